@@ -1,0 +1,81 @@
+"""What the store knows about a point in a namespace's history, as the pure decisions need it.
+
+Pure values. Knows nothing of SQL nor of how they were found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+MessageState = Literal["live", "incomplete", "rejected", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A stored point of a session: a message, or the end of a rebased list.
+
+    `chain` is the point's own digest, `canonical` that of its message alone. `answers` counts the
+    answers we relayed on the path up to and including this point, `depth` the messages (1-based).
+    `arrival` grows with every message of the session. `relayed` is true for an answer we relayed.
+    `extended` is true when a later message of the session follows it. `failed` is true when the
+    newest exchange that ended at this message was not answered, failed or is incomplete.
+    `preamble` is the digest of the instructions of the newest exchange that touched it (rule 1).
+    """
+
+    session: str
+    chain: bytes
+    canonical: bytes
+    role: str
+    depth: int
+    answers: int
+    arrival: int
+    relayed: bool
+    extended: bool
+    failed: bool
+    state: MessageState
+    preamble: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Rebase:
+    """A list of messages a client assembled from messages of the session and, perhaps, new ones (rule 4).
+
+    The path named by `chain` is the path named by `base` (empty: nothing) followed by `members`,
+    each the chain digest of a message of the same session, in the client's order. Its last member
+    is the anchor: the newest answer we relayed.
+    """
+
+    chain: bytes
+    base: bytes
+    members: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message to be stored at `chain`, following `parent` (empty: it opens a list).
+
+    `index` is its place in the conversation's messages.
+    """
+
+    index: int
+    chain: bytes
+    parent: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a request's messages belong. Everything before `known` is stored already.
+
+    `session` is None when a new session starts. `base` is the digest of the longest stored prefix
+    (empty when there is none). `rebase` is set when the client's list jumps (rule 4); `new` are the
+    messages to store, in order. `found_by` says how the session was found, for the client's eyes.
+    """
+
+    session: str | None
+    base: bytes
+    new: tuple[NewMessage, ...]
+    rebase: Rebase | None
+    found_by: Literal["id", "prefix", "anchor", "retry", "new"]
+    answers: int = 0
+    depth: int = 0

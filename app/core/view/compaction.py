@@ -1,0 +1,50 @@
+"""The record of a compaction: everything that, with the messages, determines what the model sees.
+
+Pure value, immutable once stored. It never holds message text other than the summary block: kept
+and masked messages are named by their chain digest, so a view is rebuilt from the archive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CompactionKind = Literal["message_removal", "tool_truncation_only"]
+Trigger = Literal["proactive", "reactive", "overflow", "manual", "background"]
+Author = Literal["model", "deterministic", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """One tool result shown shortened: `limit_chars` of its text stay, 70 % head and 30 % tail."""
+
+    chain: bytes
+    limit_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What is folded and masked from one request on, until a newer compaction applies.
+
+    Applies to a conversation if and only if `watermark` is on its path; an empty watermark (mask
+    only, nothing folded) applies if every mask's chain is. Messages up to and including the
+    watermark are folded, except those in `kept`, which stay verbatim in their order. `summary` is
+    the text of the user-role block that stands for the folded ones ("" when nothing is folded).
+    Tokens are calibrated prompt tokens of the whole forwarded list.
+    """
+
+    id: str
+    kind: CompactionKind
+    watermark: bytes
+    kept: tuple[bytes, ...]
+    masks: tuple[Mask, ...]
+    summary: str
+    policy: str
+    trigger: Trigger
+    author: Author
+    model: str | None
+    tokens_before: int
+    tokens_after: int
+    messages_folded: int
+    parents: tuple[str, ...] = ()
+    reason: str = ""

@@ -1,0 +1,51 @@
+"""The numbers a compaction decides by. Each is a setting; defaults and sources stand here.
+
+Pure value. Ratios are shares of the window unless said otherwise; tokens are prompt tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy. Defaults are those of `auto`; rows of the specification stand in brackets."""
+
+    name: str = "auto"
+    # Whole prompt at or above this share of the window is compacted (A02).
+    trigger_ratio: float = 0.90
+    # What the forwarded prompt is brought down to (A06).
+    target_ratio: float = 0.50
+    # No compacted prompt may exceed this share (A27).
+    guard_ratio: float = 0.95
+    # The target after the upstream itself said "too long" (A29).
+    overflow_target_ratio: float = 0.35
+    # A background summary is begun here, so that no turn waits for one (idea 3).
+    precompute_ratio: float = 0.75
+    # Serves only the target and the summary budget; scaled to min(this, window / 2) (rule 19).
+    reserved_tokens: int = 8_000
+    # Summary budget: max(min, min(max, share of what is available)) (A12, A13).
+    summary_max_tokens: int = 4_096
+    summary_min_tokens: int = 500
+    summary_share: float = 0.08
+    # Characters given to the summarizer in one call (A21); more is folded in several calls.
+    summary_input_chars: int = 60_000
+    # Clamps of what the summarizer reads, characters (A19).
+    user_chars: int = 3_000
+    assistant_chars: int = 1_500
+    tool_result_chars: int = 1_200
+    tool_call_chars: int = 800
+    # A tool result above this is shown masked, 70/30 (A08), but never more than the share of the window.
+    tool_result_tokens: int = 10_000
+    tool_result_share: float = 0.25
+    # Older messages that name a path seen in the last four stay, up to this share of the target (A11).
+    active_path_share: float = 0.15
+    # Folded user messages stay verbatim up to this share of the target, newest first (A16).
+    user_wording_share: float = 0.25
+    # Identifiers of folded messages carried over by code, share of the target (idea 7).
+    identifier_share: float = 0.10
+    # A compaction that frees less than this share of the window is not worth a broken prefix (F12).
+    min_gain_ratio: float = 0.05
+    # Calls to a summarizer stop for a while after so many failures in a row (F05).
+    breaker_failures: int = 3

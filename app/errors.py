@@ -1,0 +1,175 @@
+"""Every exception this program raises.
+
+    PalimpsestError
+    |-- RequestError                 the client's request is at fault: 4xx, nothing was forwarded
+    |   |-- InvalidJson              malformed, NaN, duplicate keys, too deep
+    |   |-- InvalidField             a field has the wrong type or value; `param` names it
+    |   |-- BodyTooLarge             413
+    |   |-- NotFound                 what does not exist, or is not the caller's (the same answer)
+    |   |-- Unauthorized             401
+    |   |-- Conflict                 409: too many appends wait, an epoch moved on
+    |   |-- OpenToolGroup            422: an append does not complete the open tool calls
+    |   |-- MessageTooLarge          the newest message alone exceeds a known window (rule 18)
+    |   |-- PinsTooLarge             the pinned set cannot fit the window
+    |   `-- ContextLengthExceeded    nothing is left that compaction could cut
+    |-- StoreError                   the store could not do what was asked
+    |   |-- StoreUnavailable         503: cannot record; nothing was forwarded
+    |   `-- SchemaMismatch           start is refused: the database has a schema we do not know
+    |-- UpstreamError                no usable answer came from the upstream (never an HTTP error status)
+    |   |-- UpstreamUnreachable      502
+    |   |-- UpstreamTimeout          504
+    |   `-- UpstreamCut              the answer ended before it was complete
+    |-- SummaryRejected              what a summarizer returned cannot stand for history; `reason`
+    `-- SettingsError                start is refused: says the source, the key and the remedy
+
+An upstream's own error response is not an exception: it passes through unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PalimpsestError(Exception):
+    """Root of the tree. `status` is the HTTP status a client sees, `code` is stable across releases."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+    type: ClassVar[str] = "server_error"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class RequestError(PalimpsestError):
+    """The request is at fault; nothing was forwarded."""
+
+    status = 400
+    code = "invalid_request"
+    type = "invalid_request_error"
+
+
+class InvalidJson(RequestError):
+    """The body is not the JSON we accept."""
+
+    code = "invalid_json"
+
+
+class InvalidField(RequestError):
+    """A field has a wrong type or value; `param` names it."""
+
+    code = "invalid_field"
+
+
+class BodyTooLarge(RequestError):
+    """The body exceeds `limits.body_bytes`."""
+
+    status = 413
+    code = "body_too_large"
+
+
+class NotFound(RequestError):
+    """Does not exist, or belongs to another namespace: the caller cannot tell which."""
+
+    status = 404
+    code = "not_found"
+
+
+class Unauthorized(RequestError):
+    """No valid proxy key, or a header that must not be repeated is."""
+
+    status = 401
+    code = "invalid_api_key"
+    type = "authentication_error"
+
+
+class Conflict(RequestError):
+    """The session is busy or has moved on."""
+
+    status = 409
+    code = "session_busy"
+
+
+class OpenToolGroup(RequestError):
+    """Appended messages do not complete the tool calls that are open at the head."""
+
+    status = 422
+    code = "open_tool_calls"
+
+
+class MessageTooLarge(RequestError):
+    """The newest message alone exceeds the known window (rule 18)."""
+
+    code = "message_too_large"
+
+
+class PinsTooLarge(RequestError):
+    """Instructions, pins and the newest message alone exceed the known window."""
+
+    code = "pins_too_large"
+
+
+class ContextLengthExceeded(RequestError):
+    """Nothing is left that compaction could cut."""
+
+    code = "context_length_exceeded"
+
+
+class StoreError(PalimpsestError):
+    """The store could not do what was asked."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """Cannot record now; nothing was forwarded. Retrying later is safe."""
+
+    status = 503
+    code = "store_unavailable"
+
+
+class SchemaMismatch(StoreError):
+    """The database carries a schema this program does not know."""
+
+    code = "schema_mismatch"
+
+
+class UpstreamError(PalimpsestError):
+    """No usable answer came from the upstream."""
+
+    status = 502
+    code = "upstream_error"
+    type = "upstream_error"
+
+
+class UpstreamUnreachable(UpstreamError):
+    """No connection, or it was reset before an answer began."""
+
+    code = "upstream_unreachable"
+
+
+class UpstreamTimeout(UpstreamError):
+    """The upstream did not answer in time."""
+
+    status = 504
+    code = "upstream_timeout"
+
+
+class UpstreamCut(UpstreamError):
+    """The answer ended before it was complete."""
+
+    code = "upstream_cut"
+
+
+class SummaryRejected(PalimpsestError):
+    """A summarizer's output cannot stand for history; the message says why, never quoting it."""
+
+    code = "summary_rejected"
+
+
+class SettingsError(PalimpsestError):
+    """Start is refused; the message says the source, the key and the remedy."""
+
+    code = "invalid_settings"

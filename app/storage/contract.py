@@ -1,0 +1,312 @@
+"""The store's contract, in prose and types. Two implementations keep it: SQLite and PostgreSQL.
+
+What is promised
+----------------
+* A coroutine that writes returns only when its rows are durable (SQLite: synchronous=FULL;
+  PostgreSQL: synchronous_commit=on). All rows of one call are committed together or not at all.
+* Every write is an upsert on natural keys, so that repeating a call, also after an unknown
+  outcome, changes nothing.
+* Nothing is visible to a read before it is durable; after a write returned, every read sees it.
+* Every method takes the namespace and touches no row of another one. What exists elsewhere reads
+  as absent.
+* Message bodies are bytes. They come back as they were given, whatever they contain.
+* When the store cannot do its work in `store_deadline_seconds` it raises StoreUnavailable; the
+  caller may conclude nothing about whether the rows were written, and may call again.
+* Order is `arrival` (monotonic per session), never time. Times are for people: UTC seconds.
+
+What it must not know: HTTP, what a summary is for, when to compact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from app.core.history.known import Known, MessageState, Rebase
+from app.core.view.compaction import Compaction
+
+ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """One message as it is written: `body` is exact bytes, `digest` their sha256."""
+
+    chain: bytes
+    parent: bytes
+    canonical: bytes
+    role: str
+    tokens: int
+    depth: int
+    answers: int
+    body: bytes
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Another spelling, byte for byte, of the message stored at `chain`."""
+
+    chain: bytes
+    body: bytes
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenExchange:
+    """Everything of a request that is committed before a byte of it goes upstream (P2).
+
+    The session is created when it does not exist (`external_id` is the client's name for it, or
+    None). `messages` that exist already are left as they are, except that a rejected or refused one
+    becomes live again. `head` is the digest of the request's last message; it becomes a branch head
+    and `base` stops being one. `preamble` are the bodies of the instructions, `preamble_digest`
+    their joint sha256. `full_history` is true when the request carried answers or instructions.
+    """
+
+    namespace: str
+    session: str
+    external_id: str | None
+    exchange: str
+    base: bytes
+    head: bytes
+    messages: Sequence[StoredMessage]
+    variants: Sequence[Variant]
+    rebase: Rebase | None
+    preamble: Sequence[tuple[bytes, bytes]]
+    preamble_digest: bytes
+    model: str
+    found_by: str
+    mode: str
+    full_history: bool
+    idempotency_key: str | None
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts as the upstream stated them; None where it said nothing."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CloseExchange:
+    """How an exchange ended, with its answers: committed before the client sees the end (P3).
+
+    `answers` follow `head`; with exactly one of them it becomes the branch head, with several none
+    does (rule 6). `answer_state` is "incomplete" for a cut stream. With `state` "rejected" or
+    "refused" the messages in `withdrawn` (those the exchange brought, by chain) leave the path but
+    stay stored, and `base` is a branch head again (rule 11).
+    """
+
+    namespace: str
+    session: str
+    exchange: str
+    head: bytes
+    base: bytes
+    state: ExchangeState
+    answers: Sequence[StoredMessage]
+    answer_state: MessageState
+    withdrawn: Sequence[bytes]
+    usage: Usage
+    finish_reason: str | None
+    status: int | None
+    view: Literal["original", "compacted"]
+    tokens_full: int
+    tokens_forwarded: int
+    compaction: str | None
+    finished_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session as the API lists it."""
+
+    id: str
+    external_id: str | None
+    epoch: int
+    found_by: str
+    model: str
+    full_history: bool
+    created_at: float
+    updated_at: float
+    messages: int
+    exchanges: int
+    compactions: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """A stored message as it is read back. `in_path` is false for one the client has dropped since."""
+
+    chain: bytes
+    canonical: bytes
+    role: str
+    tokens: int
+    depth: int
+    arrival: int
+    relayed: bool
+    state: MessageState
+    in_path: bool
+    body: bytes
+    finish_reason: str | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PathEntry:
+    """A point of a path without its body: enough to align a client's list with it (rule 4)."""
+
+    chain: bytes
+    canonical: bytes
+    digest: bytes
+    role: str
+    relayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A branch: its newest message and how many relayed answers lead to it."""
+
+    chain: bytes
+    answers: int
+    depth: int
+    arrival: int
+    preamble: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCompaction:
+    """A compaction and when it was stored; newer ones have a higher `arrival`."""
+
+    compaction: Compaction
+    arrival: int
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PinRow:
+    """A message pinned by hand."""
+
+    chain: bytes
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What an upstream model's own counts say of ours: `ratio` is theirs / ours over `samples`."""
+
+    model: str
+    ratio: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """A proxy-issued key, without the key."""
+
+    id: str
+    label: str
+    namespace: str
+    created_at: float
+    revoked_at: float | None
+
+
+class Store(Protocol):
+    """See the module docstring: it is the contract."""
+
+    async def close(self) -> None:
+        """Everything accepted is durable; the database is closed."""
+
+    async def ping(self) -> None:
+        """A real write and read succeeded."""
+
+    async def namespace_of(self, credential: bytes, now: float) -> str:
+        """The namespace of a credential's HMAC; a new one the first time."""
+
+    async def known(self, namespace: str, chains: Sequence[bytes], session: str | None) -> Sequence[Known]:
+        """The deepest points among `chains` (oldest first) that are stored, live or incomplete.
+
+        Returns every row (one a session) of the deepest known chain and, when none of those has a
+        relayed answer on its path, those of the deepest chain that has. Limited to `session` if given.
+        """
+
+    async def relayed(self, namespace: str, canonicals: Sequence[bytes], session: str | None) -> Sequence[Known]:
+        """Answers we relayed whose own canonical digest is one of `canonicals`, live or incomplete."""
+
+    async def path(self, namespace: str, session: str, chain: bytes) -> Sequence[PathEntry]:
+        """The path named by `chain`, oldest first; empty when unknown."""
+
+    async def bodies(self, namespace: str, session: str, chain: bytes) -> Sequence[MessageRow]:
+        """The path named by `chain` with bodies, oldest first: what the client's list was."""
+
+    async def transcript(self, namespace: str, session: str, chain: bytes) -> Sequence[MessageRow]:
+        """As `bodies`, with the messages the client dropped on the way in their places (`in_path` false)."""
+
+    async def message(self, namespace: str, prefix: bytes) -> tuple[str, MessageRow] | None:
+        """The session and the message whose chain starts with `prefix` (at least 12 bytes)."""
+
+    async def preamble(self, namespace: str, session: str, digest: bytes) -> Sequence[bytes]:
+        """The instruction bodies stored under a preamble digest, in order."""
+
+    async def session(self, namespace: str, name: str) -> SessionRow | None:
+        """By our id, else by the client's own."""
+
+    async def sessions(self, namespace: str, limit: int, before: str | None) -> Sequence[SessionRow]:
+        """Newest first, starting after the session id `before`."""
+
+    async def heads(self, namespace: str, session: str) -> Sequence[Head]:
+        """Branches, the default one first: most relayed answers, then the newest (rule 7)."""
+
+    async def exchange_of_key(self, namespace: str, idempotency_key: str) -> tuple[str, bytes] | None:
+        """Session and head of the newest exchange that carried this key."""
+
+    async def open_exchange(self, exchange: OpenExchange) -> None:
+        """Commit a request (P2)."""
+
+    async def close_exchange(self, exchange: CloseExchange) -> None:
+        """Commit an answer or a failure (P3)."""
+
+    async def compactions(self, namespace: str, session: str) -> Sequence[StoredCompaction]:
+        """Oldest first."""
+
+    async def add_compaction(
+        self, namespace: str, session: str, epoch: int, compaction: Compaction, now: float
+    ) -> bool:
+        """False, and nothing stored, when the session's epoch is no longer `epoch`."""
+
+    async def pins(self, namespace: str, session: str) -> Sequence[PinRow]:
+        """In order of arrival."""
+
+    async def add_pin(self, namespace: str, session: str, chain: bytes, now: float) -> None:
+        """The message is pinned; once."""
+
+    async def remove_pin(self, namespace: str, session: str, chain: bytes) -> bool:
+        """False when it was not pinned."""
+
+    async def windows(self) -> dict[tuple[str, str], tuple[int, str]]:
+        """Learned windows: (upstream, model) -> (tokens, how it was learned)."""
+
+    async def learn_window(self, upstream: str, model: str, tokens: int, source: str, now: float) -> None:
+        """Replaces what was known."""
+
+    async def calibrations(self) -> Sequence[Calibration]:
+        """Every stored calibration."""
+
+    async def save_calibration(self, calibration: Calibration, now: float) -> None:
+        """Replaces the model's calibration."""
+
+    async def keys(self) -> Sequence[KeyRow]:
+        """All proxy-issued keys, newest first, revoked ones included."""
+
+    async def add_key(self, key: KeyRow, digest: bytes) -> None:
+        """`digest` is the sha256 of the key; the key itself is never stored."""
+
+    async def revoke_key(self, key_id: str, now: float) -> bool:
+        """False when there is no such key, or it is revoked already."""
+
+    async def key_namespace(self, digest: bytes) -> str | None:
+        """The namespace of a valid proxy key; None when unknown or revoked."""
