@@ -234,7 +234,9 @@ class Store(Protocol):
         relayed answer on its path, those of the deepest chain that has. Limited to `session` if given.
         """
 
-    async def relayed(self, namespace: str, canonicals: Sequence[bytes], session: str | None) -> Sequence[Known]:
+    async def relayed(
+        self, namespace: str, canonicals: Sequence[bytes], session: str | None
+    ) -> Sequence[Known]:
         """Answers we relayed whose own canonical digest is one of `canonicals`, live or incomplete."""
 
     async def path(self, namespace: str, session: str, chain: bytes) -> Sequence[PathEntry]:
