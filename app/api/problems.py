@@ -1,0 +1,56 @@
+"""Errors as clients of the OpenAI API expect them: the only place where an exception becomes a response.
+
+Knows nothing of how an error came about. Messages are ours and never quote bodies, keys or paths.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import structlog
+
+from app.errors import PalimpsestError
+from app.proxy.asgi import Send
+
+_log = structlog.get_logger("palimpsest.problems")
+
+
+def problem_body(error: PalimpsestError) -> bytes:
+    """The OpenAI error object: message, type, param, code."""
+    return msgspec.json.encode(
+        {
+            "error": {
+                "message": error.message,
+                "type": error.type,
+                "param": error.param,
+                "code": error.code,
+            }
+        }
+    )
+
+
+def problem_headers(error: PalimpsestError) -> list[tuple[bytes, bytes]]:
+    """`x-should-retry: false` where trying again cannot help: the SDKs obey it."""
+    headers = [(b"content-type", b"application/json")]
+    if error.status in (409, 503):
+        headers.append((b"retry-after", b"1"))
+    elif error.status < 500:
+        headers.append((b"x-should-retry", b"false"))
+    return headers
+
+
+async def send_problem(send: Send, error: PalimpsestError) -> None:
+    """The whole response for an error raised before anything was sent."""
+    body = problem_body(error)
+    headers = [*problem_headers(error), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def unexpected(error: Exception) -> PalimpsestError:
+    """A bug, as the client may see it; the log has its name and place, never its text."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    place = f"{frame.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.tb_lineno}" if frame else "?"
+    _log.error("bug", error=type(error).__name__, place=place)
+    return PalimpsestError("The proxy failed unexpectedly; nothing that was recorded is lost.")

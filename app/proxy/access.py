@@ -1,0 +1,91 @@
+"""Who is asking: the namespace of a caller, and what may be forwarded in its name (rules 25 to 27).
+
+Everything a caller can read or write lives inside its namespace. The caller's credential is turned
+into a keyed digest here and is never stored, logged or put into an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.errors import Unauthorized
+from app.proxy.incoming import Incoming
+from app.proxy.pepper import Pepper
+from app.storage.contract import Store
+
+# Where clients of the known kinds put their key; the first that is present counts.
+CREDENTIAL_HEADERS = (b"authorization", b"api-key", b"x-api-key")
+# Credentials remembered per process: a digest and a namespace id are about 200 bytes.
+REMEMBERED = 10_000
+# A revoked proxy key may go on working in this process for at most this many seconds.
+KEY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody whose namespace is known."""
+
+    namespace: str
+
+
+class Access:
+    """Finds the namespace of a request; `proxy_keys` demands a key issued by this proxy."""
+
+    def __init__(
+        self, store: Store, pepper: Pepper, realm: str, *, proxy_keys: bool, identity_headers: Sequence[str]
+    ) -> None:
+        self._store = store
+        self._pepper = pepper
+        self._realm = realm
+        self._proxy_keys = proxy_keys
+        self._identity_headers = tuple(name.lower().encode("latin-1") for name in identity_headers)
+        self._known: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+
+    async def caller_of(self, incoming: Incoming) -> Caller:
+        """The caller; Unauthorized when proxy keys are demanded and none is valid."""
+        credential = credential_of(incoming)
+        identity = tuple(incoming.only(name) or "" for name in self._identity_headers)
+        digest = self._pepper.digest_of(self._realm, credential, *identity)
+        now = time.monotonic()
+        remembered = self._known.get(digest)
+        if remembered is not None and now < remembered[1]:
+            return Caller(remembered[0])
+        namespace = await self._namespace(credential, identity, digest)
+        self._known[digest] = (namespace, now + KEY_SECONDS if self._proxy_keys else float("inf"))
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return Caller(namespace)
+
+    async def _namespace(self, credential: str, identity: tuple[str, ...], digest: bytes) -> str:
+        if not self._proxy_keys:
+            return await self._store.namespace_of(digest, time.time())
+        issued = await self._store.key_namespace(key_digest(bearer_token(credential)))
+        if issued is None:
+            raise Unauthorized("This proxy needs a key that it has issued: send it as a bearer token.")
+        if any(identity):
+            return await self._store.namespace_of(self._pepper.digest_of(issued, *identity), time.time())
+        return issued
+
+
+def credential_of(incoming: Incoming) -> str:
+    """The caller's credential as sent, "" when there is none; RepeatedHeader when one stands twice."""
+    for name in CREDENTIAL_HEADERS:
+        value = incoming.only(name)
+        if value:
+            return value
+    return ""
+
+
+def bearer_token(credential: str) -> str:
+    """The key itself, with or without the `Bearer` word before it."""
+    scheme, _, token = credential.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else credential
+
+
+def key_digest(key: str) -> bytes:
+    """What is stored of a proxy-issued key: its sha256. The key has 256 random bits, so no salt is needed."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
