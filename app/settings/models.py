@@ -1,0 +1,199 @@
+"""Settings of what stands behind the proxy: the upstream, its models, their windows, the summarizer.
+
+Knows nothing of how a request is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, SecretStr
+
+from app.settings.compacting import PolicySettings
+from app.settings.fields import Section, setting
+
+Tokenizer = Literal["o200k_base", "cl100k_base"]
+
+
+def _endpoint(url: str) -> str:
+    """Without a closing slash, so that paths can be appended."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be a whole URL such as https://api.openai.com/v1")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not hold a password; put the key into api_key")
+    if parts.query or parts.fragment:
+        raise ValueError("must not hold a query or a fragment")
+    return url.rstrip("/")
+
+
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
+
+
+class Upstream(Section):
+    """The OpenAI-compatible server that answers."""
+
+    base_url: Endpoint | None = setting(
+        None,
+        "Base URL of the server, with its version path, such as https://api.openai.com/v1.",
+        "None starts the built-in demo, so that the first run needs neither key nor network.",
+        unit="URL",
+    )
+    api_key: SecretStr | None = setting(
+        None,
+        "Key sent upstream in place of the caller's.",
+        "None: the caller's own key goes upstream. One set here asks for loopback or for keys mode.",
+        unit="secret",
+    )
+    headers: Mapping[str, SecretStr] = setting(
+        {},
+        "Headers added to every request to the upstream.",
+        "Some servers ask for an organisation or a routing header that clients do not know.",
+        unit="names and values",
+    )
+    connect_timeout_seconds: float = setting(
+        5.0,
+        "How long opening a connection may take.",
+        "What OpenAI's own client allows.",
+        unit="seconds",
+        gt=0,
+        le=300,
+    )
+    first_byte_timeout_seconds: float = setting(
+        600.0,
+        "How long the upstream may take before its answer begins.",
+        "What OpenAI's own client allows; reasoning models think for minutes.",
+        unit="seconds",
+        gt=0,
+        le=7200,
+    )
+    idle_timeout_seconds: float = setting(
+        300.0,
+        "How long an answer that has begun may pause.",
+        "Streams that hung for hours were reported; servers that think send something every few seconds.",
+        unit="seconds",
+        gt=0,
+        le=7200,
+    )
+    keep_alive_seconds: float = setting(
+        30.0,
+        "How long an idle connection to the upstream is kept for the next request.",
+        "Spares the TLS handshake between turns, and is below the idle limits of common front ends.",
+        unit="seconds",
+        ge=0,
+        le=3600,
+    )
+    max_connections: int = setting(
+        1_000,
+        "Connections to the upstream.",
+        "The client library's own 100 would make the 101st stream wait without a word.",
+        unit="connections",
+        ge=1,
+        le=100_000,
+    )
+    proxy_url: SecretStr | None = setting(
+        None,
+        "HTTP proxy on the way to the upstream, such as http://user:password@proxy.example:3128.",
+        "None connects directly.",
+        unit="URL",
+    )
+    ca_bundle: Path | None = setting(
+        None,
+        "PEM file of the authorities to trust instead of the system's.",
+        "Corporate networks that open TLS sign with their own authority.",
+        unit="path",
+    )
+    trust_env: bool = setting(
+        False,
+        "Whether HTTPS_PROXY, NO_PROXY and SSL_CERT_FILE of the environment count.",
+        "A variable set for another program must not redirect conversations.",
+        unit="true or false",
+    )
+
+
+class ModelSettings(Section):
+    """What is known of the models a name or pattern matches. The first match in the list counts."""
+
+    match: str = setting(
+        ...,
+        "Model name, or a pattern with * and ?, compared without regard to case.",
+        "Servers name the same model in many spellings.",
+        unit="name or pattern",
+        min_length=1,
+    )
+    window_tokens: int | None = setting(
+        None,
+        "Context window, prompt and answer together.",
+        "None: asked of the upstream, learned from its errors, looked up in model data, or the default.",
+        unit="tokens",
+        ge=1_000,
+        le=100_000_000,
+    )
+    tokenizer: Tokenizer | None = setting(
+        None,
+        "Encoding to count with.",
+        "None: by the model's name, else o200k_base; calibration on the upstream's counts mends the rest.",
+        unit="o200k_base or cl100k_base",
+    )
+    policy: PolicySettings = setting(
+        PolicySettings(),
+        "Settings of the section policy that differ for these models.",
+        "Empty: the general ones.",
+        unit="settings of policy",
+    )
+
+
+class WindowSettings(Section):
+    """How a model's window is found when no entry of `models` names it."""
+
+    default_window_tokens: int = setting(
+        100_000,
+        "Window of a model nobody knows anything of.",
+        "Most models in use have at least 128,000; nothing is ever refused on this guess alone.",
+        unit="tokens",
+        ge=1_000,
+        le=100_000_000,
+    )
+    lookup_seconds: float = setting(
+        3.0,
+        "How long asking the upstream for its models may take; 0 does not ask.",
+        "The first request waits for it; a server that has the list has it at once.",
+        unit="seconds",
+        ge=0,
+        le=60,
+    )
+
+
+class SummarizerSettings(Section):
+    """Who writes summaries."""
+
+    base_url: Endpoint | None = setting(
+        None,
+        "Base URL of the server that writes summaries.",
+        "None: the same upstream.",
+        unit="URL",
+    )
+    model: str | None = setting(
+        None,
+        "Model that writes summaries.",
+        "None: the conversation's own model, which reads everything it can read.",
+        unit="model name",
+        min_length=1,
+    )
+    api_key: SecretStr | None = setting(
+        None,
+        "Key for the summarizer.",
+        "None: the key of the conversation's own request; never sent when base_url names another server.",
+        unit="secret",
+    )
+    window_tokens: int | None = setting(
+        None,
+        "The summarizer's own window; longer input is folded in several calls.",
+        "None: found as for any other model.",
+        unit="tokens",
+        ge=1_000,
+        le=100_000_000,
+    )

@@ -1,0 +1,219 @@
+"""Settings of the process itself: where it listens, where it stores, what it accepts, what it logs.
+
+Knows nothing of upstreams nor of compaction.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import SecretStr
+
+from app.settings.fields import Section, setting
+
+
+class Server(Section):
+    """Where the proxy listens."""
+
+    host: str = setting(
+        "127.0.0.1",
+        "Address to listen on.",
+        "Loopback, so that nothing is reachable from outside until somebody decides so.",
+        unit="IP address or host name",
+        min_length=1,
+    )
+    port: int = setting(
+        8000,
+        "Port to listen on; 0 takes any free one.",
+        "What the examples of most OpenAI-compatible servers use.",
+        unit="port number",
+        ge=0,
+        le=65535,
+    )
+    shutdown_seconds: int = setting(
+        30,
+        "How long answers under way may go on after a stop signal; then they are cut, stored as incomplete.",
+        "Most answers end within it, and orchestrators that wait 30 s by default need not kill the process.",
+        unit="seconds",
+        ge=0,
+        le=3600,
+    )
+    keep_alive_seconds: int = setting(
+        75,
+        "How long an idle client connection stays open.",
+        "Above the 60 s of common load balancers: they close first, and no request meets a closed socket.",
+        unit="seconds",
+        ge=1,
+        le=3600,
+    )
+
+
+class Database(Section):
+    """Where conversations are stored."""
+
+    url: SecretStr = setting(
+        SecretStr("sqlite:///data/palimpsest.db"),
+        "Database: sqlite:///relative/path, sqlite:////absolute/path, or postgresql://user:password@host/name.",
+        "An embedded database needs no server; a relative path starts at the working folder.",
+        unit="URL",
+    )
+    data_folder: Path = setting(
+        Path("data"),
+        "Folder of the pepper, the secret that credentials are hashed with. Back it up with the database.",
+        "Beside the default database; without the pepper nobody's conversations are found again.",
+        unit="path",
+    )
+    synchronous: Literal["full", "normal"] = setting(
+        "full",
+        "SQLite's durability: full survives a power cut, normal may lose the newest commits.",
+        "In 200 simulated power cuts normal lost an acknowledged message in 176, full in none.",
+        unit="full or normal",
+    )
+    store_deadline_seconds: float = setting(
+        5.0,
+        "How long a request waits for the database before it counts as down.",
+        "A commit takes milliseconds; a client should hear of a dead disk well before its own 10 s habits.",
+        unit="seconds",
+        gt=0,
+        le=300,
+    )
+    on_store_failure: Literal["refuse", "passthrough"] = setting(
+        "refuse",
+        "When a request cannot be recorded: refuse answers 503, passthrough forwards it and says so.",
+        "Nothing is forwarded that is not stored, unless the operator prefers answers to records.",
+        unit="refuse or passthrough",
+    )
+    max_connections: int = setting(
+        10,
+        "Connections to PostgreSQL; SQLite ignores it.",
+        "Reads are short and writes are committed in groups, so few connections carry many requests.",
+        unit="connections",
+        ge=1,
+        le=1000,
+    )
+
+
+class Limits(Section):
+    """What is refused before it costs anything."""
+
+    body_bytes: int = setting(
+        64 * 1024 * 1024,
+        "Largest request body of a chat completion, decoded.",
+        "A 1M-token conversation is about 5 MB; the rest is room for images.",
+        unit="bytes",
+        ge=1024,
+    )
+    answer_bytes: int = setting(
+        64 * 1024 * 1024,
+        "Largest answer assembled for storing; a longer one is relayed whole and stored as incomplete.",
+        "The same as a request, so that every stored answer can be sent back.",
+        unit="bytes",
+        ge=1024,
+    )
+    frame_bytes: int = setting(
+        16 * 1024 * 1024,
+        "Largest single frame of a streamed answer.",
+        "Images come in one frame; an endless line must not fill the memory.",
+        unit="bytes",
+        ge=1024,
+    )
+    depth: int = setting(
+        128,
+        "How deep JSON in a request may be nested.",
+        "Real requests stay below 30; Python's own parsers give up near 1,000.",
+        unit="levels",
+        ge=8,
+        le=500,
+    )
+    messages: int = setting(
+        20_000,
+        "Most messages in one request.",
+        "Ten times the longest agent session seen; each message costs a digest and a row.",
+        unit="messages",
+        ge=1,
+    )
+    header_bytes: int = setting(
+        64 * 1024,
+        "Largest sum of header names and values of a request.",
+        "Other servers accept 8 to 32 kB; large cookies and traces still fit.",
+        unit="bytes",
+        ge=1024,
+    )
+    body_seconds: float = setting(
+        60.0,
+        "How long a client may take to send its request body.",
+        "A client that sends a byte a minute must not hold a connection for ever.",
+        unit="seconds",
+        gt=0,
+        le=3600,
+    )
+    concurrent_requests: int = setting(
+        1_000,
+        "Requests answered at the same time; further ones get 503 with retry-after.",
+        "Each holds a connection to the upstream and its bodies in memory.",
+        unit="requests",
+        ge=1,
+    )
+
+
+class Access(Section):
+    """Who may use the proxy, and what makes two callers one."""
+
+    mode: Literal["open", "keys"] = setting(
+        "open",
+        "open: every credential is a namespace of its own; keys: only keys issued by this proxy are let in.",
+        "Nothing to set up on one's own machine. An operator's upstream key beyond loopback needs keys.",
+        unit="open or keys",
+    )
+    realm: str = setting(
+        "default",
+        "Name mixed into every caller's namespace.",
+        "One realm, so that a model moved to another upstream keeps its sessions; change it to part them.",
+        unit="name",
+        min_length=1,
+        max_length=200,
+    )
+    identity_headers: tuple[str, ...] = setting(
+        (),
+        "Headers, set by a trusted front end, that tell apart the users behind one key.",
+        "Empty: a header anybody can send must not decide whose conversations are read.",
+        unit="header names",
+    )
+    allow_off: bool = setting(
+        True,
+        "Whether a request may carry X-Palimpsest: off, which passes it through uncompacted but recorded.",
+        "The quickest way to find out whether compaction is the cause of a problem.",
+        unit="true or false",
+    )
+    unproven_seconds: int = setting(
+        3_600,
+        "How long a namespace whose credential never got a 2xx from the upstream is kept.",
+        "Made-up keys must not fill the disk; an hour covers an upstream that is down.",
+        unit="seconds",
+        ge=60,
+    )
+    unproven_messages: int = setting(
+        1_000,
+        "Most messages a namespace may store before its credential got a 2xx.",
+        "A long history at first contact fits; a flood does not.",
+        unit="messages",
+        ge=1,
+    )
+
+
+class Logging(Section):
+    """What operators read."""
+
+    level: Literal["debug", "info", "warning", "error"] = setting(
+        "info",
+        "Least severe entry that is written.",
+        "One line for each exchange; contents and keys are never logged at any level.",
+        unit="debug, info, warning or error",
+    )
+    format: Literal["text", "json"] = setting(
+        "text",
+        "text for people, json for log collectors.",
+        "Whoever starts it first reads it in a terminal.",
+        unit="text or json",
+    )
