@@ -43,24 +43,31 @@ class Rebase:
 
     The path named by `chain` is the path named by `base` (empty: nothing) followed by `members`,
     each the chain digest of a message of the same session, in the client's order. Its last member
-    is the anchor: the newest answer we relayed.
+    is the anchor: the newest answer we relayed. `depth` counts the messages of the path; `answers`
+    is at least the anchor's own, so that a client which drops its past does not fall behind the
+    branch it continues (rule 7).
     """
 
     chain: bytes
     base: bytes
     members: tuple[bytes, ...]
+    depth: int = 0
+    answers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
     """A message to be stored at `chain`, following `parent` (empty: it opens a list).
 
-    `index` is its place in the conversation's messages.
+    `index` is its place in the conversation's messages. `depth` counts the messages (1-based) and
+    `answers` the relayed answers that lead to it, itself included; neither is a key.
     """
 
     index: int
     chain: bytes
     parent: bytes
+    depth: int = 0
+    answers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,7 @@ class Placement:
     `session` is None when a new session starts. `base` is the digest of the longest stored prefix
     (empty when there is none). `rebase` is set when the client's list jumps (rule 4); `new` are the
     messages to store, in order. `found_by` says how the session was found, for the client's eyes.
+    `depth` and `answers` are those of the request's last message: an answer to it has one more of each.
     """
 
     session: str | None

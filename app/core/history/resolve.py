@@ -1,0 +1,225 @@
+"""Which session a request belongs to, on which branch, and how much of it is new (rules 1 to 8).
+
+Pure: it says what it needs to know of the store and is asked again with the answer. Knows nothing of
+SQL, of HTTP headers, nor of what will be sent upstream.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from app.core.history.conversation import Conversation
+from app.core.history.known import Known, NewMessage, Placement, Rebase
+from app.core.history.rebase import PathPoint, Start, jump_of
+
+FoundBy: TypeAlias = Literal["id", "prefix", "anchor", "retry", "new"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """What a request says of itself besides its messages.
+
+    `preamble` is the digest of its instructions. `named` is true when the client named the session,
+    `session` is then our id of it, None when no session of that name exists. `retry` is true when
+    `x-stainless-retry-count` is above 0. `repeats` is session and head of the newest exchange that
+    carried the same Idempotency-Key.
+    """
+
+    preamble: bytes
+    named: bool = False
+    session: str | None = None
+    retry: bool = False
+    repeats: tuple[str, bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """What has been asked of the store so far; None: not yet.
+
+    `known` answers for the chains of the conversation, `relayed` and `path` for what NeedsRelayed and
+    NeedsPath asked. All are limited to the named session when there is one.
+    """
+
+    known: Sequence[Known]
+    relayed: Sequence[Known] | None = None
+    path: Sequence[PathPoint] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsRelayed:
+    """Ask which answers we relayed have one of these digests, newest of the request first."""
+
+    canonicals: tuple[bytes, ...]
+    session: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsPath:
+    """Ask for the stored path of the anchor."""
+
+    session: str
+    chain: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Where a request continues: the session (None: a new one), the stored prefix, how it was found."""
+
+    session: str | None
+    start: Start
+    found_by: FoundBy
+
+
+def placement_of(
+    conversation: Conversation, facts: RequestFacts, lookups: Lookups
+) -> Placement | NeedsRelayed | NeedsPath:
+    """Where the request's messages belong, or what must be asked of the store first.
+
+    Asked at most three times: with `known`, then with `relayed`, then with `path`. A request that only
+    adds messages to a known prefix is placed at once.
+    """
+    line = _line_of(conversation, facts, lookups.known)
+    if facts.named and facts.session is None:
+        return _extended(conversation, line, None, ())
+    wanted = _answers_in(conversation, line.start.depth)
+    if not wanted:
+        return _extended(conversation, line, None, ())
+    if lookups.relayed is None:
+        return NeedsRelayed(wanted, line.session)
+    if line.session is None:
+        line = _anchored(wanted, facts, lookups)
+        if line.session is None:
+            return _extended(conversation, line, None, ())
+    return _rebased(conversation, line, lookups)
+
+
+def withdrawn_of(placement: Placement) -> tuple[bytes, ...]:
+    """The messages an exchange brought: they leave the path when the upstream refuses it (rule 11)."""
+    return tuple(new.chain for new in placement.new)
+
+
+def respelled(conversation: Conversation, path: Sequence[PathPoint]) -> tuple[tuple[int, bytes], ...]:
+    """Messages whose bytes differ from those stored first: index and the chain they are stored at (rule 12).
+
+    `path` is a stored prefix of the conversation, or all of it.
+    """
+    pairs = enumerate(zip(conversation.messages, path, strict=False))
+    return tuple((i, point.chain) for i, (message, point) in pairs if message.digest != point.digest)
+
+
+def _line_of(conversation: Conversation, facts: RequestFacts, known: Sequence[Known]) -> _Line:
+    if facts.named:
+        deepest = max(known, key=lambda k: (k.depth, k.arrival), default=None)
+        return _Line(facts.session, _start(deepest), "id")
+    if answered := [k for k in known if k.answers]:
+        return _at(_likeliest(answered, facts), "prefix")
+    if earlier := [k for k in known if _is_repeat(conversation, facts, k)]:
+        return _at(_likeliest(earlier, facts), "retry")
+    return _Line(None, Start(), "new")
+
+
+def _is_repeat(conversation: Conversation, facts: RequestFacts, point: Known) -> bool:
+    """Rule 3: without an answer of ours, only a retry joins the session of the same first bytes.
+
+    A failed attempt is joined too by a request that goes on after it: the client kept its message.
+    """
+    if point.failed or facts.repeats == (point.session, point.chain):
+        return True
+    return facts.retry and point.chain == conversation.head
+
+
+def _likeliest(candidates: Sequence[Known], facts: RequestFacts) -> Known:
+    """The deepest; of twins the one with these instructions, then one not yet continued, then the newest."""
+    return max(
+        candidates,
+        key=lambda k: (
+            k.depth,
+            facts.repeats == (k.session, k.chain),
+            k.preamble == facts.preamble,
+            not k.extended,
+            k.arrival,
+            k.session,
+        ),
+    )
+
+
+def _at(point: Known, found_by: FoundBy) -> _Line:
+    return _Line(point.session, _start(point), found_by)
+
+
+def _start(point: Known | None) -> Start:
+    return Start(point.chain, point.depth, point.answers) if point else Start()
+
+
+def _answers_in(conversation: Conversation, start: int) -> tuple[bytes, ...]:
+    """The assistant messages after the prefix, newest first, each digest once."""
+    rest = reversed(conversation.messages[start:])
+    return tuple(dict.fromkeys(m.canonical for m in rest if m.role == "assistant"))
+
+
+def _anchored(wanted: Sequence[bytes], facts: RequestFacts, lookups: Lookups) -> _Line:
+    """The session of the newest answer that names exactly one; equal instructions break ties (rule 4)."""
+    rows = _by_canonical(lookups.relayed or ())
+    for canonical in wanted:
+        sessions = {row.session for row in rows[canonical]}
+        if len(sessions) > 1:
+            sessions = {row.session for row in rows[canonical] if row.preamble == facts.preamble}
+        if len(sessions) == 1:
+            session = sessions.pop()
+            prefix = max((k for k in lookups.known if k.session == session), key=_depth, default=None)
+            return _Line(session, _start(prefix), "anchor")
+    return _Line(None, Start(), "new")
+
+
+def _by_canonical(rows: Sequence[Known]) -> Mapping[bytes, list[Known]]:
+    found: defaultdict[bytes, list[Known]] = defaultdict(list)
+    for row in rows:
+        found[row.canonical].append(row)
+    return found
+
+
+def _depth(point: Known) -> int:
+    return point.depth
+
+
+def _rebased(conversation: Conversation, line: _Line, lookups: Lookups) -> Placement | NeedsPath:
+    """The remainder holds answers; if one is the session's own, the newest such is the anchor."""
+    rows = _by_canonical([k for k in lookups.relayed or () if k.session == line.session])
+    for index in range(len(conversation.messages) - 1, line.start.depth - 1, -1):
+        message = conversation.messages[index]
+        if message.role == "assistant" and (same := rows[message.canonical]):
+            anchor = max(same, key=lambda k: k.arrival)
+            break
+    else:
+        return _extended(conversation, line, None, ())
+    if lookups.path is None:
+        return NeedsPath(anchor.session, anchor.chain)
+    jump = jump_of(conversation, line.start, index, anchor, lookups.path)
+    if jump is None:
+        return _extended(conversation, line, None, ())
+    return _extended(conversation, line, jump.rebase, jump.new)
+
+
+def _extended(
+    conversation: Conversation, line: _Line, rebase: Rebase | None, brought: tuple[NewMessage, ...]
+) -> Placement:
+    """What follows the prefix, or the rebase, is appended message by message."""
+    point = Start(rebase.chain, rebase.depth, rebase.answers) if rebase else line.start
+    parents = (point.chain, *conversation.chains[point.depth : -1])
+    rest = conversation.chains[point.depth :]
+    new = tuple(
+        NewMessage(i, chain, parent, i + 1, point.answers)
+        for i, (chain, parent) in enumerate(zip(rest, parents, strict=False), point.depth)
+    )
+    return Placement(
+        session=line.session,
+        base=line.start.chain,
+        new=brought + new,
+        rebase=rebase,
+        found_by=line.found_by,
+        answers=point.answers,
+        depth=len(conversation.messages),
+    )
