@@ -1,0 +1,251 @@
+"""One exchange with the upstream: bytes out, bytes in, nothing interpreted.
+
+Must not know what the bytes mean: no JSON, no SSE, no sessions. Redirects are never followed (an
+answer that points elsewhere must not take the caller's key there), cookies are neither kept nor sent.
+"""
+
+from __future__ import annotations
+
+import ssl
+import urllib.request
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import aiohttp
+from yarl import URL
+
+from app.errors import UpstreamError
+from app.upstream.body import RequestBody
+from app.upstream.faults import before_answer, during_answer
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+# Headers aiohttp would add by itself: what the client did not send is not sent.
+_NOT_ADDED = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+# An answer's header line may be this long: content security policies pass aiohttp's 8 KB.
+_HEADER_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamOptions:
+    """Where the upstream is and how patient we are with it.
+
+    `base_url` may have a path (`https://host/v1`) and a query (Azure's `?api-version=`), which is
+    appended to every request's. `proxy` wins over the environment's proxy variables, which count
+    only with `proxy_from_environment` (NO_PROXY included); both are settled once, at start.
+    `ca_file` is added to the system's authorities. `extra_headers` follow the client's own.
+    """
+
+    base_url: str
+    # A TCP and TLS handshake across an ocean takes under a second; 10 s allows for lost packets.
+    connect_seconds: float = 10.0
+    # Waiting for a free connection when `connections` are all in use.
+    queue_seconds: float = 30.0
+    # The OpenAI SDKs wait 600 s for a byte. Less, and we would end what a client would have waited
+    # for: a first token on a long prompt, or a non-streamed answer, takes minutes.
+    first_byte_seconds: float = 600.0
+    # Between two pieces of an answer. Reasoning models fall silent for minutes in mid-stream.
+    idle_seconds: float = 600.0
+    # Each stream holds one for as long as it lasts; aiohttp's 100 would queue the 101st client.
+    connections: int = 1000
+    # Idle connections are kept this long. Shorter than most front ends keep theirs (60 s and up).
+    keepalive_seconds: float = 30.0
+    proxy: str | None = None
+    proxy_from_environment: bool = True
+    ca_file: Path | None = None
+    extra_headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Answer:
+    """An answer whose head has arrived. Valid only inside the `async with` that opened it.
+
+    `headers` are as received: bytes, in order, duplicates kept, nothing left out.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, idle_seconds: float) -> None:
+        self._response = response
+        self._idle_seconds = idle_seconds
+        self.status = response.status
+        self.headers: tuple[tuple[bytes, bytes], ...] = tuple(response.raw_headers)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives: transfer coding undone, content coding untouched, no chunk empty.
+
+        Ends normally only when the body was complete. Raises UpstreamCut when it ends early (fewer
+        bytes than its length, no last chunk, a reset) and UpstreamTimeout when it falls silent. A
+        body that is delimited by the end of the connection cannot be told from a cut one.
+        """
+        content = self._response.content
+        with during_answer():
+            chunk = await content.readany()
+            self._expect_next_within(self._idle_seconds)
+            while chunk:
+                yield chunk
+                chunk = await content.readany()
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body, at most `limit` bytes; a longer one raises UpstreamError."""
+        pieces: list[bytes] = []
+        size = 0
+        async for chunk in self.chunks():
+            size += len(chunk)
+            if size > limit:
+                raise UpstreamError("The upstream's answer is larger than it may be.")
+            pieces.append(chunk)
+        return b"".join(pieces)
+
+    def _expect_next_within(self, seconds: float) -> None:
+        connection = self._response.connection
+        if connection is not None and connection.protocol is not None:
+            connection.protocol.read_timeout = seconds
+
+
+class Upstream:
+    """A pool of connections to one upstream. Open it with `async with` before the first request."""
+
+    def __init__(self, options: UpstreamOptions) -> None:
+        self._options = options
+        base = URL(options.base_url)
+        if base.scheme not in ("http", "https") or not base.host:
+            raise ValueError("base_url must be an http or https URL")
+        self._prefix = str(base.with_query(None).with_fragment(None)).rstrip("/")
+        self._query = base.raw_query_string
+        self._proxy = options.proxy or (_environment_proxy(base) if options.proxy_from_environment else None)
+        self._timeout = aiohttp.ClientTimeout(
+            total=None,
+            connect=options.queue_seconds + options.connect_seconds,
+            sock_connect=options.connect_seconds,
+            sock_read=options.first_byte_seconds,
+        )
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Upstream:
+        options = self._options
+        connector = aiohttp.TCPConnector(
+            limit=options.connections,
+            keepalive_timeout=options.keepalive_seconds,
+            ssl=_tls(options.ca_file) if self._prefix.startswith("https") else True,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=_NOT_ADDED,
+            max_line_size=_HEADER_BYTES,
+            max_field_size=_HEADER_BYTES,
+            timeout=self._timeout,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The open pool, for our own calls (`http.client_over`), which share it."""
+        if self._session is None:
+            raise RuntimeError("the upstream is not open")
+        return self._session
+
+    @property
+    def base_url(self) -> str:
+        """Scheme, host and path prefix, without a trailing slash and without the query."""
+        return self._prefix
+
+    @property
+    def proxy(self) -> str | None:
+        """The HTTP proxy in use; may hold a password, so it is never shown."""
+        return self._proxy
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, path_and_query: str, headers: RawHeaders, body: bytes | AsyncIterator[bytes] | None
+    ) -> AsyncIterator[Answer]:
+        """Send one request; the answer's head has arrived when this yields.
+
+        `path_and_query` begins with "/" and follows the base URL's path. A body read to its end
+        gives the connection back to the pool; leaving earlier, for whatever reason, closes it, and
+        the upstream sees that at once. Nothing is sent twice, with two exceptions: a method that is
+        idempotent by definition (RFC 9110, 9.2.2), and a request of which no byte had left when its
+        pooled connection was found closed. A POST that may have been read is never repeated: it may
+        have been paid for.
+        """
+        response = await self._answered(method, path_and_query, headers, body)
+        try:
+            yield Answer(response, self._options.idle_seconds)
+        finally:
+            response.close()
+
+    async def _answered(
+        self, method: str, path_and_query: str, headers: RawHeaders, body: bytes | AsyncIterator[bytes] | None
+    ) -> aiohttp.ClientResponse:
+        url = self._url(path_and_query)
+        fields = _fields((*headers, *self._options.extra_headers), body)
+        with before_answer():
+            outgoing = _outgoing(fields, body)
+            try:
+                return await self._send(method, url, fields, outgoing)
+            except aiohttp.ClientError:
+                if outgoing is not None and outgoing.failure is not None:
+                    raise outgoing.failure from None
+                if outgoing is None or outgoing.started:
+                    raise
+            return await self._send(method, url, fields, _outgoing(fields, body))
+
+    async def _send(
+        self, method: str, url: URL, fields: list[tuple[str, str]], body: RequestBody | None
+    ) -> aiohttp.ClientResponse:
+        return await self.session.request(
+            method, url, headers=fields, data=body, allow_redirects=False, proxy=self._proxy
+        )
+
+    def _url(self, path_and_query: str) -> URL:
+        # Without the slash, "@elsewhere" would turn our host into a user name.
+        if not path_and_query.startswith("/"):
+            raise ValueError("path_and_query must begin with a slash")
+        if self._query:
+            path_and_query += ("&" if "?" in path_and_query else "?") + self._query
+        return URL(self._prefix + path_and_query, encoded=True)
+
+
+def _fields(headers: Iterable[tuple[bytes, bytes]], body: object) -> list[tuple[str, str]]:
+    # The length is ours to say when we hold the body: the view may be shorter than what the client sent.
+    size = str(len(body)) if isinstance(body, bytes) else None
+    return [
+        (_text(name), size if size is not None and name.lower() == b"content-length" else _text(value))
+        for name, value in headers
+    ]
+
+
+def _text(value: bytes) -> str:
+    # aiohttp writes headers as UTF-8, so UTF-8 survives as it is. Other bytes are read as Latin-1.
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _outgoing(fields: list[tuple[str, str]], body: bytes | AsyncIterator[bytes] | None) -> RequestBody | None:
+    if body is None or body == b"":
+        return None
+    length = next((int(value) for name, value in fields if name.lower() == "content-length"), None)
+    return RequestBody(body, length)
+
+
+def _environment_proxy(base: URL) -> str | None:
+    if urllib.request.proxy_bypass(base.host or ""):
+        return None
+    return urllib.request.getproxies().get(base.scheme)
+
+
+def _tls(ca_file: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        context.load_verify_locations(cafile=str(ca_file))
+    return context
