@@ -1,0 +1,136 @@
+"""Identifiers in text: what they look like, where they were seen, which are worth a token (idea 7).
+
+Knows nothing of messages or blocks. A candidate is a run of characters without white space; the
+table of kinds decides what it is. Ranking is value for money: weight by kind and use, over tokens.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from app.core.summary.vocabulary import FILE_SUFFIXES
+
+# Runs between blanks, quotes and brackets; a comma counts inside a number only.
+_RUN = re.compile(r"[^\s\"'<>(){}\[\],;|\\`*]+(?:,\d{3}(?!\d))*")
+_URL = re.compile(r"https?://\S+")
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+\Z")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+_PATH = re.compile(r"(?:[A-Za-z]:)?[~.]{0,2}/?(?:[\w.@+-]+/)+[\w.@+-]*\Z|/[\w.@+-]+\Z")
+_FILE = re.compile(r"[\w-]+(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}\Z")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T_ ].*)?\Z|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}\Z")
+_MIXED = re.compile(r"(?=[\w#.-]*\d)(?=[\w#.-]*[A-Za-z])[A-Za-z0-9#][\w.-]*\w\Z")
+_NUMBER = re.compile(r"[-+#]?[$€£]?\d[\d,]*\.?\d+%?\Z|[$€£]\d+\Z")
+_CAPITALS = re.compile(r"[A-Z]{2,}(?:_[A-Z]+)+\Z|[A-Z]{6}\Z")
+_ADDRESS = re.compile(r"[\w.-]+:\d{2,5}\Z")
+_TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d)?(?:[+-]\d+)?\Z")
+# What one mention is worth: names one cannot guess before numbers one might not need.
+_WEIGHTS: Mapping[str, float] = {
+    "url": 3.0,
+    "email": 2.5,
+    "uuid": 3.0,
+    "path": 2.5,
+    "file": 2.5,
+    "id": 2.5,
+    "address": 2.5,
+    "code": 1.5,
+    "date": 1.5,
+    "number": 1.0,
+}
+
+
+@dataclass(slots=True)
+class Sighting:
+    """An identifier and where it was seen. `last` grows with the place, `origin` labels the newest one."""
+
+    text: str
+    kind: str
+    origin: str
+    last: int
+    mentions: int
+    weight: float
+    roles: frozenset[str]
+
+
+def kind_of(run: str) -> str | None:
+    """The kind of identifier a run of characters is; None for a word."""
+    if len(run) < 2 or len(run) > 300:
+        return None
+    if "/" in run or "@" in run:
+        return _compound_kind(run)
+    if any(c.isdigit() for c in run):
+        return _digit_kind(run)
+    if "." in run[1:-1]:
+        return "file" if _FILE.match(run) and run.rpartition(".")[2].lower() in FILE_SUFFIXES else None
+    return "code" if run.isupper() and _CAPITALS.match(run) else None
+
+
+def identifiers_in(text: str, kinds: dict[str, tuple[str, str] | None]) -> list[tuple[str, str]]:
+    """(identifier, kind) of each one in `text`, in order, once. `kinds` is the caller's cache."""
+    found: dict[str, str] = {}
+    for run in dict.fromkeys(_RUN.findall(text)):
+        if run not in kinds:
+            kinds[run] = _identifier(run)
+        named = kinds[run]
+        if named is not None:
+            found.setdefault(*named)
+            continue
+        if ":" in run or "=" in run:
+            for part in re.split(r"[:=]", run):
+                named = _identifier(part)
+                if named is not None:
+                    found.setdefault(*named)
+    return list(found.items())
+
+
+def ranked(
+    sightings: Iterable[Sighting], newest: int, cost: Callable[[str], int]
+) -> list[tuple[float, int, Sighting]]:
+    """(score, tokens, sighting), the best value for its tokens first; equal ones newest first."""
+    scored = []
+    for seen in sightings:
+        tokens = cost(seen.text)
+        used = 1.0 + math.log2(seen.mentions) + (1.5 if len(seen.roles) > 1 else 0.0)
+        # An old identifier keeps half of the worth of a new one: facts are cumulative (F30).
+        age = 0.5 + 0.5 * (seen.last + 1) / (newest + 1)
+        score = _WEIGHTS[seen.kind] * seen.weight * used * age / (tokens + 1)
+        scored.append((score, tokens, seen))
+    scored.sort(key=lambda item: (-item[0], -item[2].last, item[2].text))
+    return scored
+
+
+def _identifier(run: str) -> tuple[str, str] | None:
+    stripped = (
+        run.strip(".:!?_-=~&#")
+        if not run.startswith(("./", "../", "~/", "#", ".", "-"))
+        else run.rstrip(".:!?")
+    )
+    kind = kind_of(stripped)
+    return (stripped, kind) if kind else None
+
+
+def _compound_kind(run: str) -> str | None:
+    if _URL.match(run):
+        return "url"
+    if _EMAIL.match(run):
+        return "email"
+    if "://" in run:
+        return "url" if run[0].isalpha() else None
+    if not _PATH.match(run):
+        return "date" if _DATE.match(run) else None
+    # "and/or" is prose, "src/app" and "/etc" are paths.
+    telling = run.count("/") > 1 or run[0] in "/.~" or any(c in "._-" or c.isdigit() for c in run)
+    return "path" if telling else None
+
+
+def _digit_kind(run: str) -> str | None:
+    if _NUMBER.match(run):
+        return "number"
+    if _TIME.match(run):
+        return None
+    for kind, pattern in (("date", _DATE), ("uuid", _UUID), ("address", _ADDRESS), ("id", _MIXED)):
+        if pattern.match(run):
+            return "file" if kind == "id" and run.rpartition(".")[2].lower() in FILE_SUFFIXES else kind
+    return None

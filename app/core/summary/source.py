@@ -1,0 +1,72 @@
+"""What a summary is made of and how big it may be: plain values for the rest of this folder.
+
+Knows nothing of how the text is made, nor of stores, models or windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.core.history.message import Message
+from app.core.summary.fence import DEFAULT_TAG
+from app.core.view.policy import Policy
+
+CountText = Callable[[str], int]
+"""Tokens of a text in the encoding the budget is in; "" counts 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummarySource:
+    """What the new block stands for.
+
+    `folded`: every message the new watermark covers, oldest first, with its chain digest, except
+    those that stay verbatim. `folded[:since]` stand in `previous` already (the whole text of the
+    current block, "" for the first compaction); only user wording is read from them again, so that
+    no paraphrase of it is ever copied. `newest_request` is the text of the newest user message of
+    the conversation, folded or not. `tail` are the messages after the watermark: identifiers they show
+    are not repeated, and newer values in them win.
+    """
+
+    folded: tuple[tuple[bytes, Message], ...]
+    since: int = 0
+    previous: str = ""
+    newest_request: str = ""
+    tail: tuple[Message, ...] = ()
+
+    @property
+    def fresh(self) -> tuple[tuple[bytes, Message], ...]:
+        """The messages no summary has seen yet."""
+        return self.folded[self.since :]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryBudget:
+    """Bounds in tokens: the whole block, and within it user wording and identifiers."""
+
+    tokens: int
+    user_tokens: int
+    identifier_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryStyle:
+    """How the block is dressed: the fence's tag (A31)."""
+
+    tag: str = DEFAULT_TAG
+
+
+def summary_budget(policy: Policy, block_tokens: int, target_tokens: int) -> SummaryBudget:
+    """The budget of a block of at most `block_tokens`, shares counted of `target_tokens` (A16, idea 7).
+
+    The shares never take more than the block can hold: half of it for wording, a third for
+    identifiers; what one leaves unused the other parts get.
+    """
+    user = min(int(policy.user_wording_share * target_tokens), block_tokens // 2)
+    identifiers = min(int(policy.identifier_share * target_tokens), block_tokens // 3)
+    return SummaryBudget(block_tokens, max(0, user), max(0, identifiers))
+
+
+def recall_id(chain: bytes) -> str:
+    """The id under which the archive gives a message back: "dcm_" and 32 hex digits of its chain."""
+    return "dcm_" + chain.hex()[:32]

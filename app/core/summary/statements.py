@@ -1,0 +1,202 @@
+"""Statements worth carrying over, and which of them a later one has overtaken.
+
+Works on sentences by tables of cue words, in English; what it does not understand it neither
+carries nor hides. Knows nothing of blocks or budgets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from app.core.summary.identifiers import kind_of
+from app.core.summary.vocabulary import CHANGE, CHANGE_PHRASES, CUES, FILLER, STOP
+
+_SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z0-9\"'(\[$*-])|\n+")
+_WORD = re.compile(r"[^\W_][\w'’./:@$%#+-]*[\w%]|[$€£]?\w")
+_QUOTED = re.compile(r"[\"“'`]([^\"”'`\n]{2,60})[\"”'`]")
+_JSON_TEXT = re.compile(r'"((?:[^"\\]|\\.){24,300})"')
+_COPULA = re.compile(
+    r"\s*(?:\b(?:is|are|was|were|will be|should be|must be|be|equals|to|uses?|using|as|at|prefers?|with)\b"
+    r"|=|:\s)\s*",
+    re.IGNORECASE,
+)
+# Characters: shorter says nothing, longer is prose that a summary should not copy.
+SHORTEST = 8
+LONGEST = 320
+
+_SHARE = {"user": 1.0, "assistant": 0.55, "tool": 0.6}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One sentence. `order` grows with its place in the conversation; -1 for one already carried."""
+
+    text: str
+    role: str
+    order: int
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The words as written, punctuation around them gone."""
+        return tuple(_WORD.findall(self.text))
+
+    @cached_property
+    def low(self) -> frozenset[str]:
+        """The words in lower case."""
+        return frozenset(word.lower() for word in self.words)
+
+    @cached_property
+    def values(self) -> dict[str, str]:
+        """What the sentence asserts, in lower case, with its shape: number, id, name, quote or word."""
+        found = {match.lower(): "quote" for match in _QUOTED.findall(self.text)}
+        for place, word in enumerate(self.words):
+            shape = _shape(word, place)
+            if shape:
+                found.setdefault(word.lower(), shape)
+        if not found:
+            found = dict.fromkeys(self._predicate(), "word")
+        return found
+
+    @cached_property
+    def key(self) -> frozenset[str]:
+        """What the sentence is about: its content words, stems of them, values apart."""
+        values = {word for value in self.values for word in value.split()}
+        return frozenset(
+            _stem(word) for word in self.low if len(word) > 2 and word not in STOP and word not in values
+        )
+
+    @cached_property
+    def changes(self) -> bool:
+        """True when it announces a new value for something said before."""
+        low = self.text.lower()
+        return bool(self.low & CHANGE) or any(phrase in low for phrase in CHANGE_PHRASES)
+
+    @cached_property
+    def score(self) -> float:
+        """How much it is worth carrying over; below 2.5 it is not."""
+        cues = sum(weight for weight, words in CUES if self.low & words)
+        telling = sum(1.0 if shape != "word" else 0.3 for shape in self.values.values())
+        score = cues + min(2.0, telling) + (0.7 if _COPULA.search(self.text) else 0.0)
+        score -= 2.5 if self.text.rstrip().endswith("?") else 0.0
+        score -= 2.0 if self.words and self.words[0].lower() in FILLER else 0.0
+        return (score - len(self.text) / 200) * _SHARE.get(self.role, 0.5)
+
+    def _predicate(self) -> list[str]:
+        parts = _COPULA.split(self.text, maxsplit=1)
+        right = _WORD.findall(parts[1]) if len(parts) == 2 else []
+        words = [word.lower() for word in right]
+        return [word for word in words if len(word) > 2 and word not in STOP] if len(words) <= 6 else []
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A value that no longer holds: shown in no sentence about `key` said before `before`."""
+
+    value: str
+    shape: str
+    key: frozenset[str]
+    before: int
+
+
+def sentences(text: str) -> list[str]:
+    """`text` in sentences and lines, in order, white space at their ends gone."""
+    return [part.strip() for part in _SENTENCE.split(text) if part and part.strip()]
+
+
+def statements_of(text: str, role: str, order: int) -> list[Statement]:
+    """The sentences of a message as statements; of structured tool output only its longer strings."""
+    if role == "tool" and text.lstrip()[:1] in ("{", "["):
+        parts: Iterable[str] = _JSON_TEXT.findall(text)
+    else:
+        parts = sentences(text)
+    return [
+        Statement(part.lstrip("-*#>• ").strip(), role, order)
+        for part in parts
+        if SHORTEST <= len(part) <= LONGEST and " " in part
+    ]
+
+
+def stale_values(statements: Sequence[Statement]) -> tuple[Stale, ...]:
+    """Every value that a later statement about the same thing replaced, `statements` being in order.
+
+    A user's word is overtaken only by a user's; an exact restatement ("x is 1", later "x is 2")
+    counts, otherwise the later sentence must say that something changes.
+    """
+    found: list[Stale] = []
+    by_word: dict[str, list[Statement]] = {}
+    for place, statement in enumerate(statements):
+        if statement.values and statement.role != "tool":
+            earlier = _earlier(statement, statements[:place], by_word)
+            for old in earlier:
+                if _overtakes(statement, old):
+                    found.extend(_stale(statement, old))
+        if statement.values:
+            for word in statement.key:
+                by_word.setdefault(word, []).append(statement)
+    return tuple(found)
+
+
+def is_stale(statement: Statement, stale: Sequence[Stale]) -> bool:
+    """True when it asserts a value that was replaced after it was said."""
+    return any(
+        statement.order < old.before
+        and (old.value in statement.low or old.value in statement.values)
+        and (bool(old.key & statement.key) or not old.key)
+        for old in stale
+    )
+
+
+def _earlier(
+    statement: Statement, before: Sequence[Statement], by_word: dict[str, list[Statement]]
+) -> list[Statement]:
+    """Candidates: those that share a word; for "make it 5" the newest one with a value of that shape."""
+    if statement.key:
+        found = {id(old): old for word in statement.key for old in by_word.get(word, ())}
+        return list(found.values())
+    if not statement.changes:
+        return []
+    shapes = set(statement.values.values()) - {"word"}
+    recent = (old for old in reversed(before[-12:]) if old.role == statement.role == "user")
+    return next(([old] for old in recent if shapes & set(old.values.values())), [])
+
+
+def _overtakes(new: Statement, old: Statement) -> bool:
+    if old.role == "user" and new.role != "user":
+        return False
+    if not set(new.values.values()) & set(old.values.values()):
+        return False
+    if not new.key:
+        return True
+    shared = len(new.key & old.key)
+    fewest = min(len(new.key), len(old.key))
+    if shared < min(2, fewest) or shared < 0.6 * fewest:
+        return False
+    return new.changes or (new.key == old.key and _COPULA.search(new.text) is not None)
+
+
+def _stale(new: Statement, old: Statement) -> list[Stale]:
+    shapes = {shape for value, shape in new.values.items() if value not in old.values}
+    key = new.key & old.key or old.key
+    return [
+        Stale(value, shape, key, new.order)
+        for value, shape in old.values.items()
+        if shape in shapes and value not in new.low and value not in new.values
+    ]
+
+
+def _shape(word: str, place: int) -> str | None:
+    if word[0].isdigit() or word[0] in "$€£":
+        return "number"
+    if kind_of(word):
+        return "id"
+    return "name" if place and word[0].isupper() and word.lower() not in STOP else None
+
+
+def _stem(word: str) -> str:
+    for ending in ("ing", "ed", "es", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
