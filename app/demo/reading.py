@@ -1,0 +1,100 @@
+"""What the demo model makes of a message list: its text, its size, what it would answer.
+
+Pure. Knows nothing of HTTP nor of the proxy in front of it; it only sees what it is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MODEL = "palimpsest-demo"
+# Four characters a token is close to the truth for English, and needs no tables.
+CHARS_PER_TOKEN = 4
+# What OpenAI's counting recipe adds for each message and for the answer's opening.
+MESSAGE_TOKENS = 3
+_WORD = re.compile(r"[^\W_]{2,}")
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
+# Words that say nothing of what a question is about.
+_COMMON = re.compile(
+    r"^(and|are|but|can|did|for|from|had|has|have|how|into|its|not|now|our|says?|tell|that|the|their|them|then|"
+    r"there|this|was|were|what|when|where|which|who|why|will|with|you|your|is|it|of|to|in|on|at|an|as|be|by|do|"
+    r"please|remember|know)$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One message as plain text."""
+
+    role: str
+    text: str
+
+
+def shown(messages: Sequence[Any]) -> list[Shown]:
+    """The messages as plain text: tool calls by name and arguments, pictures by their kind."""
+    return [Shown(str(m.get("role")), _text(m)) for m in messages if isinstance(m, Mapping)]
+
+
+def prompt_tokens(body: Mapping[str, Any], messages: Sequence[Shown]) -> int:
+    """Tokens of the whole prompt, tool schemas included."""
+    tools = tokens_of(str(body["tools"])) if body.get("tools") else 0
+    return tools + MESSAGE_TOKENS + sum(MESSAGE_TOKENS + tokens_of(m.text) for m in messages)
+
+
+def tokens_of(text: str) -> int:
+    """At least 1; characters beyond ASCII count as a token each, as in most encodings of today."""
+    wide = sum(ord(char) > 0x2E80 for char in text)
+    return max(1, wide + -(-(len(text) - wide) // CHARS_PER_TOKEN))
+
+
+def answer_to(messages: Sequence[Shown], tokens: int, window: int) -> str:
+    """What the model says: what it was shown, and the best matching sentence for the last request."""
+    asked = next((m.text for m in reversed(messages) if m.role == "user"), "")
+    request = asked if len(asked) <= 160 else f"{asked[:110]} [...] {asked[-40:]}"
+    said = [
+        f"This is the built-in demo model, not a real one. I was shown {len(messages)} messages, "
+        f"{tokens:,} of at most {window:,} tokens.",
+        f"Your last request was: {request}",
+    ]
+    fact = _best_sentence(asked, messages)
+    said.append(
+        f"What I find about it: {fact}" if fact else "I find nothing more about it in what I was shown."
+    )
+    return "\n".join(said)
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    parts = [content] if isinstance(content, str) else [_part(part) for part in content or ()]
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        parts.append(f"{function.get('name')}({function.get('arguments')})")
+    return " ".join(part for part in parts if part)
+
+
+def _part(part: Any) -> str:
+    if not isinstance(part, Mapping):
+        return ""
+    text = part.get("text")
+    return text if isinstance(text, str) else f"[{part.get('type', 'part')}]"
+
+
+def _best_sentence(question: str, messages: Sequence[Shown]) -> str:
+    """The sentence that shares most words with the question; the newest of equals; not the question."""
+    wanted = _words(question)
+    best, score = "", 0
+    for message in messages:
+        if message.role in ("system", "developer") or message.text.startswith("This is the built-in demo"):
+            continue
+        for sentence in _SENTENCE.findall(message.text):
+            shared = len(wanted & _words(sentence))
+            if shared >= max(score, 1) and sentence.strip() not in question:
+                best, score = sentence.strip(), shared
+    return best
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in _WORD.findall(text.lower()) if not _COMMON.match(word)}

@@ -1,0 +1,136 @@
+"""The demo upstream: a small, deterministic, offline server that speaks OpenAI's chat completions.
+
+It shows what the proxy does without key or network. It must not know the proxy: it sees requests only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from app.demo.reading import MODEL, Shown, answer_to, prompt_tokens, shown, tokens_of
+from app.demo.summary import asks_for_summary, summary_of
+
+# Small enough that a dozen turns fill it.
+DEFAULT_WINDOW_TOKENS = 2_000
+# A fixed time, so that equal requests get equal answers.
+CREATED = 1_700_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One finished answer, before it is put into one piece or many."""
+
+    id: str
+    text: str
+    finish_reason: str
+    prompt_tokens: int
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """As OpenAI states it."""
+        written = tokens_of(self.text)
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": written,
+            "total_tokens": self.prompt_tokens + written,
+        }
+
+
+def create_demo(window_tokens: int = DEFAULT_WINDOW_TOKENS) -> FastAPI:
+    """An ASGI application with one model whose window is `window_tokens`."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get("/v1/models")
+    async def models() -> Response:
+        return JSONResponse({"object": "list", "data": [_model(window_tokens)]})
+
+    @app.post("/v1/chat/completions")
+    async def complete(request: Request) -> Response:
+        try:
+            body = json.loads(await request.body())
+        except ValueError:
+            return _refusal("The body is not JSON.", "invalid_request_error")
+        if not isinstance(body, dict) or not isinstance(body.get("messages"), list) or not body["messages"]:
+            return _refusal("'messages' must be a list with at least one message.", "invalid_request_error")
+        return _completed(body, window_tokens)
+
+    return app
+
+
+def _completed(body: Mapping[str, Any], window: int) -> Response:
+    messages = shown(body["messages"])
+    tokens = prompt_tokens(body, messages)
+    if tokens >= window:
+        return _refusal(
+            f"This model's maximum context length is {window} tokens. However, your messages resulted in "
+            f"{tokens} tokens. Please reduce the length of the messages.",
+            "context_length_exceeded",
+            param="messages",
+        )
+    answer = _answer(body, messages, tokens, window)
+    name = str(body.get("model") or MODEL)
+    if body.get("stream") is True:
+        wants_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        return StreamingResponse(_frames(answer, name, wants_usage), media_type="text/event-stream")
+    message = {"role": "assistant", "content": answer.text, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
+    return JSONResponse(_envelope(answer, name, "chat.completion", [choice]) | {"usage": answer.usage})
+
+
+def _answer(body: Mapping[str, Any], messages: list[Shown], tokens: int, window: int) -> Answer:
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    room = min(int(limit), window - tokens) if isinstance(limit, int) else window - tokens
+    text = summary_of(messages, room) if asks_for_summary(messages) else answer_to(messages, tokens, window)
+    pieces = _pieces(text)
+    while len(pieces) > 1 and tokens_of("".join(pieces)) > room:
+        pieces.pop()
+    kept = "".join(pieces)
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return Answer(f"chatcmpl-demo-{digest[:24]}", kept, "stop" if kept == text else "length", tokens)
+
+
+def _frames(answer: Answer, model: str, wants_usage: bool) -> Iterator[bytes]:
+    """Server-sent events as OpenAI sends them: role, text word by word, finish reason, usage if asked for."""
+    blank: dict[str, Any] = {"usage": None} if wants_usage else {}
+    deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in _pieces(answer.text))]
+    for delta in deltas:
+        yield _frame(_envelope(answer, model, "chat.completion.chunk", [_choice(delta, None)]) | blank)
+    last = _choice({}, answer.finish_reason)
+    yield _frame(_envelope(answer, model, "chat.completion.chunk", [last]) | blank)
+    if wants_usage:
+        yield _frame(_envelope(answer, model, "chat.completion.chunk", []) | {"usage": answer.usage})
+    yield b"data: [DONE]\n\n"
+
+
+def _choice(delta: Mapping[str, Any], finish_reason: str | None) -> dict[str, Any]:
+    return {"index": 0, "delta": dict(delta), "logprobs": None, "finish_reason": finish_reason}
+
+
+def _envelope(answer: Answer, model: str, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"id": answer.id, "object": kind, "created": CREATED, "model": model, "choices": choices}
+
+
+def _frame(payload: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(payload, ensure_ascii=False).encode() + b"\n\n"
+
+
+def _pieces(text: str) -> list[str]:
+    """Words with the white space after them; together they are the text."""
+    return re.findall(r"\S+\s*|\s+", text)
+
+
+def _model(window: int) -> dict[str, Any]:
+    return {"id": MODEL, "object": "model", "created": CREATED, "owned_by": "demo", "context_length": window}
+
+
+def _refusal(message: str, code: str, param: str | None = None) -> Response:
+    error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+    return JSONResponse({"error": error}, status_code=400)

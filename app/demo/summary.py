@@ -1,0 +1,88 @@
+"""How the demo model answers when it is asked to summarize: nine sections of sentences it was given.
+
+Pure. Nothing is invented: every line is a piece of the text to be summarized.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from app.demo.reading import CHARS_PER_TOKEN, Shown
+
+SECTIONS = (
+    "Primary request and intent",
+    "User messages",
+    "Work completed",
+    "Errors and fixes",
+    "Key technical details",
+    "Decisions made",
+    "Pending and incomplete",
+    "Current state",
+    "Recommended next step",
+)
+# What a line must speak of to stand in a section; sections without an entry take their lines by place.
+_SPEAKS_OF = {
+    2: re.compile(r"\b(done|created|wrote|added|finished|completed|fixed|shown)\b", re.I),
+    3: re.compile(r"\b(error|failed|failure|exception|traceback|fix)\b", re.I),
+    4: re.compile(r"\b\d[\w.,:-]*\b|[\w-]+/[\w./-]+|`[^`]+`"),
+    5: re.compile(r"\b(decided|choose|chose|will use|going to|because|prefer)\b", re.I),
+    6: re.compile(r"\b(todo|pending|later|still|next|remaining|must)\b", re.I),
+}
+_LINE_CHARS = 240
+
+
+def asks_for_summary(messages: Sequence[Shown]) -> bool:
+    """True when the first or last message gives the order; a summary further in is only history."""
+    return any(_is_order(message.text) for message in (*messages[:1], *messages[-1:]))
+
+
+def summary_of(messages: Sequence[Shown], max_tokens: int) -> str:
+    """Nine numbered sections within `max_tokens`, the newest lines winning."""
+    lines = _lines(messages)
+    # Headings take about 80 tokens; what is left is shared evenly.
+    room = max(0, max_tokens - 80) * CHARS_PER_TOKEN // len(SECTIONS)
+    parts = [
+        f"{number + 1}. {title}\n{_fitting(_section(number, lines), room)}"
+        for number, title in enumerate(SECTIONS)
+    ]
+    return "\n\n".join(parts)
+
+
+def _is_order(text: str) -> bool:
+    lowered = text.lower()
+    return "summar" in lowered and SECTIONS[0].lower() in lowered and SECTIONS[8].lower() in lowered
+
+
+def _lines(messages: Sequence[Shown]) -> list[str]:
+    """Lines of the conversation itself: the order to summarize, headings and fences left out."""
+    given = [m.text for m in messages if not _is_order(m.text)] or [_after_order(m.text) for m in messages]
+    lines = (line.strip().lstrip("-* ") for text in given for line in text.splitlines())
+    return [line[:_LINE_CHARS] for line in lines if len(line) > 8 and not line.startswith(("<", "#", "`"))]
+
+
+def _after_order(text: str) -> str:
+    """What follows the last mention of the last section: there the conversation stands."""
+    at = text.lower().rfind(SECTIONS[8].lower())
+    return text[at + len(SECTIONS[8]) :]
+
+
+def _section(number: int, lines: Sequence[str]) -> list[str]:
+    if number == 0:
+        return list(lines[:1])
+    if number == 1:
+        return [line for line in lines if "user" in line.lower()[:40]] or list(lines)
+    if number in _SPEAKS_OF:
+        return [line for line in lines if _SPEAKS_OF[number].search(line)]
+    return list(lines[-2:] if number == 7 else lines[-1:])
+
+
+def _fitting(lines: Sequence[str], room: int) -> str:
+    """The newest lines that fit, in their order; a dash when there are none."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        room -= len(line) + 3
+        if room < 0:
+            break
+        kept.append(f"- {line}")
+    return "\n".join(reversed(kept)) or "- None."

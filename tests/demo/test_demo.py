@@ -1,0 +1,104 @@
+"""The demo upstream behaves as an OpenAI-compatible server with a small window."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from app.demo.reading import MODEL
+from app.demo.server import create_demo
+from app.demo.summary import SECTIONS
+
+
+def _client(window: int = 2_000) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(create_demo(window)), base_url="http://demo")
+
+
+async def _ask(messages: list[dict[str, Any]], window: int = 2_000, **fields: Any) -> httpx.Response:
+    async with _client(window) as client:
+        return await client.post(
+            "/v1/chat/completions", json={"model": MODEL, "messages": messages, **fields}
+        )
+
+
+async def test_the_model_list_states_the_window() -> None:
+    async with _client(1_234) as client:
+        listed = (await client.get("/v1/models")).json()
+    assert [(m["id"], m["context_length"]) for m in listed["data"]] == [(MODEL, 1_234)]
+
+
+async def test_it_says_that_it_is_a_demo_and_what_it_was_shown() -> None:
+    answer = (await _ask([{"role": "user", "content": "Hello there"}])).json()
+    text = answer["choices"][0]["message"]["content"]
+    assert "demo" in text
+    assert "shown 1 messages" in text
+    assert "Hello there" in text
+    assert answer["usage"]["total_tokens"] == sum(
+        answer["usage"][k] for k in ("prompt_tokens", "completion_tokens")
+    )
+
+
+async def test_it_answers_only_from_what_it_is_shown() -> None:
+    fact = {"role": "user", "content": "The code of the blue room is 7919. The red room has none."}
+    question = {"role": "user", "content": "What is the code of the blue room?"}
+    with_fact = (await _ask([fact, {"role": "assistant", "content": "Noted."}, question])).json()
+    without = (await _ask([question])).json()
+    assert "7919" in with_fact["choices"][0]["message"]["content"]
+    assert "nothing more" in without["choices"][0]["message"]["content"]
+
+
+async def test_equal_requests_get_equal_answers() -> None:
+    asked = [{"role": "user", "content": "Same again"}]
+    assert (await _ask(asked)).content == (await _ask(asked)).content
+
+
+async def test_a_prompt_beyond_the_window_is_refused_in_openais_words() -> None:
+    refused = await _ask([{"role": "user", "content": "word " * 500}], window=400)
+    error = refused.json()["error"]
+    assert refused.status_code == 400
+    assert error["code"] == "context_length_exceeded"
+    assert "maximum context length is 400 tokens" in error["message"]
+
+
+@pytest.mark.parametrize("wants_usage", [False, True])
+async def test_a_stream_says_the_same_as_the_whole(wants_usage: bool) -> None:
+    asked = [{"role": "user", "content": "Stream this, grüße und 漢字"}]
+    whole = (await _ask(asked)).json()
+    streamed = await _ask(asked, stream=True, stream_options={"include_usage": wants_usage})
+    frames = [line.removeprefix("data: ") for line in streamed.text.split("\n\n") if line]
+    assert frames.pop() == "[DONE]"
+    chunks = [json.loads(frame) for frame in frames]
+    if wants_usage:
+        assert chunks.pop()["usage"] == whole["usage"]
+    text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+    assert text == whole["choices"][0]["message"]["content"]
+    assert [c["choices"][0]["finish_reason"] for c in chunks if c["choices"][0]["finish_reason"]] == ["stop"]
+
+
+async def test_an_answer_is_cut_at_max_tokens() -> None:
+    cut = (await _ask([{"role": "user", "content": "Hello"}], max_tokens=5)).json()
+    assert cut["choices"][0]["finish_reason"] == "length"
+    assert cut["usage"]["completion_tokens"] <= 5
+
+
+async def test_a_summary_has_the_nine_sections_and_the_given_facts() -> None:
+    order = f"Summarize the conversation in sections: {', '.join(SECTIONS)}."
+    given = "user: The deploy key is DK-4411.\nassistant: I decided to use blue-green deploys."
+    asked = [{"role": "system", "content": order}, {"role": "user", "content": given}]
+    answer = (await _ask(asked, max_tokens=800)).json()["choices"][0]
+    text = answer["message"]["content"]
+    assert answer["finish_reason"] == "stop"
+    assert [title in text for title in SECTIONS] == [True] * 9
+    assert "DK-4411" in text
+    assert "blue-green" in text
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"messages": []}', b'{"messages": "x"}'])
+async def test_nonsense_is_refused(body: bytes) -> None:
+    async with _client() as client:
+        refused = await client.post("/v1/chat/completions", content=body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"]
