@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.core.summary.carry.identifiers import Sighting, ranked
+from app.core.summary.carry.material import FACT, Material, material_of
+from app.core.summary.carry.statements import Statement
+from app.core.summary.carry.user_wording import ENTRY, user_section
+from app.core.summary.carry.vocabulary import CHANGE, DECISIONS, RULES
 from app.core.summary.fence import fenced, unfenced
-from app.core.summary.identifiers import Sighting, ranked
-from app.core.summary.material import FACT, Material, material_of
 from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import (
     NOTHING,
@@ -24,9 +27,6 @@ from app.core.summary.sections import (
     sections_of,
 )
 from app.core.summary.source import CountText, SummaryBudget, SummarySource, SummaryStyle
-from app.core.summary.statements import Statement
-from app.core.summary.user_wording import ENTRY, user_section
-from app.core.summary.vocabulary import CHANGE, DECISIONS, RULES
 from app.core.summary.wording import cut_to, headline, without_data
 
 PREAMBLE = (

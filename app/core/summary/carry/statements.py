@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from app.core.summary.identifiers import kind_of
-from app.core.summary.vocabulary import CHANGE, CHANGE_PHRASES, CUES, FILLER, STOP
+from app.core.summary.carry.identifiers import kind_of
+from app.core.summary.carry.vocabulary import CHANGE, CHANGE_PHRASES, CUES, FILLER, STOP
 
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z0-9\"'(\[$*-])|\n+")
 _WORD = re.compile(r"[^\W_][\w'’./:@$%#+-]*[\w%]|[$€£]?\w")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from app.core.summary.vocabulary import FILE_SUFFIXES
+from app.core.summary.carry.vocabulary import FILE_SUFFIXES
 
 # Runs between blanks, quotes and brackets; a comma counts inside a number only.
 _RUN = re.compile(r"[^\s\"'<>(){}\[\],;|\\`*]+(?:,\d{3}(?!\d))*")

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from app.core.summary.carry.identifiers import Sighting, identifiers_in
+from app.core.summary.carry.spoken import Spoken, call_label, spoken_of
+from app.core.summary.carry.statements import Stale, Statement, is_stale, stale_values, statements_of
+from app.core.summary.carry.user_wording import user_entry
+from app.core.summary.carry.work_log import Work, work_of
 from app.core.summary.fence import unfenced
-from app.core.summary.identifiers import Sighting, identifiers_in
 from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import Sections, block_sections
 from app.core.summary.source import SummarySource
-from app.core.summary.spoken import Spoken, call_label, spoken_of
-from app.core.summary.statements import Stale, Statement, is_stale, stale_values, statements_of
-from app.core.summary.user_wording import user_entry
 from app.core.summary.wording import cut_to
-from app.core.summary.work_log import Work, work_of
 
 # Opens a line that code carried over, so that the next round knows it from a model's prose.
 FACT = "• "

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.core.summary.carry.spoken import Spoken
 from app.core.summary.sections import Sections
-from app.core.summary.spoken import Spoken
 from app.core.summary.wording import Call
 
 _LINE = re.compile(r"- (\S+) x(\d+)(?:: (.*))?\Z")
