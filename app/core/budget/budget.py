@@ -6,8 +6,11 @@ token count: the window is divided by the model's calibration before anything is
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
+
+from app.core.view.policy import Policy
 
 WindowSource = Literal["configured", "upstream", "overflow", "model_data", "name", "default"]
 
@@ -45,3 +48,95 @@ class Budget:
     ceiling_tokens: int
     precompute_tokens: int
     summary_tokens: int
+
+
+# At most this share of the window is held back for the answer: agents send 32,000 on 32k windows (rule 19).
+_OUTPUT_SHARE = 0.5
+# A trigger reserve (B02) never brings the trigger below this share of the window.
+_TRIGGER_FLOOR = 0.25
+# The target leaves at least this share of what lies between the fixed part and the trigger to grow
+# into, so that no compaction lands where the next one starts (F04).
+_GROWTH_SHARE = 0.25
+# A background summary starts no earlier than half way from the target to the trigger.
+_PRECOMPUTE_FLOOR = 0.5
+# One summary block takes at most half of the room the target gives to messages: the other half is
+# the task and the tail. It matters below about 4k tokens of window only.
+_SUMMARY_SHARE = 0.5
+# No calibration can make a window smaller than this, tokens.
+_LEAST_WINDOW = 16
+
+
+def budget_of(
+    window: Window,
+    *,
+    fixed_tokens: int,
+    max_output_tokens: int | None,
+    ratio: float,
+    policy: Policy,
+) -> Budget:
+    """What a request with this fixed part may hold, every figure in our own count (rule 19).
+
+    `fixed_tokens` are ours; `max_output_tokens` is the request's `max_tokens` or
+    `max_completion_tokens`, in the model's tokens, None or 0 when it names none. `ratio` is the
+    model's tokens for one of ours (its calibration): the window in our count is the window over it.
+
+    * trigger: min(trigger share x window, window - output), the output being at most half the
+      window; a policy with a trigger reserve of its own (B02) keeps that free too.
+    * available: window - min(reserved, window / 2) - fixed, at least 0 (A05).
+    * target: fixed + target share x available (A06), at least room for two of the smallest
+      summaries, at most three quarters of the way from the fixed part to the trigger.
+    * summary: max(500, min(4,096, 8 % of available)) (A12, A13), at most half of what the target
+      leaves to messages.
+    * ceiling: min(guard share x window, window - output), never below the trigger (A27).
+    * precompute: its share of the window, in proportion when the output lowers the trigger, and at
+      least half way between target and trigger.
+    """
+    size = max(_LEAST_WINDOW, math.floor(window.tokens / ratio))
+    output = math.floor(min((max_output_tokens or 0) / ratio, size * _OUTPUT_SHARE))
+    free = size - output
+    trigger = max(1, min(_trigger_tokens(size, policy), free))
+    reserve = min(policy.reserved_tokens, size // 2)
+    available = max(0, size - reserve - fixed_tokens)
+    target = target_of(fixed_tokens, available, trigger, policy.target_ratio, policy)
+    wanted = min(policy.summary_max_tokens, _share(policy.summary_share, available))
+    summary = min(max(policy.summary_min_tokens, wanted), int((target - fixed_tokens) * _SUMMARY_SHARE))
+    precompute = trigger * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
+    halfway = target + (trigger - target) * _PRECOMPUTE_FLOOR
+    return Budget(
+        window=window,
+        window_tokens=size,
+        fixed_tokens=fixed_tokens,
+        output_tokens=output,
+        available_tokens=available,
+        trigger_tokens=trigger,
+        target_tokens=target,
+        ceiling_tokens=max(trigger, min(_share(policy.guard_ratio, size), free)),
+        precompute_tokens=min(trigger, math.ceil(max(precompute, halfway))),
+        summary_tokens=max(1, summary),
+    )
+
+
+def target_of(fixed: int, available: int, trigger: int, ratio: float, policy: Policy) -> int:
+    """What a prompt is brought down to, tokens: `ratio` of what is available, on top of the fixed part.
+
+    Never so high that less than a quarter of the room below the trigger is won, never below the
+    fixed part (what is fixed cannot be compacted).
+    """
+    room = max(_share(ratio, available), 2 * policy.summary_min_tokens)
+    most = max(0, trigger - fixed) * (1 - _GROWTH_SHARE)
+    return fixed + max(2, min(room, math.floor(most)))
+
+
+def _trigger_tokens(size: int, policy: Policy) -> int:
+    by_share = math.ceil(policy.trigger_ratio * size - _ROUNDING)
+    if not policy.trigger_reserve_tokens:
+        return by_share
+    return max(_share(_TRIGGER_FLOOR, size), min(by_share, size - policy.trigger_reserve_tokens))
+
+
+# Shares are binary fractions: 0.7 x 200,000 must be 140,000, not 139,999.
+_ROUNDING = 1e-6
+
+
+def _share(ratio: float, tokens: int) -> int:
+    return math.floor(ratio * tokens + _ROUNDING)

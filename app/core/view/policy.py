@@ -15,6 +15,8 @@ class Policy:
     name: str = "auto"
     # Whole prompt at or above this share of the window is compacted (A02).
     trigger_ratio: float = 0.90
+    # Kept free below the window when deciding the trigger; 40,000 in `rolling` (B02: 32,000 + 8,000).
+    trigger_reserve_tokens: int = 0
     # What the forwarded prompt is brought down to (A06).
     target_ratio: float = 0.50
     # No compacted prompt may exceed this share (A27).
@@ -39,6 +41,11 @@ class Policy:
     # A tool result above this is shown masked, 70/30 (A08), but never more than the share of the window.
     tool_result_tokens: int = 10_000
     tool_result_share: float = 0.25
+    # When masks alone may do, results older than the newest ones are shown with so many characters
+    # (idea 6); 0 leaves older results alone.
+    old_result_chars: int = 600
+    # The newest tool results, up to this share of the target, are never masked for being old.
+    recent_result_share: float = 0.25
     # Older messages that name a path seen in the last four stay, up to this share of the target (A11).
     active_path_share: float = 0.15
     # Folded user messages stay verbatim up to this share of the target, newest first (A16).

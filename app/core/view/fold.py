@@ -1,0 +1,100 @@
+"""Where to cut: how much of the history is folded so that the view comes down to a target.
+
+Knows nothing of triggers; it is asked when something must be folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app.core.view.retention import active_groups
+from app.core.view.situation import Limits, Situation, must_keep
+
+# The summary block takes at most this share of the room for messages: the rest is task and tail.
+_BLOCK_SHARE = 0.6
+# Nothing useful is said in less (A27), tokens.
+LEAST_SUMMARY_TOKENS = 200
+# A tail that starts at a user message may be so much shorter than the longest possible one.
+_USER_START_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A possible fold: messages before `cut` but for `kept`; `total` is the prompt then, summary included."""
+
+    cut: int
+    kept: frozenset[int]
+    summary_tokens: int
+    tail_tokens: int
+    total: int
+    limits: Limits
+
+
+def fold_to(situation: Situation, limits: Limits, target: int) -> Draft | None:
+    """The fold that leaves the longest tail within `target` tokens, active paths retained.
+
+    When none comes down to it, the one that comes lowest. None when there is nothing to fold. The
+    tail starts at a user message where that costs no more than half of it.
+    """
+    room = int(situation.policy.active_path_share * situation.room)
+    must = must_keep(situation, with_task=True)
+    draft = _best(situation, limits, must, target - room)
+    if draft is None or not room or draft.total > target - room:
+        return _best(situation, limits, must, target)
+    conversation = situation.conversation
+    retained = active_groups(conversation.messages, situation.groups, limits.sizes, draft.cut, room)
+    if not set(retained) - draft.kept:
+        return _best(situation, limits, must, target)
+    return next(drafts(situation, limits, must | set(retained), draft.cut))
+
+
+def drafts(
+    situation: Situation, limits: Limits, must: frozenset[int], start: int | None = None
+) -> Iterator[Draft]:
+    """A draft for every legal cut beyond what is folded, or from `start` on; longest tail first."""
+    first = situation.since + 1 if start is None else max(1, start)
+    messages, sizes = situation.conversation.messages, limits.sizes
+    tail, kept_tokens, wording = sum(sizes), 0, 0
+    for group in situation.groups:
+        if group.start >= first:
+            summary = block_room(situation, tokens=sum(sizes) - tail - kept_tokens, wording=wording)
+            total = situation.budget.fixed_tokens + kept_tokens + summary + tail
+            kept = frozenset(index for index in must if index < group.start)
+            yield Draft(group.start, kept, summary, tail, total, limits)
+        for index in range(group.start, group.stop):
+            tail -= sizes[index]
+            if index in must:
+                kept_tokens += sizes[index]
+            elif messages[index].role == "user":
+                wording += sizes[index]
+
+
+def block_room(situation: Situation, *, tokens: int, wording: int) -> int:
+    """Tokens a summary block may take that stands for `tokens` folded ones, `wording` of them the user's.
+
+    The model's part (A12), the user's words up to their share (A16) and identifiers up to theirs
+    (idea 7), together at most 60 % of the room for messages, and smaller than what they replace.
+    """
+    policy, room = situation.policy, situation.room
+    words = min(wording, int(policy.user_wording_share * room))
+    identifiers = int(policy.identifier_share * room)
+    wanted = situation.budget.summary_tokens + words + identifiers
+    most = max(situation.budget.summary_tokens, int(_BLOCK_SHARE * room))
+    return max(1, min(wanted, most, tokens))
+
+
+def _best(situation: Situation, limits: Limits, must: frozenset[int], target: int) -> Draft | None:
+    lowest: Draft | None = None
+    chosen: Draft | None = None
+    for draft in drafts(situation, limits, must):
+        if draft.total > target:
+            lowest = draft if lowest is None or draft.total <= lowest.total else lowest
+            continue
+        if chosen is None:
+            chosen = draft
+        if draft.tail_tokens < _USER_START_SHARE * chosen.tail_tokens:
+            break
+        if situation.conversation.messages[draft.cut].role == "user":
+            return draft
+    return chosen or lowest

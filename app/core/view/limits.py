@@ -1,0 +1,131 @@
+"""How far tool results are to be shortened: the oversized, the old, and those that must make room.
+
+Knows nothing of cuts and summaries. User and instruction messages are never shortened, nor is
+anything pinned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from app.core.view.cuts import RESULT_ROLES
+from app.core.view.masking import context_id, shown, text_of
+from app.core.view.situation import Limits, Situation
+from app.core.view.view import masked_tokens
+
+# A mask that leaves more than this of the current size costs a prefix and wins nothing.
+_WORTH = 0.9
+# How often a character limit is corrected towards its tokens: text is not evenly dense.
+_ATTEMPTS = 6
+_CORRECTION = 0.95
+
+
+def oversized(situation: Situation) -> Limits:
+    """Results above the tool result limit, shown with that many tokens (A08).
+
+    A result that was pinned after it was masked is whole again.
+    """
+    policy = situation.policy
+    by_window = int(policy.tool_result_share * situation.budget.window_tokens)
+    most = max(1, min(policy.tool_result_tokens, by_window))
+    return shortened(situation, _without_pins(situation), _maskable(situation), most)
+
+
+def older(situation: Situation, limits: Limits, target: int) -> Limits:
+    """Old results shown as stubs, oldest first, until the prompt is at the target or none is left.
+
+    The newest results, up to their share of the target and at least the newest group, stay.
+    """
+    stub = situation.policy.old_result_chars
+    if not stub:
+        return limits
+    chars, sizes = dict(limits.chars), list(limits.sizes)
+    total = situation.total_with(limits)
+    for index in _old(situation, limits):
+        if total <= target:
+            break
+        tokens = _tokens_at(situation, index, stub)
+        if tokens < _WORTH * sizes[index]:
+            total -= sizes[index] - tokens
+            chars[index], sizes[index] = stub, tokens
+    return Limits(chars, tuple(sizes))
+
+
+def squeezed(situation: Situation, limits: Limits, start: int, room: int, floor: int) -> Limits:
+    """Results from `start` on shortened alike until they take `room` tokens together (F33).
+
+    None is shown with less than `floor` tokens, so the room may still be exceeded.
+    """
+    indexes = [index for index in _maskable(situation) if index >= start]
+    sizes = sorted(limits.sizes[index] for index in indexes)
+    most = max(floor, _level(sizes, room))
+    return shortened(situation, limits, indexes, most)
+
+
+def shortened(situation: Situation, limits: Limits, indexes: Iterable[int], most: int) -> Limits:
+    """Those of the results that take more than `most` tokens are shown with at most that many."""
+    chars, sizes = dict(limits.chars), list(limits.sizes)
+    for index in indexes:
+        if sizes[index] <= most:
+            continue
+        limit, tokens = _limit_for(situation, index, most)
+        if tokens < sizes[index]:
+            chars[index], sizes[index] = limit, tokens
+    return Limits(chars, tuple(sizes))
+
+
+def _maskable(situation: Situation) -> Iterator[int]:
+    for index, message in enumerate(situation.conversation.messages):
+        if message.role in RESULT_ROLES and index not in situation.pins and situation.is_visible(index):
+            yield index
+
+
+def _without_pins(situation: Situation) -> Limits:
+    chars, sizes = dict(situation.limits.chars), list(situation.limits.sizes)
+    for index in situation.pins & chars.keys():
+        del chars[index]
+        sizes[index] = situation.conversation.messages[index].tokens
+    return Limits(chars, tuple(sizes))
+
+
+def _old(situation: Situation, limits: Limits) -> list[int]:
+    """Results older than the newest ones, oldest first."""
+    indexes = list(_maskable(situation))
+    recent = int(situation.policy.recent_result_share * situation.room)
+    newest_group = situation.groups[-1].start
+    taken = 0
+    while indexes and (indexes[-1] >= newest_group or taken + limits.sizes[indexes[-1]] <= recent):
+        taken += limits.sizes[indexes.pop()]
+    return indexes
+
+
+def _level(sizes: list[int], room: int) -> int:
+    """The largest size so that the sizes (ascending), each cut to it, sum to at most `room`."""
+    left = room
+    for place, size in enumerate(sizes):
+        share = left // (len(sizes) - place)
+        if size > share:
+            return share
+        left -= size
+    return sizes[-1] if sizes else 0
+
+
+def _limit_for(situation: Situation, index: int, most: int) -> tuple[int, int]:
+    """Characters, and the tokens they come to, so that the message takes at most `most` tokens."""
+    message = situation.conversation.messages[index]
+    length = len(text_of(message.fields))
+    limit = int(length * min(1.0, most / message.tokens))
+    tokens = _tokens_at(situation, index, limit)
+    for _ in range(_ATTEMPTS):
+        if tokens <= most or not limit:
+            break
+        limit = int(limit * most / tokens * _CORRECTION)
+        tokens = _tokens_at(situation, index, limit)
+    return limit, tokens
+
+
+def _tokens_at(situation: Situation, index: int, limit: int) -> int:
+    message = situation.conversation.messages[index]
+    reference = context_id(situation.conversation.chains[index])
+    text = shown(text_of(message.fields), limit, reference)
+    return masked_tokens(message, text, situation.count_text)

@@ -1,0 +1,141 @@
+"""What a request needs before it goes out: nothing, shorter tool results, a fold, or a refusal.
+
+Read `plan_of` first. Pure: it knows the budget's numbers and the messages' sizes, not how a summary
+is written nor when; a plan says what, the caller does it.
+"""
+
+from __future__ import annotations
+
+from app.core.budget.budget import Budget, target_of
+from app.core.history.conversation import Conversation
+from app.core.view.compaction import Compaction, Trigger
+from app.core.view.fold import Draft, drafts, fold_to
+from app.core.view.limits import oversized
+from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
+from app.core.view.policy import Policy
+from app.core.view.situation import Limits, Situation, must_keep, situation_of
+from app.core.view.steps import Goal, by_masks, compacted, fold_of
+from app.core.view.view import CountText
+
+# After an overflow the upstream's true window is below what we sent: come down to so much of it.
+_OVERFLOW_TARGET_SHARE = 0.5
+_OVERFLOW_LIMIT_SHARE = 0.9
+# A background fold still leaves a tail of this share of the room for messages.
+_LEAST_TAIL_SHARE = 1 / 3
+# A compaction by hand keeps as the tail so much of the whole conversation, or of the target's room,
+# whichever is less: both are the same when asked again, so that it does not erode (F35).
+_MANUAL_TAIL_SHARE = 0.3
+_MANUAL_ROOM_SHARE = 0.5
+# By hand: fewer older messages, or fewer tokens of them, are not worth a summary (D21).
+_MANUAL_MESSAGES = 2
+_MANUAL_TOKENS = 64
+
+
+def plan_of(
+    conversation: Conversation,
+    current: Compaction | None,
+    budget: Budget,
+    pins: frozenset[bytes],
+    policy: Policy,
+    count_text: CountText,
+) -> Plan:
+    """What to do with a request; `current` is the compaction that applies, `pins` are chain digests.
+
+    Below the precompute mark: send. Below the trigger: send, and where masks will not do, ask for a
+    summary in the background whose tail leaves room for what is still to come before the trigger.
+    At or above it (A02), in this order (A07): masks, if they alone reach the target; a fold down to
+    the target; a fold or masks that stay above it but free at least the least gain (F12). Above the
+    ceiling: results of the newest group shortened as far as needed (F33), and the original task
+    given up last. What still exceeds a known window is refused (rule 18); with a guessed one, or
+    where nothing is won, the view goes out as it is. Planning again after carrying a plan out sends.
+    """
+    situation = situation_of(conversation, current, budget, pins, policy, count_text)
+    if situation.total < budget.precompute_tokens:
+        return Send(situation.view)
+    if situation.total < budget.trigger_tokens:
+        return Send(situation.view, _background(situation))
+    trigger: Trigger = "proactive" if situation.total < budget.window_tokens else "reactive"
+    goal = Goal(budget.target_tokens, budget.ceiling_tokens, trigger)
+    return compacted(situation, oversized(situation), goal)
+
+
+def plan_overflow(
+    conversation: Conversation,
+    current: Compaction | None,
+    budget: Budget,
+    pins: frozenset[bytes],
+    policy: Policy,
+    count_text: CountText,
+) -> Fold | MaskOnly | Refuse:
+    """What to do after the upstream said the prompt is too long (A29).
+
+    The target is the overflow ratio, and at most half of what was sent beyond the fixed part: the
+    true window may be far smaller than the one we believe in. Each call in a row comes lower, as the
+    compaction it asked for is `current` by then. Refuse (`context_length_exceeded`) when nothing is
+    left that would make the prompt smaller.
+    """
+    situation = situation_of(conversation, current, budget, pins, policy, count_text)
+    fixed, sent = budget.fixed_tokens, situation.total - budget.fixed_tokens
+    ratio = policy.overflow_target_ratio
+    target = target_of(fixed, budget.available_tokens, budget.trigger_tokens, ratio, policy)
+    goal = Goal(
+        target=min(target, fixed + int(_OVERFLOW_TARGET_SHARE * sent)),
+        limit=min(budget.ceiling_tokens, fixed + int(_OVERFLOW_LIMIT_SHARE * sent)),
+        trigger="overflow",
+    )
+    plan = compacted(situation, oversized(situation), goal)
+    if isinstance(plan, Send):
+        return Refuse("context_length_exceeded", "Nothing is left that compaction could fold.")
+    return plan
+
+
+def plan_manual(
+    conversation: Conversation,
+    current: Compaction | None,
+    budget: Budget,
+    pins: frozenset[bytes],
+    policy: Policy,
+    count_text: CountText,
+) -> Fold | Send:
+    """What to do when somebody asks for a compaction now (D25): a Fold, or Send for "nothing to do".
+
+    Where it cuts depends on the conversation alone, so that asking again without new messages finds
+    nothing to do (F35).
+    """
+    situation = situation_of(conversation, current, budget, pins, policy, count_text)
+    limits = oversized(situation)
+    draft = _by_hand(situation, limits)
+    if draft is None or draft.total >= situation.total:
+        return Send(situation.view)
+    folded = [index for index in range(situation.since, draft.cut) if index not in draft.kept]
+    if len(folded) < _MANUAL_MESSAGES or sum(limits.sizes[index] for index in folded) < _MANUAL_TOKENS:
+        return Send(situation.view)
+    return fold_of(situation, draft, Goal(budget.target_tokens, budget.ceiling_tokens, "manual"))
+
+
+def _background(situation: Situation) -> Fold | None:
+    """The fold to prepare: with what comes before the trigger added, its view is near the target."""
+    budget = situation.budget
+    growth = budget.trigger_tokens - situation.total
+    least = budget.fixed_tokens + int(_LEAST_TAIL_SHARE * situation.room)
+    goal = Goal(max(least, budget.target_tokens - growth), budget.ceiling_tokens, "background")
+    limits = oversized(situation)
+    if by_masks(situation, limits, goal) is not None:
+        return None
+    draft = fold_to(situation, limits, goal.target)
+    if draft is None or draft.total + growth > budget.trigger_tokens - situation.min_gain:
+        return None
+    return fold_of(situation, draft, goal) if situation.total - draft.total >= situation.min_gain else None
+
+
+def _by_hand(situation: Situation, limits: Limits) -> Draft | None:
+    """The longest tail within its share that starts at a user message, else at any group."""
+    if len(situation.groups) < 2:
+        return None
+    whole = sum(message.tokens for message in situation.conversation.messages)
+    most = int(min(_MANUAL_ROOM_SHARE * situation.room, _MANUAL_TAIL_SHARE * whole))
+    every = list(drafts(situation, limits, must_keep(situation, with_task=True), start=1))
+    short = [draft for draft in every if draft.tail_tokens <= most] or every[-1:]
+    messages = situation.conversation.messages
+    chosen = next((draft for draft in short if messages[draft.cut].role == "user"), short[0])
+    return chosen if chosen.cut > situation.since else None

@@ -1,0 +1,139 @@
+"""From a decision to the record that is stored, and what may be said of a record made in advance.
+
+Pure. Knows nothing of who writes summaries nor of storage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.core.budget.budget import Budget
+from app.core.history.conversation import Conversation
+from app.core.view.compaction import Author, Compaction
+from app.core.view.fold import LEAST_SUMMARY_TOKENS
+from app.core.view.outcomes import Fold, MaskOnly
+from app.core.view.view import CountText, applies, cut_in, kept_in, prompt_tokens, view_of
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the caller brings to a record: its id, the policy's name, the summary block and its author.
+
+    With masks alone: an empty summary, author "none", no model.
+    """
+
+    id: str
+    policy: str
+    summary: str = ""
+    author: Author = "none"
+    model: str | None = None
+
+
+def compaction_of(
+    decision: Fold | MaskOnly,
+    conversation: Conversation,
+    current: Compaction | None,
+    written: Written,
+    budget: Budget,
+    count_text: CountText,
+) -> Compaction:
+    """The record of a decision carried out. Its tokens are in the model's count, of the whole prompt.
+
+    Masks alone leave watermark, kept messages and summary as `current` has them. The current
+    compaction, if there is one, is the parent.
+    """
+    folded = _folded(decision, conversation, current, written)
+    before = view_of(conversation, current, count_text)
+    after = view_of(conversation, folded, count_text)
+    return Compaction(
+        id=folded.id,
+        kind=folded.kind,
+        watermark=folded.watermark,
+        kept=folded.kept,
+        masks=folded.masks,
+        summary=folded.summary,
+        policy=folded.policy,
+        trigger=folded.trigger,
+        author=folded.author,
+        model=folded.model,
+        tokens_before=calibrated_tokens(prompt_tokens(before, budget), budget),
+        tokens_after=calibrated_tokens(prompt_tokens(after, budget), budget),
+        messages_folded=folded.messages_folded,
+        parents=folded.parents,
+        reason=folded.reason,
+    )
+
+
+def folded_indexes(fold: Fold, conversation: Conversation, current: Compaction | None) -> tuple[int, ...]:
+    """The messages the new summary must take up, ascending; the current summary stands for the rest.
+
+    Those newly folded, and those that were kept so far and are kept no longer.
+    """
+    kept = set(fold.kept)
+    released = [index for index in kept_in(current, conversation) if index not in kept]
+    return (*released, *(index for index in range(fold.since, fold.cut) if index not in kept))
+
+
+def summary_room(fold: Fold, conversation: Conversation, budget: Budget, count_text: CountText) -> int:
+    """Tokens the summary block may take so that the view stays within the ceiling (A27).
+
+    At most what the fold allows, at least 200: the tail may have grown since the fold was planned.
+    """
+    written = Written(id="", policy="")
+    bare = view_of(conversation, _folded(fold, conversation, None, written), count_text)
+    left = budget.ceiling_tokens - prompt_tokens(bare, budget)
+    return min(fold.summary_tokens, max(LEAST_SUMMARY_TOKENS, left))
+
+
+def adopts(
+    ready: Compaction,
+    conversation: Conversation,
+    current: Compaction | None,
+    budget: Budget,
+    count_text: CountText,
+) -> bool:
+    """True when a compaction prepared in the background does the job now (idea 3, rule 24).
+
+    It applies here, folds more than the current one, and the view it gives is below the precompute
+    mark, so that the next one is not due at once. The caller answers for policy, model and epoch.
+    """
+    if not applies(ready, conversation) or cut_in(ready, conversation) <= cut_in(current, conversation):
+        return False
+    view = view_of(conversation, ready, count_text)
+    return prompt_tokens(view, budget) < budget.precompute_tokens
+
+
+def calibrated_tokens(tokens: int, budget: Budget) -> int:
+    """Our count as the model counts."""
+    return round(tokens * budget.window.tokens / budget.window_tokens)
+
+
+def _folded(
+    decision: Fold | MaskOnly, conversation: Conversation, current: Compaction | None, written: Written
+) -> Compaction:
+    chains = conversation.chains
+    is_fold = isinstance(decision, Fold)
+    if isinstance(decision, Fold):
+        watermark, kept = chains[decision.cut - 1], tuple(chains[index] for index in decision.kept)
+        count = decision.cut - len(decision.kept)
+    else:
+        watermark = current.watermark if current else b""
+        kept = current.kept if current else ()
+        count = current.messages_folded if current else 0
+    return Compaction(
+        id=written.id,
+        kind="message_removal" if is_fold else "tool_truncation_only",
+        watermark=watermark,
+        kept=kept,
+        masks=decision.masks,
+        summary=written.summary if is_fold or current is None else current.summary,
+        policy=written.policy,
+        trigger=decision.trigger,
+        author=written.author,
+        model=written.model,
+        tokens_before=0,
+        tokens_after=0,
+        messages_folded=count,
+        parents=(current.id,) if current else (),
+        reason=decision.reason,
+    )

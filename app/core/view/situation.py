@@ -1,0 +1,146 @@
+"""Everything planning looks at, measured once: the current view, the groups, the size of each message.
+
+Knows nothing of what is decided from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.core.budget.budget import Budget
+from app.core.history.conversation import Conversation
+from app.core.view.compaction import Compaction, Mask
+from app.core.view.cuts import Group, group_index, groups_of
+from app.core.view.outcomes import View
+from app.core.view.policy import Policy
+from app.core.view.view import (
+    CountText,
+    applies,
+    cut_in,
+    kept_in,
+    newest_user,
+    prompt_tokens,
+    task_index,
+    view_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Which results are shown with how many characters (`chars`, by index), and every message's tokens so."""
+
+    chars: Mapping[int, int]
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One conversation under its current view, measured.
+
+    `current` is None unless it applies. `total` counts the whole prompt as it would go out now,
+    `since` the messages folded already, `kept` those of them that stay verbatim, `pins` indexes of
+    messages pinned by hand. `limits` are the current masks.
+    """
+
+    conversation: Conversation
+    budget: Budget
+    policy: Policy
+    count_text: CountText
+    current: Compaction | None
+    pins: frozenset[int]
+    view: View
+    total: int
+    since: int
+    kept: frozenset[int]
+    groups: tuple[Group, ...]
+    limits: Limits
+
+    @property
+    def room(self) -> int:
+        """Tokens the budget's target leaves to messages."""
+        return max(1, self.budget.target_tokens - self.budget.fixed_tokens)
+
+    @property
+    def min_gain(self) -> int:
+        """Tokens a compaction must free to be worth a broken prefix (F12)."""
+        return int(self.policy.min_gain_ratio * self.budget.window_tokens)
+
+    def is_visible(self, index: int) -> bool:
+        """True when the message stands in the current view."""
+        return index >= self.since or index in self.kept
+
+    def total_with(self, limits: Limits) -> int:
+        """The prompt's tokens if only the masks changed."""
+        indexes = (*self.kept, *range(self.since, len(limits.sizes)))
+        change: int = sum(limits.sizes[i] - self.limits.sizes[i] for i in indexes)
+        return self.total + change
+
+
+def situation_of(
+    conversation: Conversation,
+    current: Compaction | None,
+    budget: Budget,
+    pins: frozenset[bytes],
+    policy: Policy,
+    count_text: CountText,
+) -> Situation:
+    """The conversation measured under `current`, which counts as None where it does not apply."""
+    if current is not None and not applies(current, conversation):
+        current = None
+    view = view_of(conversation, current, count_text)
+    sizes = [message.tokens for message in conversation.messages]
+    for part in view.parts:
+        if part.index is not None:
+            sizes[part.index] = part.tokens
+    places = (conversation.position(pin) for pin in pins)
+    return Situation(
+        conversation=conversation,
+        budget=budget,
+        policy=policy,
+        count_text=count_text,
+        current=current,
+        pins=frozenset(place for place in places if place is not None),
+        view=view,
+        total=prompt_tokens(view, budget),
+        since=cut_in(current, conversation),
+        kept=frozenset(kept_in(current, conversation)),
+        groups=groups_of(conversation.messages),
+        limits=Limits(_limits_in(current, conversation), tuple(sizes)),
+    )
+
+
+def must_keep(situation: Situation, with_task: bool) -> frozenset[int]:
+    """Messages that stay verbatim wherever the cut falls, by index (A09).
+
+    Instructions one by one; pins, the newest user message and, if asked for, the original task
+    with the groups they belong to.
+    """
+    conversation, groups = situation.conversation, situation.groups
+    anchors = set(situation.pins)
+    if (newest := newest_user(conversation)) is not None:
+        anchors.add(newest)
+    if with_task and (task := task_index(conversation)) is not None:
+        anchors.add(task)
+    kept = {index for index, message in enumerate(conversation.messages) if message.is_instruction}
+    for anchor in anchors:
+        group = groups[group_index(groups, anchor)]
+        kept.update(range(group.start, group.stop))
+    return frozenset(kept)
+
+
+def masks_of(situation: Situation, limits: Limits, cut: int, kept: frozenset[int]) -> tuple[Mask, ...]:
+    """The masks of messages that stand in a view with this cut, in the messages' order."""
+    chains = situation.conversation.chains
+    return tuple(
+        Mask(chains[index], limits.chars[index])
+        for index in sorted(limits.chars)
+        if index >= cut or index in kept
+    )
+
+
+def _limits_in(current: Compaction | None, conversation: Conversation) -> dict[int, int]:
+    if current is None:
+        return {}
+    places = ((conversation.position(mask.chain), mask.limit_chars) for mask in current.masks)
+    return {place: chars for place, chars in places if place is not None}

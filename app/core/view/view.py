@@ -1,0 +1,199 @@
+"""What the model sees: a pure function of the conversation and the compaction that applies to it.
+
+Knows nothing of why a compaction was made. Between two compactions a view only grows at its end:
+nothing here looks at a message that is not yet there when the record was written, except to append it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from app.core.budget.budget import Budget
+from app.core.history.conversation import Conversation
+from app.core.history.message import Message
+from app.core.view.compaction import Compaction, Mask
+from app.core.view.cuts import groups_of, is_cut
+from app.core.view.masking import masked, text_of
+from app.core.view.outcomes import PartKind, View, ViewPart
+from app.core.view.splice import encoded
+
+CountText = Callable[[str], int]
+
+# Role, separators and field names of a message, tokens; as o200k frames it, rounded up.
+FRAME_TOKENS = 8
+
+
+def applicable(compactions: Sequence[Compaction], conversation: Conversation) -> Compaction | None:
+    """The compaction in force on this path, of `compactions` oldest first; None when none applies.
+
+    Of those that apply the deepest watermark wins, then the one whose masks are all on the path,
+    then the newest: one made meanwhile on a sibling path never displaces this path's own, so that
+    returning to a path returns to its view.
+    """
+    best, rank = None, (-1, False)
+    for compaction in compactions:
+        if not applies(compaction, conversation):
+            continue
+        cut = cut_in(compaction, conversation)
+        own = all(conversation.position(mask.chain) is not None for mask in compaction.masks)
+        if (cut, own) >= rank:
+            best, rank = compaction, (cut, own)
+    return best
+
+
+def applies(compaction: Compaction, conversation: Conversation) -> bool:
+    """True when the view it gives stands for this path.
+
+    Its watermark is on the path (or, with an empty one, every mask's message), the cut parts no
+    group here, and the newest message and the newest user message are not folded. The latter two
+    matter when a client rewinds to the watermark itself.
+    """
+    if not compaction.watermark:
+        masks = compaction.masks
+        return bool(masks) and all(conversation.position(mask.chain) is not None for mask in masks)
+    position = conversation.position(compaction.watermark)
+    if position is None or not is_cut(groups_of(conversation.messages), position + 1):
+        return False
+    newest = newest_user(conversation)
+    return newest is None or newest > position or conversation.chains[newest] in compaction.kept
+
+
+def cut_in(compaction: Compaction | None, conversation: Conversation) -> int:
+    """How many messages of this path the compaction folds (kept ones included); 0 when none."""
+    if compaction is None or not compaction.watermark:
+        return 0
+    position = conversation.position(compaction.watermark)
+    return 0 if position is None else position + 1
+
+
+def kept_in(compaction: Compaction | None, conversation: Conversation) -> tuple[int, ...]:
+    """Indexes of the folded messages that stay verbatim, ascending."""
+    if compaction is None:
+        return ()
+    places = (conversation.position(chain) for chain in compaction.kept)
+    return tuple(sorted({place for place in places if place is not None}))
+
+
+def newest_user(conversation: Conversation) -> int | None:
+    """The index of the newest user message; None when there is none."""
+    for index in range(len(conversation.messages) - 1, -1, -1):
+        if conversation.messages[index].role == "user":
+            return index
+    return None
+
+
+def task_index(conversation: Conversation) -> int | None:
+    """The index of the first user message, the original task (A09); None when there is none."""
+    users = (index for index, message in enumerate(conversation.messages) if message.role == "user")
+    return next(users, None)
+
+
+def view_of(conversation: Conversation, compaction: Compaction | None, count_text: CountText) -> View:
+    """The messages to forward: preamble, kept instructions, task, kept messages, summary, tail.
+
+    Without a compaction, or with one that does not apply here, exactly the client's messages. The
+    preamble is this request's; the tail is the client's own bytes, masked results apart. The list
+    starts, instructions aside, with a user message whenever the client's did.
+    """
+    if compaction is not None and not applies(compaction, conversation):
+        compaction = None
+    preamble = [
+        ViewPart("preamble", None, message.raw, message.tokens, False, "this request's instructions")
+        for message in conversation.preamble
+    ]
+    if compaction is None:
+        everything = range(len(conversation.messages))
+        tail = [_verbatim(conversation, index, "tail", "not compacted") for index in everything]
+        return View((*preamble, *tail), None)
+    cut = cut_in(compaction, conversation)
+    masks = {mask.chain: mask for mask in compaction.masks}
+    kept = [_kept(conversation, index, masks, count_text) for index in kept_in(compaction, conversation)]
+    instructions = [part for part in kept if part.kind == "instruction"]
+    task = [part for part in kept if part.kind == "task"]
+    others = [part for part in kept if part.kind == "pin"]
+    block = [_summary(compaction, count_text)] if compaction.summary else []
+    middle = [*task, *others, *block]
+    if block and not _is_user(conversation, middle[0]):
+        middle = [*block, *task, *others]
+    tail = [
+        _part(conversation, index, "tail", masks, count_text)
+        for index in range(cut, len(conversation.messages))
+    ]
+    return View((*preamble, *instructions, *middle, *tail), compaction)
+
+
+def message_tokens(view: View) -> int:
+    """Tokens of the view's parts that the budget's fixed part does not hold already: all but the preamble."""
+    return sum(part.tokens for part in view.parts if part.kind != "preamble")
+
+
+def prompt_tokens(view: View, budget: Budget) -> int:
+    """Tokens of the whole prompt, tools and framing included, in our own count."""
+    return budget.fixed_tokens + message_tokens(view)
+
+
+def fits(view: View, budget: Budget) -> bool:
+    """True when the prompt does not exceed the ceiling."""
+    return prompt_tokens(view, budget) <= budget.ceiling_tokens
+
+
+def block_tokens(text: str, count_text: CountText) -> int:
+    """Tokens of a summary block with its framing."""
+    return count_text(text) + FRAME_TOKENS
+
+
+def masked_tokens(message: Message, shown: str, count_text: CountText) -> int:
+    """Tokens of a message whose text is shown as `shown`; never more than the whole message's."""
+    call = message.answers or ""
+    return min(message.tokens, count_text(shown) + count_text(call) + FRAME_TOKENS)
+
+
+def summary_message(summary: str) -> bytes:
+    """The summary block as a message: user role, so that what tools said gains no authority."""
+    return f'{{"role":"user","content":{encoded(summary)}}}'.encode()
+
+
+def _is_user(conversation: Conversation, part: ViewPart) -> bool:
+    return part.index is None or conversation.messages[part.index].role == "user"
+
+
+def _summary(compaction: Compaction, count_text: CountText) -> ViewPart:
+    raw = summary_message(compaction.summary)
+    tokens = block_tokens(compaction.summary, count_text)
+    reason = f"stands for {compaction.messages_folded} folded messages"
+    return ViewPart("summary", None, raw, tokens, False, reason)
+
+
+def _kept(
+    conversation: Conversation, index: int, masks: dict[bytes, Mask], count_text: CountText
+) -> ViewPart:
+    message = conversation.messages[index]
+    if message.is_instruction:
+        return _verbatim(conversation, index, "instruction", "an instruction is never folded")
+    if index == task_index(conversation):
+        return _verbatim(conversation, index, "task", "the first user message: the original task")
+    return _part(conversation, index, "pin", masks, count_text)
+
+
+_REASONS: dict[PartKind, str] = {"tail": "newest messages", "pin": "kept when the rest was folded"}
+
+
+def _part(
+    conversation: Conversation, index: int, kind: PartKind, masks: dict[bytes, Mask], count_text: CountText
+) -> ViewPart:
+    mask = masks.get(conversation.chains[index])
+    if mask is None:
+        return _verbatim(conversation, index, kind, _REASONS[kind])
+    message = conversation.messages[index]
+    raw = masked(message.raw, mask)
+    if raw == message.raw:
+        return _verbatim(conversation, index, kind, _REASONS[kind])
+    text = text_of(json.loads(raw, parse_int=str, parse_float=str))
+    reason = f"a tool result of {message.tokens} tokens, shown shortened"
+    return ViewPart(kind, index, raw, masked_tokens(message, text, count_text), True, reason)
+
+
+def _verbatim(conversation: Conversation, index: int, kind: PartKind, reason: str) -> ViewPart:
+    message = conversation.messages[index]
+    return ViewPart(kind, index, message.raw, message.tokens, False, reason)
