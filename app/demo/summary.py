@@ -17,7 +17,7 @@ SECTIONS = (
     "Errors and fixes",
     "Key technical details",
     "Decisions made",
-    "Pending and incomplete",
+    "Pending/incomplete",
     "Current state",
     "Recommended next step",
 )
@@ -29,12 +29,14 @@ _SPEAKS_OF = {
     5: re.compile(r"\b(decided|choose|chose|will use|going to|because|prefer)\b", re.I),
     6: re.compile(r"\b(todo|pending|later|still|next|remaining|must)\b", re.I),
 }
+# What frames the conversation in the request: headings, fences, names of parts, the closing order.
+_LABEL = re.compile(r"[<#`]|[A-Z_]+$|none\b|summar", re.I)
 _LINE_CHARS = 240
 
 
 def asks_for_summary(messages: Sequence[Shown]) -> bool:
     """True when the first or last message gives the order; a summary further in is only history."""
-    return any(_is_order(message.text) for message in (*messages[:1], *messages[-1:]))
+    return _order_in(messages) is not None
 
 
 def summary_of(messages: Sequence[Shown], max_tokens: int) -> str:
@@ -43,10 +45,14 @@ def summary_of(messages: Sequence[Shown], max_tokens: int) -> str:
     # Headings take about 80 tokens; what is left is shared evenly.
     room = max(0, max_tokens - 80) * CHARS_PER_TOKEN // len(SECTIONS)
     parts = [
-        f"{number + 1}. {title}\n{_fitting(_section(number, lines), room)}"
+        f"## {number + 1}. {title}\n{_fitting(_section(number, lines), room)}"
         for number, title in enumerate(SECTIONS)
     ]
     return "\n\n".join(parts)
+
+
+def _order_in(messages: Sequence[Shown]) -> Shown | None:
+    return next((m for m in (*messages[:1], *messages[-1:]) if _is_order(m.text)), None)
 
 
 def _is_order(text: str) -> bool:
@@ -55,10 +61,11 @@ def _is_order(text: str) -> bool:
 
 
 def _lines(messages: Sequence[Shown]) -> list[str]:
-    """Lines of the conversation itself: the order to summarize, headings and fences left out."""
-    given = [m.text for m in messages if not _is_order(m.text)] or [_after_order(m.text) for m in messages]
+    """Lines of the conversation itself: the order to summarize, headings and labels left out."""
+    order = _order_in(messages)
+    given = [m.text for m in messages if m is not order] or [_after_order(m.text) for m in messages]
     lines = (line.strip().lstrip("-* ") for text in given for line in text.splitlines())
-    return [line[:_LINE_CHARS] for line in lines if len(line) > 8 and not line.startswith(("<", "#", "`"))]
+    return [line[:_LINE_CHARS] for line in lines if len(line) > 8 and not _LABEL.match(line)]
 
 
 def _after_order(text: str) -> str:

@@ -102,3 +102,24 @@ async def test_nonsense_is_refused(body: bytes) -> None:
         refused = await client.post("/v1/chat/completions", content=body)
     assert refused.status_code == 400
     assert refused.json()["error"]["message"]
+
+
+async def test_a_summary_carries_the_previous_one_and_leaves_headings_out() -> None:
+    order = f"Summarize under these headings: {', '.join(SECTIONS)}."
+    previous = "\n".join(
+        f"## {n}. {title}\n- the vault code is 77-{n}" for n, title in enumerate(SECTIONS, 1)
+    )
+    given = f"PREVIOUS_SUMMARY\n{previous}\n\nCONVERSATION\nUSER [9]: open the vault\n\nSummarize: now."
+    asked = [{"role": "system", "content": order}, {"role": "user", "content": given}]
+    text = (await _ask(asked, max_tokens=800)).json()["choices"][0]["message"]["content"]
+    assert "77-9" in text
+    assert "open the vault" in text
+    assert text.count(SECTIONS[4]) == 1
+    assert "PREVIOUS_SUMMARY" not in text
+
+
+async def test_a_summary_among_older_messages_is_not_an_order() -> None:
+    block = f"Summary. {' '.join(SECTIONS)}"
+    asked = [{"role": "user", "content": text} for text in ("Start", block, "And now?")]
+    text = (await _ask(asked)).json()["choices"][0]["message"]["content"]
+    assert "And now?" in text
