@@ -5,6 +5,9 @@
     |   |-- InvalidJson              malformed, NaN, duplicate keys, too deep
     |   |-- InvalidField             a field has the wrong type or value; `param` names it
     |   |-- BodyTooLarge             413
+    |   |-- RequestTimeout           408: the body did not arrive in time
+    |   |-- RepeatedHeader           a header that decides who is asking stands twice
+    |   |-- ClientLeft               the client hung up while its body was being read; nobody sees this
     |   |-- NotFound                 what does not exist, or is not the caller's (the same answer)
     |   |-- Unauthorized             401
     |   |-- Conflict                 409: too many appends wait, an epoch moved on
@@ -68,6 +71,26 @@ class BodyTooLarge(RequestError):
 
     status = 413
     code = "body_too_large"
+
+
+class RequestTimeout(RequestError):
+    """The body did not arrive within `limits.body_seconds`."""
+
+    status = 408
+    code = "request_timeout"
+
+
+class RepeatedHeader(RequestError):
+    """A header that decides who is asking stands twice: which one counts is not ours to guess."""
+
+    code = "repeated_header"
+
+
+class ClientLeft(RequestError):
+    """The client hung up while its body was being read."""
+
+    status = 499
+    code = "client_left"
 
 
 class NotFound(RequestError):

@@ -8,15 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.errors import RequestError
+from app.errors import RepeatedHeader
 
 Headers = Sequence[tuple[bytes, bytes]]
-
-
-class RepeatedHeader(RequestError):
-    """A header that decides who is asking stands twice: which one counts is not ours to guess."""
-
-    code = "repeated_header"
 
 
 @dataclass(frozen=True, slots=True)

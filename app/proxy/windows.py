@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from app.core.budget.budget import Window
 from app.core.budget.window import window_from_models_payload, window_from_name
@@ -23,6 +24,22 @@ RETRY_SECONDS = 60.0
 FRESH_SECONDS = 600.0
 
 
+@dataclass(frozen=True, slots=True)
+class WindowSources:
+    """Where windows are learned from.
+
+    `upstream` names the server in the store; `configured` and `model_data` look a model up in the
+    settings and in the price library; an urgent request waits `lookup_seconds` for the upstream's word.
+    """
+
+    upstream: str
+    configured: Callable[[str], int | None]
+    lookup: ModelsLookup
+    model_data: Callable[[str], int | None]
+    default_tokens: int
+    lookup_seconds: float
+
+
 class Windows:
     """One per application. All answers come from memory except the first for a model."""
 
@@ -30,22 +47,16 @@ class Windows:
         self,
         store: Store,
         jobs: Jobs,
-        *,
-        upstream: str,
-        configured: Callable[[str], int | None],
-        lookup: ModelsLookup,
-        model_data: Callable[[str], int | None],
-        default_tokens: int,
-        lookup_seconds: float,
+        sources: WindowSources,
     ) -> None:
         self._store = store
         self._jobs = jobs
-        self._upstream = upstream
-        self._configured = configured
-        self._lookup = lookup
-        self._model_data = model_data
-        self._default_tokens = default_tokens
-        self._lookup_seconds = lookup_seconds
+        self._upstream = sources.upstream
+        self._configured = sources.configured
+        self._lookup = sources.lookup
+        self._model_data = sources.model_data
+        self._default_tokens = sources.default_tokens
+        self._lookup_seconds = sources.lookup_seconds
         self._overflowed: dict[str, int] = {}
         self._stated: dict[str, int] = {}
         self._asked: dict[str, float] = {}

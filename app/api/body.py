@@ -1,0 +1,46 @@
+"""A request's body as it comes in from the server: whole and bounded, or piece by piece.
+
+Knows nothing of what the bytes mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from app.errors import BodyTooLarge, ClientLeft
+from app.proxy.asgi import Receive
+
+
+class ArrivingBody:
+    """The pieces of one body, at most `limit` bytes. `finished` is true once the last one was read."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._limit = limit
+        self.finished = False
+
+    async def piece(self) -> bytes:
+        """The next piece, perhaps empty. ClientLeft when the body breaks off, BodyTooLarge beyond the limit."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeft("The client left before its request was complete.")
+        part: bytes = message.get("body", b"")
+        self._limit -= len(part)
+        if self._limit < 0:
+            raise BodyTooLarge("The request's body is larger than this proxy accepts.")
+        self.finished = not message.get("more_body", False)
+        return part
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The pieces that are left."""
+        while not self.finished:
+            yield await self.piece()
+
+
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """The whole body."""
+    body = ArrivingBody(receive, limit)
+    first = await body.piece()
+    if body.finished:
+        return first
+    return first + b"".join([part async for part in body])

@@ -1,0 +1,62 @@
+"""The endpoint of everything below `/v1/` that is passed on untouched."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from app.api.body import ArrivingBody
+from app.api.front import target_of
+from app.errors import ClientLeft
+from app.proxy.access import Access
+from app.proxy.asgi import Receive, Scope, Send
+from app.proxy.client import Client
+from app.proxy.incoming import Incoming
+from app.proxy.passthrough import Passthrough
+
+
+class PassthroughEndpoint:
+    """Any method, any path. `body_bytes` bounds what a client may send."""
+
+    def __init__(self, access: Access, passthrough: Passthrough, *, body_bytes: int) -> None:
+        self._access = access
+        self._passthrough = passthrough
+        self._body_bytes = body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One exchange. A small body is read before the upstream is asked, a large one streams through."""
+        upload = ArrivingBody(receive, self._body_bytes)
+        try:
+            first = await upload.piece()
+            incoming = Incoming(
+                method=scope["method"],
+                target=target_of(scope),
+                headers=scope["headers"],
+                body=first if upload.finished else b"",
+                path_session=None,
+            )
+            await self._access.caller_of(incoming)
+            client = Client(receive, send)
+            if upload.finished:
+                async with client.attended():
+                    await self._passthrough.relay(incoming, upload, client)
+            else:
+                await self._passthrough.relay(incoming, _Continued(first, upload), client)
+        except ClientLeft:
+            return
+
+
+class _Continued:
+    """An upload whose first piece has been read already."""
+
+    def __init__(self, first: bytes, rest: ArrivingBody) -> None:
+        self._first = first
+        self._rest = rest
+
+    @property
+    def finished(self) -> bool:
+        return self._rest.finished
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._first
+        async for part in self._rest:
+            yield part

@@ -1,0 +1,71 @@
+"""The client's side of one exchange: sends to it, and notices when it leaves.
+
+Knows nothing of what is sent. A client that leaves cancels the exchange, so that the upstream is not
+asked to write what nobody reads; what has been said until then is recorded by whoever is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from app.proxy.asgi import Receive, Send
+
+
+class Client:
+    """One waiting client. `started` is true once the status line has gone out."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._attended = False
+        self._gone = False
+        self._done = False
+        self.started = False
+
+    @asynccontextmanager
+    async def attended(self) -> AsyncIterator[Client]:
+        """While it lasts, the client's leaving cancels the current task; that end is silent.
+
+        Within another of its kind it adds nothing. It reads from the client, so nobody else may.
+        """
+        if self._attended:
+            yield self
+            return
+        self._attended = True
+        owner = asyncio.current_task()
+        assert owner is not None
+        watch = asyncio.get_running_loop().create_task(self._watch(owner))
+        try:
+            yield self
+        except asyncio.CancelledError:
+            if not self._gone or owner.uncancel() > 0:
+                raise
+        finally:
+            self._done = True
+            watch.cancel()
+
+    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """The status line and the headers go out."""
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def body(self, data: bytes) -> None:
+        """More of the body goes out; waits while the client reads slower than we write."""
+        if data:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes = b"") -> None:
+        """The last bytes go out; after this the client's leaving means nothing."""
+        self._done = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def _watch(self, owner: asyncio.Task[object]) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                break
+        if not self._done:
+            self._gone = True
+            owner.cancel()

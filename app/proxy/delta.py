@@ -1,0 +1,109 @@
+"""Requests that carry only what is new: the stored transcript is loaded and put before them (rules 9, 10).
+
+The decisions are `app.core.history.append`; here the transcript is read and the appends of one
+session take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+from app.core.history.append import (
+    Mode,
+    ModeFacts,
+    NeedsTranscript,
+    Repeat,
+    appended_of,
+    mode_of,
+)
+from app.core.history.carriers import SessionName
+from app.core.history.conversation import Conversation
+from app.errors import Conflict
+from app.proxy.incoming import Incoming
+from app.proxy.reader import MessageReader
+from app.storage.contract import SessionRow, Store
+
+_NOTHING = Conversation((), (), ())
+
+
+class Deltas:
+    """Reads a request as the conversation it stands for."""
+
+    def __init__(
+        self,
+        store: Store,
+        reader: MessageReader,
+        *,
+        default_mode: Literal["append", "full", "detect"],
+        waiting_appends: int,
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self._default_mode: Literal["append", "full", "detect"] = default_mode
+        self._waiting_appends = waiting_appends
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._holders: Counter[str] = Counter()
+
+    async def read(
+        self,
+        namespace: str,
+        incoming: Incoming,
+        sent: Conversation,
+        name: SessionName | None,
+        row: SessionRow | None,
+        repeat: Repeat,
+        encoding: str,
+    ) -> tuple[Mode, Conversation]:
+        """How the request is read, and the whole conversation then."""
+        facts = ModeFacts(
+            header=incoming.header(b"x-session-mode"),
+            default=self._default_mode,
+            may_append=name is not None and name.may_append,
+            exists=row is not None,
+            full_history=row is not None and row.full_history,
+        )
+        mode = mode_of(sent, facts, None)
+        if mode == "full" or mode == "new":
+            return mode, sent
+        stored = await self._transcript(namespace, row, encoding)
+        if isinstance(mode, NeedsTranscript):
+            mode = mode_of(sent, facts, stored)
+        if mode != "append":
+            return "full", sent
+        return mode, appended_of(stored, sent, repeat).conversation
+
+    @asynccontextmanager
+    async def in_turn(self, namespace: str, incoming: Incoming, name: str | None) -> AsyncIterator[None]:
+        """Requests that may append to one session go one after the other; Conflict when too many wait."""
+        mode = incoming.header(b"x-session-mode") or self._default_mode
+        if name is None or mode not in ("append", "detect"):
+            yield
+            return
+        key = f"{namespace}\0{name}"
+        if self._holders[key] > self._waiting_appends:
+            raise Conflict("Too many requests wait for this session; send them one after the other.")
+        self._holders[key] += 1
+        try:
+            async with self._locks.setdefault(key, asyncio.Lock()):
+                yield
+        finally:
+            self._holders[key] -= 1
+            if not self._holders[key]:
+                del self._holders[key]
+                del self._locks[key]
+
+    async def _transcript(self, namespace: str, row: SessionRow | None, encoding: str) -> Conversation:
+        """The default branch of the session, as the model should see it; empty for a new one."""
+        heads = await self._store.heads(namespace, row.id) if row else ()
+        if row is None or not heads:
+            return _NOTHING
+        head = heads[0]
+        rows = await self._store.bodies(namespace, row.id, head.chain)
+        raws = await self._store.preamble(namespace, row.id, head.preamble)
+        messages = await self._reader.read([*raws, *(row.body for row in rows)], encoding)
+        count = len(raws)
+        return Conversation(messages[:count], messages[count:], tuple(row.chain for row in rows))

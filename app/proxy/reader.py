@@ -1,0 +1,61 @@
+"""Reads messages once: clients resend their whole history, so a parsed and counted message is kept.
+
+The key is the message's own bytes (never a hash a caller could forge), so that nobody can be given
+another caller's message. Counting many unseen messages is done off the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from app.core.history.message import Message
+from app.core.history.read import read_message
+
+CountMessage = Callable[[Mapping[str, Any]], int]
+
+# Reading less than this takes under 5 ms and is done at once; more would hold up every other stream.
+INLINE_BYTES = 32_768
+# A parsed message takes about this many times its bytes in memory.
+OVERHEAD = 3
+
+
+class MessageReader:
+    """A bounded memory of parsed messages, one per tokenizer encoding."""
+
+    def __init__(self, counter_for: Callable[[str], CountMessage], cache_bytes: int) -> None:
+        self._counter_for = counter_for
+        self._room = cache_bytes // OVERHEAD
+        self._held = 0
+        self._seen: OrderedDict[tuple[str, bytes], Message] = OrderedDict()
+
+    async def read(self, raws: Sequence[bytes], encoding: str) -> tuple[Message, ...]:
+        """The messages, in order. InvalidField, naming the message, when one is not a chat message."""
+        unseen = [raw for raw in raws if (encoding, raw) not in self._seen]
+        if sum(map(len, unseen)) > INLINE_BYTES:
+            fresh = await asyncio.to_thread(self._parse, raws, encoding)
+        else:
+            fresh = self._parse(raws, encoding)
+        for message in fresh:
+            self._keep(encoding, message)
+        return fresh
+
+    def _parse(self, raws: Sequence[bytes], encoding: str) -> tuple[Message, ...]:
+        count = self._counter_for(encoding)
+        seen = self._seen
+        return tuple(
+            seen.get((encoding, raw)) or read_message(raw, count, index) for index, raw in enumerate(raws)
+        )
+
+    def _keep(self, encoding: str, message: Message) -> None:
+        key = (encoding, message.raw)
+        if key in self._seen:
+            self._seen.move_to_end(key)
+            return
+        self._seen[key] = message
+        self._held += len(message.raw)
+        while self._held > self._room and self._seen:
+            (_, raw), _ = self._seen.popitem(last=False)
+            self._held -= len(raw)

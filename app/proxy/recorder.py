@@ -1,0 +1,170 @@
+"""Steps 2 and 8 of an exchange: the request is committed before it is forwarded, the answer before it ends.
+
+Knows the store and the turn; nothing of how the answer travelled. Commits run as jobs, so that a
+client that leaves, or a server that stops, cancels nobody's record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from app.core.history.chain import chain_of
+from app.core.history.message import Message
+from app.proxy.jobs import Jobs
+from app.proxy.turn import Shown, Turn
+from app.storage.contract import (
+    CloseExchange,
+    ExchangeState,
+    OpenExchange,
+    Store,
+    StoredMessage,
+    Usage,
+    Variant,
+)
+
+# Paths whose every byte is known to be stored; one entry is two digests.
+REMEMBERED_PATHS = 20_000
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an exchange ended. `answers` are what the upstream said, one message a choice."""
+
+    state: ExchangeState
+    status: int | None
+    answers: Sequence[Message] = ()
+    answer_state: Literal["live", "incomplete"] = "live"
+    finish_reason: str | None = None
+    usage: Usage = NO_USAGE
+
+
+class Recorder:
+    """Writes exchanges; remembers which spellings of a path are stored already."""
+
+    def __init__(self, store: Store, jobs: Jobs) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._spelled: OrderedDict[bytes, bytes] = OrderedDict()
+
+    async def open(self, turn: Turn) -> None:
+        """The request's new messages are durable (P2). StoreUnavailable when they cannot be."""
+        variants = await self._variants(turn)
+        await self._jobs.finish(self._store.open_exchange(_opened(turn, variants)))
+        self._remember(turn.conversation.head, _spelling(turn.conversation.messages))
+
+    async def close(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
+        """The answer, or the failure, is durable (P3). Repeating it changes nothing."""
+        await self._jobs.finish(self._store.close_exchange(_closed(turn, shown, outcome)))
+        if len(outcome.answers) == 1:
+            answer = outcome.answers[0]
+            head = chain_of(turn.conversation.head, answer.canonical)
+            self._remember(head, _spelling((*turn.conversation.messages, answer)))
+
+    async def _variants(self, turn: Turn) -> list[Variant]:
+        """The messages of the known prefix that the client spells in other bytes than any stored."""
+        base = turn.placement.base
+        position = turn.conversation.position(base) if base else None
+        if turn.is_delta or position is None:
+            return []
+        prefix = turn.conversation.messages[: position + 1]
+        if self._spelled.get(base) == _spelling(prefix):
+            return []
+        stored = await self._store.path(turn.namespace, turn.session, base)
+        return [
+            Variant(entry.chain, message.raw, message.digest)
+            for entry, message in zip(stored, prefix, strict=False)
+            if entry.digest != message.digest
+        ]
+
+    def _remember(self, head: bytes, spelling: bytes) -> None:
+        self._spelled[head] = spelling
+        self._spelled.move_to_end(head)
+        if len(self._spelled) > REMEMBERED_PATHS:
+            self._spelled.popitem(last=False)
+
+
+def _spelling(messages: Sequence[Message]) -> bytes:
+    """Names the exact bytes of a list of messages."""
+    return hashlib.sha256(b"".join(message.digest for message in messages)).digest()
+
+
+def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
+    placement, talk = turn.placement, turn.conversation
+    return OpenExchange(
+        namespace=turn.namespace,
+        session=turn.session,
+        external_id=turn.external_id,
+        exchange=turn.exchange,
+        base=placement.base,
+        head=talk.head,
+        messages=[
+            _stored(talk.messages[new.index], new.chain, new.parent, new.depth, new.answers)
+            for new in placement.new
+        ],
+        variants=variants,
+        rebase=placement.rebase,
+        preamble=[(message.digest, message.raw) for message in talk.preamble],
+        preamble_digest=turn.preamble_digest,
+        model=turn.request.model,
+        found_by=placement.found_by,
+        mode=turn.mode,
+        full_history=_is_full_history(turn),
+        idempotency_key=turn.incoming.header(b"idempotency-key"),
+        started_at=turn.started_at,
+    )
+
+
+def _is_full_history(turn: Turn) -> bool:
+    """Rule 9: a session that ever received answers or instructions is not one that sends deltas."""
+    talk = turn.conversation
+    if turn.is_delta:
+        return False
+    return bool(talk.preamble) or any(message.role == "assistant" for message in talk.messages)
+
+
+def _closed(turn: Turn, shown: Shown, outcome: Outcome) -> CloseExchange:
+    head, place = turn.conversation.head, turn.placement
+    compaction = shown.view.compaction
+    return CloseExchange(
+        namespace=turn.namespace,
+        session=turn.session,
+        exchange=turn.exchange,
+        head=head,
+        base=turn.placement.base,
+        state=outcome.state,
+        answers=[
+            _stored(answer, chain_of(head, answer.canonical), head, place.depth + 1, place.answers + 1)
+            for answer in outcome.answers
+        ],
+        answer_state=outcome.answer_state,
+        withdrawn=turn.withdrawn if outcome.state in ("rejected", "refused") else (),
+        usage=outcome.usage,
+        finish_reason=outcome.finish_reason,
+        status=outcome.status,
+        view="original" if compaction is None else "compacted",
+        tokens_full=turn.tokens,
+        tokens_forwarded=shown.tokens,
+        compaction=compaction.id if compaction else None,
+        finished_at=time.time(),
+    )
+
+
+def _stored(message: Message, chain: bytes, parent: bytes, depth: int, answers: int) -> StoredMessage:
+    return StoredMessage(
+        chain=chain,
+        parent=parent,
+        canonical=message.canonical,
+        role=message.role,
+        tokens=message.tokens,
+        depth=depth,
+        answers=answers,
+        body=message.raw,
+        digest=message.digest,
+    )

@@ -1,0 +1,139 @@
+"""Step 1 of an exchange: which session, which branch, how much of it is new.
+
+Every decision is made by `app.core.history`; here its questions are carried to the store and back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from app.core.history.append import Repeat
+from app.core.history.carriers import Carriers, SessionName, session_name_of
+from app.core.history.chain import conversation_of, seed_of
+from app.core.history.conversation import Conversation
+from app.core.history.known import Known, Placement
+from app.core.history.message import Message
+from app.core.history.resolve import (
+    Lookups,
+    NeedsPath,
+    NeedsRelayed,
+    RequestFacts,
+    placement_of,
+)
+from app.core.wire.chat_request import ChatRequest
+from app.proxy.delta import Deltas
+from app.proxy.incoming import Incoming
+from app.proxy.reader import MessageReader
+from app.proxy.turn import Turn
+from app.storage.contract import SessionRow, Store
+
+
+class ModelTokens(Protocol):
+    """How a model's prompts are counted."""
+
+    def encoding_of(self, model: str) -> str:
+        """The encoding's name."""
+
+    def fixed_tokens(self, request: ChatRequest) -> int:
+        """Tool schemas and framing of a request, in our count."""
+
+
+class Resolver:
+    """Turns a parsed request into a turn."""
+
+    def __init__(
+        self,
+        store: Store,
+        reader: MessageReader,
+        deltas: Deltas,
+        carriers: Carriers,
+        tokens: ModelTokens,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self._deltas = deltas
+        self._carriers = carriers
+        self._tokens = tokens
+        self._new_id = new_id
+
+    async def turn_of(self, namespace: str, incoming: Incoming, request: ChatRequest) -> Turn:
+        """The resolved request. RequestError when its headers or messages cannot be what they claim."""
+        encoding = self._tokens.encoding_of(request.model)
+        messages = await self._reader.read(request.message_spans, encoding)
+        sent = conversation_of(messages, seed_of(namespace))
+        name = session_name_of(
+            incoming.headers, incoming.path_session, request.session_fields, self._carriers
+        )
+        row = await self._store.session(namespace, name.value) if name else None
+        repeats = await self._repeats(namespace, incoming)
+        repeat = Repeat(is_retry(incoming), _head_in(row, repeats))
+        mode, talk = await self._deltas.read(namespace, incoming, sent, name, row, repeat, encoding)
+        facts = RequestFacts(
+            preamble=preamble_digest(talk.preamble),
+            named=name is not None,
+            session=row.id if row and mode != "new" else None,
+            retry=repeat.retry,
+            repeats=repeats,
+        )
+        placement = await self._placed(namespace, talk, facts)
+        is_new = placement.session is None
+        return Turn(
+            namespace=namespace,
+            incoming=incoming,
+            request=request,
+            conversation=talk,
+            placement=placement,
+            session=placement.session or self._session_id(namespace, name, row),
+            exchange=self._new_id(),
+            external_id=name.value if name and is_new else None,
+            mode=mode,
+            preamble_digest=facts.preamble,
+            fixed_tokens=self._tokens.fixed_tokens(request),
+            started_at=time.time(),
+        )
+
+    async def _repeats(self, namespace: str, incoming: Incoming) -> tuple[str, bytes] | None:
+        key = incoming.header(b"idempotency-key")
+        return await self._store.exchange_of_key(namespace, key) if key else None
+
+    async def _placed(self, namespace: str, talk: Conversation, facts: RequestFacts) -> Placement:
+        known: Sequence[Known] = ()
+        if not facts.named or facts.session is not None:
+            known = await self._store.known(namespace, talk.chains, facts.session)
+        lookups = Lookups(known)
+        while True:
+            match placement_of(talk, facts, lookups):
+                case NeedsRelayed(canonicals, session):
+                    rows = await self._store.relayed(namespace, canonicals, session)
+                    lookups = Lookups(known, tuple(rows))
+                case NeedsPath(session, chain):
+                    path = await self._store.path(namespace, session, chain)
+                    lookups = Lookups(known, lookups.relayed, tuple(path))
+                case placement:
+                    return placement
+
+    def _session_id(self, namespace: str, name: SessionName | None, row: SessionRow | None) -> str:
+        """A first use of a name always gives the same id, so that parallel first requests share it."""
+        if name is None or row is not None:
+            return self._new_id()
+        digest = hashlib.sha256(f"{namespace}\0{name.value}".encode("utf-8", "surrogatepass")).digest()
+        return str(uuid.UUID(bytes=digest[:16], version=8))
+
+
+def is_retry(incoming: Incoming) -> bool:
+    """True when the SDK says that it has sent this request before."""
+    return (incoming.header(b"x-stainless-retry-count") or "0").strip() not in ("", "0")
+
+
+def preamble_digest(preamble: Sequence[Message]) -> bytes:
+    """Names the instructions of one request, byte for byte."""
+    return hashlib.sha256(b"".join(message.digest for message in preamble)).digest()
+
+
+def _head_in(row: SessionRow | None, repeats: tuple[str, bytes] | None) -> bytes | None:
+    return repeats[1] if row and repeats and repeats[0] == row.id else None

@@ -1,0 +1,71 @@
+"""One exchange on its way through the proxy: what the request is, and where its messages belong.
+
+A value. It is made by resolving and read by everything after it; how the exchange ends is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from app.core.history.conversation import Conversation
+from app.core.history.known import Placement
+from app.core.history.resolve import withdrawn_of
+from app.core.view.outcomes import View
+from app.core.wire.chat_request import ChatRequest
+from app.proxy.incoming import Incoming
+
+Mode = Literal["full", "append", "new"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A resolved request.
+
+    `conversation` is what the model is to be told about: the request's messages, in append mode with
+    the stored transcript before them. `session` is our id. `preamble_digest` names its instructions.
+    `fixed_tokens` are the tool schemas and the framing, in our count.
+    """
+
+    namespace: str
+    incoming: Incoming
+    request: ChatRequest
+    conversation: Conversation
+    placement: Placement
+    session: str
+    exchange: str
+    external_id: str | None
+    mode: Mode
+    preamble_digest: bytes
+    fixed_tokens: int
+    started_at: float
+
+    @property
+    def tokens(self) -> int:
+        """The whole prompt as the client sent it (append mode: as it would be), in our count."""
+        talk = self.conversation
+        return self.fixed_tokens + sum(m.tokens for m in (*talk.preamble, *talk.messages))
+
+    @property
+    def withdrawn(self) -> Sequence[bytes]:
+        """The chains this exchange brought: they leave the path when the upstream refuses it."""
+        return withdrawn_of(self.placement)
+
+    @property
+    def is_delta(self) -> bool:
+        """True when the request's own bytes are not the whole conversation."""
+        return self.mode == "append"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the model is shown in one attempt: the view and what it costs, in our count."""
+
+    view: View
+    tokens: int
+
+    @property
+    def is_original(self) -> bool:
+        """True when nothing is folded or masked."""
+        return self.view.compaction is None
