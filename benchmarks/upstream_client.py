@@ -56,11 +56,15 @@ class Server(asyncio.Protocol):
             asyncio.get_running_loop().call_later(delay, self.plain)
 
     def plain(self) -> None:
-        """One answer of 600 bytes."""
+        """One answer of 600 bytes, if the client is still there."""
+        if self.transport.is_closing():
+            return
         self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 600\r\n\r\n" + b"y" * 600)
 
     def frames(self, left: int) -> None:
         """One frame a turn of the loop, so that they are written apart."""
+        if self.transport.is_closing():
+            return
         if not left:
             self.transport.write(b"0\r\n\r\n")
             return
@@ -139,10 +143,12 @@ async def load(call: Call, path: str, connections: int, seconds: float) -> tuple
     end = time.perf_counter() + seconds
 
     async def one() -> None:
-        while time.perf_counter() < end:
+        while True:
             start = time.perf_counter()
             await call(path)
             latencies.append(time.perf_counter() - start)
+            if time.perf_counter() > end:
+                return
 
     await asyncio.gather(*[call(path) for _ in range(connections)])
     usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -137,6 +137,8 @@ class Upstream:
             max_line_size=_HEADER_BYTES,
             max_field_size=_HEADER_BYTES,
             timeout=self._timeout,
+            # Settled at start for the one host there is; aiohttp's trust_env would ask at every request.
+            proxy=self._proxy,
         )
         return self
 
@@ -154,14 +156,13 @@ class Upstream:
         return self._session
 
     @property
-    def base_url(self) -> str:
-        """Scheme, host and path prefix, without a trailing slash and without the query."""
-        return self._prefix
+    def origin(self) -> str:
+        """Scheme, host and port: where servers keep what is not under the API's path."""
+        return str(URL(self._prefix).origin())
 
-    @property
-    def proxy(self) -> str | None:
-        """The HTTP proxy in use; may hold a password, so it is never shown."""
-        return self._proxy
+    def url(self, path_and_query: str) -> str:
+        """The full address of a path under the base URL, the base URL's query included."""
+        return str(self._url(path_and_query))
 
     @asynccontextmanager
     async def open(
@@ -201,9 +202,7 @@ class Upstream:
     async def _send(
         self, method: str, url: URL, fields: list[tuple[str, str]], body: RequestBody | None
     ) -> aiohttp.ClientResponse:
-        return await self.session.request(
-            method, url, headers=fields, data=body, allow_redirects=False, proxy=self._proxy
-        )
+        return await self.session.request(method, url, headers=fields, data=body, allow_redirects=False)
 
     def _url(self, path_and_query: str) -> URL:
         # Without the slash, "@elsewhere" would turn our host into a user name.

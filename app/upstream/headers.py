@@ -1,0 +1,121 @@
+"""Which headers cross the proxy, in both directions: pure functions over lists of (name, value) bytes.
+
+Knows nothing of bodies or connections. What is not named here is relayed as it came: bytes, spelling,
+order and duplicates. Source of the hop-by-hop rules: RFC 9110, 7.6.1 and RFC 9112, 9.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+# Meant for the next hop alone. `proxy-connection` is a mistake of old clients, `keep-alive` one of RFC
+# 2068; both are still sent.
+HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+# `host` names us; the upstream's is set with its URL. Our server has answered `expect` already: sent on,
+# it would make the upstream wait for a 100 that nobody relays.
+_OURS_TO_SAY = frozenset({b"host", b"expect"})
+# What clients say to this program. Session names of other programs (`x-session-affinity`,
+# `x-litellm-session-id`) go on: their own upstreams read them.
+OWN_CONTROLS = frozenset({b"x-palimpsest", b"x-session-id", b"x-session-mode"})
+OWN_PREFIX = b"x-palimpsest-"
+# Where the servers we speak to look for a key: OpenAI, Azure, Anthropic, Gemini.
+CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key", b"x-goog-api-key"})
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamKey:
+    """The operator's key, sent in place of whatever the caller presented; `repr` never shows it."""
+
+    value: str
+    scheme: Literal["bearer", "api-key"] = "bearer"
+
+    def __repr__(self) -> str:
+        return f"UpstreamKey(scheme={self.scheme!r})"
+
+    @property
+    def header(self) -> tuple[bytes, bytes]:
+        """The header as sent: `Authorization: Bearer ...`, or Azure's `api-key: ...`."""
+        if self.scheme == "api-key":
+            return b"api-key", self.value.encode()
+        return b"Authorization", b"Bearer " + self.value.encode()
+
+
+def request_headers(
+    received: RawHeaders, decodable: Collection[str], key: UpstreamKey | None = None
+) -> list[tuple[bytes, bytes]]:
+    """What the upstream is told, given what the client told us.
+
+    Left out: hop-by-hop headers and those `Connection` names, `Host`, `Expect`, our own controls; with
+    an operator's `key` also every credential of the caller's, the key standing last. `Accept-Encoding`
+    keeps the codings in `decodable` ("gzip", "br", ...), since a copy of the answer must be read; an
+    absent one stays absent. `Content-Length` stays where it was: `Upstream.open` corrects its value.
+    """
+    received = list(received)
+    dropped = _named_by_connection(received) | HOP_BY_HOP | _OURS_TO_SAY | OWN_CONTROLS
+    if key is not None:
+        dropped |= CREDENTIALS
+    sent: list[tuple[bytes, bytes]] = []
+    for name, value in received:
+        lowered = name.lower()
+        if lowered in dropped or lowered.startswith(OWN_PREFIX):
+            continue
+        sent.append((name, _narrowed(value, decodable) if lowered == b"accept-encoding" else value))
+    return sent if key is None else [*sent, key.header]
+
+
+def answer_headers(
+    received: RawHeaders, body: Literal["untouched", "decoded", "replaced"] = "untouched"
+) -> list[tuple[bytes, bytes]]:
+    """What the client is told, given what the upstream told us.
+
+    Left out: hop-by-hop headers and those `Connection` names. `Content-Length` stays only with an
+    untouched body; `Content-Encoding` and the digests of the coded bytes go with a decoded or replaced
+    one. Everything else, rate limits, retry hints and cookies included, is relayed.
+    """
+    received = list(received)
+    dropped = _named_by_connection(received) | HOP_BY_HOP
+    if body != "untouched":
+        dropped |= {b"content-length", b"content-encoding", b"content-md5", b"content-digest", b"digest"}
+    return [(name, value) for name, value in received if name.lower() not in dropped]
+
+
+def _named_by_connection(headers: RawHeaders) -> set[bytes]:
+    # `Connection: content-length` or `: authorization` is an attack on the other side, not a hop's
+    # business; RFC 9110 forbids naming fields meant for the recipient.
+    named = {
+        token.strip().lower()
+        for name, value in headers
+        if name.lower() == b"connection"
+        for token in value.split(b",")
+    }
+    return named - {b"content-length", b"content-type", b"cache-control"} - CREDENTIALS
+
+
+def _narrowed(value: bytes, decodable: Collection[str]) -> bytes:
+    items = [item.strip() for item in value.split(b",")]
+    kept = [item for item in items if _coding(item) in decodable or _coding(item) == "identity"]
+    if len(kept) == len(items):
+        return value
+    if not kept and any(_coding(item) == "*" for item in items):
+        return b", ".join(coding.encode() for coding in sorted(decodable))
+    return b", ".join(kept) or b"identity"
+
+
+def _coding(item: bytes) -> str:
+    return item.partition(b";")[0].strip().lower().decode("latin-1")

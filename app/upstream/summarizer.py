@@ -1,0 +1,209 @@
+"""Asks a model for a summary: one plain chat completion, and what came of it as a value.
+
+Must not know what a good summary is, when to ask again, or what else the client's request held:
+nothing of it is copied here but the credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import httpx
+import msgspec
+
+from app.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from app.upstream.client import Upstream
+from app.upstream.headers import CREDENTIALS, UpstreamKey
+from app.upstream.http import Reply, client_over, fetch
+from app.upstream.overflow import NotOverflow, Overflow, classify
+
+# A summary is a few kilobytes; a reasoning model's thoughts come along in the same answer.
+ANSWER_BYTES = 4 * 1024 * 1024
+# Beside the credentials, what some servers need to accept them.
+_COMPANIONS = frozenset({b"openai-organization", b"openai-project", b"anthropic-version"})
+_WANTS_COMPLETION_TOKENS = re.compile(r"max_completion_tokens")
+_REFUSES_TEMPERATURE = re.compile(r"temperature", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryAnswer:
+    """What the model said. `text` may be empty; `usage` is the upstream's own, None when absent."""
+
+    text: str
+    finish_reason: str | None
+    had_tool_calls: bool
+    usage: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRefused:
+    """401 or 403: this key will not do, and asking again with it is pointless (rule 23)."""
+
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """The request did not fit the summarizer's window, as far as it said."""
+
+    overflow: Overflow
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No summary this time. `reason` is a stable word for logs and events; it quotes nothing."""
+
+    reason: str
+
+
+SummaryOutcome: TypeAlias = SummaryAnswer | KeyRefused | TooLong | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """Which of the optional fields a model takes; learned from its first refusal."""
+
+    limit: str = "max_tokens"
+    temperature: bool = True
+
+
+class Summarizer:
+    """A model that writes summaries, behind an open `upstream`.
+
+    `model` and `key`, when set, replace the caller's. `is_foreign` says that `upstream` is not the one
+    the callers' keys are for: then those are never sent there.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        model: str | None = None,
+        key: UpstreamKey | None = None,
+        is_foreign: bool = False,
+    ) -> None:
+        self._url = upstream.url("/chat/completions")
+        self._http = client_over(upstream)
+        self._model = model
+        self._key = key
+        self._is_foreign = is_foreign
+        self._dialects: dict[str, _Dialect] = {}
+
+    async def ask(
+        self,
+        messages: Sequence[bytes],
+        model: str,
+        max_tokens: int,
+        headers: Iterable[tuple[bytes, bytes]],
+        deadline_seconds: float,
+    ) -> SummaryOutcome:
+        """One summary of at most `max_tokens` tokens, or why there is none, within `deadline_seconds`.
+
+        `messages` are JSON objects as bytes. `headers` are the client's; only credentials are taken.
+        A request that the server refuses for its `max_tokens` or `temperature` field is put again in
+        the server's terms; nothing else is ever asked twice.
+        """
+        credentials = self._credentials(headers)
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                return await self._settled(messages, self._model or model, max_tokens, credentials)
+        except (TimeoutError, UpstreamTimeout):
+            return Failed("timeout")
+        except UpstreamUnreachable:
+            return Failed("unreachable")
+        except UpstreamCut:
+            return Failed("cut")
+        except UpstreamError:
+            return Failed("unreadable")
+
+    async def _settled(
+        self, messages: Sequence[bytes], model: str, max_tokens: int, credentials: list[tuple[bytes, bytes]]
+    ) -> SummaryOutcome:
+        while True:
+            dialect = self._dialects.get(model, _Dialect())
+            body = _body(messages, model, max_tokens, dialect)
+            request = self._http.build_request(
+                "POST",
+                self._url,
+                content=body,
+                headers=[*credentials, (b"content-type", b"application/json")],
+            )
+            reply = await fetch(self._http, request, ANSWER_BYTES)
+            learned = _learned(reply, dialect)
+            # Each lesson takes one field away or renames it, so this ends after two.
+            if learned == dialect:
+                return _outcome(reply)
+            self._dialects[model] = learned
+
+    def _credentials(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        if self._key is not None:
+            return [self._key.header]
+        if self._is_foreign:
+            return []
+        return [(name, value) for name, value in headers if name.lower() in CREDENTIALS | _COMPANIONS]
+
+
+def _body(messages: Sequence[bytes], model: str, max_tokens: int, dialect: _Dialect) -> bytes:
+    fields: dict[str, Any] = {
+        "model": model,
+        "messages": [msgspec.Raw(message) for message in messages],
+        dialect.limit: max_tokens,
+    }
+    if dialect.temperature:
+        # The same history should give the same summary.
+        fields["temperature"] = 0
+    return msgspec.json.encode(fields)
+
+
+def _learned(reply: Reply, dialect: _Dialect) -> _Dialect:
+    if reply.status not in (400, 422):
+        return dialect
+    said = reply.body[:4096].decode("utf-8", "replace")
+    if dialect.limit == "max_tokens" and _WANTS_COMPLETION_TOKENS.search(said) and _is_about_fields(reply):
+        return replace(dialect, limit="max_completion_tokens")
+    if dialect.temperature and _REFUSES_TEMPERATURE.search(said):
+        return replace(dialect, temperature=False)
+    return dialect
+
+
+def _is_about_fields(reply: Reply) -> bool:
+    # vLLM names both fields when the answer asked for is too long: that is an overflow, not a dialect.
+    return isinstance(classify(reply.status, reply.headers, reply.body), NotOverflow)
+
+
+def _outcome(reply: Reply) -> SummaryOutcome:
+    if reply.status in (401, 403):
+        return KeyRefused(reply.status)
+    verdict = classify(reply.status, reply.headers, reply.body)
+    if isinstance(verdict, Overflow):
+        return TooLong(verdict)
+    if reply.status != httpx.codes.OK:
+        return Failed(f"status_{reply.status}")
+    return _answer(reply.json())
+
+
+def _answer(payload: Any) -> SummaryOutcome:
+    choices = payload.get("choices") if isinstance(payload, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        return Failed("no_choice")
+    finish, usage = choice.get("finish_reason"), payload.get("usage")
+    return SummaryAnswer(
+        text=_text(message.get("content")),
+        finish_reason=finish if isinstance(finish, str) else None,
+        had_tool_calls=bool(message.get("tool_calls") or message.get("function_call")),
+        usage=usage if isinstance(usage, dict) else None,
+    )
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return "".join(text for text in texts if isinstance(text, str))
