@@ -25,8 +25,8 @@ def _endpoint(url: str) -> str:
         raise ValueError("must be a whole URL such as https://api.openai.com/v1")
     if parts.username is not None or parts.password is not None:
         raise ValueError("must not hold a password; put the key into api_key")
-    if parts.query or parts.fragment:
-        raise ValueError("must not hold a query or a fragment")
+    if parts.fragment:
+        raise ValueError("must not hold a fragment")
     return url.rstrip("/")
 
 
@@ -55,9 +55,9 @@ class Upstream(Section):
         unit="names and values",
     )
     connect_timeout_seconds: float = setting(
-        5.0,
+        10.0,
         "How long opening a connection may take.",
-        "What OpenAI's own client allows.",
+        "A handshake across an ocean takes under a second; the rest is for lost packets.",
         unit="seconds",
         gt=0,
         le=300,
@@ -71,9 +71,9 @@ class Upstream(Section):
         le=7200,
     )
     idle_timeout_seconds: float = setting(
-        300.0,
+        600.0,
         "How long an answer that has begun may pause.",
-        "Streams that hung for hours were reported; servers that think send something every few seconds.",
+        "Reasoning models fall silent for minutes in mid-stream, but streams that hang for hours must end.",
         unit="seconds",
         gt=0,
         le=7200,
@@ -102,13 +102,13 @@ class Upstream(Section):
     )
     ca_bundle: Path | None = setting(
         None,
-        "PEM file of the authorities to trust instead of the system's.",
+        "PEM file of authorities to trust besides the system's.",
         "Corporate networks that open TLS sign with their own authority.",
         unit="path",
     )
     trust_env: bool = setting(
         False,
-        "Whether HTTPS_PROXY, NO_PROXY and SSL_CERT_FILE of the environment count.",
+        "Whether HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment count when proxy_url is not set.",
         "A variable set for another program must not redirect conversations.",
         unit="true or false",
     )
