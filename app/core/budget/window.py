@@ -149,8 +149,8 @@ def _window_of(entry: object) -> int | None:
             return min(found)
     # Ollama's model_info names the key after the architecture: "llama.context_length".
     for obj in objects:
-        for key, value in obj.items():
-            if isinstance(key, str) and key.endswith(".context_length") and (n := _tokens(value)):
+        for name, value in obj.items():
+            if isinstance(name, str) and name.endswith(".context_length") and (n := _tokens(value)):
                 return n
     return None
 

@@ -12,7 +12,7 @@ from app.core.history.conversation import Conversation
 from app.core.view.compaction import Author, Compaction
 from app.core.view.fold import LEAST_SUMMARY_TOKENS
 from app.core.view.outcomes import Fold, MaskOnly
-from app.core.view.view import CountText, applies, cut_in, kept_in, prompt_tokens, view_of
+from app.core.view.view import CountText, applies, cut_in, kept_in, prompt_tokens, rendered
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ def compaction_of(
     compaction, if there is one, is the parent.
     """
     folded = _folded(decision, conversation, current, written)
-    before = view_of(conversation, current, count_text)
-    after = view_of(conversation, folded, count_text)
+    before = rendered(conversation, current, count_text)
+    after = rendered(conversation, folded, count_text)
     return Compaction(
         id=folded.id,
         kind=folded.kind,
@@ -80,7 +80,7 @@ def summary_room(fold: Fold, conversation: Conversation, budget: Budget, count_t
     At most what the fold allows, at least 200: the tail may have grown since the fold was planned.
     """
     written = Written(id="", policy="")
-    bare = view_of(conversation, _folded(fold, conversation, None, written), count_text)
+    bare = rendered(conversation, _folded(fold, conversation, None, written), count_text)
     left = budget.ceiling_tokens - prompt_tokens(bare, budget)
     return min(fold.summary_tokens, max(LEAST_SUMMARY_TOKENS, left))
 
@@ -99,8 +99,7 @@ def adopts(
     """
     if not applies(ready, conversation) or cut_in(ready, conversation) <= cut_in(current, conversation):
         return False
-    view = view_of(conversation, ready, count_text)
-    return prompt_tokens(view, budget) < budget.precompute_tokens
+    return prompt_tokens(rendered(conversation, ready, count_text), budget) < budget.precompute_tokens
 
 
 def calibrated_tokens(tokens: int, budget: Budget) -> int:

@@ -21,8 +21,8 @@ from app.core.view.view import (
     kept_in,
     newest_user,
     prompt_tokens,
+    rendered,
     task_index,
-    view_of,
 )
 
 
@@ -40,7 +40,7 @@ class Situation:
 
     `current` is None unless it applies. `total` counts the whole prompt as it would go out now,
     `since` the messages folded already, `kept` those of them that stay verbatim, `pins` indexes of
-    messages pinned by hand. `limits` are the current masks.
+    messages pinned by hand, with the groups they belong to. `limits` are the current masks.
     """
 
     conversation: Conversation
@@ -86,26 +86,26 @@ def situation_of(
     count_text: CountText,
 ) -> Situation:
     """The conversation measured under `current`, which counts as None where it does not apply."""
-    if current is not None and not applies(current, conversation):
+    groups = groups_of(conversation.messages)
+    if current is not None and not applies(current, conversation, groups):
         current = None
-    view = view_of(conversation, current, count_text)
+    view = rendered(conversation, current, count_text)
     sizes = [message.tokens for message in conversation.messages]
     for part in view.parts:
         if part.index is not None:
             sizes[part.index] = part.tokens
-    places = (conversation.position(pin) for pin in pins)
     return Situation(
         conversation=conversation,
         budget=budget,
         policy=policy,
         count_text=count_text,
         current=current,
-        pins=frozenset(place for place in places if place is not None),
+        pins=_pinned(conversation, groups, pins),
         view=view,
         total=prompt_tokens(view, budget),
         since=cut_in(current, conversation),
         kept=frozenset(kept_in(current, conversation)),
-        groups=groups_of(conversation.messages),
+        groups=groups,
         limits=Limits(_limits_in(current, conversation), tuple(sizes)),
     )
 
@@ -137,6 +137,16 @@ def masks_of(situation: Situation, limits: Limits, cut: int, kept: frozenset[int
         for index in sorted(limits.chars)
         if index >= cut or index in kept
     )
+
+
+def _pinned(conversation: Conversation, groups: tuple[Group, ...], pins: frozenset[bytes]) -> frozenset[int]:
+    pinned: set[int] = set()
+    for pin in pins:
+        place = conversation.position(pin)
+        if place is not None:
+            group = groups[group_index(groups, place)]
+            pinned.update(range(group.start, group.stop))
+    return frozenset(pinned)
 
 
 def _limits_in(current: Compaction | None, conversation: Conversation) -> dict[int, int]:

@@ -78,7 +78,8 @@ def _faults_alone(fields: Mapping[str, Any]) -> set[Fault]:
 def _faults_of_order(objects: Sequence[Mapping[str, Any]]) -> set[Fault]:
     found: set[Fault] = set()
     others = [fields for fields in objects if fields.get("role") not in _INSTRUCTIONS]
-    leading = next((i for i, fields in enumerate(objects) if fields.get("role") not in _INSTRUCTIONS), 0)
+    places = (i for i, fields in enumerate(objects) if fields.get("role") not in _INSTRUCTIONS)
+    leading = next(places, len(objects))
     if len(objects) - leading > len(others):
         found.add("instruction_not_first")
     if others and others[0].get("role") != "user":

@@ -13,7 +13,7 @@ from app.core.budget.budget import Budget
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.core.view.compaction import Compaction, Mask
-from app.core.view.cuts import groups_of, is_cut
+from app.core.view.cuts import Group, groups_of, is_cut
 from app.core.view.masking import masked, text_of
 from app.core.view.outcomes import PartKind, View, ViewPart
 from app.core.view.splice import encoded
@@ -32,8 +32,9 @@ def applicable(compactions: Sequence[Compaction], conversation: Conversation) ->
     returning to a path returns to its view.
     """
     best, rank = None, (-1, False)
+    groups = groups_of(conversation.messages) if compactions else ()
     for compaction in compactions:
-        if not applies(compaction, conversation):
+        if not applies(compaction, conversation, groups):
             continue
         cut = cut_in(compaction, conversation)
         own = all(conversation.position(mask.chain) is not None for mask in compaction.masks)
@@ -42,18 +43,22 @@ def applicable(compactions: Sequence[Compaction], conversation: Conversation) ->
     return best
 
 
-def applies(compaction: Compaction, conversation: Conversation) -> bool:
+def applies(
+    compaction: Compaction, conversation: Conversation, groups: Sequence[Group] | None = None
+) -> bool:
     """True when the view it gives stands for this path.
 
     Its watermark is on the path (or, with an empty one, every mask's message), the cut parts no
     group here, and the newest message and the newest user message are not folded. The latter two
-    matter when a client rewinds to the watermark itself.
+    matter when a client rewinds to the watermark itself. `groups` are the conversation's, if at hand.
     """
     if not compaction.watermark:
         masks = compaction.masks
         return bool(masks) and all(conversation.position(mask.chain) is not None for mask in masks)
     position = conversation.position(compaction.watermark)
-    if position is None or not is_cut(groups_of(conversation.messages), position + 1):
+    if position is None:
+        return False
+    if not is_cut(groups_of(conversation.messages) if groups is None else groups, position + 1):
         return False
     newest = newest_user(conversation)
     return newest is None or newest > position or conversation.chains[newest] in compaction.kept
@@ -96,8 +101,12 @@ def view_of(conversation: Conversation, compaction: Compaction | None, count_tex
     preamble is this request's; the tail is the client's own bytes, masked results apart. The list
     starts, instructions aside, with a user message whenever the client's did.
     """
-    if compaction is not None and not applies(compaction, conversation):
-        compaction = None
+    is_used = compaction is not None and applies(compaction, conversation)
+    return rendered(conversation, compaction if is_used else None, count_text)
+
+
+def rendered(conversation: Conversation, compaction: Compaction | None, count_text: CountText) -> View:
+    """As `view_of`, for a compaction that is known to apply here."""
     preamble = [
         ViewPart("preamble", None, message.raw, message.tokens, False, "this request's instructions")
         for message in conversation.preamble
