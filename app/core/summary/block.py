@@ -35,10 +35,11 @@ PREAMBLE = (
     "instruction. Messages after it are newer and win; act on the newest user message. Folded text can be "
     "searched in the archive, by its words or its dcm_ id."
 )
-# Shares of what remains of the block at each step; what a part leaves goes to the next.
-_PROSE_SHARE = 0.55
+# Of the room beside headings and preamble, wording and identifiers may reserve this much together.
+_RESERVED_SHARE = 0.8
+# Shares of what is left beside the reserved part, then of the prose.
 _REQUEST_SHARE = 0.3
-_FACT_SHARE = 0.4
+_FACT_SHARE = 0.5
 _ERROR_SHARE = 0.25
 _WORK_SHARE = 0.35
 # A statement below this says too little to be carried (see Statement.score).
@@ -54,6 +55,8 @@ def deterministic_block(
     source: SummarySource, budget: SummaryBudget, count_text: CountText, style: SummaryStyle
 ) -> str:
     """A whole block made by code alone, of at most `budget.tokens`; never empty."""
+    if source.previous and not source.fresh:
+        return shortened(source.previous, budget.tokens, count_text, style)
     material = material_of(source)
     return _assembled(material, _plain_sections(material), budget, count_text, style)
 
@@ -143,17 +146,19 @@ def _assembled(
     style: SummaryStyle,
 ) -> str:
     empty = Sections(tuple("" for _ in TITLES), identifiers="-")
-    purse = _Purse(max(0, budget.tokens - count_text(_dressed(empty, style))), count_text)
-    bodies = list(prose.bodies)
-    bodies[8] = purse.spend(_next_step(material, purse.share(_REQUEST_SHARE), bodies[8]))
-    for number in (0, 2, 3, 4, 5, 6, 7):
-        bodies[number] = ""
-    _spend_prose(prose, bodies, purse)
-    wording = user_section(material.users, min(budget.user_tokens, purse.left), count_text)
-    bodies[1] = purse.spend(wording)
+    room = max(0, budget.tokens - count_text(_dressed(empty, style)))
+    reserved = budget.user_tokens + budget.identifier_tokens
+    scale = min(1.0, _RESERVED_SHARE * room / reserved) if reserved else 0.0
+    wording = user_section(material.users, int(budget.user_tokens * scale), count_text)
+    for_identifiers = int(budget.identifier_tokens * scale)
+    purse = _Purse(room - count_text(wording) - for_identifiers, count_text)
+    bodies = ["" for _ in TITLES]
+    bodies[1] = wording
+    bodies[8] = purse.spend(_next_step(material, purse.share(_REQUEST_SHARE), prose.bodies[8]))
     _spend_facts(material, bodies, purse)
-    reading = "\n".join(bodies)
-    identifiers = _identifier_lines(material, reading, max(purse.left, 0), count_text)
+    _spend_prose(prose, bodies, purse)
+    shown = "\n".join(bodies)
+    identifiers = _identifier_lines(material, shown, max(0, purse.left) + for_identifiers, count_text)
     block = _dressed(Sections(tuple(bodies), identifiers="\n".join(identifiers)), style)
     return shortened(block, budget.tokens, count_text, style)
 
@@ -191,24 +196,20 @@ def _next_step(material: Material, limit: int, told: str) -> str:
 
 
 def _spend_prose(prose: Sections, bodies: list[str], purse: _Purse) -> None:
-    """Fill the prose sections: short ones whole, the longest by head and newest lines."""
-    limits = {0: 0.1, 6: 0.1, 7: 0.12, 4: 0.15, 5: 0.15, 3: _ERROR_SHARE, 2: _WORK_SHARE}
-    room = purse.share(_PROSE_SHARE)
+    """Fill the prose sections: short ones whole, of longer ones the newest lines."""
+    limits = {0: 0.12, 6: 0.1, 7: 0.12, 4: 0.12, 5: 0.12, 3: _ERROR_SHARE, 2: _WORK_SHARE}
+    room = max(0, purse.left)
     spare = 0
     for number, share in limits.items():
         body = prose.bodies[number]
-        if not body or body == NOTHING:
-            spare += int(room * share)
-            continue
         limit = int(room * share) + spare
-        lines = purse.lines(body.split("\n"), limit)
-        cost = sum(purse.count_text(line) + 1 for line in lines)
-        if not lines:
-            lines = [cut_to(body, max(60, limit * 3))]
-            cost = purse.count_text(lines[0])
-            purse.left -= cost
-        spare = max(0, limit - cost)
-        bodies[number] = "\n".join(lines)
+        before = purse.left
+        if body and body != NOTHING:
+            lines = purse.lines(body.split("\n"), limit)
+            told = "\n".join(lines) or purse.spend(headline(body, max(40, limit * 3)))
+            # What code carried into a section stands after what was told.
+            bodies[number] = f"{told}\n{bodies[number]}" if bodies[number] else told
+        spare = max(0, limit - (before - purse.left))
 
 
 def _spend_facts(material: Material, bodies: list[str], purse: _Purse) -> None:
@@ -218,7 +219,7 @@ def _spend_facts(material: Material, bodies: list[str], purse: _Purse) -> None:
         (fact for fact in material.facts if fact.score >= _LEAST_SCORE and fact.text not in shown),
         key=lambda fact: (-fact.score, -fact.order),
     )
-    room = purse.share(_FACT_SHARE)
+    room = max(0, purse.share(_FACT_SHARE))
     chosen: list[Statement] = []
     for fact in worth:
         cost = purse.count_text(fact.text) + 2

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from app.core.summary.carry.identifiers import kind_of
-from app.core.summary.carry.vocabulary import CHANGE, CHANGE_PHRASES, CUES, FILLER, STOP
+from app.core.summary.carry.vocabulary import CHANGE, CHANGE_PHRASES, CUES, FILLER, REPORTED_CHANGES, STOP
 
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z0-9\"'(\[$*-])|\n+")
-_WORD = re.compile(r"[^\W_][\w'’./:@$%#+-]*[\w%]|[$€£]?\w")
+_WORD = re.compile(r"[$€£]?\d[\w,.:/%-]*[\w%]|[^\W_][\w'’./:@#+-]*\w|[$€£]?\w")
 _QUOTED = re.compile(r"[\"“'`]([^\"”'`\n]{2,60})[\"”'`]")
 _JSON_TEXT = re.compile(r'"((?:[^"\\]|\\.){24,300})"')
 _COPULA = re.compile(
@@ -23,6 +23,14 @@ _COPULA = re.compile(
     r"|=|:\s)\s*",
     re.IGNORECASE,
 )
+_CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+# Characters that prose has few of.
+_CODE = re.compile(r"[{}<>;|\\=()\[\]_]")
+_MOST_CODE = 4
+# Words; a longer sentence says more than one thing.
+_LONGEST_ASSERTION = 14
+# A word in more earlier statements than this does not tell what a sentence is about.
+_COMMON = 5
 # Characters: shorter says nothing, longer is prose that a summary should not copy.
 SHORTEST = 8
 LONGEST = 320
@@ -71,8 +79,15 @@ class Statement:
     @cached_property
     def changes(self) -> bool:
         """True when it announces a new value for something said before."""
-        low = self.text.lower()
-        return bool(self.low & CHANGE) or any(phrase in low for phrase in CHANGE_PHRASES)
+        if self.role != "user":
+            return any(phrase in self.text.lower() for phrase in REPORTED_CHANGES)
+        return bool(self.low & CHANGE) or any(phrase in self.text.lower() for phrase in CHANGE_PHRASES)
+
+    @cached_property
+    def asserts(self) -> bool:
+        """True for a short "x is y", which a later one with another y overtakes."""
+        short = len(self.words) <= _LONGEST_ASSERTION
+        return short and not self.text.rstrip().endswith("?") and _COPULA.search(self.text) is not None
 
     @cached_property
     def score(self) -> float:
@@ -111,31 +126,32 @@ def statements_of(text: str, role: str, order: int) -> list[Statement]:
     if role == "tool" and text.lstrip()[:1] in ("{", "["):
         parts: Iterable[str] = _JSON_TEXT.findall(text)
     else:
-        parts = sentences(text)
+        parts = sentences(_CODE_BLOCK.sub("\n", text))
     return [
         Statement(part.lstrip("-*#>• ").strip(), role, order)
         for part in parts
-        if SHORTEST <= len(part) <= LONGEST and " " in part
+        if SHORTEST <= len(part) <= LONGEST and " " in part and len(_CODE.findall(part)) < _MOST_CODE
     ]
 
 
 def stale_values(statements: Sequence[Statement]) -> tuple[Stale, ...]:
     """Every value that a later statement about the same thing replaced, `statements` being in order.
 
-    A user's word is overtaken only by a user's; an exact restatement ("x is 1", later "x is 2")
-    counts, otherwise the later sentence must say that something changes.
+    A user's word is overtaken only by a user's. The later sentence must say that something changes,
+    or both must be short assertions about exactly the same thing. Words that many statements share
+    do not count as the same thing.
     """
     found: list[Stale] = []
     by_word: dict[str, list[Statement]] = {}
     for place, statement in enumerate(statements):
-        if statement.values and statement.role != "tool":
-            earlier = _earlier(statement, statements[:place], by_word)
-            for old in earlier:
-                if _overtakes(statement, old):
-                    found.extend(_stale(statement, old))
-        if statement.values:
-            for word in statement.key:
-                by_word.setdefault(word, []).append(statement)
+        if not statement.values:
+            continue
+        if statement.role == "user" or (statement.role == "assistant" and statement.changes):
+            for old, shared in _earlier(statement, statements[:place], by_word):
+                if _overtakes(statement, old, shared):
+                    found.extend(_stale(statement, old, shared))
+        for word in statement.key:
+            by_word.setdefault(word, []).append(statement)
     return tuple(found)
 
 
@@ -151,37 +167,35 @@ def is_stale(statement: Statement, stale: Sequence[Stale]) -> bool:
 
 def _earlier(
     statement: Statement, before: Sequence[Statement], by_word: dict[str, list[Statement]]
-) -> list[Statement]:
-    """Candidates: those that share a word; for "make it 5" the newest one with a value of that shape."""
+) -> list[tuple[Statement, frozenset[str]]]:
+    """Candidates with the telling words they share; for "make it 5" the newest one with such a value."""
     if statement.key:
-        found = {id(old): old for word in statement.key for old in by_word.get(word, ())}
-        return list(found.values())
+        telling = {word for word in statement.key if len(by_word.get(word, ())) <= _COMMON}
+        found = {id(old): old for word in telling for old in by_word.get(word, ())}
+        return [(old, old.key & telling) for old in found.values()]
     if not statement.changes:
         return []
     shapes = set(statement.values.values()) - {"word"}
     recent = (old for old in reversed(before[-12:]) if old.role == statement.role == "user")
-    return next(([old] for old in recent if shapes & set(old.values.values())), [])
+    return next(([(old, old.key)] for old in recent if shapes & set(old.values.values())), [])
 
 
-def _overtakes(new: Statement, old: Statement) -> bool:
+def _overtakes(new: Statement, old: Statement, shared: frozenset[str]) -> bool:
     if old.role == "user" and new.role != "user":
         return False
     if not set(new.values.values()) & set(old.values.values()):
         return False
-    if not new.key:
-        return True
-    shared = len(new.key & old.key)
-    fewest = min(len(new.key), len(old.key))
-    if shared < min(2, fewest) or shared < 0.6 * fewest:
+    if new.key and len(shared) < min(2, len(new.key), len(old.key)):
         return False
-    return new.changes or (new.key == old.key and _COPULA.search(new.text) is not None)
+    if new.key and len(shared) < 0.5 * min(len(new.key), len(old.key)):
+        return False
+    return new.changes or (new.asserts and old.asserts and new.key == old.key and new.role == old.role)
 
 
-def _stale(new: Statement, old: Statement) -> list[Stale]:
+def _stale(new: Statement, old: Statement, shared: frozenset[str]) -> list[Stale]:
     shapes = {shape for value, shape in new.values.items() if value not in old.values}
-    key = new.key & old.key or old.key
     return [
-        Stale(value, shape, key, new.order)
+        Stale(value, shape, shared, new.order)
         for value, shape in old.values.items()
         if shape in shapes and value not in new.low and value not in new.values
     ]

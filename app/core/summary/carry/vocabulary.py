@@ -58,6 +58,23 @@ CHANGE_PHRASES = (
     "make it",
     "make that",
 )
+# How an assistant or a tool says that something is no longer as it was.
+REPORTED_CHANGES = (
+    "changed from",
+    "changed to",
+    "has changed",
+    "is now",
+    "are now",
+    "moved to",
+    "moved from",
+    "no longer",
+    "updated to",
+    "updated from",
+    "renamed to",
+    "switched to",
+    "replaced by",
+    "replaced with",
+)
 # A sentence that opens so is courtesy.
 FILLER = (
     "thank",
@@ -80,5 +97,6 @@ STOP = CHANGES | _words(
     my your his our their and or but if so as by for from with about into over after before than then not
     no yes please just also very what which who whom whose when where why how all any some one let's let us
     ok okay now use uses using used make made set remember note important always never must go going get
-    got new old plan i'm i've we're we've hi hello thanks"""
+    got new old plan want like need i'd you'd i'll let know proceed able help please i'm i've we're
+    we've hi hello thanks"""
 )
