@@ -101,13 +101,22 @@ def withdrawn_of(placement: Placement) -> tuple[bytes, ...]:
     return tuple(new.chain for new in placement.new)
 
 
-def respelled(conversation: Conversation, path: Sequence[PathPoint]) -> tuple[tuple[int, bytes], ...]:
+def respelled(
+    conversation: Conversation,
+    placement: Placement,
+    prefix: Sequence[PathPoint],
+    anchor_path: Sequence[PathPoint] = (),
+) -> tuple[tuple[int, bytes], ...]:
     """Messages whose bytes differ from those stored first: index and the chain they are stored at (rule 12).
 
-    `path` is a stored prefix of the conversation, or all of it.
+    `prefix` is the stored path of the placement's base, `anchor_path` that of its rebase's anchor.
     """
-    pairs = enumerate(zip(conversation.messages, path, strict=False))
-    return tuple((i, point.chain) for i, (message, point) in pairs if message.digest != point.digest)
+    stored = list(enumerate(prefix))
+    if placement.rebase:
+        named = {point.chain: point for point in anchor_path}
+        members = enumerate(placement.rebase.members, len(prefix))
+        stored += [(i, named[chain]) for i, chain in members if chain in named]
+    return tuple((i, at.chain) for i, at in stored if at.digest != conversation.messages[i].digest)
 
 
 def _line_of(conversation: Conversation, facts: RequestFacts, known: Sequence[Known]) -> _Line:
@@ -140,8 +149,9 @@ def _likeliest(candidates: Sequence[Known], facts: RequestFacts) -> Known:
             facts.repeats == (k.session, k.chain),
             k.preamble == facts.preamble,
             not k.extended,
-            k.arrival,
+            # Arrivals of two sessions do not compare; ids of unnamed sessions are in order of time.
             k.session,
+            k.arrival,
         ),
     )
 
