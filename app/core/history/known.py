@@ -19,7 +19,8 @@ class Known:
     answers we relayed on the path up to and including this point, `depth` the messages (1-based).
     `arrival` grows with every message of the session. `relayed` is true for an answer we relayed.
     `extended` is true when a later message of the session follows it. `failed` is true when the
-    newest exchange that ended at this message was not answered, failed or is incomplete.
+    newest exchange that ended at this message is over and failed, was refused or is incomplete; one
+    that is still open has not failed, for it may be somebody else who said the same thing.
     `preamble` is the digest of the instructions of the newest exchange that touched it (rule 1).
     """
 

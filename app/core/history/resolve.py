@@ -81,9 +81,9 @@ def placement_of(
     Asked at most three times: with `known`, then with `relayed`, then with `path`. A request that only
     adds messages to a known prefix is placed at once.
     """
-    line = _line_of(conversation, facts, lookups.known)
     if facts.named and facts.session is None:
-        return _extended(conversation, line, None, ())
+        return _extended(conversation, _Line(None, Start(), "id"), None, ())
+    line = _line_of(conversation, facts, lookups.known)
     wanted = _answers_in(conversation, line.start.depth)
     if not wanted:
         return _extended(conversation, line, None, ())
