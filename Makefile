@@ -1,0 +1,73 @@
+# Every task of the project. `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help install run demo test check spec bench format lock clean
+
+# The newest interpreter that is new enough; PYTHON=... overrides.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# A stamp is newer than the lock file it was made from, so that the second run installs nothing.
+RUN_STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+
+help: ## List the tasks
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+install: $(DEV_STAMP) ## Make .venv with everything needed to develop
+
+run: $(RUN_STAMP) ## Start the proxy on 127.0.0.1:8000, with the demo behind it unless an upstream is set
+	@$(BIN)/palimpsest serve --migrate
+
+demo: $(RUN_STAMP) ## Show a conversation being compacted, then stop
+	@bash scripts/tour
+
+test: $(DEV_STAMP) ## Run all tests (needs PostgreSQL for the store's)
+	@$(BIN)/python -m pytest -q
+
+check: $(DEV_STAMP) ## Format, lint, types, layers, ceilings
+	@$(BIN)/ruff format --check --quiet app migrations tests benchmarks
+	@$(BIN)/ruff check --quiet app migrations tests benchmarks
+	@$(BIN)/mypy --strict app tests
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m pytest -q tests/house
+
+format: $(DEV_STAMP) ## Format the code and mend what can be mended
+	@$(BIN)/ruff format --quiet app migrations tests benchmarks
+	@$(BIN)/ruff check --quiet --fix app migrations tests benchmarks
+
+spec: $(DEV_STAMP) ## List the rows of the specification that no passing test proves
+	@$(BIN)/python -m tests.house.spec
+
+bench: $(DEV_STAMP) ## Measure what the proxy adds
+	@$(BIN)/python -m benchmarks
+
+lock: $(DEV_STAMP) ## Resolve the dependencies again and write both lock files
+	@$(BIN)/python -m piptools compile $(LOCK_OPTIONS) -o requirements.lock pyproject.toml
+	@$(BIN)/python -m piptools compile $(LOCK_OPTIONS) --extra dev -c requirements.lock \
+		-o requirements-dev.lock pyproject.toml
+
+# No index addresses: a lock file must install from any mirror.
+LOCK_OPTIONS := --quiet --generate-hashes --allow-unsafe --strip-extras --build-deps-for editable \
+	--no-header --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+clean: ## Remove what can be made again; the database in data/ stays
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+		.spec-results.json $(VENV)
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none was found. PYTHON=/path/to/python make ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(RUN_STAMP): requirements.lock pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV) ..."
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV_STAMP): requirements-dev.lock $(RUN_STAMP)
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@

@@ -1,0 +1,57 @@
+"""Reads the specification's rows and tells which of them no passing test proves (`make spec`)."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SPECIFICATION = ROOT / "docs" / "specification.md"
+RESULTS = ".spec-results.json"
+
+_RELEASE = re.compile(r"^## (.+)$")
+_ROW = re.compile(r"^\| ([A-FPS]\d{1,2}) \| (.+) \|$")
+
+
+def releases() -> dict[str, dict[str, str]]:
+    """Release -> row -> what must hold, in the document's order."""
+    found: dict[str, dict[str, str]] = {}
+    current: dict[str, str] = {}
+    for line in SPECIFICATION.read_text(encoding="utf-8").splitlines():
+        if heading := _RELEASE.match(line):
+            current = found[heading[1]] = {}
+        elif row := _ROW.match(line):
+            current[row[1]] = row[2]
+    return found
+
+
+def specification_rows() -> frozenset[str]:
+    """Every row there is."""
+    return frozenset(row for rows in releases().values() for row in rows)
+
+
+def proved_rows(results: Path) -> frozenset[str]:
+    """Rows with at least one test, all of whose tests passed when they were last run."""
+    try:
+        entries = list(json.loads(results.read_text(encoding="utf-8")).values())
+    except FileNotFoundError:
+        return frozenset()
+    passed = {row for entry in entries if entry["passed"] for row in entry["rows"]}
+    failed = {row for entry in entries if not entry["passed"] for row in entry["rows"]}
+    return frozenset(passed - failed)
+
+
+def report(proved: frozenset[str]) -> str:
+    """One block a release: how many rows are proved, then those that are not."""
+    blocks = []
+    for release, rows in releases().items():
+        missing = {row: text for row, text in rows.items() if row not in proved}
+        head = f"{release}: {len(rows) - len(missing)} of {len(rows)} rows proved"
+        blocks.append("\n".join([head, *(f"  {row:4} {text}" for row, text in missing.items())]))
+    return "\n\n".join(blocks)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(report(proved_rows(ROOT / RESULTS)) + "\n")
