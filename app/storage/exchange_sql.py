@@ -1,0 +1,344 @@
+"""The statements that record an exchange.
+
+Must not know in which order they run. Message rows are inserted out of the session's own row, so
+that each draws its arrival from the session's counter, and nothing is written for a session that
+is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    CompoundSelect,
+    LargeBinary,
+    Table,
+    Update,
+    and_,
+    exists,
+    func,
+    or_,
+    select,
+    union_all,
+    update,
+)
+from sqlalchemy.dialects.postgresql import Insert
+from sqlalchemy.sql.expression import FromClause, case, false, literal_column, true
+
+from app.storage.database import InsertInto, Statement, named, p
+from app.storage.tables import BODIES, EXCHANGES, MESSAGES, PREAMBLES, REBASES, SESSIONS, VARIANTS
+
+LIVE: ColumnElement[str] = literal_column("'live'")
+INCOMPLETE: ColumnElement[str] = literal_column("'incomplete'")
+REJECTED: ColumnElement[str] = literal_column("'rejected'")
+REFUSED: ColumnElement[str] = literal_column("'refused'")
+ON_PATH = (LIVE, INCOMPLETE)
+OFF_PATH = (REJECTED, REFUSED)
+MEMBERS = 64
+
+
+def is_extended(row: FromClause) -> ColumnElement[bool]:
+    """A later message follows this row's, directly or after a rebase that stands on it."""
+
+    def stands_on(point: ColumnElement[bytes], name: str) -> ColumnElement[bool]:
+        rebase, child = REBASES.alias(f"by_{name}"), MESSAGES.alias(f"child_{name}")
+        follows = and_(
+            child.c.namespace == rebase.c.namespace,
+            child.c.session == rebase.c.session,
+            child.c.parent == rebase.c.chain,
+            child.c.state.in_(ON_PATH),
+        )
+        return exists(
+            select(1)
+            .select_from(rebase.join(child, follows))
+            .where(
+                rebase.c.namespace == row.c.namespace,
+                rebase.c.session == row.c.session,
+                rebase.c[name] == point,
+            )
+        )
+
+    child = MESSAGES.alias("child")
+    direct = exists(
+        select(1).where(
+            child.c.namespace == row.c.namespace,
+            child.c.session == row.c.session,
+            child.c.parent == row.c.chain,
+            child.c.state.in_(ON_PATH),
+        )
+    )
+    return or_(direct, stands_on(row.c.chain, "anchor"), stands_on(row.c.chain, "base"))
+
+
+def _at(table: Table, chain: ColumnElement[bytes]) -> tuple[ColumnElement[bool], ...]:
+    """The row of `table` at `chain` in the session."""
+    return (table.c.namespace == p("namespace"), table.c.session == p("session"), table.c.chain == chain)
+
+
+def arriving(insert: InsertInto, table: Table, own: Iterable[str], *where: ColumnElement[bool]) -> Insert:
+    """An INSERT of one row into a session: its arrival is the session's counter less `back`.
+
+    `own` are the columns given as parameters. Nothing is written where there is no such session.
+    """
+    return _arriving(insert, table, named(table, *own), *where)
+
+
+def _arriving(
+    insert: InsertInto, table: Table, given: Mapping[str, ColumnElement[Any]], *where: ColumnElement[bool]
+) -> Insert:
+    values = {**given, "arrival": SESSIONS.c.arrivals - p("back", BigInteger)}
+    here = (SESSIONS.c.namespace == p("namespace"), SESSIONS.c.id == p("session"))
+    return insert(table).from_select(list(values), select(*values.values()).where(*here, *where))
+
+
+def _without(table: Table, *left_out: str) -> list[str]:
+    return [column.name for column in table.columns if column.name not in left_out]
+
+
+def _put_session(insert: InsertInto) -> Insert:
+    new = insert(SESSIONS).values(named(SESSIONS))
+    return new.on_conflict_do_update(
+        index_elements=[SESSIONS.c.namespace, SESSIONS.c.id],
+        set_={
+            "arrivals": SESSIONS.c.arrivals + new.excluded.arrivals,
+            "full_history": or_(SESSIONS.c.full_history, new.excluded.full_history),
+            "model": new.excluded.model,
+            "updated_at": new.excluded.updated_at,
+        },
+    )
+
+
+def _put_message(insert: InsertInto) -> Insert:
+    new = arriving(insert, MESSAGES, _without(MESSAGES, "arrival"))
+    return new.on_conflict_do_update(
+        index_elements=list(MESSAGES.primary_key.columns),
+        set_={"state": LIVE},
+        where=MESSAGES.c.state.in_(OFF_PATH),
+    )
+
+
+def _put_answer(insert: InsertInto) -> Insert:
+    """An answer seen again stays; an incomplete one is completed, one the client told us is now ours."""
+    preamble = (
+        select(EXCHANGES.c.preamble)
+        .where(EXCHANGES.c.namespace == p("namespace"), EXCHANGES.c.id == p("exchange"))
+        .scalar_subquery()
+    )
+    own = named(MESSAGES, *_without(MESSAGES, "arrival", "preamble"))
+    new = _arriving(insert, MESSAGES, {**own, "preamble": preamble})
+    cut = MESSAGES.c.state == INCOMPLETE
+    return new.on_conflict_do_update(
+        index_elements=list(MESSAGES.primary_key.columns),
+        set_={
+            "state": new.excluded.state,
+            "relayed": true(),
+            "answers": new.excluded.answers,
+            "finish_reason": new.excluded.finish_reason,
+            "digest": case((cut, new.excluded.digest), else_=MESSAGES.c.digest),
+        },
+        where=and_(
+            or_(new.excluded.state == LIVE, MESSAGES.c.state.in_(OFF_PATH)),
+            or_(MESSAGES.c.state != LIVE, MESSAGES.c.relayed.is_(false())),
+        ),
+    )
+
+
+def _put_rebase(insert: InsertInto) -> Insert:
+    new = arriving(insert, REBASES, _without(REBASES, "arrival"))
+    return new.on_conflict_do_update(
+        index_elements=list(REBASES.primary_key.columns), set_={"preamble": new.excluded.preamble}
+    )
+
+
+def _put_new(table: Table) -> Callable[[InsertInto], Insert]:
+    """An INSERT of a whole row that leaves an existing one alone."""
+    return lambda insert: insert(table).values(named(table)).on_conflict_do_nothing()
+
+
+_OPENED = (
+    "namespace",
+    "id",
+    "session",
+    "head",
+    "base",
+    "rebase",
+    "preamble",
+    "state",
+    "model",
+    "found_by",
+    "mode",
+)
+
+PUT_SESSION = Statement(_put_session)
+PUT_BODY = Statement(_put_new(BODIES))
+PUT_MESSAGE = Statement(_put_message)
+PUT_ANSWER = Statement(_put_answer)
+PUT_REBASE = Statement(_put_rebase)
+PUT_VARIANT = Statement(_put_new(VARIANTS))
+PUT_PREAMBLE = Statement(_put_new(PREAMBLES))
+PUT_EXCHANGE = Statement(
+    lambda insert: arriving(
+        insert, EXCHANGES, (*_OPENED, "idempotency_key", "started_at")
+    ).on_conflict_do_nothing()
+)
+TOUCH_SESSION = Statement(
+    lambda _: (
+        update(SESSIONS)
+        .where(SESSIONS.c.namespace == p("namespace"), SESSIONS.c.id == p("id"))
+        .values(arrivals=SESSIONS.c.arrivals + p(SESSIONS.c.arrivals), updated_at=p(SESSIONS.c.updated_at))
+    )
+)
+CLOSE_EXCHANGE = Statement(
+    lambda _: (
+        update(EXCHANGES)
+        .where(EXCHANGES.c.namespace == p("namespace"), EXCHANGES.c.id == p("exchange"))
+        .values(
+            named(
+                EXCHANGES,
+                *(
+                    "state",
+                    "finish_reason",
+                    "status",
+                    "view",
+                    "tokens_full",
+                    "tokens_forwarded",
+                    "compaction",
+                ),
+                *("prompt_tokens", "completion_tokens", "cached_tokens", "finished_at"),
+            )
+        )
+    )
+)
+
+
+def _before_head() -> ColumnElement[bool]:
+    """The message the new ones follow, the one before it, and the anchor of a rebase: no leaves now."""
+    base = MESSAGES.alias("base_message")
+    parent = select(base.c.parent).where(
+        base.c.namespace == p("namespace"), base.c.session == p("session"), base.c.chain == p("base")
+    )
+    chain = MESSAGES.c.chain
+    return or_(chain == p("base"), chain == p("anchor"), chain == parent.scalar_subquery())
+
+
+def _flag(table: Table, flag: ColumnElement[bool], *where: ColumnElement[bool]) -> Update:
+    return update(table).where(*where).values(is_head=flag)
+
+
+_SESSION_MESSAGES = (MESSAGES.c.namespace == p("namespace"), MESSAGES.c.session == p("session"))
+
+CLEAR_HEADS_BEFORE = Statement(
+    lambda _: _flag(MESSAGES, false(), *_SESSION_MESSAGES, _before_head(), MESSAGES.c.is_head.is_(true()))
+)
+CLEAR_HEAD = Statement(lambda _: _flag(MESSAGES, false(), *_at(MESSAGES, p("chain"))))
+CLEAR_REBASE_HEAD = Statement(lambda _: _flag(REBASES, false(), *_at(REBASES, p("chain"))))
+TOUCH_BASE = Statement(
+    lambda _: update(MESSAGES).where(*_at(MESSAGES, p("base"))).values(preamble=p("preamble"))
+)
+TOUCH_REBASE_BASE = Statement(
+    lambda _: update(REBASES).where(*_at(REBASES, p("base"))).values(preamble=p("preamble"))
+)
+SET_HEAD = Statement(
+    lambda _: update(MESSAGES).where(*_at(MESSAGES, p("head"))).values(is_head=true(), preamble=p("preamble"))
+)
+SET_REBASE_HEAD = Statement(lambda _: _flag(REBASES, true(), *_at(REBASES, p("head"))))
+# A repeated close must not make a head of an answer that was followed in the meantime.
+SET_ANSWER_HEAD = Statement(
+    lambda _: _flag(MESSAGES, true(), *_at(MESSAGES, p("chain")), ~is_extended(MESSAGES))
+)
+WITHDRAW = Statement(
+    lambda _: (
+        update(MESSAGES)
+        .where(*_at(MESSAGES, p("chain")), ~is_extended(MESSAGES))
+        .values(state=p("state"), is_head=false())
+    )
+)
+
+
+def _revive() -> Update:
+    """What leads to an answered head is on the path, whatever another exchange made of it meanwhile."""
+    first = (
+        select(MESSAGES.c.chain, MESSAGES.c.parent)
+        .where(*_at(MESSAGES, p("head")), MESSAGES.c.state.in_(OFF_PATH))
+        .cte("off_path", recursive=True)
+    )
+    before = MESSAGES.alias("before")
+    off_path = first.union_all(
+        select(before.c.chain, before.c.parent)
+        .select_from(first.join(before, before.c.chain == first.c.parent))
+        .where(
+            before.c.namespace == p("namespace"),
+            before.c.session == p("session"),
+            before.c.state.in_(OFF_PATH),
+        )
+    )
+    chains = select(off_path.c.chain)
+    return update(MESSAGES).where(*_SESSION_MESSAGES, MESSAGES.c.chain.in_(chains)).values(state=LIVE)
+
+
+def _left_behind() -> ColumnElement[bool]:
+    """The closing exchange's base, and its rebase's anchor."""
+    anchor = (
+        select(REBASES.c.anchor)
+        .join(
+            EXCHANGES, and_(EXCHANGES.c.rebase == REBASES.c.chain, EXCHANGES.c.session == REBASES.c.session)
+        )
+        .where(
+            EXCHANGES.c.namespace == p("namespace"),
+            EXCHANGES.c.id == p("exchange"),
+            REBASES.c.namespace == p("namespace"),
+        )
+    )
+    return or_(MESSAGES.c.chain == p("base"), MESSAGES.c.chain == anchor.scalar_subquery())
+
+
+def _has_child_head() -> ColumnElement[bool]:
+    child = MESSAGES.alias("child")
+    return exists(
+        select(1).where(
+            child.c.namespace == MESSAGES.c.namespace,
+            child.c.session == MESSAGES.c.session,
+            child.c.parent == MESSAGES.c.chain,
+            child.c.is_head.is_(true()),
+        )
+    )
+
+
+REVIVE = Statement(lambda _: _revive())
+RESTORE_HEADS = Statement(
+    lambda _: _flag(
+        MESSAGES,
+        true(),
+        *_SESSION_MESSAGES,
+        _left_behind(),
+        MESSAGES.c.state.in_(ON_PATH),
+        ~is_extended(MESSAGES),
+    )
+)
+RESTORE_REBASE_HEAD = Statement(
+    lambda _: _flag(REBASES, true(), *_at(REBASES, p("base")), ~is_extended(REBASES))
+)
+# A regenerate that failed leaves the earlier answer as the branch's head.
+CLEAR_ANSWERED_HEAD = Statement(
+    lambda _: _flag(MESSAGES, false(), *_at(MESSAGES, p("chain")), _has_child_head())
+)
+
+
+def _size_of() -> CompoundSelect[Any]:
+    """Depth and relayed answers of the path that ends at a message or a rebase."""
+    return union_all(
+        *(select(t.c.depth, t.c.answers).where(*_at(t, p("chain"))) for t in (MESSAGES, REBASES))
+    )
+
+
+SIZE_OF = Statement(lambda _: _size_of())
+RELAYED_AMONG = Statement(
+    lambda _: select(func.count()).where(
+        *_SESSION_MESSAGES,
+        MESSAGES.c.chain.in_([p(f"chain_{i}", LargeBinary) for i in range(MEMBERS)]),
+        MESSAGES.c.relayed.is_(true()),
+    )
+)

@@ -1,0 +1,300 @@
+"""What is written when an exchange opens and when it closes: units built from values, nothing read.
+
+Must not know which database runs them. Arrivals are drawn from the session's counter, whose row the
+first step locks, so that two writers of one session cannot interleave. Bodies are written in the
+order of their digests: two sessions that share texts would otherwise wait for each other in a ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from app.storage import exchange_sql as sql
+from app.storage.contract import CloseExchange, OpenExchange, StoredMessage
+from app.storage.database import Database, Params, Reading, Step, Unit, plain, plain_or_none, rows_of
+
+# Digests are sha256.
+DIGEST_BYTES = 32
+_WITHDRAWN = frozenset({"rejected", "refused"})
+
+
+@dataclass(frozen=True, slots=True)
+class RebaseSize:
+    """Messages and relayed answers on the path that a rebase names."""
+
+    depth: int = 0
+    answers: int = 0
+
+
+class ExchangeWrites:
+    """The two writes every request makes."""
+
+    _db: Database
+
+    async def open_exchange(self, exchange: OpenExchange) -> None:
+        """See the contract (P2). Conflict: the client's name already belongs to another session."""
+        size = RebaseSize()
+        if exchange.rebase is not None:
+            size = await self._db.far(_rebase_size(exchange))
+        await self._db.write(opening(exchange, size))
+
+    async def close_exchange(self, exchange: CloseExchange) -> None:
+        """See the contract (P3)."""
+        await self._db.write(closing(exchange))
+
+
+def opening(exchange: OpenExchange, size: RebaseSize) -> Unit:
+    """The steps that record a request. Repeating them changes nothing but the counter."""
+    # One arrival for the rebase, one for each message, one for the exchange; the last is the newest.
+    arrivals = len(exchange.messages) + 2
+    place: Params = {
+        "namespace": exchange.namespace,
+        "session": exchange.session,
+        "base": exchange.base,
+        "head": exchange.head,
+        "anchor": exchange.rebase.members[-1] if exchange.rebase else b"",
+        "preamble": exchange.preamble_digest,
+    }
+    steps = [
+        Step(sql.PUT_SESSION, [_session_row(exchange, arrivals)]),
+        Step(sql.PUT_BODY, _body_rows(exchange.namespace, _bodies_of_opening(exchange))),
+        Step(sql.PUT_REBASE, _rebase_rows(exchange, size, arrivals - 1)),
+        Step(sql.PUT_MESSAGE, _message_rows(exchange, arrivals - 2)),
+        Step(sql.PUT_VARIANT, _variant_rows(exchange)),
+        Step(sql.PUT_PREAMBLE, _preamble_rows(exchange)),
+        Step(sql.PUT_EXCHANGE, [_exchange_row(exchange)]),
+        Step(sql.CLEAR_HEADS_BEFORE, [place]),
+        Step(sql.CLEAR_REBASE_HEAD, [{**place, "chain": exchange.base}]),
+        Step(sql.TOUCH_BASE, [place]),
+        Step(sql.TOUCH_REBASE_BASE, [place]),
+        Step(sql.SET_HEAD, [place]),
+        Step(sql.SET_REBASE_HEAD, [place]),
+    ]
+    return [step for step in steps if step.rows]
+
+
+def closing(exchange: CloseExchange) -> Unit:
+    """The steps that record how an exchange ended. Repeating them changes nothing but the counter."""
+    place: Params = {
+        "namespace": exchange.namespace,
+        "session": exchange.session,
+        "exchange": exchange.exchange,
+        "head": exchange.head,
+        "base": exchange.base,
+    }
+    steps = [
+        Step(sql.TOUCH_SESSION, [_touch_row(exchange)]),
+        Step(sql.PUT_BODY, _body_rows(exchange.namespace, ((a.digest, a.body) for a in exchange.answers))),
+        Step(sql.PUT_ANSWER, _answer_rows(exchange)),
+        Step(sql.CLOSE_EXCHANGE, [_closed_row(exchange)]),
+        *_heads_after(exchange, place),
+    ]
+    return [step for step in steps if step.rows]
+
+
+def _heads_after(exchange: CloseExchange, place: Params) -> Iterator[Step]:
+    """Which message is a branch's newest now: rules 6 and 11."""
+    if exchange.state in _WITHDRAWN:
+        # Newest first: a message that something else was built on meanwhile stays.
+        withdrawn = [{**place, "chain": c, "state": exchange.state} for c in reversed(exchange.withdrawn)]
+        yield Step(sql.WITHDRAW, withdrawn)
+        yield Step(sql.CLEAR_REBASE_HEAD, [{**place, "chain": exchange.head}])
+        yield Step(sql.RESTORE_HEADS, [place])
+        yield Step(sql.RESTORE_REBASE_HEAD, [place])
+    if exchange.answers:
+        yield Step(sql.REVIVE, [place])
+    if len(exchange.answers) == 1 and exchange.answer_state not in _WITHDRAWN:
+        yield Step(sql.CLEAR_HEAD, [{**place, "chain": exchange.head}])
+        yield Step(sql.CLEAR_REBASE_HEAD, [{**place, "chain": exchange.head}])
+        yield Step(sql.SET_ANSWER_HEAD, [{**place, "chain": exchange.answers[0].chain}])
+    if not exchange.answers:
+        yield Step(sql.CLEAR_ANSWERED_HEAD, [{**place, "chain": exchange.head}])
+
+
+def packed(digests: Iterable[bytes]) -> bytes:
+    """Digests of 32 bytes, one after the other."""
+    return b"".join(digests)
+
+
+def unpacked(digests: bytes) -> tuple[bytes, ...]:
+    """The inverse of `packed`."""
+    return tuple(digests[i : i + DIGEST_BYTES] for i in range(0, len(digests), DIGEST_BYTES))
+
+
+def _rebase_size(exchange: OpenExchange) -> Reading[RebaseSize]:
+    rebase = exchange.rebase
+    if rebase is None:
+        return RebaseSize()
+    point: Params = {"namespace": exchange.namespace, "session": exchange.session, "chain": rebase.base}
+    base = (yield from rows_of(sql.SIZE_OF, point)) if rebase.base else []
+    depth, answers = base[0] if base else (0, 0)
+    for start in range(0, len(rebase.members), sql.MEMBERS):
+        part = rebase.members[start : start + sql.MEMBERS]
+        listed = {f"chain_{i}": part[min(i, len(part) - 1)] for i in range(sql.MEMBERS)}
+        rows = yield from rows_of(sql.RELAYED_AMONG, {**point, **listed})
+        answers += rows[0][0]
+    return RebaseSize(depth + len(rebase.members), answers)
+
+
+def _session_row(exchange: OpenExchange, arrivals: int) -> Params:
+    return {
+        "namespace": exchange.namespace,
+        "id": exchange.session,
+        "external_id": plain_or_none(exchange.external_id),
+        "epoch": 0,
+        "arrivals": arrivals,
+        "found_by": exchange.found_by,
+        "model": plain(exchange.model),
+        "full_history": exchange.full_history,
+        "created_at": exchange.started_at,
+        "updated_at": exchange.started_at,
+    }
+
+
+def _bodies_of_opening(exchange: OpenExchange) -> Iterator[tuple[bytes, bytes]]:
+    for message in exchange.messages:
+        yield message.digest, message.body
+    for variant in exchange.variants:
+        yield variant.digest, variant.body
+    for body, digest in exchange.preamble:
+        yield digest, body
+
+
+def _body_rows(namespace: str, bodies: Iterable[tuple[bytes, bytes]]) -> list[Params]:
+    ordered = sorted(dict(bodies).items())
+    return [{"namespace": namespace, "digest": digest, "body": body} for digest, body in ordered]
+
+
+def _rebase_rows(exchange: OpenExchange, size: RebaseSize, back: int) -> list[Params]:
+    rebase = exchange.rebase
+    if rebase is None:
+        return []
+    row: Params = {
+        "namespace": exchange.namespace,
+        "session": exchange.session,
+        "chain": rebase.chain,
+        "base": rebase.base,
+        "anchor": rebase.members[-1],
+        "members": packed(rebase.members),
+        "depth": size.depth,
+        "answers": size.answers,
+        "back": back,
+        "is_head": False,
+        "preamble": exchange.preamble_digest,
+        "created_at": exchange.started_at,
+    }
+    return [row]
+
+
+def _message_rows(exchange: OpenExchange, back: int) -> list[Params]:
+    shared = {
+        "namespace": exchange.namespace,
+        "session": exchange.session,
+        "relayed": False,
+        "state": "live",
+        "is_head": False,
+        "preamble": exchange.preamble_digest,
+        "finish_reason": None,
+        "created_at": exchange.started_at,
+    }
+    return [{**shared, **_facts(message), "back": back - i} for i, message in enumerate(exchange.messages)]
+
+
+def _answer_rows(exchange: CloseExchange) -> list[Params]:
+    shared = {
+        "namespace": exchange.namespace,
+        "session": exchange.session,
+        "exchange": exchange.exchange,
+        "relayed": True,
+        "state": exchange.answer_state,
+        "is_head": False,
+        "finish_reason": plain_or_none(exchange.finish_reason),
+        "created_at": exchange.finished_at,
+    }
+    last = len(exchange.answers) - 1
+    return [{**shared, **_facts(answer), "back": last - i} for i, answer in enumerate(exchange.answers)]
+
+
+def _facts(message: StoredMessage) -> Params:
+    return {
+        "chain": message.chain,
+        "parent": message.parent,
+        "canonical": message.canonical,
+        "role": plain(message.role),
+        "tokens": message.tokens,
+        "depth": message.depth,
+        "answers": message.answers,
+        "digest": message.digest,
+    }
+
+
+def _variant_rows(exchange: OpenExchange) -> Sequence[Params]:
+    return [
+        {
+            "namespace": exchange.namespace,
+            "session": exchange.session,
+            "chain": variant.chain,
+            "digest": variant.digest,
+            "created_at": exchange.started_at,
+        }
+        for variant in exchange.variants
+    ]
+
+
+def _preamble_rows(exchange: OpenExchange) -> list[Params]:
+    if not exchange.preamble:
+        return []
+    row: Params = {
+        "namespace": exchange.namespace,
+        "session": exchange.session,
+        "digest": exchange.preamble_digest,
+        "bodies": packed(digest for _, digest in exchange.preamble),
+    }
+    return [row]
+
+
+def _exchange_row(exchange: OpenExchange) -> Params:
+    return {
+        "namespace": exchange.namespace,
+        "id": exchange.exchange,
+        "session": exchange.session,
+        "head": exchange.head,
+        "base": exchange.base,
+        "rebase": exchange.rebase.chain if exchange.rebase else b"",
+        "preamble": exchange.preamble_digest,
+        "state": "open",
+        "model": plain(exchange.model),
+        "found_by": exchange.found_by,
+        "mode": exchange.mode,
+        "idempotency_key": plain_or_none(exchange.idempotency_key),
+        "started_at": exchange.started_at,
+        "back": 0,
+    }
+
+
+def _touch_row(exchange: CloseExchange) -> Params:
+    return {
+        "namespace": exchange.namespace,
+        "id": exchange.session,
+        "arrivals": len(exchange.answers),
+        "updated_at": exchange.finished_at,
+    }
+
+
+def _closed_row(exchange: CloseExchange) -> Params:
+    return {
+        "namespace": exchange.namespace,
+        "exchange": exchange.exchange,
+        "state": exchange.state,
+        "finish_reason": plain_or_none(exchange.finish_reason),
+        "status": exchange.status,
+        "view": exchange.view,
+        "tokens_full": exchange.tokens_full,
+        "tokens_forwarded": exchange.tokens_forwarded,
+        "compaction": exchange.compaction,
+        "prompt_tokens": exchange.usage.prompt_tokens,
+        "completion_tokens": exchange.usage.completion_tokens,
+        "cached_tokens": exchange.usage.cached_tokens,
+        "finished_at": exchange.finished_at,
+    }

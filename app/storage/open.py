@@ -1,0 +1,71 @@
+"""Opening a store by its address. The one place that knows which databases there are.
+
+Must not migrate: a schema that does not fit refuses to open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.errors import SchemaMismatch, SettingsError
+from app.storage.accounts import AccountRows
+from app.storage.compactions import CompactionRows
+from app.storage.contract import Store
+from app.storage.database import Database
+from app.storage.exchanges import ExchangeWrites
+from app.storage.known import KnownReads
+from app.storage.migrate import schema_state, sqlite_path
+from app.storage.path import PathReads
+from app.storage.postgres_database import open_postgres
+from app.storage.sessions import SessionReads
+from app.storage.sqlite_database import SqliteDatabase
+from app.storage.sqlite_driver import Synchronous
+
+
+class SqlStore(ExchangeWrites, KnownReads, PathReads, SessionReads, CompactionRows, AccountRows):
+    """The contract, kept on any `Database`."""
+
+    def __init__(self, database: Database, new_id: Callable[[], str]) -> None:
+        self._db = database
+        self._new_id = new_id
+
+    async def close(self) -> None:
+        """See the contract. Idempotent."""
+        await self._db.close()
+
+
+async def open_store(
+    url: str,
+    *,
+    synchronous: Synchronous = "full",
+    deadline_seconds: float = 5.0,
+    new_id: Callable[[], str],
+) -> Store:
+    """An open store; whoever opens it closes it.
+
+    `url` is `sqlite:///path/to/file.db` or `postgresql://user@host:port/name`. `synchronous` is
+    SQLite's: "normal" is faster and may lose what was acknowledged in a power cut. `new_id` names
+    namespaces. Raises SchemaMismatch when the database must be migrated, or has a schema of another
+    program or version; StoreUnavailable when it cannot be reached; SettingsError for another url.
+    """
+    path = sqlite_path(url)
+    if path is None and not url.startswith("postgresql://"):
+        raise SettingsError(
+            f"storage url: expected sqlite:///path or postgresql://..., got {url.split(':')[0]}:"
+        )
+    await _require_schema(url)
+    if path is not None:
+        return SqlStore(SqliteDatabase(path, synchronous, deadline_seconds), new_id)
+    return SqlStore(await open_postgres(url, deadline_seconds), new_id)
+
+
+async def _require_schema(url: str) -> None:
+    match await schema_state(url):
+        case "behind":
+            raise SchemaMismatch("the database is not migrated; run `palimpsest migrate`")
+        case "unknown":
+            raise SchemaMismatch(
+                "the database has a schema this version does not know; use the newer version"
+            )
+        case "current":
+            pass

@@ -1,0 +1,288 @@
+"""Reading paths, transcripts and single messages with their bodies.
+
+Must not know what the messages are read for. A path is walked by one recursive query, whatever its
+length and however often the client rebased: no round trip a message, none a rebase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sqlalchemy import BigInteger, LargeBinary, Select, and_, cast, func, literal_column, null, select
+
+from app.storage.contract import MessageRow, PathEntry
+from app.storage.database import Database, InsertInto, Params, Reading, Row, Statement, p, rows_of
+from app.storage.exchanges import unpacked
+from app.storage.lineage import Point, bases_of, lineage_of, path_of
+from app.storage.tables import BODIES, MESSAGES, PREAMBLES, REBASES
+
+_MIN_PREFIX_BYTES = 12
+_DIGEST_BYTES = 32
+# Rows asked for by their digests at once.
+_SIZES = (8, 256)
+_FACTS = (
+    *("chain", "canonical", "role", "tokens", "depth", "arrival"),
+    *("relayed", "state", "digest", "finish_reason", "created_at"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """A message row without its body."""
+
+    chain: bytes
+    canonical: bytes
+    role: str
+    tokens: int
+    depth: int
+    arrival: int
+    relayed: bool
+    state: Any
+    digest: bytes
+    finish_reason: str | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Points oldest first, and the messages among them."""
+
+    points: tuple[Point, ...]
+    facts: dict[bytes, _Facts]
+
+
+class PathReads:
+    """The contract's reads of whole lists and of single bodies."""
+
+    _db: Database
+
+    async def path(self, namespace: str, session: str, chain: bytes) -> Sequence[PathEntry]:
+        """See the contract."""
+        facts = await self._db.far(_path(_Place(namespace, session), chain))
+        return [PathEntry(f.chain, f.canonical, f.digest, f.role, f.relayed) for f in facts]
+
+    async def bodies(self, namespace: str, session: str, chain: bytes) -> Sequence[MessageRow]:
+        """See the contract."""
+        return await self._db.far(_bodies(_Place(namespace, session), chain))
+
+    async def transcript(self, namespace: str, session: str, chain: bytes) -> Sequence[MessageRow]:
+        """See the contract."""
+        return await self._db.far(_transcript(_Place(namespace, session), chain))
+
+    async def message(self, namespace: str, prefix: bytes) -> tuple[str, MessageRow] | None:
+        """See the contract; None for a prefix too short to name one. Of twins, the newest session's."""
+        if not _MIN_PREFIX_BYTES <= len(prefix) <= _DIGEST_BYTES:
+            return None
+        return await self._db.near(_message(namespace, prefix))
+
+    async def preamble(self, namespace: str, session: str, digest: bytes) -> Sequence[bytes]:
+        """See the contract; empty when unknown."""
+        return await self._db.far(_preamble(namespace, session, digest))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where all rows of one reading are."""
+
+    namespace: str
+    session: str
+
+    def at(self, chain: bytes) -> Params:
+        return {"namespace": self.namespace, "session": self.session, "chain": chain}
+
+
+def _path(place: _Place, chain: bytes) -> Reading[list[_Facts]]:
+    walk = yield from _walk(place, chain, _BY_BASE)
+    chains = path_of(walk.points)
+    facts = yield from _with_missing(place, walk.facts, chains)
+    return [facts[c] for c in chains if c in facts]
+
+
+def _bodies(place: _Place, chain: bytes) -> Reading[list[MessageRow]]:
+    path = yield from _path(place, chain)
+    bodies = yield from _bodies_of(place.namespace, [f.digest for f in path])
+    return [_row(f, bodies[f.digest], in_path=True) for f in path]
+
+
+def _transcript(place: _Place, chain: bytes) -> Reading[list[MessageRow]]:
+    path = yield from _path(place, chain)
+    walk = yield from _walk(place, chain, _BY_ANCHOR)
+    paths = {}
+    for base in bases_of(walk.points):
+        if base not in paths:
+            paths[base] = [f.chain for f in (yield from _path(place, base))]
+    line = lineage_of(walk.points, paths)
+    known = walk.facts | {f.chain: f for f in path}
+    facts = yield from _with_missing(place, known, line)
+    bodies = yield from _bodies_of(place.namespace, [f.digest for f in facts.values()])
+    in_path = {f.chain for f in path}
+    return [_row(facts[c], bodies[facts[c].digest], in_path=c in in_path) for c in line if c in facts]
+
+
+def _message(namespace: str, prefix: bytes) -> Reading[tuple[str, MessageRow] | None]:
+    last = prefix + b"\xff" * (_DIGEST_BYTES - len(prefix))
+    found = yield from rows_of(_MESSAGE, {"namespace": namespace, "first": prefix, "last": last})
+    if not found:
+        return None
+    session, body, *facts = found[0]
+    return session, _row(_facts(facts), body, in_path=True)
+
+
+def _preamble(namespace: str, session: str, digest: bytes) -> Reading[list[bytes]]:
+    key = {"namespace": namespace, "session": session, "digest": digest}
+    found = yield from rows_of(_PREAMBLE, key)
+    if not found:
+        return []
+    digests = unpacked(found[0][0])
+    bodies = yield from _bodies_of(namespace, digests)
+    return [bodies[d] for d in digests]
+
+
+def _walk(place: _Place, chain: bytes, statement: Statement) -> Reading[_Walk]:
+    rows = yield from rows_of(statement, place.at(chain))
+    points: list[Point] = []
+    facts: dict[bytes, _Facts] = {}
+    # Arrival falls at every step, so that it orders the walk whatever order the rows come in.
+    for arrival, base, members, *message in sorted(rows, key=lambda row: int(row[0])):
+        if members is not None:
+            points.append(Point(message[0], base, unpacked(members)))
+            continue
+        message[_FACTS.index("arrival")] = arrival
+        found = _facts(message)
+        facts[found.chain] = found
+        points.append(Point(found.chain, b"", ()))
+    return _Walk(tuple(points), facts)
+
+
+def _with_missing(
+    place: _Place, known: dict[bytes, _Facts], chains: Iterable[bytes]
+) -> Reading[dict[bytes, _Facts]]:
+    """`known` and, read now, what it lacks of `chains`."""
+    missing = [chain for chain in dict.fromkeys(chains) if chain not in known]
+    found = dict(known)
+    for listed, size in _listed("chain", missing):
+        rows = yield from rows_of(_MESSAGES_AMONG[size], {**place.at(b""), **listed})
+        found.update((row[0], _facts(row)) for row in rows)
+    return found
+
+
+def _bodies_of(namespace: str, digests: Iterable[bytes]) -> Reading[dict[bytes, bytes]]:
+    found: dict[bytes, bytes] = {}
+    for listed, size in _listed("digest", list(dict.fromkeys(digests))):
+        rows = yield from rows_of(_BODIES_AMONG[size], {"namespace": namespace, **listed})
+        found.update((row[0], row[1]) for row in rows)
+    return found
+
+
+def _listed(name: str, digests: Sequence[bytes]) -> Iterable[tuple[Params, int]]:
+    """Parameters that name `digests` in groups; the last of a group fills it up."""
+    size = _SIZES[0] if len(digests) <= _SIZES[0] else _SIZES[-1]
+    for start in range(0, len(digests), size):
+        part = digests[start : start + size]
+        yield {f"{name}_{i}": part[min(i, len(part) - 1)] for i in range(size)}, size
+
+
+def _facts(row: Row) -> _Facts:
+    chain, canonical, role, tokens, depth, arrival, relayed, *rest = row
+    return _Facts(chain, canonical, role, tokens, depth, arrival, bool(relayed), *rest)
+
+
+def _row(facts: _Facts, body: bytes, *, in_path: bool) -> MessageRow:
+    return MessageRow(
+        chain=facts.chain,
+        canonical=facts.canonical,
+        role=facts.role,
+        tokens=facts.tokens,
+        depth=facts.depth,
+        arrival=facts.arrival,
+        relayed=facts.relayed,
+        state=facts.state,
+        in_path=in_path,
+        body=body,
+        finish_reason=facts.finish_reason,
+        created_at=facts.created_at,
+    )
+
+
+def _walked(_: InsertInto, via: str) -> Select[Any]:
+    """Points from `chain` back: a message leads to its parent, a rebase to its `via`.
+
+    Arrival must fall, so that the walk ends whatever the rows say.
+    """
+    columns = [MESSAGES.c[name] for name in _FACTS if name not in ("chain", "arrival")]
+    nothing = [cast(null(), c.type).label(c.name) for c in columns]
+    start = select(
+        cast(null(), LargeBinary).label("chain"),
+        p("chain", LargeBinary).label("next"),
+        literal_column("9223372036854775807", BigInteger).label("arrival"),
+        cast(null(), LargeBinary).label("base"),
+        cast(null(), LargeBinary).label("members"),
+        *nothing,
+    ).cte("walk", recursive=True)
+    here = [and_(t.c.namespace == p("namespace"), t.c.session == p("session")) for t in (MESSAGES, REBASES)]
+    arrival = func.coalesce(MESSAGES.c.arrival, REBASES.c.arrival)
+    step = (
+        select(
+            start.c.next,
+            func.coalesce(MESSAGES.c.parent, REBASES.c[via]),
+            arrival,
+            REBASES.c.base,
+            REBASES.c.members,
+            *columns,
+        )
+        .select_from(
+            start.outerjoin(MESSAGES, and_(here[0], MESSAGES.c.chain == start.c.next)).outerjoin(
+                REBASES, and_(here[1], REBASES.c.chain == start.c.next, MESSAGES.c.chain.is_(None))
+            )
+        )
+        .where(arrival < start.c.arrival)
+    )
+    walk = start.union_all(step)
+    facts = [walk.c[name] for name in _FACTS]
+    return select(walk.c.arrival, walk.c.base, walk.c.members, *facts).where(walk.c.chain.is_not(None))
+
+
+def _messages_among(_: InsertInto, size: int) -> Select[Any]:
+    return select(*(MESSAGES.c[name] for name in _FACTS)).where(
+        MESSAGES.c.namespace == p("namespace"),
+        MESSAGES.c.chain.in_([p(f"chain_{i}", LargeBinary) for i in range(size)]),
+        MESSAGES.c.session == p("session"),
+    )
+
+
+def _bodies_among(_: InsertInto, size: int) -> Select[Any]:
+    return select(BODIES.c.digest, BODIES.c.body).where(
+        BODIES.c.namespace == p("namespace"),
+        BODIES.c.digest.in_([p(f"digest_{i}", LargeBinary) for i in range(size)]),
+    )
+
+
+def _message_from(_: InsertInto) -> Select[Any]:
+    return (
+        select(MESSAGES.c.session, BODIES.c.body, *(MESSAGES.c[name] for name in _FACTS))
+        .join(BODIES, and_(BODIES.c.namespace == MESSAGES.c.namespace, BODIES.c.digest == MESSAGES.c.digest))
+        .where(
+            MESSAGES.c.namespace == p("namespace"),
+            MESSAGES.c.chain >= p("first", LargeBinary),
+            MESSAGES.c.chain <= p("last", LargeBinary),
+        )
+        .order_by(MESSAGES.c.chain, MESSAGES.c.session.desc())
+        .limit(literal_column("1"))
+    )
+
+
+_BY_BASE = Statement(partial(_walked, via="base"))
+_BY_ANCHOR = Statement(partial(_walked, via="anchor"))
+_MESSAGES_AMONG = {size: Statement(partial(_messages_among, size=size)) for size in _SIZES}
+_BODIES_AMONG = {size: Statement(partial(_bodies_among, size=size)) for size in _SIZES}
+_MESSAGE = Statement(_message_from)
+_PREAMBLE = Statement(
+    lambda _: select(PREAMBLES.c.bodies).where(
+        PREAMBLES.c.namespace == p("namespace"),
+        PREAMBLES.c.session == p("session"),
+        PREAMBLES.c.digest == p("digest"),
+    )
+)

@@ -1,0 +1,138 @@
+"""Executes units and readings on PostgreSQL, through asyncpg's own pool.
+
+Must not know what statements mean. One transaction a unit; its first step locks the session's row,
+so that writers of one session take turns. No transaction is held longer than one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar, cast
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql.asyncpg import dialect
+from sqlalchemy.engine import Dialect
+
+from app.errors import Conflict, StoreError, StoreUnavailable
+from app.storage.database import Ask, Compiler, InsertInto, Reading, Row, Step, Unit
+
+T = TypeVar("T")
+
+_CONNECTIONS = 10
+# Two sessions that share texts may still meet in a ring; the loser's unit is run again, it is idempotent.
+_ATTEMPTS = 3
+_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+# The server or the way to it, not the statement.
+_UNAVAILABLE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.PostgresSystemError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InternalServerError,
+    *_AGAIN,
+    OSError,
+)
+
+
+async def open_postgres(url: str, deadline_seconds: float) -> PostgresDatabase:
+    """A pool on the server; StoreUnavailable when it cannot be reached."""
+    try:
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=_CONNECTIONS,
+            timeout=deadline_seconds,
+            # An acknowledged commit is durable, whatever the server's default (P2).
+            server_settings={"synchronous_commit": "on", "application_name": "palimpsest"},
+        )
+    except (*_UNAVAILABLE, asyncpg.PostgresError) as failure:
+        raise StoreUnavailable(f"the database cannot be reached: {failure}") from failure
+    return PostgresDatabase(pool, deadline_seconds)
+
+
+class PostgresDatabase:
+    """See `Database`."""
+
+    def __init__(self, pool: asyncpg.Pool, deadline_seconds: float) -> None:
+        self._pool = pool
+        self._deadline_seconds = deadline_seconds
+        self._compile = Compiler(cast(Callable[[], Dialect], dialect)(), cast(InsertInto, postgresql.insert))
+
+    async def write(self, unit: Unit) -> Sequence[int]:
+        """See `Database`."""
+        async with self._bounded():
+            for _ in range(_ATTEMPTS - 1):
+                try:
+                    return await self._commit(unit)
+                except _AGAIN:
+                    continue
+            return await self._commit(unit)
+
+    async def near(self, reading: Reading[T]) -> T:
+        """See `Database`."""
+        async with self._bounded(), self._pool.acquire() as connection:
+            return await self._drive(connection, reading)
+
+    async def far(self, reading: Reading[T]) -> T:
+        """See `Database`."""
+        async with (
+            self._bounded(),
+            self._pool.acquire() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            return await self._drive(connection, reading)
+
+    async def close(self) -> None:
+        """See `Database`."""
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
+
+    async def _commit(self, unit: Unit) -> Sequence[int]:
+        async with self._pool.acquire() as connection, connection.transaction():
+            return [await self._run(connection, step) for step in unit]
+
+    async def _run(self, connection: PoolConnectionProxy, step: Step) -> int:
+        compiled = self._compile(step.statement)
+        rows = [compiled.bind(row) for row in step.rows]
+        if len(rows) == 1:
+            # The command tag ends with the number of rows: "UPDATE 1".
+            return int((await connection.execute(compiled.sql, *rows[0])).rsplit(" ", 1)[-1])
+        await connection.executemany(compiled.sql, rows)
+        return len(rows)
+
+    async def _drive(self, connection: PoolConnectionProxy, reading: Reading[T]) -> T:
+        try:
+            ask = next(reading)
+            while True:
+                ask = reading.send(await self._rows(connection, ask))
+        except StopIteration as end:
+            return cast(T, end.value)
+
+    async def _rows(self, connection: PoolConnectionProxy, ask: Ask) -> Sequence[Row]:
+        compiled = self._compile(ask.statement)
+        rows = await connection.fetch(compiled.sql, *compiled.bind(ask.params))
+        return [tuple(row.values()) for row in rows]
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        """The deadline, and asyncpg's errors in our words. What is a bug of ours passes through."""
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                yield
+        except TimeoutError as late:
+            raise StoreUnavailable("the database did not answer in time") from late
+        except asyncpg.UniqueViolationError as failure:
+            raise Conflict(f"another session took the name: {failure}") from failure
+        except _UNAVAILABLE as failure:
+            raise StoreUnavailable(f"the database is not available: {failure}") from failure
+        except asyncpg.PostgresError as failure:
+            raise StoreError(f"the database refused a row: {failure}") from failure

@@ -1,0 +1,271 @@
+"""The schema, declared once for SQLite and PostgreSQL; migrations must arrive exactly here (tested).
+
+Must not know who reads or writes it. Every key is natural, so that a repeated write meets its own
+row. Digests and bodies are binary: PostgreSQL's text rejects NUL and its jsonb reorders keys.
+There are no foreign keys: one writer composes every unit, all rows of a unit commit together, and
+the checks would double the cost of a message row. Times are UTC seconds, for people only.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    true,
+)
+
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _text(name: str, *, key: bool = False, null: bool = False) -> Column[str]:
+    return Column(name, Text, primary_key=key, nullable=null)
+
+
+def _bytes(name: str, *, key: bool = False) -> Column[bytes]:
+    return Column(name, LargeBinary, primary_key=key, nullable=False)
+
+
+def _int(name: str, *, null: bool = False) -> Column[int]:
+    return Column(name, BigInteger, nullable=null)
+
+
+def _flag(name: str) -> Column[bool]:
+    return Column(name, Boolean(create_constraint=False), nullable=False)
+
+
+def _time(name: str, *, null: bool = False) -> Column[float]:
+    return Column(name, Double, nullable=null)
+
+
+NAMESPACES = Table("namespaces", METADATA, _text("id", key=True), _time("created_at"))
+
+# `digest` is an HMAC: the credential itself is never stored (P7).
+CREDENTIALS = Table(
+    "credentials", METADATA, _bytes("digest", key=True), _text("namespace"), _time("created_at")
+)
+
+KEYS = Table(
+    "keys",
+    METADATA,
+    _text("id", key=True),
+    _bytes("digest"),
+    _text("label"),
+    _text("namespace"),
+    _time("created_at"),
+    _time("revoked_at", null=True),
+    UniqueConstraint("digest"),
+)
+
+# `arrivals` is the session's counter: messages, rebases, exchanges, compactions and pins draw from it.
+SESSIONS = Table(
+    "sessions",
+    METADATA,
+    _text("namespace", key=True),
+    _text("id", key=True),
+    _text("external_id", null=True),
+    _int("epoch"),
+    _int("arrivals"),
+    _text("found_by"),
+    _text("model"),
+    _flag("full_history"),
+    _time("created_at"),
+    _time("updated_at"),
+    UniqueConstraint("namespace", "external_id"),
+    sqlite_with_rowid=False,
+)
+
+BODIES = Table("bodies", METADATA, _text("namespace", key=True), _bytes("digest", key=True), _bytes("body"))
+
+# The key starts with (namespace, chain), so that one index finds a chain in every session and a path
+# in one. `preamble` names the instructions of the newest exchange that ended or began here.
+MESSAGES = Table(
+    "messages",
+    METADATA,
+    _text("namespace", key=True),
+    _bytes("chain", key=True),
+    _text("session", key=True),
+    _bytes("parent"),
+    _bytes("canonical"),
+    _text("role"),
+    _int("tokens"),
+    _int("depth"),
+    _int("answers"),
+    _int("arrival"),
+    _flag("relayed"),
+    _text("state"),
+    _flag("is_head"),
+    _bytes("digest"),
+    _bytes("preamble"),
+    _text("finish_reason", null=True),
+    _time("created_at"),
+    sqlite_with_rowid=False,
+)
+Index(None, MESSAGES.c.namespace, MESSAGES.c.session, MESSAGES.c.parent)
+Index(
+    "ix_messages_relayed",
+    MESSAGES.c.namespace,
+    MESSAGES.c.canonical,
+    sqlite_where=MESSAGES.c.relayed.is_(true()),
+    postgresql_where=MESSAGES.c.relayed.is_(true()),
+)
+Index(
+    "ix_messages_heads",
+    MESSAGES.c.namespace,
+    MESSAGES.c.session,
+    sqlite_where=MESSAGES.c.is_head.is_(true()),
+    postgresql_where=MESSAGES.c.is_head.is_(true()),
+)
+
+VARIANTS = Table(
+    "variants",
+    METADATA,
+    _text("namespace", key=True),
+    _text("session", key=True),
+    _bytes("chain", key=True),
+    _bytes("digest", key=True),
+    _time("created_at"),
+    sqlite_with_rowid=False,
+)
+
+# `members` packs chain digests of 32 bytes. `anchor` is the last of them, repeated for its index.
+REBASES = Table(
+    "rebases",
+    METADATA,
+    _text("namespace", key=True),
+    _bytes("chain", key=True),
+    _text("session", key=True),
+    _bytes("base"),
+    _bytes("anchor"),
+    _bytes("members"),
+    _int("depth"),
+    _int("answers"),
+    _int("arrival"),
+    _flag("is_head"),
+    _bytes("preamble"),
+    _time("created_at"),
+    sqlite_with_rowid=False,
+)
+Index(None, REBASES.c.namespace, REBASES.c.session, REBASES.c.base)
+Index(None, REBASES.c.namespace, REBASES.c.session, REBASES.c.anchor)
+
+# `bodies` packs body digests of 32 bytes, in order.
+PREAMBLES = Table(
+    "preambles",
+    METADATA,
+    _text("namespace", key=True),
+    _text("session", key=True),
+    _bytes("digest", key=True),
+    _bytes("bodies"),
+    sqlite_with_rowid=False,
+)
+
+EXCHANGES = Table(
+    "exchanges",
+    METADATA,
+    _text("namespace", key=True),
+    _text("id", key=True),
+    _text("session"),
+    _int("arrival"),
+    _bytes("head"),
+    _bytes("base"),
+    _bytes("rebase"),
+    _bytes("preamble"),
+    _text("state"),
+    _text("model"),
+    _text("found_by"),
+    _text("mode"),
+    _text("idempotency_key", null=True),
+    _text("finish_reason", null=True),
+    _int("status", null=True),
+    _text("view", null=True),
+    _int("tokens_full", null=True),
+    _int("tokens_forwarded", null=True),
+    _text("compaction", null=True),
+    _int("prompt_tokens", null=True),
+    _int("completion_tokens", null=True),
+    _int("cached_tokens", null=True),
+    _time("started_at"),
+    _time("finished_at", null=True),
+    sqlite_with_rowid=False,
+)
+Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("namespace", "session", "head", "arrival")))
+Index(
+    "ix_exchanges_idempotency_key",
+    EXCHANGES.c.namespace,
+    EXCHANGES.c.idempotency_key,
+    sqlite_where=EXCHANGES.c.idempotency_key.is_not(None),
+    postgresql_where=EXCHANGES.c.idempotency_key.is_not(None),
+)
+
+# `kept` packs chain digests; `masks` packs (32 bytes chain, 8 bytes limit in characters, big endian).
+COMPACTIONS = Table(
+    "compactions",
+    METADATA,
+    _text("namespace", key=True),
+    _text("session", key=True),
+    _text("id", key=True),
+    _int("arrival"),
+    _text("kind"),
+    _bytes("watermark"),
+    _bytes("kept"),
+    _bytes("masks"),
+    _bytes("summary"),
+    _text("policy"),
+    _text("trigger"),
+    _text("author"),
+    _text("model", null=True),
+    _int("tokens_before"),
+    _int("tokens_after"),
+    _int("messages_folded"),
+    _text("parents"),
+    _text("reason"),
+    _time("created_at"),
+)
+
+PINS = Table(
+    "pins",
+    METADATA,
+    _text("namespace", key=True),
+    _text("session", key=True),
+    _bytes("chain", key=True),
+    _int("arrival"),
+    _time("created_at"),
+    sqlite_with_rowid=False,
+)
+
+# What follows is about upstream models, not about anybody's text: it belongs to no namespace.
+LEARNED_WINDOWS = Table(
+    "learned_windows",
+    METADATA,
+    _text("upstream", key=True),
+    _text("model", key=True),
+    _int("tokens"),
+    _text("source"),
+    _time("learned_at"),
+)
+
+CALIBRATIONS = Table(
+    "calibrations",
+    METADATA,
+    _text("model", key=True),
+    Column("ratio", Double, nullable=False),
+    _int("samples"),
+    _time("saved_at"),
+)
+
+# A row no one reads for its meaning: `ping` writes it to learn whether writing works.
+HEARTBEAT = Table("heartbeat", METADATA, _text("id", key=True), _int("beats"))
