@@ -1,0 +1,252 @@
+"""What of a message counts when two spellings of it are compared (rules 1 and 2).
+
+Knows nothing of raw bytes, digests, sessions or HTTP. The form is never stored, sent or shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from app.core.history.numbers import Number, number
+from app.core.wire.json_spans import refuse_deeper
+from app.core.wire.json_text import loads_with
+from app.errors import InvalidJson
+
+# Cache hints, which clients move from message to message every turn; left out at every place
+# where they can stand: message, content part, tool call.
+_CACHE_HINTS = frozenset({
+    # Anthropic's, sent through OpenRouter and LiteLLM: the newest messages carry it.
+    "cache_control",
+    # OpenAI's, in content parts.
+    "prompt_cache_breakpoint",
+})  # fmt: skip
+
+# Fields of an assistant message that one side adds and the other drops.
+_ASSISTANT_EXTRAS = _CACHE_HINTS | {
+    # DeepSeek, vLLM and SGLang add it; most clients drop it.
+    "reasoning_content",
+    # OpenRouter, vLLM and Groq add it; most clients drop it.
+    "reasoning",
+    # OpenRouter adds it; its own SDK returns it, others drop it.
+    "reasoning_details",
+    # GitHub Copilot adds these two; clients drop them.
+    "reasoning_text",
+    "reasoning_opaque",
+    # Ollama's name for it.
+    "thinking",
+    # LiteLLM adds it for Anthropic models and returns it; other clients drop it.
+    "thinking_blocks",
+    # OpenAI adds it, the openai SDK returns it as [], LangChain drops it.
+    "annotations",
+    # LiteLLM adds it to every answer it returns.
+    "provider_specific_fields",
+    # The openai SDK's parse() adds it, and returns it when the message object is sent back.
+    "parsed",
+    # Front ends and frameworks that keep answers as records send these back with the message.
+    "id",
+    "created",
+    "created_at",
+    "createdAt",
+    "timestamp",
+}
+
+# Fields of a tool call, and of the function in it, that one side adds and the other drops.
+_CALL_EXTRAS = _CACHE_HINTS | {
+    # Only deltas need it; clients that join deltas themselves leave it in.
+    "index",
+    # Gemini's thought signatures; clients that rebuild calls from id, name and arguments drop them.
+    "extra_content",
+    # LiteLLM adds it to calls and functions.
+    "provider_specific_fields",
+    # The openai SDK's parse() adds it to functions.
+    "parsed_arguments",
+}
+
+# Parts of assistant content that hold reasoning, which most clients drop.
+_REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+
+# A reasoning block that vLLM, llama.cpp and others leave at the start of the text.
+_THINK = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+
+# Arguments nested deeper are compared as raw text. Fixed, so that the form of a message does not
+# depend on how much of the interpreter's stack is in use.
+_ARGUMENT_LEVELS = 200
+
+
+def canonical_form(fields: Mapping[str, Any]) -> bytes:
+    """Bytes equal for two spellings of one message, different for any other two messages.
+
+    Numbers may be int, float or `Number`. A missing role counts as the empty one. Nesting must be
+    bounded by the caller (about 200 levels are safe).
+    """
+    if fields.get("role") == "assistant":
+        form = _assistant(fields)
+    else:
+        form = _kept(fields, _CACHE_HINTS)
+        form["content"] = _plain(_parts(fields.get("content")))
+    written: list[bytes] = []
+    _write(_filled(form), written)
+    return b"".join(written)
+
+
+def _assistant(fields: Mapping[str, Any]) -> dict[str, Any]:
+    form = _kept(fields, _ASSISTANT_EXTRAS)
+    form["content"] = _assistant_text(_parts(fields.get("content")))
+    if "tool_calls" in form:
+        form["tool_calls"] = _each(form["tool_calls"], _call)
+    if "function_call" in form:
+        form["function_call"] = _function(form["function_call"])
+    if "audio" in form:
+        form["audio"] = _audio(form["audio"])
+    return form
+
+
+def _kept(fields: Mapping[str, Any], denied: frozenset[str]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key not in denied and not _is_empty(value)}
+
+
+def _filled(form: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in form.items() if not _is_empty(value)}
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or value == "" or value == [] or value == {}
+
+
+def _each(value: Any, form_of: Callable[[Any], Any]) -> Any:
+    return [form_of(item) for item in value] if isinstance(value, list) else value
+
+
+def _parts(content: Any) -> Any:
+    """Content with cache hints and empty fields taken from its parts."""
+    return _each(content, _part)
+
+
+def _part(part: Any) -> Any:
+    return _kept(part, _CACHE_HINTS) if isinstance(part, dict) else part
+
+
+def _text_of(part: Any) -> str | None:
+    """The text of a part that holds nothing else; None for any other part."""
+    if not isinstance(part, dict) or part.get("type") != "text" or not part.keys() <= {"type", "text"}:
+        return None
+    text = part.get("text", "")
+    return text if isinstance(text, str) else None
+
+
+def _plain(content: Any) -> Any:
+    """One text part equals the string: clients need the list form to attach a cache hint."""
+    if isinstance(content, list) and len(content) == 1:
+        text = _text_of(content[0])
+        return content if text is None else text
+    return content
+
+
+def _assistant_text(content: Any) -> Any:
+    if isinstance(content, list):
+        spoken = [part for part in content if not _is_reasoning(part)]
+        texts = [_text_of(part) for part in spoken]
+        joined = _joined(texts)
+        return spoken if joined is None else _stripped(joined)
+    return _stripped(content) if isinstance(content, str) else content
+
+
+def _joined(texts: Sequence[str | None]) -> str | None:
+    """The texts in one; None when one of the parts is not text."""
+    known = [text for text in texts if text is not None]
+    return "".join(known) if len(known) == len(texts) else None
+
+
+def _is_reasoning(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") in _REASONING_PARTS
+
+
+def _stripped(text: str) -> str:
+    block = _THINK.match(text)
+    return text[block.end() if block else 0 :].strip()
+
+
+def _call(call: Any) -> Any:
+    if not isinstance(call, dict):
+        return call
+    form = {"type": "function"} | _kept(call, _CALL_EXTRAS)
+    if "function" in form:
+        form["function"] = _function(form["function"])
+    if isinstance(form.get("custom"), dict):
+        form["custom"] = _kept(form["custom"], _CALL_EXTRAS)
+    return form
+
+
+def _function(function: Any) -> Any:
+    if not isinstance(function, dict):
+        return function
+    form = _kept(function, _CALL_EXTRAS)
+    arguments = _arguments(form.pop("arguments", None))
+    return form if arguments is None else form | {"arguments": arguments}
+
+
+def _arguments(arguments: Any) -> Any:
+    """Arguments as a value; None for none: missing, null, "" and {} are the same.
+
+    A value is told from raw text by the list it stands in. Some servers give an object where a
+    string is due; it counts as the string would.
+    """
+    if not isinstance(arguments, str):
+        return None if _is_empty(arguments) else [arguments]
+    try:
+        value = _json_value(arguments)
+    except (InvalidJson, _RepeatedKey):
+        return arguments or None
+    return None if value == {} else [value]
+
+
+class _RepeatedKey(Exception):
+    """An object repeats a key, so that it has no one value."""
+
+
+def _json_value(text: str) -> Any:
+    value = loads_with(text, number, _object)
+    refuse_deeper(text.encode("utf-8", "surrogatepass"), _ARGUMENT_LEVELS)
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise _RepeatedKey
+    return value
+
+
+def _audio(audio: Any) -> Any:
+    """Clients refer to an answer's sound by its id and drop the rest (API reference, audio)."""
+    return {"id": audio["id"]} if isinstance(audio, dict) and "id" in audio else audio
+
+
+def _write(value: Any, into: list[bytes]) -> None:
+    """Type, length and content of `value`: no content can pass for a separator."""
+    if isinstance(value, str):
+        # Lone surrogates are legal in JSON escapes and count.
+        text = value.encode("utf-8", "surrogatepass")
+        into.append(b"s%d:%b" % (len(text), text))
+    elif isinstance(value, Mapping):
+        into.append(b"o%d:" % len(value))
+        for key in sorted(value):
+            _write(key, into)
+            _write(value[key], into)
+    elif isinstance(value, list | tuple):
+        into.append(b"l%d:" % len(value))
+        for item in value:
+            _write(item, into)
+    else:
+        into.append(_scalar(value))
+
+
+def _scalar(value: Any) -> bytes:
+    if value is None:
+        return b"z"
+    if isinstance(value, bool):
+        return b"t" if value else b"f"
+    text = value.text if isinstance(value, Number) else number(str(value)).text
+    return b"n%d:%b" % (len(text), text.encode())

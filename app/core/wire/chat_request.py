@@ -1,0 +1,184 @@
+"""A chat completion request: its bytes as they came, and the few fields the program decides by.
+
+Knows nothing of what messages mean, of sessions, windows or HTTP. Unknown fields pass: the body is
+never re-encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.core.wire.json_spans import Member, Outline, Span, outline
+from app.core.wire.json_text import decoded, verify
+from app.errors import InvalidField, InvalidJson
+
+# Where clients put a session's name in the body (LiteLLM, Langfuse and OpenTelemetry conventions).
+# `prompt_cache_key` is not among them: most clients share one among many conversations.
+_SESSION_PATHS = (
+    ("metadata", "session_id"),
+    ("litellm_session_id",),
+    ("metadata", "litellm_session_id"),
+    ("litellm_metadata", "session_id"),
+    ("metadata", "langfuse_session_id"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of what is accepted: levels of nesting and messages of one request, both inclusive."""
+
+    depth: int = 128
+    messages: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A request for a chat completion, as sent.
+
+    `tools` are the raw bytes of `tools`, else of the legacy `functions`; it, `response_format` and
+    `tool_choice` are None when absent, null or empty. `max_output_tokens` is None when the client
+    states no limit. `metadata_session` is the session's name, if the body carries one.
+    `message_spans` are the raw bytes of each message, in order.
+    """
+
+    body: bytes
+    model: str
+    stream: bool
+    include_usage: bool
+    n: int
+    max_output_tokens: int | None
+    tools: bytes | None
+    response_format: bytes | None
+    tool_choice: bytes | None
+    metadata_session: str | None
+    message_spans: tuple[bytes, ...]
+    messages_at: Span = field(repr=False)
+
+    def spliced(self, messages: Sequence[bytes]) -> bytes:
+        """The body with `messages` (each one JSON object) in place of its own, all other bytes untouched."""
+        start, end = self.messages_at
+        return b"".join((self.body[:start], b"[", b",".join(messages), b"]", self.body[end:]))
+
+
+def parse_chat_request(body: bytes, limits: Limits) -> ChatRequest:
+    """The request that `body` is.
+
+    Raises InvalidJson for what is not JSON (see `json_text.verify`), is nested too deeply or repeats a
+    key at the top or inside a message (readers disagree on which one counts), and InvalidField for a
+    field of a wrong type. What stands inside a message is judged by `history.read`.
+    """
+    verify(body)
+    if not body.lstrip(b" \t\r\n").startswith(b"{"):
+        raise InvalidJson("the body must be a JSON object")
+    shape = outline(body, limits.depth)
+    _refuse_duplicates(shape)
+    messages = _messages(body, shape.last("messages"), limits)
+    fields = _Fields(body, shape)
+    options = fields.value("stream_options")
+    return ChatRequest(
+        body=body,
+        model=fields.text("model"),
+        stream=fields.flag("stream"),
+        include_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
+        n=_choices(fields.integer("n")),
+        max_output_tokens=fields.limit("max_completion_tokens") or fields.limit("max_tokens"),
+        tools=fields.raw("tools") or fields.raw("functions"),
+        response_format=fields.raw("response_format"),
+        tool_choice=fields.raw("tool_choice"),
+        metadata_session=_session_name(fields),
+        message_spans=tuple(body[start:end] for start, end in messages.elements),
+        messages_at=(messages.start, messages.end),
+    )
+
+
+def _refuse_duplicates(shape: Outline) -> None:
+    for duplicate in shape.duplicates:
+        if duplicate.under is None:
+            raise InvalidJson("a key is repeated", param=duplicate.key)
+        if duplicate.under == "messages":
+            raise InvalidJson("a key is repeated in a message", param=f"messages[{duplicate.element}]")
+
+
+def _messages(body: bytes, member: Member | None, limits: Limits) -> Member:
+    if member is None:
+        raise InvalidField("messages is required", param="messages")
+    if not body.startswith(b"[", member.start):
+        raise InvalidField("messages must be an array", param="messages")
+    if not member.elements:
+        raise InvalidField("messages must not be empty", param="messages")
+    if len(member.elements) > limits.messages:
+        raise InvalidField(f"messages must not be more than {limits.messages}", param="messages")
+    for index, (start, _) in enumerate(member.elements):
+        if not body.startswith(b"{", start):
+            raise InvalidField("a message must be an object", param=f"messages[{index}]")
+    return member
+
+
+def _choices(n: int | None) -> int:
+    if n is None:
+        return 1
+    if n < 1:
+        raise InvalidField("n must be at least 1", param="n")
+    return n
+
+
+def _session_name(fields: _Fields) -> str | None:
+    for top, *inner in _SESSION_PATHS:
+        value = fields.value(top)
+        for key in inner:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+class _Fields:
+    """The members of the body outside `messages`, decoded on demand and checked for their types."""
+
+    __slots__ = ("_body", "_shape")
+
+    def __init__(self, body: bytes, shape: Outline) -> None:
+        self._body = body
+        self._shape = shape
+
+    def raw(self, key: str) -> bytes | None:
+        member = self._shape.last(key)
+        if member is None:
+            return None
+        raw = self._body[member.start : member.end]
+        is_empty = raw == b"null" or (raw.startswith(b"[") and not member.elements)
+        return None if is_empty else raw
+
+    def value(self, key: str) -> object:
+        raw = self.raw(key)
+        return None if raw is None else decoded(raw)
+
+    def text(self, key: str) -> str:
+        value = self.value(key)
+        if value is None:
+            # Some servers serve one model and need no name; it is theirs to refuse.
+            return ""
+        if not isinstance(value, str):
+            raise InvalidField(f"{key} must be a string", param=key)
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.value(key)
+        if value is not None and not isinstance(value, bool):
+            raise InvalidField(f"{key} must be a boolean", param=key)
+        return value is True
+
+    def integer(self, key: str) -> int | None:
+        value = self.value(key)
+        if isinstance(value, float) and value.is_integer():
+            # JSON knows one kind of number: 100.0 is 100.
+            return int(value)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InvalidField(f"{key} must be an integer", param=key)
+        return value
+
+    def limit(self, key: str) -> int | None:
+        value = self.integer(key)
+        # llama.cpp and LM Studio read -1 as "no limit".
+        return value if value is not None and value > 0 else None
