@@ -25,6 +25,8 @@ TWINS = 64
 _SIZES = (4, 32, 256)
 _NEAR = _SIZES[0] + _SIZES[1]
 _CANONICALS = 8
+# How the newest exchange at a point ended without a whole answer. An open one may still be answered.
+_FAILED = frozenset({"failed", "rejected", "refused", "incomplete"})
 
 
 class KnownReads:
@@ -112,7 +114,7 @@ def _point(row: Row) -> Known:
         arrival=row[6],
         relayed=bool(row[7]),
         extended=bool(row[8]),
-        failed=row[9] is not None and row[9] != "done",
+        failed=row[9] in _FAILED,
         state=row[10],
         preamble=row[11],
     )

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from app.errors import SchemaMismatch, SettingsError
 from app.storage.accounts import AccountRows
-from app.storage.compactions import CompactionRows
 from app.storage.contract import Store
 from app.storage.database import Database
 from app.storage.exchanges import ExchangeWrites
@@ -17,12 +16,12 @@ from app.storage.known import KnownReads
 from app.storage.migrate import schema_state, sqlite_path
 from app.storage.path import PathReads
 from app.storage.postgres_database import open_postgres
-from app.storage.sessions import SessionReads
+from app.storage.sessions import SessionRows
 from app.storage.sqlite_database import SqliteDatabase
 from app.storage.sqlite_driver import Synchronous
 
 
-class SqlStore(ExchangeWrites, KnownReads, PathReads, SessionReads, CompactionRows, AccountRows):
+class SqlStore(ExchangeWrites, KnownReads, PathReads, SessionRows, AccountRows):
     """The contract, kept on any `Database`."""
 
     def __init__(self, database: Database, new_id: Callable[[], str]) -> None:
