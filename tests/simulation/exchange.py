@@ -241,7 +241,7 @@ class Proxy:
             messages=[_stored(talk.messages[new.index], new) for new in placement.new],
             variants=[Variant(at, talk.messages[i].raw, talk.messages[i].digest) for i, at in other],
             rebase=placement.rebase,
-            preamble=[(message.digest, message.raw) for message in talk.preamble],
+            preamble=[(message.raw, message.digest) for message in talk.preamble],
             preamble_digest=facts.preamble,
             model="scripted",
             found_by=placement.found_by,

@@ -176,6 +176,18 @@ async def test_of_three_answers_one_comes_back(proxy: Proxy) -> None:
     assert (await proxy.sessions())[0].messages == 30 + 90 + 2
 
 
+@pytest.mark.parametrize("habit", [habits.Slides, habits.Reminds, habits.Compacts])
+async def test_the_default_branch_is_what_the_client_holds(proxy: Proxy, habit: type[Client]) -> None:
+    """After every turn, also right after the client dropped most of its past (rule 7)."""
+    client = habit()
+    for n in range(30):
+        opened = await chat(proxy, client, n)
+        head, *_ = await proxy.store.heads(proxy.namespace, opened.session)
+        path = await proxy.store.path(proxy.namespace, opened.session, head.chain)
+        sent = [message.canonical for message in opened.conversation.messages]
+        assert [point.canonical for point in path] == sent + digests(client.said[-1:])
+
+
 @pytest.mark.spec("F38")
 async def test_a_client_that_compacts_by_itself(proxy: Proxy) -> None:
     client = habits.Compacts()
