@@ -76,15 +76,22 @@ class Answer:
 
         Ends normally only when the body was complete. Raises UpstreamCut when it ends early (fewer
         bytes than its length, no last chunk, a reset) and UpstreamTimeout when it falls silent. A
-        body that is delimited by the end of the connection cannot be told from a cut one.
+        body that is delimited by an orderly end of the connection cannot be told from a cut one.
         """
         content = self._response.content
+        connection = self._response.connection
+        protocol = connection.protocol if connection is not None else None
         with during_answer():
             chunk = await content.readany()
             self._expect_next_within(self._idle_seconds)
             while chunk:
                 yield chunk
                 chunk = await content.readany()
+            # aiohttp ends a body without a length in good order when the connection is reset.
+            if protocol is not None and _ends_with_connection(self.headers):
+                fault = protocol.exception()
+                if isinstance(fault, aiohttp.ClientOSError):
+                    raise fault
 
     async def read(self, limit: int) -> bytes:
         """The whole body, at most `limit` bytes; a longer one raises UpstreamError."""
@@ -101,6 +108,8 @@ class Answer:
         connection = self._response.connection
         if connection is not None and connection.protocol is not None:
             connection.protocol.read_timeout = seconds
+            # The running timer is still the longer one.
+            connection.protocol.start_timeout()
 
 
 class Upstream:
@@ -216,10 +225,20 @@ class Upstream:
 def _fields(headers: Iterable[tuple[bytes, bytes]], body: object) -> list[tuple[str, str]]:
     # The length is ours to say when we hold the body: the view may be shorter than what the client sent.
     size = str(len(body)) if isinstance(body, bytes) else None
-    return [
-        (_text(name), size if size is not None and name.lower() == b"content-length" else _text(value))
-        for name, value in headers
-    ]
+    # aiohttp keeps duplicates only when they are spelled alike; the first spelling serves for all.
+    spelling: dict[str, str] = {}
+    fields: list[tuple[str, str]] = []
+    for raw_name, raw_value in headers:
+        name = _text(raw_name)
+        lowered = name.lower()
+        name = spelling.setdefault(lowered, name)
+        value = size if size is not None and lowered == "content-length" else _text(raw_value)
+        fields.append((name, value))
+    return fields
+
+
+def _ends_with_connection(headers: RawHeaders) -> bool:
+    return not any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in headers)
 
 
 def _text(value: bytes) -> str:
