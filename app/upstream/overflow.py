@@ -67,7 +67,7 @@ _OUTPUT = re.compile(
     r"|max_(?:completion_|output_|new_)?tokens: \d+ > \d+"
     r"|maximum allowed number of output tokens"
     r"|valid range of max_tokens"
-    r"|max_?(?:completion_|output_|new_)?tokens.{0,40}must be (?:less|at most|<|between)",
+    r"|max_?(?:completion_|output_|new_)?tokens.{0,40}must be (?:less|at most|between)",
     re.IGNORECASE,
 )
 
