@@ -26,6 +26,9 @@ _NUMBER = re.compile(r"[-+#]?[$€£]?\d[\d,]*\.?\d+%?\Z|[$€£]\d+\Z")
 _CAPITALS = re.compile(r"[A-Z]{2,}(?:_[A-Z]+)+\Z|[A-Z]{6}\Z")
 _ADDRESS = re.compile(r"[\w.-]+:\d{2,5}\Z")
 _TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d)?(?:[+-]\d+)?\Z")
+# Characters of letters and digits from which a run is taken for an id of something.
+_SHORTEST_ID = 5
+
 # What one mention is worth: names one cannot guess before numbers one might not need.
 _WEIGHTS: Mapping[str, float] = {
     "url": 3.0,
@@ -36,6 +39,8 @@ _WEIGHTS: Mapping[str, float] = {
     "id": 2.5,
     "address": 2.5,
     "code": 1.5,
+    # "x1", "/div", "n-2": short, and mostly variables, tags and steps.
+    "short": 0.7,
     "date": 1.5,
     "number": 1.0,
 }
@@ -95,7 +100,8 @@ def ranked(
         used = 1.0 + math.log2(seen.mentions) + (1.5 if len(seen.roles) > 1 else 0.0)
         # An old identifier keeps half of the worth of a new one: facts are cumulative (F30).
         age = 0.5 + 0.5 * (seen.last + 1) / (newest + 1)
-        score = _WEIGHTS[seen.kind] * seen.weight * used * age / (tokens + 1)
+        # Not quite per token: a long id is not worth less because it is long.
+        score = _WEIGHTS[seen.kind] * seen.weight * used * age / (tokens + 1) ** 0.8
         scored.append((score, tokens, seen))
     scored.sort(key=lambda item: (-item[0], -item[2].last, item[2].text))
     return scored
@@ -122,7 +128,9 @@ def _compound_kind(run: str) -> str | None:
         return "date" if _DATE.match(run) else None
     # "and/or" is prose, "src/app" and "/etc" are paths.
     telling = run.count("/") > 1 or run[0] in "/.~" or any(c in "._-" or c.isdigit() for c in run)
-    return "path" if telling else None
+    if not telling:
+        return None
+    return "path" if run.count("/") > 1 or "." in run else "short"
 
 
 def _digit_kind(run: str) -> str | None:
@@ -132,5 +140,11 @@ def _digit_kind(run: str) -> str | None:
         return None
     for kind, pattern in (("date", _DATE), ("uuid", _UUID), ("address", _ADDRESS), ("id", _MIXED)):
         if pattern.match(run):
-            return "file" if kind == "id" and run.rpartition(".")[2].lower() in FILE_SUFFIXES else kind
+            return _mixed_kind(run) if kind == "id" else kind
     return None
+
+
+def _mixed_kind(run: str) -> str:
+    if "." in run and run.rpartition(".")[2].lower() in FILE_SUFFIXES:
+        return "file"
+    return "id" if len(run) >= _SHORTEST_ID else "short"

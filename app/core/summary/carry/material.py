@@ -11,8 +11,15 @@ from dataclasses import dataclass
 
 from app.core.summary.carry.identifiers import Sighting, identifiers_in
 from app.core.summary.carry.spoken import Spoken, call_label, spoken_of
-from app.core.summary.carry.statements import Stale, Statement, is_stale, stale_values, statements_of
-from app.core.summary.carry.user_wording import user_entry
+from app.core.summary.carry.statements import (
+    Stale,
+    Statement,
+    is_stale,
+    order_of,
+    stale_values,
+    statements_of,
+)
+from app.core.summary.carry.user_wording import CHANGED, user_entry
 from app.core.summary.carry.work_log import Work, work_of
 from app.core.summary.fence import unfenced
 from app.core.summary.secrets import without_secrets
@@ -20,8 +27,10 @@ from app.core.summary.sections import Sections, block_sections
 from app.core.summary.source import SummarySource
 from app.core.summary.wording import cut_to
 
-# Opens a line that code carried over, so that the next round knows it from a model's prose.
+# Opens a statement of the user's that code carried over. It is read again from the message each time.
 FACT = "• "
+# Opens one of an assistant's or a tool's, which the next round reads back from the block.
+REPORT = "◦ "
 # Characters of one message that are read for statements and identifiers: head and tail of it.
 _READ_CHARS = 24_000
 # What being said by whom is worth for an identifier: people repeat what matters.
@@ -32,8 +41,8 @@ _ROLE_WEIGHTS = {"user": 2.0, "assistant": 1.5, "tool": 1.0}
 class Material:
     """Everything a block may show. `users` oldest first; `facts` and `sightings` unranked.
 
-    `request` is the newest user text when it is folded, else "". `answered` is true when an answer
-    without tool calls follows the newest folded request.
+    `newest_request` is the newest user text; `request` the same when it is folded, else "". `answered`
+    is true when an answer without tool calls follows the newest folded request.
     """
 
     previous: Sections
@@ -44,6 +53,7 @@ class Material:
     newest: int
     work: Work
     state: str
+    newest_request: str
     request: str
     answered: bool
 
@@ -62,24 +72,30 @@ def material_of(source: SummarySource) -> Material:
     said = carried + _statements([*earlier, *fresh])
     stale = stale_values(said + _statements(m for m in tail if m.role == "user"))
     users = [m for m in [*earlier, *fresh] if m.role == "user" and m.text.strip()]
-    newest = source.newest_request.strip()
+    newest = without_secrets(source.newest_request).strip()
+    shown = ((m.chain, user_entry(m.text, m.order, stale)) for m in users)
     return Material(
         previous=previous,
-        users=tuple((m.chain, user_entry(m.text, m.order, stale)) for m in users),
+        users=tuple((chain, text) for chain, text in shown if text != CHANGED),
         facts=tuple(fact for fact in _distinct(said) if not is_stale(fact, stale)),
         stale=stale,
         sightings=_sightings(previous, fresh, tail, stale),
         newest=len(source.folded),
         work=work_of(previous, fresh),
         state=_state(fresh, stale),
-        request=users[-1].text if users and without_secrets(newest).strip() == users[-1].text.strip() else "",
+        newest_request=newest,
+        request=newest if users and newest == users[-1].text.strip() else "",
         answered=_answered(fresh),
     )
 
 
 def _carried_facts(previous: Sections) -> list[Statement]:
     lines = (line for body in (previous.bodies[4], previous.bodies[5]) for line in body.split("\n"))
-    return [Statement(line[len(FACT) :], "user", -1) for line in lines if line.startswith(FACT)]
+    return [
+        Statement(line[len(REPORT) :], "assistant", order_of(-1, 0))
+        for line in lines
+        if line.startswith(REPORT)
+    ]
 
 
 def _statements(messages: Iterable[Spoken]) -> list[Statement]:
@@ -121,7 +137,9 @@ def _sightings(
     shown = {text for message in tail for text, _ in identifiers_in(_read(message), kinds)}
     gone = {old.value: old.before for old in stale}
     return tuple(
-        s for s in seen.values() if s.text not in shown and s.last >= gone.get(s.text.lower(), s.last)
+        s
+        for s in seen.values()
+        if s.text not in shown and order_of(s.last, 0) >= gone.get(s.text.lower(), -1_000)
     )
 
 

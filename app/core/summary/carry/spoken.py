@@ -12,7 +12,7 @@ from app.core.summary.secrets import without_secrets
 from app.core.summary.wording import Call, calls_of, worded
 
 # Characters of a call's label.
-_LABEL_CHARS = 60
+_LABEL_CHARS = 48
 
 
 @dataclass(frozen=True, slots=True)

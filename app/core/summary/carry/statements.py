@@ -12,12 +12,28 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from app.core.summary.carry.identifiers import kind_of
-from app.core.summary.carry.vocabulary import CHANGE, CHANGE_PHRASES, CUES, FILLER, REPORTED_CHANGES, STOP
+from app.core.summary.carry.vocabulary import (
+    CHANGE,
+    CHANGE_PHRASES,
+    CUES,
+    DECISIONS,
+    FILLER,
+    PROHIBITIONS,
+    REMINDERS,
+    REPORTED_CHANGES,
+    RULES,
+    STOP,
+)
 
-_SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z0-9\"'(\[$*-])|\n+")
+# "Dr. Who" and "e.g. This" do not end a sentence.
+_SENTENCE = re.compile(
+    r"(?<=[.!?])(?<!\b[DMS]r\.)(?<!\bM[rs]s\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bNo\.)(?<!\bvs\.)(?<!\b[A-Zei]\.)(?<!\.[ge]\.)"
+    r"[\"')\]]*\s+(?=[A-Z0-9\"'(\[$*-])|\n+"
+)
 _WORD = re.compile(r"[$€£]?\d[\w,.:/%-]*[\w%]|[^\W_][\w'’./:@#+-]*\w|[$€£]?\w")
 _QUOTED = re.compile(r"[\"“'`]([^\"”'`\n]{2,60})[\"”'`]")
 _JSON_TEXT = re.compile(r'"((?:[^"\\]|\\.){24,300})"')
+_ERROR = re.compile(r"\b\w*(?:Error|Exception)\b|\berror\b|\bfail(?:s|ed)\b")
 _COPULA = re.compile(
     r"\s*(?:\b(?:is|are|was|were|will be|should be|must be|be|equals|to|uses?|using|as|at|prefers?|with)\b"
     r"|=|:\s)\s*",
@@ -27,20 +43,31 @@ _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 # Characters that prose has few of.
 _CODE = re.compile(r"[{}<>;|\\=()\[\]_]")
 _MOST_CODE = 4
+# More sentences of one message than this share the last place.
+_SENTENCES = 1_000
 # Words; a longer sentence says more than one thing.
 _LONGEST_ASSERTION = 14
+# A statement below this says too little to be carried over.
+LEAST_SCORE = 1.2
+# From here on it is worth more than identifiers.
+STRONG_SCORE = 1.5
 # A word in more earlier statements than this does not tell what a sentence is about.
 _COMMON = 5
 # Characters: shorter says nothing, longer is prose that a summary should not copy.
 SHORTEST = 8
 LONGEST = 320
 
-_SHARE = {"user": 1.0, "assistant": 0.55, "tool": 0.6}
+# One of these makes a sentence worth keeping even when it names no value.
+_STRONG = RULES | REMINDERS | DECISIONS
+# What a value adds by its shape. Assistants explain with numbers and names; ids they report.
+_WORTH = {"number": 1.0, "id": 1.2, "name": 1.0, "quote": 1.0}
+_WORTH_TOLD = {"number": 0.4, "id": 1.2, "name": 0.4, "quote": 0.3}
+_SHARE = {"user": 1.0, "assistant": 0.5, "tool": 0.5}
 
 
 @dataclass(frozen=True)
 class Statement:
-    """One sentence. `order` grows with its place in the conversation; -1 for one already carried."""
+    """One sentence. `order` grows with its place in the conversation: 1,000 a message, 1 a sentence."""
 
     text: str
     role: str
@@ -91,24 +118,34 @@ class Statement:
 
     @cached_property
     def score(self) -> float:
-        """How much it is worth carrying over; below 2.5 it is not."""
+        """How much it is worth carrying over; below `LEAST_SCORE` it is not."""
         cues = sum(weight for weight, words in CUES if self.low & words)
-        telling = sum(1.0 if shape != "word" else 0.3 for shape in self.values.values())
-        score = cues + min(2.0, telling) + (0.7 if _COPULA.search(self.text) else 0.0)
+        cues += 2.0 if self.text.lower().startswith(PROHIBITIONS) else 0.0
+        cues += 1.0 if _ERROR.search(self.text) else 0.0
+        told = [shape for shape in self.values.values() if shape != "word"]
+        if not told and not self.low & _STRONG:
+            return 0.0
+        worth = _WORTH if self.role == "user" else _WORTH_TOLD
+        score = (
+            cues + min(2.0, sum(worth[shape] for shape in told)) + (0.7 if _COPULA.search(self.text) else 0.0)
+        )
         score -= 2.5 if self.text.rstrip().endswith("?") else 0.0
         score -= 2.0 if self.words and self.words[0].lower() in FILLER else 0.0
-        return (score - len(self.text) / 200) * _SHARE.get(self.role, 0.5)
+        return (score - len(self.text) / 150) * _SHARE.get(self.role, 0.5)
 
     def _predicate(self) -> list[str]:
+        """What a sentence without names and numbers asserts: the words after "is", else the last one."""
         parts = _COPULA.split(self.text, maxsplit=1)
-        right = _WORD.findall(parts[1]) if len(parts) == 2 else []
-        words = [word.lower() for word in right]
-        return [word for word in words if len(word) > 2 and word not in STOP] if len(words) <= 6 else []
+        told = _WORD.findall(parts[-1])
+        words = [word.lower() for word in told if len(word) > 2 and word.lower() not in STOP]
+        if len(told) > _LONGEST_ASSERTION:
+            return []
+        return words[:6] if len(parts) == 2 else words[-1:]
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A value that no longer holds: shown in no sentence about `key` said before `before`."""
+    """A value that no longer holds: shown in no sentence about `key` said before `before`, an order."""
 
     value: str
     shape: str
@@ -117,19 +154,23 @@ class Stale:
 
 
 def sentences(text: str) -> list[str]:
-    """`text` in sentences and lines, in order, white space at their ends gone."""
-    return [part.strip() for part in _SENTENCE.split(text) if part and part.strip()]
+    """`text` in sentences and lines, in order, code blocks left out, white space at the ends gone."""
+    parts = _SENTENCE.split(_CODE_BLOCK.sub("\n", text))
+    return [part.strip() for part in parts if part and part.strip()]
 
 
-def statements_of(text: str, role: str, order: int) -> list[Statement]:
+def order_of(message: int, sentence: int) -> int:
+    """The order of a sentence by the places of its message and itself."""
+    return message * _SENTENCES + min(sentence, _SENTENCES - 1)
+
+
+def statements_of(text: str, role: str, message: int) -> list[Statement]:
     """The sentences of a message as statements; of structured tool output only its longer strings."""
-    if role == "tool" and text.lstrip()[:1] in ("{", "["):
-        parts: Iterable[str] = _JSON_TEXT.findall(text)
-    else:
-        parts = sentences(_CODE_BLOCK.sub("\n", text))
+    structured = role == "tool" and text.lstrip()[:1] in ("{", "[")
+    parts: Iterable[str] = _JSON_TEXT.findall(text) if structured else sentences(text)
     return [
-        Statement(part.lstrip("-*#>• ").strip(), role, order)
-        for part in parts
+        Statement(part.lstrip("-*#>• ").strip(), role, order_of(message, place))
+        for place, part in enumerate(parts)
         if SHORTEST <= len(part) <= LONGEST and " " in part and len(_CODE.findall(part)) < _MOST_CODE
     ]
 
@@ -147,8 +188,8 @@ def stale_values(statements: Sequence[Statement]) -> tuple[Stale, ...]:
         if not statement.values:
             continue
         if statement.role == "user" or (statement.role == "assistant" and statement.changes):
-            for old, shared in _earlier(statement, statements[:place], by_word):
-                if _overtakes(statement, old, shared):
+            for old, shared, most in _earlier(statement, statements[max(0, place - 12) : place], by_word):
+                if _overtakes(statement, old, shared, most):
                     found.extend(_stale(statement, old, shared))
         for word in statement.key:
             by_word.setdefault(word, []).append(statement)
@@ -167,27 +208,31 @@ def is_stale(statement: Statement, stale: Sequence[Stale]) -> bool:
 
 def _earlier(
     statement: Statement, before: Sequence[Statement], by_word: dict[str, list[Statement]]
-) -> list[tuple[Statement, frozenset[str]]]:
-    """Candidates with the telling words they share; for "make it 5" the newest one with such a value."""
+) -> list[tuple[Statement, frozenset[str], int]]:
+    """Candidates, the telling words they share, and how many they could at most.
+
+    For "make it 5" the newest statement with a value of that shape.
+    """
     if statement.key:
-        telling = {word for word in statement.key if len(by_word.get(word, ())) <= _COMMON}
+        common = {word for word in statement.key if len(by_word.get(word, ())) > _COMMON}
+        telling = statement.key - common
         found = {id(old): old for word in telling for old in by_word.get(word, ())}
-        return [(old, old.key & telling) for old in found.values()]
+        return [(old, old.key & telling, min(len(telling), len(old.key - common))) for old in found.values()]
     if not statement.changes:
         return []
     shapes = set(statement.values.values()) - {"word"}
-    recent = (old for old in reversed(before[-12:]) if old.role == statement.role == "user")
-    return next(([(old, old.key)] for old in recent if shapes & set(old.values.values())), [])
+    recent = (old for old in reversed(before) if old.role == statement.role == "user")
+    return next(([(old, old.key, 0)] for old in recent if shapes & set(old.values.values())), [])
 
 
-def _overtakes(new: Statement, old: Statement, shared: frozenset[str]) -> bool:
+def _overtakes(new: Statement, old: Statement, shared: frozenset[str], most: int) -> bool:
     if old.role == "user" and new.role != "user":
         return False
     if not set(new.values.values()) & set(old.values.values()):
         return False
-    if new.key and len(shared) < min(2, len(new.key), len(old.key)):
-        return False
-    if new.key and len(shared) < 0.5 * min(len(new.key), len(old.key)):
+    # One shared word is enough between two short sentences of the user's only.
+    least = min(2, most) if old.role == "user" else 2
+    if (new.key and len(shared) < least) or len(shared) < 0.5 * most:
         return False
     return new.changes or (new.asserts and old.asserts and new.key == old.key and new.role == old.role)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.core.summary.carry.statements import Stale, Statement, is_stale, sentences
+from app.core.summary.carry.statements import Stale, Statement, is_stale, order_of, sentences
 from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText, recall_id
 from app.core.summary.wording import cut_to, headline
@@ -24,12 +24,12 @@ _HEADLINE_CHARS = 90
 _CHARS_PER_TOKEN = 3
 
 
-def user_entry(text: str, order: int, stale: Sequence[Stale]) -> str:
+def user_entry(text: str, message: int, stale: Sequence[Stale]) -> str:
     """A user's text as the block may show it: secrets gone, sentences that no longer hold replaced."""
     shown = without_secrets(text).strip("\n")
-    old = [value for value in stale if order < value.before and value.value in shown.lower()]
-    for sentence in sentences(shown) if old else ():
-        if is_stale(Statement(sentence, "user", order), old):
+    old = [value for value in stale if order_of(message, 0) < value.before and value.value in shown.lower()]
+    for place, sentence in enumerate(sentences(shown) if old else ()):
+        if is_stale(Statement(sentence, "user", order_of(message, place)), old):
             shown = shown.replace(sentence, CHANGED)
     return shown
 

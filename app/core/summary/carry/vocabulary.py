@@ -17,9 +17,7 @@ FILE_SUFFIXES = _words(
     proto tf"""
 )
 
-RULES = _words(
-    """always never must mustn't don't avoid forbidden mandatory required ensure rule rules policy"""
-)
+RULES = _words("""always never must mustn't avoid forbidden mandatory ensure""")
 REMINDERS = _words("""remember remind note fyi btw important reminder record mind""")
 DECISIONS = _words(
     """decided decide decision agreed chose choose chosen settled approved confirmed prefer prefers
@@ -34,12 +32,16 @@ PERSONAL = _words(
 )
 SUBJECTS = _words(
     """deadline budget limit version port date price cost total code number address phone email account
-    id owner team server host branch region key model size due because found fixed caused"""
+    id owner team server host branch region key model size due because found fixed caused
+    rule policy required"""
 )
+
+# A sentence that opens so is a rule too; elsewhere these words are talk.
+PROHIBITIONS = ("don't", "do not", "please don't", "please do not", "no ", "only ")
 
 # What one word of a class adds to a sentence: rules and reminders are said to be kept.
 CUES: tuple[tuple[float, frozenset[str]], ...] = (
-    (2.0, RULES),
+    (2.5, RULES),
     (2.5, REMINDERS),
     (2.0, DECISIONS),
     (2.0, CHANGES),
