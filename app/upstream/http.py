@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
+import aiohttp
 import httpx
 import msgspec
 from httpx_aiohttp import AiohttpTransport
@@ -100,5 +101,6 @@ def _translated() -> Iterator[None]:
         raise UpstreamTimeout("The upstream did not answer in time.") from fault
     except httpx.ReadError as fault:
         raise UpstreamCut("The upstream's answer ended early.") from fault
-    except httpx.TransportError as fault:
+    # What the transport has no word for, a malformed answer above all, comes as aiohttp's own.
+    except (httpx.TransportError, aiohttp.ClientError) as fault:
         raise UpstreamError("The exchange with the upstream failed.") from fault

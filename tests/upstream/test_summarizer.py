@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from app.upstream.client import Upstream, UpstreamOptions
+from app.upstream.headers import UpstreamKey
+from app.upstream.overflow import Overflow
+from app.upstream.summarizer import (
+    ANSWER_BYTES,
+    Failed,
+    KeyRefused,
+    Summarizer,
+    SummaryAnswer,
+    SummaryOutcome,
+    TooLong,
+)
+from tests.upstream.scripted import Script, Scripted, cuts_after, head, replies, stalls_after
+
+CALLER = [
+    (b"authorization", b"Bearer caller"),
+    (b"OpenAI-Project", b"p"),
+    (b"x-other", b"1"),
+    (b"cookie", b"c"),
+    (b"x-palimpsest-mode", b"full"),
+]
+# A lone surrogate and a number's spelling: messages travel as they are.
+MESSAGES = [b'{"role":"user","content":"a \\ud800 b","n":1e2}', b'{"role":"user","content":"sum up"}']
+
+
+def completion(**message: Any) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
+    return json.dumps({"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}).encode()
+
+
+def refusal(message: str, status: int = 400) -> Script:
+    return replies(json.dumps({"error": {"message": message}}).encode(), status)
+
+
+async def ask(
+    *scripts: Script, times: int = 1, deadline: float = 10, **how: Any
+) -> tuple[Scripted, SummaryOutcome]:
+    async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url + "/v1")) as upstream:
+        server.expects(*scripts)
+        summarizer = Summarizer(upstream, **how)
+        for _ in range(times):
+            outcome = await summarizer.ask(MESSAGES, "m", 100, CALLER, deadline)
+    return server, outcome
+
+
+async def test_a_summary() -> None:
+    server, outcome = await ask(replies(completion(content="It was so.")))
+    assert outcome == SummaryAnswer("It was so.", "stop", False, {"prompt_tokens": 7, "completion_tokens": 2})
+    (request,) = server.requests
+    assert (request.method, request.target) == ("POST", "/v1/chat/completions")
+    assert request.body == b'{"model":"m","messages":[%b],"max_tokens":100,"temperature":0}' % b",".join(
+        MESSAGES
+    )
+    assert request.header("authorization") == "Bearer caller"
+    assert request.header("openai-project") == "p"
+    assert request.header("user-agent") == "palimpsest"
+    assert not {b"x-other", b"cookie", b"x-palimpsest-mode"} & {name.lower() for name, _ in request.headers}
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "called"),
+    [
+        ({"content": None}, "", False),
+        (
+            {"content": [{"type": "text", "text": "a"}, {"type": "x"}, {"type": "text", "text": "b"}]},
+            "ab",
+            False,
+        ),
+        ({"content": "t", "tool_calls": [{"id": "1"}]}, "t", True),
+        ({"content": "t", "function_call": {"name": "f"}}, "t", True),
+        ({"content": "t", "tool_calls": []}, "t", False),
+        ({"reasoning_content": "hm"}, "", False),
+    ],
+)
+async def test_what_the_model_said(message: dict[str, Any], text: str, called: bool) -> None:
+    _, outcome = await ask(replies(completion(**message)))
+    assert isinstance(outcome, SummaryAnswer)
+    assert (outcome.text, outcome.had_tool_calls) == (text, called)
+
+
+async def test_an_own_model_and_key() -> None:
+    server, _ = await ask(replies(completion(content="x")), model="small", key=UpstreamKey("own"))
+    (request,) = server.requests
+    assert json.loads(request.body)["model"] == "small"
+    assert [value for name, value in request.headers if name.lower() == b"authorization"] == [b"Bearer own"]
+    assert b"caller" not in request.head
+
+
+async def test_a_foreign_upstream_never_gets_the_callers_key() -> None:
+    server, _ = await ask(replies(completion(content="x")), is_foreign=True)
+    assert b"caller" not in server.requests[0].head
+
+
+async def test_fields_a_model_refuses_are_learned_once() -> None:
+    server, outcome = await ask(
+        refusal("Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."),
+        refusal("Unsupported value: 'temperature' does not support 0 with this model."),
+        replies(completion(content="x")),
+        replies(completion(content="y")),
+        times=2,
+    )
+    assert isinstance(outcome, SummaryAnswer)
+    fields = [sorted(json.loads(request.body)) for request in server.requests]
+    assert fields == [
+        ["max_tokens", "messages", "model", "temperature"],
+        ["max_completion_tokens", "messages", "model", "temperature"],
+        ["max_completion_tokens", "messages", "model"],
+        ["max_completion_tokens", "messages", "model"],
+    ]
+
+
+async def test_a_lesson_that_does_not_help_is_an_end() -> None:
+    hopeless = "temperature and max_completion_tokens are both wrong"
+    server, outcome = await ask(*[refusal(hopeless)] * 3)
+    assert outcome == Failed("status_400")
+    assert len(server.requests) == 3
+
+
+async def test_too_long() -> None:
+    words = (
+        "This model's maximum context length is 4096 tokens. However, you requested 9000 tokens in the input"
+    )
+    _, outcome = await ask(refusal(words))
+    assert outcome == TooLong(Overflow("prompt", 4096, 9000))
+    words = (
+        "'max_tokens' or 'max_completion_tokens' is too large: 100. This model's maximum context length is "
+        "4096 tokens and your request has 4090 input tokens (100 > 4096 - 4090)."
+    )
+    server, outcome = await ask(refusal(words))
+    assert outcome == TooLong(Overflow("prompt", 4096, 4090))
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refused_key(status: int) -> None:
+    _, outcome = await ask(refusal("no", status))
+    assert outcome == KeyRefused(status)
+
+
+ANSWER = head(200, [(b"Content-Length", b"50")]) + b'{"choices": ['
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (refusal("slow down", 429), "status_429"),
+        (refusal("oops", 500), "status_500"),
+        (refusal("oops", 529), "status_529"),
+        (replies(b"", 307, [(b"Location", b"http://127.0.0.1:9/")]), "status_307"),
+        (replies(b"not json"), "no_choice"),
+        (replies(b'{"error":{"message":"busy"}}'), "no_choice"),
+        (replies(b'{"choices":[]}'), "no_choice"),
+        (replies(b"[]"), "no_choice"),
+        (replies(b'{"choices":[' + b" " * ANSWER_BYTES), "unreadable"),
+        (
+            replies(gzip.compress(bytes(ANSWER_BYTES * 4)), 200, [(b"Content-Encoding", b"gzip")]),
+            "unreadable",
+        ),
+        (replies(b"x", 200, [(b"Content-Encoding", b"dcb")]), "unreadable"),
+        (cuts_after(0, b""), "unreachable"),
+        (cuts_after(len(ANSWER), ANSWER), "cut"),
+        (cuts_after(99, b"HTTP/9 what\r\n\r\n"), "unreadable"),
+    ],
+)
+async def test_failures_are_words(script: Script, reason: str) -> None:
+    server, outcome = await ask(script)
+    assert outcome == Failed(reason)
+    assert len(server.requests) == 1
+
+
+async def test_a_coded_answer_is_read() -> None:
+    coded = gzip.compress(completion(content="x"))
+    _, outcome = await ask(replies(coded, 200, [(b"Content-Encoding", b"gzip")]))
+    assert isinstance(outcome, SummaryAnswer)
+
+
+async def test_cookies_are_not_kept() -> None:
+    cookie = replies(completion(content="x"), 200, [(b"Set-Cookie", b"session=1; Path=/")])
+    server, _ = await ask(cookie, cookie, times=2)
+    assert server.requests[1].header("cookie") is None
+
+
+@pytest.mark.parametrize("start", [b"", ANSWER], ids=["silent", "in the middle"])
+async def test_a_hanging_summarizer_ends_at_the_deadline(start: bytes) -> None:
+    async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url)) as upstream:
+        server.expects(stalls_after(start))
+        outcome = await Summarizer(upstream).ask(MESSAGES, "m", 100, CALLER, 0.05)
+        assert outcome == Failed("timeout")
+        await asyncio.wait_for((await server.arrived(1)).gone.wait(), 10)
+
+
+async def test_nobody_listens() -> None:
+    async with Scripted() as server:
+        gone = UpstreamOptions(base_url=server.url)
+    async with Upstream(gone) as upstream:
+        assert await Summarizer(upstream).ask(MESSAGES, "m", 100, CALLER, 5) == Failed("unreachable")
+
+
+async def test_a_callers_cancellation_is_not_swallowed() -> None:
+    async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url)) as upstream:
+        server.expects(stalls_after(b""))
+        task = asyncio.create_task(Summarizer(upstream).ask(MESSAGES, "m", 100, CALLER, 60))
+        request = await server.arrived(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(request.gone.wait(), 10)
