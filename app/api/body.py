@@ -20,7 +20,7 @@ class ArrivingBody:
         self.finished = False
 
     async def piece(self) -> bytes:
-        """The next piece, perhaps empty. ClientLeft when the body breaks off, BodyTooLarge beyond the limit."""
+        """The next piece, perhaps empty. ClientLeft when it breaks off, BodyTooLarge beyond the limit."""
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise ClientLeft("The client left before its request was complete.")

@@ -79,7 +79,7 @@ async def guarded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
         if started:
             raise
         await send_problem(send, error)
-    except Exception as error:  # noqa: BLE001  # the outermost wall: a bug becomes a 500, never a traceback
+    except Exception as error:  # the outermost wall: a bug becomes a 500, never a traceback
         problem = unexpected(error)
         if started:
             raise problem from error

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Literal
 
 from app.core.history.append import (
@@ -28,6 +29,15 @@ from app.proxy.reader import MessageReader
 from app.storage.contract import SessionRow, Store
 
 _NOTHING = Conversation((), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The session a request names, if it does: the name, the stored session, and whether it was sent before."""
+
+    name: SessionName | None
+    row: SessionRow | None
+    repeat: Repeat
 
 
 class Deltas:
@@ -53,12 +63,11 @@ class Deltas:
         namespace: str,
         incoming: Incoming,
         sent: Conversation,
-        name: SessionName | None,
-        row: SessionRow | None,
-        repeat: Repeat,
-        encoding: str,
+        named: Named,
+        model: str,
     ) -> tuple[Mode, Conversation]:
         """How the request is read, and the whole conversation then."""
+        name, row = named.name, named.row
         facts = ModeFacts(
             header=incoming.header(b"x-session-mode"),
             default=self._default_mode,
@@ -69,21 +78,23 @@ class Deltas:
         mode = mode_of(sent, facts, None)
         if mode == "full" or mode == "new":
             return mode, sent
-        stored = await self._transcript(namespace, row, encoding)
+        stored = await self._transcript(namespace, row, model)
         if isinstance(mode, NeedsTranscript):
             mode = mode_of(sent, facts, stored)
         if mode != "append":
             return "full", sent
-        return mode, appended_of(stored, sent, repeat).conversation
+        return mode, appended_of(stored, sent, named.repeat).conversation
 
     @asynccontextmanager
-    async def in_turn(self, namespace: str, incoming: Incoming, name: str | None) -> AsyncIterator[None]:
+    async def in_turn(
+        self, namespace: str, incoming: Incoming, name: SessionName | None
+    ) -> AsyncIterator[None]:
         """Requests that may append to one session go one after the other; Conflict when too many wait."""
         mode = incoming.header(b"x-session-mode") or self._default_mode
-        if name is None or mode not in ("append", "detect"):
+        if name is None or not name.may_append or mode not in ("append", "detect"):
             yield
             return
-        key = f"{namespace}\0{name}"
+        key = f"{namespace}\0{name.value}"
         if self._holders[key] > self._waiting_appends:
             raise Conflict("Too many requests wait for this session; send them one after the other.")
         self._holders[key] += 1
@@ -96,7 +107,7 @@ class Deltas:
                 del self._holders[key]
                 del self._locks[key]
 
-    async def _transcript(self, namespace: str, row: SessionRow | None, encoding: str) -> Conversation:
+    async def _transcript(self, namespace: str, row: SessionRow | None, model: str) -> Conversation:
         """The default branch of the session, as the model should see it; empty for a new one."""
         heads = await self._store.heads(namespace, row.id) if row else ()
         if row is None or not heads:
@@ -104,6 +115,6 @@ class Deltas:
         head = heads[0]
         rows = await self._store.bodies(namespace, row.id, head.chain)
         raws = await self._store.preamble(namespace, row.id, head.preamble)
-        messages = await self._reader.read([*raws, *(row.body for row in rows)], encoding)
+        messages = await self._reader.read([*raws, *(row.body for row in rows)], model)
         count = len(raws)
         return Conversation(messages[:count], messages[count:], tuple(row.chain for row in rows))

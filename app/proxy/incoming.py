@@ -15,7 +15,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One HTTP request. `target` is path and query below `/v1`; `path_session` comes from `/s/{session}/v1`."""
+    """One HTTP request: `target` is path and query below `/v1`, `path_session` from `/s/{session}/v1`."""
 
     method: str
     target: str

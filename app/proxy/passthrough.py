@@ -29,6 +29,18 @@ class Upload(Protocol):
         """Its pieces, as they arrive."""
 
 
+class WholeBody:
+    """The upload of a request whose body is in memory."""
+
+    finished = True
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Nothing more comes."""
+        nothing: tuple[bytes, ...] = ()
+        for part in nothing:
+            yield part
+
+
 class Passthrough:
     """Relays one request; the body is sent on while it arrives."""
 
@@ -36,14 +48,14 @@ class Passthrough:
         self._upstream = upstream
         self._outgoing = outgoing
 
-    async def relay(self, incoming: Incoming, upload: Upload, client: Client) -> None:
-        """The upstream's answer, byte for byte. A client that leaves ends it."""
+    async def relay(self, incoming: Incoming, upload: Upload, client: Client, extra: Headers = ()) -> None:
+        """The upstream's answer, byte for byte, with `extra` headers. A client that leaves ends it."""
         headers = self._outgoing(incoming.headers)
         body = None if upload.finished else aiter(upload)
         opened = self._upstream.open(incoming.method, incoming.target, headers, incoming.body or body)
         # While the client is still sending, its leaving shows in the upload.
         async with opened as answer, client.attended() if upload.finished else nullcontext():
-            await client.start(answer.status, answer_headers(answer.headers))
+            await client.start(answer.status, [*answer_headers(answer.headers), *extra])
             async for chunk in answer.chunks():
                 await client.body(chunk)
             await client.end()

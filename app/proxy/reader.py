@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.core.history.message import Message
-from app.core.history.read import read_message
+from app.core.history.read import read_answer, read_message
 
 CountMessage = Callable[[Mapping[str, Any]], int]
 
@@ -23,7 +23,7 @@ OVERHEAD = 3
 
 
 class MessageReader:
-    """A bounded memory of parsed messages, one per tokenizer encoding."""
+    """A bounded memory of parsed messages, each counted for one model."""
 
     def __init__(self, counter_for: Callable[[str], CountMessage], cache_bytes: int) -> None:
         self._counter_for = counter_for
@@ -31,26 +31,35 @@ class MessageReader:
         self._held = 0
         self._seen: OrderedDict[tuple[str, bytes], Message] = OrderedDict()
 
-    async def read(self, raws: Sequence[bytes], encoding: str) -> tuple[Message, ...]:
+    async def read(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
         """The messages, in order. InvalidField, naming the message, when one is not a chat message."""
-        unseen = [raw for raw in raws if (encoding, raw) not in self._seen]
+        unseen = [raw for raw in raws if (model, raw) not in self._seen]
         if sum(map(len, unseen)) > INLINE_BYTES:
-            fresh = await asyncio.to_thread(self._parse, raws, encoding)
+            fresh = await asyncio.to_thread(self._parse, raws, model)
         else:
-            fresh = self._parse(raws, encoding)
+            fresh = self._parse(raws, model)
         for message in fresh:
-            self._keep(encoding, message)
+            self._keep(model, message)
         return fresh
 
-    def _parse(self, raws: Sequence[bytes], encoding: str) -> tuple[Message, ...]:
-        count = self._counter_for(encoding)
+    def read_answers(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
+        """What an upstream answered, in order; an object of any shape is taken."""
+        count = self._counter_for(model)
+        answers = tuple(read_answer(raw, count) for raw in raws)
+        for answer in answers:
+            self._keep(model, answer)
+        return answers
+
+    def _parse(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
+        count = self._counter_for(model)
         seen = self._seen
         return tuple(
-            seen.get((encoding, raw)) or read_message(raw, count, index) for index, raw in enumerate(raws)
+            seen.get((model, raw)) or read_message(raw, count, f"messages[{index}]")
+            for index, raw in enumerate(raws)
         )
 
-    def _keep(self, encoding: str, message: Message) -> None:
-        key = (encoding, message.raw)
+    def _keep(self, model: str, message: Message) -> None:
+        key = (model, message.raw)
         if key in self._seen:
             self._seen.move_to_end(key)
             return

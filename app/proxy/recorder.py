@@ -15,6 +15,7 @@ from typing import Literal
 
 from app.core.history.chain import chain_of
 from app.core.history.message import Message
+from app.core.wire.answered import Usage
 from app.proxy.jobs import Jobs
 from app.proxy.turn import Shown, Turn
 from app.storage.contract import (
@@ -23,7 +24,6 @@ from app.storage.contract import (
     OpenExchange,
     Store,
     StoredMessage,
-    Usage,
     Variant,
 )
 

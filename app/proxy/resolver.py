@@ -9,7 +9,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from contextlib import AbstractAsyncContextManager
 
 from app.core.history.append import Repeat
 from app.core.history.carriers import Carriers, SessionName, session_name_of
@@ -25,21 +25,12 @@ from app.core.history.resolve import (
     placement_of,
 )
 from app.core.wire.chat_request import ChatRequest
-from app.proxy.delta import Deltas
+from app.proxy.delta import Deltas, Named
 from app.proxy.incoming import Incoming
+from app.proxy.model_tokens import ModelTokens
 from app.proxy.reader import MessageReader
 from app.proxy.turn import Turn
 from app.storage.contract import SessionRow, Store
-
-
-class ModelTokens(Protocol):
-    """How a model's prompts are counted."""
-
-    def encoding_of(self, model: str) -> str:
-        """The encoding's name."""
-
-    def fixed_tokens(self, request: ChatRequest) -> int:
-        """Tool schemas and framing of a request, in our count."""
 
 
 class Resolver:
@@ -63,16 +54,15 @@ class Resolver:
 
     async def turn_of(self, namespace: str, incoming: Incoming, request: ChatRequest) -> Turn:
         """The resolved request. RequestError when its headers or messages cannot be what they claim."""
-        encoding = self._tokens.encoding_of(request.model)
-        messages = await self._reader.read(request.message_spans, encoding)
+        messages = await self._reader.read(request.message_spans, request.model)
         sent = conversation_of(messages, seed_of(namespace))
-        name = session_name_of(
-            incoming.headers, incoming.path_session, request.session_fields, self._carriers
-        )
+        name = self._name(incoming, request)
         row = await self._store.session(namespace, name.value) if name else None
         repeats = await self._repeats(namespace, incoming)
         repeat = Repeat(is_retry(incoming), _head_in(row, repeats))
-        mode, talk = await self._deltas.read(namespace, incoming, sent, name, row, repeat, encoding)
+        mode, talk = await self._deltas.read(
+            namespace, incoming, sent, Named(name, row, repeat), request.model
+        )
         facts = RequestFacts(
             preamble=preamble_digest(talk.preamble),
             named=name is not None,
@@ -95,6 +85,19 @@ class Resolver:
             preamble_digest=facts.preamble,
             fixed_tokens=self._tokens.fixed_tokens(request),
             started_at=time.time(),
+        )
+
+    def in_turn(
+        self, namespace: str, incoming: Incoming, request: ChatRequest
+    ) -> AbstractAsyncContextManager[None]:
+        """While it lasts, no other append to the same named session goes on."""
+        name = self._name(incoming, request)
+        return self._deltas.in_turn(namespace, incoming, name)
+
+    def _name(self, incoming: Incoming, request: ChatRequest) -> SessionName | None:
+        wanted = (*self._carriers.body_keys, "metadata")
+        return session_name_of(
+            incoming.headers, incoming.path_session, request.members(wanted), self._carriers
         )
 
     async def _repeats(self, namespace: str, incoming: Incoming) -> tuple[str, bytes] | None:

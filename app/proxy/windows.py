@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from app.core.budget.budget import Window
-from app.core.budget.window import window_from_models_payload, window_from_name
+from app.core.budget.window import window_from_name
 from app.proxy.jobs import Jobs
 from app.storage.contract import Store
 
-# Asks the upstream for its model list: (model, caller's headers) -> parsed payload, None when it has none.
-ModelsLookup = Callable[[str, "list[tuple[bytes, bytes]]"], Awaitable[object | None]]
+# Asks the upstream: (model, caller's headers) -> its window in tokens, None when it does not say.
+AskWindow = Callable[[str, "list[tuple[bytes, bytes]]"], Awaitable[int | None]]
 # A look-up that failed is not repeated for this long: it costs a request and usually fails again.
 RETRY_SECONDS = 60.0
 # A window the upstream stated is asked for again after this long: servers restart with other settings.
@@ -34,7 +34,7 @@ class WindowSources:
 
     upstream: str
     configured: Callable[[str], int | None]
-    lookup: ModelsLookup
+    ask: AskWindow
     model_data: Callable[[str], int | None]
     default_tokens: int
     lookup_seconds: float
@@ -53,7 +53,7 @@ class Windows:
         self._jobs = jobs
         self._upstream = sources.upstream
         self._configured = sources.configured
-        self._lookup = sources.lookup
+        self._ask_upstream = sources.ask
         self._model_data = sources.model_data
         self._default_tokens = sources.default_tokens
         self._lookup_seconds = sources.lookup_seconds
@@ -123,9 +123,8 @@ class Windows:
         return running
 
     async def _look_up(self, model: str, headers: list[tuple[bytes, bytes]]) -> None:
-        payload = await self._lookup(model, headers)
+        tokens = await self._ask_upstream(model, headers)
         self._asked[model] = time.monotonic()
-        tokens = window_from_models_payload(payload, model) if payload is not None else None
         if tokens is not None and tokens != self._stated.get(model):
             self._stated[model] = tokens
             await self._store.learn_window(self._upstream, model, tokens, "upstream", time.time())

@@ -149,6 +149,14 @@ class ModelSettings(Section):
 class WindowSettings(Section):
     """How a model's window is found when no entry of `models` names it."""
 
+    window_tokens: int | None = setting(
+        None,
+        "Window of every model for which `models` gives none; `serve --window-tokens` sets it.",
+        "None: found out model by model, which is right as soon as there are two.",
+        unit="tokens",
+        ge=1_000,
+        le=100_000_000,
+    )
     default_window_tokens: int = setting(
         100_000,
         "Window of a model nobody knows anything of.",

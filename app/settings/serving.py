@@ -84,14 +84,11 @@ class Database(Section):
         "Nothing is forwarded that is not stored, unless the operator prefers answers to records.",
         unit="refuse or passthrough",
     )
-    max_connections: int = setting(
-        10,
-        "Connections to PostgreSQL; SQLite ignores it.",
-        "Reads are short and writes are committed in groups, so few connections carry many requests.",
-        unit="connections",
-        ge=1,
-        le=1000,
-    )
+
+    @property
+    def pepper_file(self) -> Path:
+        """Where the pepper stands."""
+        return self.data_folder / "pepper"
 
 
 class Limits(Section):

@@ -73,6 +73,13 @@ def model_settings(settings: Settings, model: str) -> ModelSettings | None:
     return next((m for m in settings.models if fnmatchcase(name, m.match.casefold())), None)
 
 
+def configured_window(settings: Settings, model: str) -> int | None:
+    """The window an operator has set for a model, in its tokens; None when it must be found out."""
+    entry = model_settings(settings, model)
+    own = entry.window_tokens if entry else None
+    return settings.window.window_tokens if own is None else own
+
+
 def to_policy(settings: Settings, model: str) -> Policy:
     """The policy for a model: the general one, with what its entry of `models` sets otherwise."""
     return _merged(settings, model_settings(settings, model))

@@ -25,6 +25,7 @@ from typing import Literal, Protocol
 
 from app.core.history.known import Known, MessageState, Rebase
 from app.core.view.compaction import Compaction
+from app.core.wire.answered import Usage
 
 ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
 
@@ -81,15 +82,6 @@ class OpenExchange:
     full_history: bool
     idempotency_key: str | None
     started_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Token counts as the upstream stated them; None where it said nothing."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,37 +40,35 @@ OFF_PATH = (REJECTED, REFUSED)
 MEMBERS = 64
 
 
-def is_extended(row: FromClause) -> ColumnElement[bool]:
-    """A later message follows this row's, directly or after a rebase that stands on it."""
-
-    def stands_on(point: ColumnElement[bytes], name: str) -> ColumnElement[bool]:
-        rebase, child = REBASES.alias(f"by_{name}"), MESSAGES.alias(f"child_{name}")
-        follows = and_(
-            child.c.namespace == rebase.c.namespace,
-            child.c.session == rebase.c.session,
-            child.c.parent == rebase.c.chain,
-            child.c.state.in_(ON_PATH),
-        )
-        return exists(
-            select(1)
-            .select_from(rebase.join(child, follows))
-            .where(
-                rebase.c.namespace == row.c.namespace,
-                rebase.c.session == row.c.session,
-                rebase.c[name] == point,
-            )
-        )
-
-    child = MESSAGES.alias("child")
-    direct = exists(
+def _has_live_child(row: FromClause, name: str) -> ColumnElement[bool]:
+    """A message on the path follows `row` directly."""
+    child = MESSAGES.alias(name)
+    return exists(
         select(1).where(
-            child.c.namespace == row.c.namespace,
             child.c.session == row.c.session,
             child.c.parent == row.c.chain,
+            child.c.namespace == row.c.namespace,
             child.c.state.in_(ON_PATH),
         )
     )
-    return or_(direct, stands_on(row.c.chain, "anchor"), stands_on(row.c.chain, "base"))
+
+
+def is_extended(row: FromClause) -> ColumnElement[bool]:
+    """A later message follows this row's, directly or after a rebase that stands on it."""
+
+    def stands_on(column: str) -> ColumnElement[bool]:
+        # Nested, not joined: SQLite would begin the join with every message of the session.
+        rebase = REBASES.alias(f"by_{column}")
+        return exists(
+            select(1).where(
+                rebase.c.session == row.c.session,
+                rebase.c[column] == row.c.chain,
+                rebase.c.namespace == row.c.namespace,
+                _has_live_child(rebase, f"after_{column}"),
+            )
+        )
+
+    return or_(_has_live_child(row, "child"), stands_on("anchor"), stands_on("base"))
 
 
 def _at(table: Table, chain: ColumnElement[bytes]) -> tuple[ColumnElement[bool], ...]:

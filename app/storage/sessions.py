@@ -178,8 +178,11 @@ def _stored(row: Row) -> StoredCompaction:
     return StoredCompaction(Compaction(**values), arrival, created_at)
 
 
+# Two selects: for an OR, SQLite reads the whole namespace.
 _SESSION = Statement(
-    lambda _: _session_rows().where((SESSIONS.c.id == p("name")) | (SESSIONS.c.external_id == p("name")))
+    lambda _: union_all(
+        *(_session_rows().where(SESSIONS.c[name] == p("name")) for name in ("id", "external_id"))
+    )
 )
 _SESSIONS = Statement(
     lambda _: (

@@ -4,14 +4,21 @@ Must not know who reads or writes it. Every key is natural, so that a repeated w
 row. Digests and bodies are binary: PostgreSQL's text rejects NUL and its jsonb reorders keys.
 There are no foreign keys: one writer composes every unit, all rows of a unit commit together, and
 the checks would double the cost of a message row. Times are UTC seconds, for people only.
+
+Keys begin with what tells rows apart and end with the namespace. Begun with the namespace, SQLite,
+which takes the first column of every index for equally selective, read whole namespaces where one
+row was meant (measured: 465 us instead of 12 for a branch head, growing with the namespace).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Double,
     Index,
     LargeBinary,
@@ -51,6 +58,11 @@ def _time(name: str, *, null: bool = False) -> Column[float]:
     return Column(name, Double, nullable=null)
 
 
+def _some(name: str, where: ColumnElement[bool], *columns: Column[Any]) -> Index:
+    """An index over the rows that `where` holds for."""
+    return Index(name, *columns, sqlite_where=where, postgresql_where=where)
+
+
 NAMESPACES = Table("namespaces", METADATA, _text("id", key=True), _time("created_at"))
 
 # `digest` is an HMAC: the credential itself is never stored (P7).
@@ -84,20 +96,20 @@ SESSIONS = Table(
     _flag("full_history"),
     _time("created_at"),
     _time("updated_at"),
-    UniqueConstraint("namespace", "external_id"),
+    UniqueConstraint("external_id", "namespace"),
     sqlite_with_rowid=False,
 )
 
-BODIES = Table("bodies", METADATA, _text("namespace", key=True), _bytes("digest", key=True), _bytes("body"))
+BODIES = Table("bodies", METADATA, _bytes("digest", key=True), _text("namespace", key=True), _bytes("body"))
 
-# The key starts with (namespace, chain), so that one index finds a chain in every session and a path
-# in one. `preamble` names the instructions of the newest exchange that ended or began here.
+# The key starts with (chain, session), so that one index finds a chain in every session and a path in
+# one. `preamble` names the instructions of the newest exchange that ended or began here.
 MESSAGES = Table(
     "messages",
     METADATA,
-    _text("namespace", key=True),
     _bytes("chain", key=True),
     _text("session", key=True),
+    _text("namespace", key=True),
     _bytes("parent"),
     _bytes("canonical"),
     _text("role"),
@@ -114,29 +126,18 @@ MESSAGES = Table(
     _time("created_at"),
     sqlite_with_rowid=False,
 )
-Index(None, MESSAGES.c.namespace, MESSAGES.c.session, MESSAGES.c.parent)
-Index(
-    "ix_messages_relayed",
-    MESSAGES.c.namespace,
-    MESSAGES.c.canonical,
-    sqlite_where=MESSAGES.c.relayed.is_(true()),
-    postgresql_where=MESSAGES.c.relayed.is_(true()),
-)
-Index(
-    "ix_messages_heads",
-    MESSAGES.c.namespace,
-    MESSAGES.c.session,
-    sqlite_where=MESSAGES.c.is_head.is_(true()),
-    postgresql_where=MESSAGES.c.is_head.is_(true()),
-)
+# Ends with `state` to answer "does something follow" without the row.
+Index(None, *(MESSAGES.c[c] for c in ("session", "parent", "namespace", "state")))
+_some("ix_messages_relayed", MESSAGES.c.relayed.is_(true()), MESSAGES.c.canonical, MESSAGES.c.namespace)
+_some("ix_messages_heads", MESSAGES.c.is_head.is_(true()), MESSAGES.c.session, MESSAGES.c.namespace)
 
 VARIANTS = Table(
     "variants",
     METADATA,
-    _text("namespace", key=True),
-    _text("session", key=True),
     _bytes("chain", key=True),
+    _text("session", key=True),
     _bytes("digest", key=True),
+    _text("namespace", key=True),
     _time("created_at"),
     sqlite_with_rowid=False,
 )
@@ -145,9 +146,9 @@ VARIANTS = Table(
 REBASES = Table(
     "rebases",
     METADATA,
-    _text("namespace", key=True),
     _bytes("chain", key=True),
     _text("session", key=True),
+    _text("namespace", key=True),
     _bytes("base"),
     _bytes("anchor"),
     _bytes("members"),
@@ -159,16 +160,17 @@ REBASES = Table(
     _time("created_at"),
     sqlite_with_rowid=False,
 )
-Index(None, REBASES.c.namespace, REBASES.c.session, REBASES.c.base)
-Index(None, REBASES.c.namespace, REBASES.c.session, REBASES.c.anchor)
+Index(None, REBASES.c.session, REBASES.c.base, REBASES.c.namespace)
+Index(None, REBASES.c.session, REBASES.c.anchor, REBASES.c.namespace)
+_some("ix_rebases_heads", REBASES.c.is_head.is_(true()), REBASES.c.session, REBASES.c.namespace)
 
 # `bodies` packs body digests of 32 bytes, in order.
 PREAMBLES = Table(
     "preambles",
     METADATA,
-    _text("namespace", key=True),
-    _text("session", key=True),
     _bytes("digest", key=True),
+    _text("session", key=True),
+    _text("namespace", key=True),
     _bytes("bodies"),
     sqlite_with_rowid=False,
 )
@@ -176,8 +178,8 @@ PREAMBLES = Table(
 EXCHANGES = Table(
     "exchanges",
     METADATA,
-    _text("namespace", key=True),
     _text("id", key=True),
+    _text("namespace", key=True),
     _text("session"),
     _int("arrival"),
     _bytes("head"),
@@ -202,22 +204,20 @@ EXCHANGES = Table(
     _time("finished_at", null=True),
     sqlite_with_rowid=False,
 )
-Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("namespace", "session", "head", "arrival")))
-Index(
+Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("session", "head", "namespace", "arrival")))
+_some(
     "ix_exchanges_idempotency_key",
-    EXCHANGES.c.namespace,
-    EXCHANGES.c.idempotency_key,
-    sqlite_where=EXCHANGES.c.idempotency_key.is_not(None),
-    postgresql_where=EXCHANGES.c.idempotency_key.is_not(None),
+    EXCHANGES.c.idempotency_key.is_not(None),
+    *(EXCHANGES.c[c] for c in ("idempotency_key", "namespace", "id")),
 )
 
 # `kept` packs chain digests; `masks` packs (32 bytes chain, 8 bytes limit in characters, big endian).
 COMPACTIONS = Table(
     "compactions",
     METADATA,
-    _text("namespace", key=True),
     _text("session", key=True),
     _text("id", key=True),
+    _text("namespace", key=True),
     _int("arrival"),
     _text("kind"),
     _bytes("watermark"),
@@ -239,9 +239,9 @@ COMPACTIONS = Table(
 PINS = Table(
     "pins",
     METADATA,
-    _text("namespace", key=True),
     _text("session", key=True),
     _bytes("chain", key=True),
+    _text("namespace", key=True),
     _int("arrival"),
     _time("created_at"),
     sqlite_with_rowid=False,

@@ -83,8 +83,9 @@ def budget_of(
     * trigger: min(trigger share x window, window - output), the output being at most half the
       window; a policy with a trigger reserve of its own (B02) keeps that free too.
     * available: window - min(reserved, window / 2) - fixed, at least 0 (A05).
-    * target: fixed + target share x available (A06), at least room for two of the smallest
-      summaries, at most three quarters of the way from the fixed part to the trigger.
+    * target: fixed + target share x available (A06), or the floor share of window - fixed if that
+      is more; at least room for two of the smallest summaries, at most three quarters of the way
+      from the fixed part to the trigger.
     * summary: max(500, min(4,096, 8 % of available)) (A12, A13), at most half of what the target
       leaves to messages.
     * ceiling: min(guard share x window, window - output), never below the trigger (A27).
@@ -97,7 +98,8 @@ def budget_of(
     trigger = max(1, min(_trigger_tokens(size, policy), free))
     reserve = min(policy.reserved_tokens, size // 2)
     available = max(0, size - reserve - fixed_tokens)
-    target = target_of(fixed_tokens, available, trigger, policy.target_ratio, policy)
+    room = max(_share(policy.target_ratio, available), _share(policy.target_floor_ratio, size - fixed_tokens))
+    target = target_of(room, fixed_tokens, trigger, policy)
     wanted = min(policy.summary_max_tokens, _share(policy.summary_share, available))
     summary = min(max(policy.summary_min_tokens, wanted), int((target - fixed_tokens) * _SUMMARY_SHARE))
     precompute = trigger * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
@@ -116,15 +118,14 @@ def budget_of(
     )
 
 
-def target_of(fixed: int, available: int, trigger: int, ratio: float, policy: Policy) -> int:
-    """What a prompt is brought down to, tokens: `ratio` of what is available, on top of the fixed part.
+def target_of(room: int, fixed: int, trigger: int, policy: Policy) -> int:
+    """What a prompt is brought down to, tokens: `room` for messages on top of the fixed part.
 
-    Never so high that less than a quarter of the room below the trigger is won, never below the
-    fixed part (what is fixed cannot be compacted).
+    At least room for two of the smallest summaries; never so much that less than a quarter of what
+    lies below the trigger is won; never below the fixed part, which cannot be compacted.
     """
-    room = max(_share(ratio, available), 2 * policy.summary_min_tokens)
     most = max(0, trigger - fixed) * (1 - _GROWTH_SHARE)
-    return fixed + max(2, min(room, math.floor(most)))
+    return fixed + max(2, min(max(room, 2 * policy.summary_min_tokens), math.floor(most)))
 
 
 def _trigger_tokens(size: int, policy: Policy) -> int:

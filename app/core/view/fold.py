@@ -77,8 +77,8 @@ def block_room(situation: Situation, *, tokens: int, wording: int) -> int:
     (idea 7), together at most 60 % of the room for messages, and smaller than what they replace.
     """
     policy, room = situation.policy, situation.room
-    words = min(wording, int(policy.user_wording_share * room))
-    identifiers = int(policy.identifier_share * room)
+    words = min(wording, int(policy.user_wording_share * situation.budget.target_tokens))
+    identifiers = int(policy.identifier_share * situation.budget.target_tokens)
     wanted = situation.budget.summary_tokens + words + identifiers
     most = max(situation.budget.summary_tokens, int(_BLOCK_SHARE * room))
     return max(1, min(wanted, most, tokens))

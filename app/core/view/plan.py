@@ -76,8 +76,8 @@ def plan_overflow(
     """
     situation = situation_of(conversation, current, budget, pins, policy, count_text)
     fixed, sent = budget.fixed_tokens, situation.total - budget.fixed_tokens
-    ratio = policy.overflow_target_ratio
-    target = target_of(fixed, budget.available_tokens, budget.trigger_tokens, ratio, policy)
+    room = int(policy.overflow_target_ratio * budget.available_tokens)
+    target = target_of(room, fixed, budget.trigger_tokens, policy)
     goal = Goal(
         target=min(target, fixed + int(_OVERFLOW_TARGET_SHARE * sent)),
         limit=min(budget.ceiling_tokens, fixed + int(_OVERFLOW_LIMIT_SHARE * sent)),

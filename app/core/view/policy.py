@@ -17,8 +17,11 @@ class Policy:
     trigger_ratio: float = 0.90
     # Kept free below the window when deciding the trigger; 40,000 in `rolling` (B02: 32,000 + 8,000).
     trigger_reserve_tokens: int = 0
-    # What the forwarded prompt is brought down to (A06).
+    # What the forwarded prompt is brought down to: this share of what is available (A06) ...
     target_ratio: float = 0.50
+    # ... but no lower than this share of the window less the fixed part: below 27k the reserve would
+    # leave so little that neither the user's words nor identifiers survive. 0 in `handoff`.
+    target_floor_ratio: float = 0.35
     # No compacted prompt may exceed this share (A27).
     guard_ratio: float = 0.95
     # The target after the upstream itself said "too long" (A29).

@@ -6,22 +6,12 @@ never re-encoded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.core.wire.json_spans import Member, Outline, Span, outline
 from app.core.wire.json_text import decoded, verify
 from app.errors import InvalidField, InvalidJson
-
-# Where clients put a session's name in the body (LiteLLM, Langfuse and OpenTelemetry conventions).
-# `prompt_cache_key` is not among them: most clients share one among many conversations.
-_SESSION_PATHS = (
-    ("metadata", "session_id"),
-    ("litellm_session_id",),
-    ("metadata", "litellm_session_id"),
-    ("litellm_metadata", "session_id"),
-    ("metadata", "langfuse_session_id"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +28,7 @@ class ChatRequest:
 
     `tools` are the raw bytes of `tools`, else of the legacy `functions`; it, `response_format` and
     `tool_choice` are None when absent, null or empty. `max_output_tokens` is None when the client
-    states no limit. `metadata_session` is the session's name, if the body carries one.
-    `message_spans` are the raw bytes of each message, in order.
+    states no limit. `message_spans` are the raw bytes of each message, in order.
     """
 
     body: bytes
@@ -51,14 +40,20 @@ class ChatRequest:
     tools: bytes | None
     response_format: bytes | None
     tool_choice: bytes | None
-    metadata_session: str | None
     message_spans: tuple[bytes, ...]
     messages_at: Span = field(repr=False)
+    shape: Outline = field(repr=False)
 
     def spliced(self, messages: Sequence[bytes]) -> bytes:
         """The body with `messages` (each one JSON object) in place of its own, all other bytes untouched."""
         start, end = self.messages_at
         return b"".join((self.body[:start], b"[", b",".join(messages), b"]", self.body[end:]))
+
+    def members(self, keys: Iterable[str]) -> dict[str, object]:
+        """Those of the body's own fields that are there, decoded, by name."""
+        fields = _Fields(self.body, self.shape)
+        values = ((key, fields.value(key)) for key in keys)
+        return {key: value for key, value in values if value is not None}
 
 
 def parse_chat_request(body: bytes, limits: Limits) -> ChatRequest:
@@ -86,9 +81,9 @@ def parse_chat_request(body: bytes, limits: Limits) -> ChatRequest:
         tools=fields.raw("tools") or fields.raw("functions"),
         response_format=fields.raw("response_format"),
         tool_choice=fields.raw("tool_choice"),
-        metadata_session=_session_name(fields),
         message_spans=tuple(body[start:end] for start, end in messages.elements),
         messages_at=(messages.start, messages.end),
+        shape=shape,
     )
 
 
@@ -121,16 +116,6 @@ def _choices(n: int | None) -> int:
     if n < 1:
         raise InvalidField("n must be at least 1", param="n")
     return n
-
-
-def _session_name(fields: _Fields) -> str | None:
-    for top, *inner in _SESSION_PATHS:
-        value = fields.value(top)
-        for key in inner:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, str) and value:
-            return value
-    return None
 
 
 class _Fields:

@@ -1,0 +1,175 @@
+"""Is everything in order? One finding for each thing that can be wrong, with the way to mend it.
+
+Changes nothing: no file is made, nothing is migrated, nothing is sent but a question for models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from app.core.budget.window import window_from_models_payload, window_from_name
+from app.errors import PalimpsestError
+from app.proxy.pepper import load_pepper
+from app.settings.models import Upstream as UpstreamSettings
+from app.settings.settings import Settings, configured_window
+from app.storage.migrate import schema_state, sqlite_path
+from app.storage.sqlite_driver import sqlite_version
+from app.upstream.client import Upstream
+from app.upstream.http import client_over, fetch
+from app.upstream.options import options_of
+from app.upstream.windows import LIST_BYTES, window_from_model_data
+
+State = Literal["ok", "warning", "failed"]
+# Older ones can corrupt a WAL when two connections write or checkpoint at once (sqlite.org/wal.html).
+_SAFE_SQLITE = (3, 51, 3)
+# Enough to see whether windows are found; some servers list hundreds of models.
+_MODELS_SHOWN = 8
+_SHOWN_PACKAGES = ("uvicorn", "aiohttp", "httpx", "sqlalchemy", "aiosqlite", "tiktoken", "msgspec")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `remedy` is empty when it is in order."""
+
+    name: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """Everything that was found, in the order in which it would be mended."""
+    return [
+        *_versions(),
+        _sqlite(settings),
+        await _database(settings),
+        _pepper(settings),
+        _access(settings),
+        *await _upstream(settings),
+    ]
+
+
+def is_healthy(findings: list[Finding]) -> bool:
+    """True when nothing failed; warnings do not count."""
+    return all(finding.state != "failed" for finding in findings)
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("palimpsest", "ok", version("palimpsest"))
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield Finding("packages", "ok", ", ".join(f"{name} {version(name)}" for name in _SHOWN_PACKAGES))
+
+
+def _sqlite(settings: Settings) -> Finding:
+    """One writer owns writes and checkpoints, so an old library is a risk only beside other programs."""
+    found = sqlite_version()
+    if tuple(map(int, found.split("."))) >= _SAFE_SQLITE:
+        return Finding("sqlite", "ok", f"{found}, WAL is safe")
+    in_use = sqlite_path(settings.database.url.get_secret_value()) is not None
+    return Finding(
+        "sqlite",
+        "warning" if in_use else "ok",
+        f"{found}, older than {'.'.join(map(str, _SAFE_SQLITE))}: a WAL can be corrupted by a second writer",
+        "Let no other program write to the database, or install the package pysqlite3." if in_use else "",
+    )
+
+
+async def _database(settings: Settings) -> Finding:
+    url = settings.database.url.get_secret_value()
+    where = without_password(url)
+    try:
+        state = await schema_state(url)
+    except PalimpsestError as error:
+        return Finding(
+            "database", "failed", f"{where}: {error.message}", "Check database.url and the server."
+        )
+    if state == "current":
+        return Finding("database", "ok", f"{where}, schema is current")
+    if state == "behind":
+        return Finding("database", "failed", f"{where}, not migrated", "Run `palimpsest migrate`.")
+    return Finding(
+        "database", "failed", f"{where}, unknown schema", "Use the version that made it, or another database."
+    )
+
+
+def _pepper(settings: Settings) -> Finding:
+    file = settings.database.pepper_file
+    if not file.exists():
+        return Finding("pepper", "ok", f"{file} does not exist yet; the first start makes it")
+    try:
+        load_pepper(file)
+    except PalimpsestError as error:
+        return Finding("pepper", "failed", error.message, "See the message.")
+    return Finding("pepper", "ok", f"{file}, readable by its owner only")
+
+
+def _access(settings: Settings) -> Finding:
+    key = "the operator's key" if settings.upstream.api_key else "the caller's key"
+    return Finding("access", "ok", f"{settings.access.mode}; {key} goes upstream")
+
+
+async def _upstream(settings: Settings) -> list[Finding]:
+    base_url = settings.upstream.base_url
+    if base_url is None:
+        return [Finding("upstream", "ok", "none set: the built-in demo answers")]
+    try:
+        status, payload = await _models(settings.upstream, base_url)
+    except PalimpsestError as error:
+        remedy = "Check upstream.base_url, proxy_url and ca_bundle."
+        return [Finding("upstream", "failed", f"{base_url}: {error.message}", remedy)]
+    except TimeoutError:
+        return [Finding("upstream", "failed", f"{base_url}: no answer", "Is the server up?")]
+    reached = f"{base_url} answers GET /models with {status}"
+    if status in (401, 403) and not settings.upstream.api_key:
+        return [Finding("upstream", "ok", f"{reached}: it wants a caller's key"), *_windows(settings, None)]
+    if status >= 500:
+        return [Finding("upstream", "failed", reached, "Look at the upstream's own log.")]
+    return [Finding("upstream", "ok", reached), *_windows(settings, payload)]
+
+
+async def _models(settings: UpstreamSettings, base_url: str) -> tuple[int, Any]:
+    key = settings.api_key
+    headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
+    async with Upstream(options_of(settings, base_url)) as upstream, client_over(upstream) as http:
+        request = http.build_request("GET", upstream.url("/models"), headers=headers)
+        async with asyncio.timeout(settings.connect_timeout_seconds + 10):
+            reply = await fetch(http, request, LIST_BYTES)
+    return reply.status, reply.json()
+
+
+def _windows(settings: Settings, payload: Any) -> Iterator[Finding]:
+    """Each model's window as it will be found, and from where."""
+    named = [entry.match for entry in settings.models if not set("*?[") & set(entry.match)]
+    listed = payload.get("data") if isinstance(payload, Mapping) else None
+    ids = [m.get("id") for m in listed if isinstance(m, Mapping)] if isinstance(listed, list) else []
+    models = list(dict.fromkeys([*named, *(name for name in ids if isinstance(name, str))]))
+    for model in models[:_MODELS_SHOWN]:
+        tokens, source = _window(settings, payload, model)
+        yield Finding(f"window of {model}", "ok", f"{tokens:,} tokens, from {source}")
+    if len(models) > _MODELS_SHOWN:
+        yield Finding("windows", "ok", f"{len(models) - _MODELS_SHOWN} more models are not shown")
+
+
+def _window(settings: Settings, payload: Any, model: str) -> tuple[int, str]:
+    sources: tuple[tuple[str, Callable[[], int | None]], ...] = (
+        ("the settings", lambda: configured_window(settings, model)),
+        ("the upstream", lambda: window_from_models_payload(payload, model)),
+        ("published model data", lambda: window_from_model_data(model)),
+        ("the model's name", lambda: window_from_name(model)),
+    )
+    found = ((tokens, source) for source, ask in sources if (tokens := ask()) is not None)
+    return next(found, (settings.window.default_window_tokens, "the default"))
+
+
+def without_password(url: str) -> str:
+    """An address that can be shown."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")).geturl()

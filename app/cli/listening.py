@@ -1,0 +1,85 @@
+"""Sockets and HTTP servers: how an ASGI application is put on the wire.
+
+Knows nothing of what the application does.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import typer
+import uvicorn
+
+from app.demo.server import create_demo
+from app.errors import SettingsError
+from app.settings.serving import Server
+
+# Connections the kernel holds while all of ours are being accepted; what most servers use.
+_BACKLOG = 2048
+# The demo runs on this machine only; it has nothing worth reaching.
+_DEMO_HOST = "127.0.0.1"
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A listening socket; SettingsError, with the remedy, when the address cannot be had."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SettingsError(
+            f"server: cannot listen on {host}:{port} ({reason}). Choose another with --host and --port."
+        ) from None
+
+
+def address_of(listening: socket.socket) -> str:
+    """`http://host:port` of a listening socket."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def http_server(application: Any, settings: Server) -> uvicorn.Server:
+    """A server, not yet started. The socket is handed to its `run`."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            application,
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            # Both would be added to what the upstream sent: a client must see the upstream's headers.
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=settings.keep_alive_seconds,
+            # Answers under way are finished and stored; a client that never reads must not stop a restart.
+            timeout_graceful_shutdown=settings.shutdown_seconds,
+        )
+    )
+
+
+def serve_demo(port: int, window_tokens: int) -> None:
+    """The demo upstream answers until it is told to stop."""
+    with bound_socket(_DEMO_HOST, port) as listening, suppress(KeyboardInterrupt):
+        typer.echo(f"The demo model answers at {address_of(listening)}/v1, window {window_tokens:,} tokens.")
+        http_server(create_demo(window_tokens), Server(shutdown_seconds=1)).run([listening])
+
+
+@contextmanager
+def running_demo(window_tokens: int) -> Iterator[str]:
+    """The demo upstream answers on a free port of this machine; yields its base URL."""
+    listening = bound_socket(_DEMO_HOST, 0)
+    server = http_server(create_demo(window_tokens), Server(shutdown_seconds=0))
+    thread = threading.Thread(target=server.run, args=([listening],), name="demo", daemon=True)
+    thread.start()
+    try:
+        yield f"{address_of(listening)}/v1"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=5)

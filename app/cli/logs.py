@@ -1,0 +1,45 @@
+"""How log entries are written: one line each, as text or JSON, to standard error.
+
+Knows nothing of what is logged. Entries of libraries take the same way as our own.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+from app.settings.serving import Logging
+
+
+def configure_logs(settings: Logging) -> None:
+    """Every logger of the process writes in the chosen form, from the chosen level on."""
+    shared: list[structlog.types.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    colors = sys.stderr.isatty()
+    form = (
+        structlog.processors.JSONRenderer()
+        if settings.format == "json"
+        else structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0)
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, form],
+        )
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.level.upper())
+    # Its start and stop lines say what ours say; warnings still pass.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)

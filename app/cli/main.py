@@ -1,0 +1,180 @@
+"""The command line: `palimpsest serve | demo | doctor | migrate | keys | version`.
+
+Only reads arguments and prints; what the commands do stands in the modules beside it. Those are
+imported when a command runs: `--help` must not load a web server, two databases and a tokenizer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.errors import PalimpsestError
+from app.settings.load import load_settings
+from app.settings.settings import Settings
+
+# A refusal at start, as opposed to a finding (1) or a crash.
+_REFUSED = 2
+_DEMO_PORT = 8001
+_DEMO_WINDOW_TOKENS = 2_000
+
+app = typer.Typer(
+    name="palimpsest",
+    help="An OpenAI-compatible proxy that keeps every conversation and compacts what the model sees.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+keys = typer.Typer(help="Keys issued by this proxy, for access.mode: keys.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
+
+Config = Annotated[Path | None, typer.Option("--config", help="Settings file; default ./palimpsest.yaml.")]
+Database = Annotated[str | None, typer.Option("--database", help="sqlite:///path or postgresql://...")]
+UpstreamUrl = Annotated[
+    str | None, typer.Option("--upstream", help="Base URL of the OpenAI-compatible server.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    upstream: UpstreamUrl = None,
+    database: Database = None,
+    window_tokens: Annotated[int | None, typer.Option(help="Window of models without one.")] = None,
+    config: Config = None,
+) -> None:
+    """Start the proxy. Without an upstream, a built-in demo model answers."""
+    from app.cli.serving import serve as serve_proxy
+
+    options = {
+        "server.host": host,
+        "server.port": port,
+        "upstream.base_url": upstream,
+        "database.url": database,
+        "window.window_tokens": window_tokens,
+    }
+    serve_proxy(load_settings(config, options))
+
+
+@app.command()
+def demo(
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = _DEMO_PORT,
+    window_tokens: Annotated[int, typer.Option(help="Window of the demo model.")] = _DEMO_WINDOW_TOKENS,
+) -> None:
+    """Start the demo upstream alone: a deterministic OpenAI-shaped server with a small window."""
+    from app.cli.listening import serve_demo
+
+    serve_demo(port, window_tokens)
+
+
+@app.command()
+def doctor(
+    upstream: UpstreamUrl = None, database: Database = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Look at versions, database, pepper, upstream and windows. Exits with 1 when something is wrong."""
+    from app.cli.doctor import examine, is_healthy
+
+    settings = _settings(config, database, upstream)
+    findings = asyncio.run(examine(settings))
+    if as_json:
+        rows = [{"name": f.name, "state": f.state, "detail": f.detail, "remedy": f.remedy} for f in findings]
+        _print_json({"healthy": is_healthy(findings), "findings": rows})
+    else:
+        for finding in findings:
+            typer.echo(f"{finding.state:8} {finding.name}: {finding.detail}")
+            if finding.remedy:
+                typer.echo(f"{'':8} -> {finding.remedy}")
+    raise typer.Exit(0 if is_healthy(findings) else 1)
+
+
+@app.command()
+def migrate(database: Database = None, config: Config = None) -> None:
+    """Bring the database to the schema of this version; repeating it changes nothing."""
+    from app.cli.doctor import without_password
+    from app.storage.migrate import migrate as migrate_database
+
+    url = _settings(config, database).database.url.get_secret_value()
+    asyncio.run(migrate_database(url))
+    typer.echo(f"{without_password(url)} is up to date.")
+
+
+@app.command()
+def version(as_json: AsJson = False) -> None:
+    """Print the version."""
+    installed = version_of("palimpsest")
+    if as_json:
+        _print_json({"version": installed})
+    else:
+        typer.echo(installed)
+
+
+@keys.command("create")
+def keys_create(
+    label: Annotated[str, typer.Option(help="What the key is for; shown in lists.")] = "",
+    same_as: Annotated[str | None, typer.Option(help="Id of a key whose conversations it shall see.")] = None,
+    database: Database = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it, once. Only its digest is stored."""
+    from app.cli.keys import create_key, described
+
+    row, key = asyncio.run(create_key(_settings(config, database), label, same_as))
+    if as_json:
+        _print_json(described(row) | {"key": key})
+    else:
+        typer.echo(key)
+        typer.echo(f"id {row.id}. The key is not shown again.", err=True)
+
+
+@keys.command("list")
+def keys_list(database: Database = None, config: Config = None, as_json: AsJson = False) -> None:
+    """List keys, newest first, revoked ones included."""
+    from app.cli.keys import described, list_keys
+
+    rows = [described(row) for row in asyncio.run(list_keys(_settings(config, database)))]
+    if as_json:
+        _print_json(rows)
+        return
+    for row in rows:
+        state = f"revoked {row['revoked_at']}" if row["revoked_at"] else "valid"
+        typer.echo(f"{row['id']}  {row['created_at']}  {state}  {row['label']}")
+
+
+@keys.command("revoke")
+def keys_revoke(key_id: str, database: Database = None, config: Config = None) -> None:
+    """Take a key out of use, within seconds. Exits with 1 when there is no such valid key."""
+    from app.cli.keys import revoke_key
+
+    if not asyncio.run(revoke_key(_settings(config, database), key_id)):
+        typer.echo(f"{key_id}: no such key, or revoked already.", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"{key_id} is revoked.")
+
+
+def main() -> None:
+    """Runs the command line; a refusal is one readable line and exit code 2."""
+    try:
+        app()
+    except PalimpsestError as error:
+        sys.stderr.write(f"palimpsest: {error.message}\n")
+        sys.exit(_REFUSED)
+
+
+def _settings(config: Path | None, database: str | None, upstream: str | None = None) -> Settings:
+    return load_settings(config, {"database.url": database, "upstream.base_url": upstream})
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Starting the proxy: schema, demo when there is no upstream, socket, server, and what a person is told.
+
+Knows nothing of requests: `app.main` makes the application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import ExitStack, suppress
+
+import typer
+
+from app.cli.listening import address_of, bound_socket, http_server, running_demo
+from app.cli.logs import configure_logs
+from app.demo.reading import MODEL
+from app.demo.server import DEFAULT_WINDOW_TOKENS
+from app.errors import SchemaMismatch
+from app.main import create_app
+from app.settings.settings import Settings
+from app.storage.migrate import migrate, schema_state, sqlite_path
+
+# What uvicorn itself exits with when the application does not start.
+_FAILED_START = 3
+
+
+def serve(settings: Settings) -> None:
+    """Serves until it is told to stop. Raises SettingsError, SchemaMismatch or StoreUnavailable."""
+    configure_logs(settings.logging)
+    asyncio.run(_prepare_database(settings.database.url.get_secret_value()))
+    with ExitStack() as stack:
+        is_demo = settings.upstream.base_url is None
+        if is_demo:
+            base_url = stack.enter_context(running_demo(DEFAULT_WINDOW_TOKENS))
+            upstream = settings.upstream.model_copy(update={"base_url": base_url})
+            settings = settings.model_copy(update={"upstream": upstream})
+        listening = stack.enter_context(bound_socket(settings.server.host, settings.server.port))
+        server = http_server(create_app(settings), settings.server)
+        typer.echo(welcome(address_of(listening), settings, is_demo=is_demo))
+        # The server has finished in good order when it passes the interrupt on.
+        with suppress(KeyboardInterrupt):
+            server.run([listening])
+        if not server.started:
+            sys.exit(_FAILED_START)
+
+
+def welcome(address: str, settings: Settings, *, is_demo: bool) -> str:
+    """What stands in the terminal once the proxy listens."""
+    lines = [f"Palimpsest listens: point a client's base_url at {address}/v1"]
+    if not is_demo:
+        return "\n".join([*lines, f"Upstream: {settings.upstream.base_url}"])
+    lines += [
+        f"No upstream is set: a built-in demo model with a window of {DEFAULT_WINDOW_TOKENS:,} tokens answers.",
+        "Set a real one with: palimpsest serve --upstream https://api.openai.com/v1",
+        "",
+        "Try it in another terminal. Talk past the window, one fact a turn:",
+        "",
+        *(f"{line}\n" for line in tour(address)),
+    ]
+    return "\n".join(lines)
+
+
+def tour(address: str) -> tuple[str, str, str]:
+    """Three lines for a shell: outgrow the window, see what the model sees, read every word."""
+    turn = (
+        f'{{"model":"{MODEL}","messages":[{{"role":"user","content":'
+        "\"Fact '$n': the code of room '$n' is R-'$((n*7919))'. What is the code of room 1?\"}]}"
+    )
+    talk = (
+        f"for n in $(seq 1 24); do curl -s {address}/s/tour/v1/chat/completions -H 'x-session-mode: append' "
+        f"-H 'content-type: application/json' -D - -o /dev/null -d '{turn}' | grep -i ^x-palimp; echo; done"
+    )
+    return (
+        talk,
+        f"curl -s {address}/api/sessions/tour/view",
+        f"curl -s {address}/api/sessions/tour/messages",
+    )
+
+
+async def _prepare_database(url: str) -> None:
+    """The schema fits. A file that does not exist yet is made; nothing that exists is changed."""
+    file = sqlite_path(url)
+    if file is not None and not file.exists():
+        await migrate(url)
+    match await schema_state(url):
+        case "behind":
+            raise SchemaMismatch("database.url: the database is not migrated. Run `palimpsest migrate`.")
+        case "unknown":
+            raise SchemaMismatch(
+                "database.url: the database belongs to a newer version or to another program. "
+                "Use that version, or another database with --database."
+            )
+        case "current":
+            pass

@@ -1,0 +1,287 @@
+"""The application: the only place where the parts meet.
+
+`create_app(settings)` returns an ASGI application. Its lifespan opens the store and the upstream, and
+closes them when every open relay has been recorded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import uuid_utils
+from fastapi import FastAPI
+
+from app.api.chat import ChatEndpoint
+from app.api.front import Front
+from app.api.passthrough import PassthroughEndpoint
+from app.core.history.carriers import Carriers
+from app.core.wire.chat_request import Limits
+from app.proxy.access import Access
+from app.proxy.answered import Answered
+from app.proxy.asgi import ASGIApp, Receive, Scope, Send
+from app.proxy.breaker import Breaker
+from app.proxy.calibrations import Calibrations
+from app.proxy.compactor import Compactor
+from app.proxy.delivery import Delivery, Sending
+from app.proxy.delta import Deltas
+from app.proxy.exchange import Behaviour, Exchange
+from app.proxy.jobs import Jobs
+from app.proxy.model_tokens import ModelTokens
+from app.proxy.outcomes import Outcomes
+from app.proxy.outgoing import Outgoing
+from app.proxy.passthrough import Passthrough
+from app.proxy.pepper import load_pepper
+from app.proxy.reader import MessageReader
+from app.proxy.recorder import Recorder
+from app.proxy.relay import Relay, RelayLimits
+from app.proxy.resolver import Resolver
+from app.proxy.scenes import Scenes
+from app.proxy.summaries import Summaries, SummarizerChoice
+from app.proxy.viewing import Viewing
+from app.proxy.windows import Windows, WindowSources
+from app.settings.models import ModelSettings
+from app.settings.settings import Settings, model_settings, to_policy
+from app.storage.contract import Store
+from app.storage.open import open_store
+from app.tokenizer.counting import Tokenizer
+from app.upstream.client import Upstream, UpstreamOptions
+from app.upstream.headers import UpstreamKey
+from app.upstream.summarizer import Summarizer
+from app.upstream.windows import window_from_model_data, window_from_upstream
+
+# Parsed messages kept in memory: about forty sessions of a million tokens.
+CACHE_BYTES = 256 * 1024 * 1024
+# A background summary may take this many times as long as a request would wait for one.
+PATIENCE = 3
+# The pepper's file, in the data folder.
+PEPPER = "pepper"
+
+
+class Application:
+    """An ASGI application whose parts exist while its lifespan lasts."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._pages = FastAPI(lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+        self._front: Front | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection, or the lifespan."""
+        await (self._front or self._pages)(scope, receive, send)
+
+    @asynccontextmanager
+    async def _lifespan(self, pages: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            parts = await _opened(self._settings, stack)
+            self._front = _front(parts, pages)
+            yield
+
+
+def create_app(settings: Settings) -> ASGIApp:
+    """The whole proxy as one ASGI application; nothing is opened before its lifespan begins."""
+    return Application(settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What several of the other parts need; each exists once."""
+
+    settings: Settings
+    store: Store
+    jobs: Jobs
+    access: Access
+    outgoing: Outgoing
+    upstream: Upstream
+    summarizer: Summarizer
+    tokens: ModelTokens
+    reader: MessageReader
+    windows: Windows
+    calibrations: Calibrations
+
+
+async def _opened(settings: Settings, stack: AsyncExitStack) -> Parts:
+    """Everything that must be opened and closed; `stack` undoes it in reverse order.
+
+    Jobs are drained first, so that open relays are recorded while store and upstream are still there.
+    """
+    store = await _opened_store(settings, stack)
+    pepper = load_pepper(settings.database.data_folder / PEPPER)
+    tokenizer = Tokenizer()
+    tokenizer.load()
+    tokens = ModelTokens(tokenizer, lambda model: _of(settings, model).tokenizer)
+    upstream = await stack.enter_async_context(Upstream(upstream_options(settings)))
+    summarizer = await _opened_summarizer(settings, upstream, stack)
+    jobs = Jobs()
+    stack.push_async_callback(jobs.drain, settings.server.shutdown_seconds)
+    parts = Parts(
+        settings=settings,
+        store=store,
+        jobs=jobs,
+        access=Access(
+            store,
+            pepper,
+            settings.access.realm,
+            proxy_keys=settings.access.mode == "keys",
+            identity_headers=settings.access.identity_headers,
+        ),
+        outgoing=Outgoing(_upstream_key(settings), keeps_credentials=settings.access.mode == "open"),
+        upstream=upstream,
+        summarizer=summarizer,
+        tokens=tokens,
+        reader=MessageReader(lambda model: tokens.counter_of(model).count_message, CACHE_BYTES),
+        windows=_windows(settings, store, jobs, upstream),
+        calibrations=Calibrations(store, jobs),
+    )
+    await parts.windows.load()
+    await parts.calibrations.load()
+    return parts
+
+
+async def _opened_store(settings: Settings, stack: AsyncExitStack) -> Store:
+    database = settings.database
+    store = await open_store(
+        database.url.get_secret_value(),
+        synchronous=database.synchronous,
+        deadline_seconds=database.store_deadline_seconds,
+        new_id=new_id,
+    )
+    stack.push_async_callback(store.close)
+    return store
+
+
+async def _opened_summarizer(settings: Settings, upstream: Upstream, stack: AsyncExitStack) -> Summarizer:
+    chosen = settings.summarizer
+    key = UpstreamKey(chosen.api_key.get_secret_value()) if chosen.api_key else None
+    if chosen.base_url is None:
+        return Summarizer(upstream, model=chosen.model, key=key or _upstream_key(settings))
+    other = Upstream(upstream_options(settings, chosen.base_url))
+    await stack.enter_async_context(other)
+    return Summarizer(other, model=chosen.model, key=key, is_foreign=True)
+
+
+def upstream_options(settings: Settings, base_url: str | None = None) -> UpstreamOptions:
+    """How the upstream, or another server at `base_url`, is reached."""
+    given = settings.upstream
+    added = tuple((name.encode(), value.get_secret_value().encode()) for name, value in given.headers.items())
+    return UpstreamOptions(
+        base_url=base_url or given.base_url or "",
+        connect_seconds=given.connect_timeout_seconds,
+        first_byte_seconds=given.first_byte_timeout_seconds,
+        idle_seconds=given.idle_timeout_seconds,
+        connections=given.max_connections,
+        keepalive_seconds=given.keep_alive_seconds,
+        proxy=given.proxy_url.get_secret_value() if given.proxy_url else None,
+        proxy_from_environment=given.trust_env,
+        ca_file=given.ca_bundle,
+        extra_headers=() if base_url else added,
+    )
+
+
+def _windows(settings: Settings, store: Store, jobs: Jobs, upstream: Upstream) -> Windows:
+    async def ask(model: str, headers: list[tuple[bytes, bytes]]) -> int | None:
+        return await window_from_upstream(upstream, model, headers, settings.window.lookup_seconds)
+
+    sources = WindowSources(
+        upstream=upstream.url("/"),
+        configured=lambda model: _of(settings, model).window_tokens,
+        ask=ask,
+        model_data=window_from_model_data,
+        default_tokens=settings.window.default_window_tokens,
+        lookup_seconds=settings.window.lookup_seconds,
+    )
+    return Windows(store, jobs, sources)
+
+
+def _front(parts: Parts, pages: FastAPI) -> Front:
+    """The front door with everything behind it."""
+    limits = parts.settings.limits
+    scenes = Scenes(
+        parts.store,
+        parts.windows,
+        parts.calibrations,
+        parts.tokens,
+        lambda model: to_policy(parts.settings, model),
+        parts.outgoing,
+    )
+    compactor = _compactor(parts)
+    passthrough = Passthrough(parts.upstream, parts.outgoing)
+    exchange = _exchange(parts, scenes, compactor, passthrough)
+    return Front(
+        chat=ChatEndpoint(exchange, body_bytes=limits.body_bytes, body_seconds=limits.body_seconds),
+        passthrough=PassthroughEndpoint(parts.access, passthrough, body_bytes=limits.body_bytes),
+        pages=pages,
+    )
+
+
+def _compactor(parts: Parts) -> Compactor:
+    how, policy = parts.settings.compaction, parts.settings.policy
+    choice = SummarizerChoice(
+        model=parts.settings.summarizer.model,
+        window_tokens=parts.settings.summarizer.window_tokens,
+        concurrent=how.concurrent_summaries,
+        call_seconds=max(1.0, PATIENCE * how.deadline_seconds),
+    )
+    breaker = Breaker(policy.breaker_failures, how.breaker_seconds, time.monotonic)
+    summaries = Summaries(parts.summarizer, choice, parts.jobs, breaker, new_id)
+    return Compactor(
+        parts.store,
+        summaries,
+        parts.jobs,
+        deadline_seconds=how.deadline_seconds,
+        background=how.background,
+        new_id=new_id,
+    )
+
+
+def _exchange(parts: Parts, scenes: Scenes, compactor: Compactor, passthrough: Passthrough) -> Exchange:
+    settings, limits = parts.settings, parts.settings.limits
+    recorder = Recorder(parts.store, parts.jobs)
+    viewing = Viewing(scenes, compactor, wait_seconds=settings.compaction.deadline_seconds)
+    relay = Relay(
+        recorder,
+        Outcomes(parts.reader),
+        parts.jobs,
+        RelayLimits(limits.frame_bytes, limits.answer_bytes),
+        Answered(parts.windows, parts.calibrations),
+    )
+    sending = Sending(parts.upstream, parts.outgoing, settings.compaction.overflow_retries)
+    return Exchange(
+        access=parts.access,
+        resolver=_resolver(parts),
+        recorder=recorder,
+        viewing=viewing,
+        delivery=Delivery(sending, recorder, relay, viewing, parts.windows),
+        passthrough=passthrough,
+        behaviour=Behaviour(
+            Limits(limits.depth, limits.messages),
+            settings.access.allow_off,
+            settings.database.on_store_failure,
+        ),
+    )
+
+
+def _resolver(parts: Parts) -> Resolver:
+    how = parts.settings.sessions
+    carriers = Carriers(how.headers, how.codex_headers, how.body_keys, how.metadata_keys)
+    deltas = Deltas(
+        parts.store, parts.reader, default_mode=how.default_mode, waiting_appends=how.waiting_appends
+    )
+    return Resolver(parts.store, parts.reader, deltas, carriers, parts.tokens, new_id)
+
+
+def _upstream_key(settings: Settings) -> UpstreamKey | None:
+    key = settings.upstream.api_key
+    return UpstreamKey(key.get_secret_value()) if key else None
+
+
+def _of(settings: Settings, model: str) -> ModelSettings:
+    """What the settings say of a model; nothing when no entry matches."""
+    return model_settings(settings, model) or ModelSettings(match="*")
+
+
+def new_id() -> str:
+    """A time-ordered id (UUIDv7, RFC 9562): rows of one time lie together in the index."""
+    return str(uuid_utils.uuid7())

@@ -1,0 +1,103 @@
+"""Step 5 of an exchange: carries a fold out, by a summary that is ready, one asked for, or code alone.
+
+Every wait is bounded. A compaction is committed before anything is forwarded under it (rule 14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from app.core.view.compaction import Compaction
+from app.core.view.outcomes import Fold, MaskOnly
+from app.core.view.record import adopts
+from app.errors import Conflict
+from app.proxy.jobs import Jobs
+from app.proxy.scene import Scene
+from app.proxy.summaries import Job, Summaries
+from app.storage.contract import Store
+
+_log = structlog.get_logger("palimpsest.compactor")
+
+
+class Compactor:
+    """Turns plans into stored compactions."""
+
+    def __init__(
+        self,
+        store: Store,
+        summaries: Summaries,
+        jobs: Jobs,
+        *,
+        deadline_seconds: float,
+        background: bool,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._summaries = summaries
+        self._jobs = jobs
+        self._deadline_seconds = deadline_seconds
+        self._background = background
+        self._new_id = new_id
+
+    def prepare(self, scene: Scene, fold: Fold) -> Job | None:
+        """A summary is being written in the background, unless one that serves is there; the job."""
+        if not self._background:
+            return None
+        return self._summaries.begun(scene) or self._summaries.begin(scene, fold)
+
+    def ready(self, scene: Scene) -> Compaction | None:
+        """A finished background summary that does what is needed now, not stored yet."""
+        job = self._summaries.begun(scene)
+        if job is None or not job.task.done() or job.task.cancelled():
+            return None
+        done = job.task.result() if job.task.exception() is None else None
+        fits = done is not None and adopts(
+            done, scene.conversation, scene.current, scene.budget, scene.count_text
+        )
+        return done if fits else None
+
+    async def mask(self, scene: Scene, plan: MaskOnly) -> Compaction:
+        """The masks are in force."""
+        return await self.adopt(scene, scene.masked(plan, self._new_id()))
+
+    async def fold(self, scene: Scene, fold: Fold) -> Compaction:
+        """The fold is in force, with the best summary that can be had before the deadline."""
+        job = self._summaries.begun(scene) or self._summaries.begin(scene, fold)
+        done = await self._awaited(job) if job else None
+        usable = done is not None and scene.under(done).tokens <= scene.budget.ceiling_tokens
+        if done is None or not usable:
+            done = await scene.folded(fold, self._new_id(), None, None)
+        return await self.adopt(scene, done)
+
+    async def adopt(self, scene: Scene, compaction: Compaction) -> Compaction:
+        """The compaction is stored; Conflict when the session was erased meanwhile."""
+        turn = scene.turn
+        row = await self._store.session(turn.namespace, turn.session)
+        stored = row is not None and await self._jobs.finish(
+            self._store.add_compaction(turn.namespace, turn.session, row.epoch, compaction, time.time())
+        )
+        if not stored:
+            raise Conflict("The session was erased while it was being compacted.")
+        self._summaries.forget(scene, compaction)
+        _log.info(
+            "compaction",
+            session=turn.session,
+            id=compaction.id,
+            kind=compaction.kind,
+            trigger=compaction.trigger,
+            author=compaction.author,
+            tokens_before=compaction.tokens_before,
+            tokens_after=compaction.tokens_after,
+        )
+        return compaction
+
+    async def _awaited(self, job: Job) -> Compaction | None:
+        """The job's result if it comes in time; the job goes on when it does not."""
+        await asyncio.wait({job.task}, timeout=self._deadline_seconds)
+        if not job.task.done() or job.task.cancelled() or job.task.exception() is not None:
+            return None
+        return job.task.result()

@@ -1,0 +1,149 @@
+"""Step 6 of an exchange: the request goes upstream, and goes again, smaller, when it was too long (A29).
+
+Knows nothing of how a view is made. The upstream's own errors go to the client unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.errors import RequestError, UpstreamError
+from app.proxy.client import Client
+from app.proxy.incoming import Headers
+from app.proxy.outcomes import state_of_status
+from app.proxy.recorder import Outcome, Recorder
+from app.proxy.relay import Passage, Relay
+from app.proxy.reports import exchange_headers
+from app.proxy.turn import Shown, Turn
+from app.proxy.viewing import Viewing
+from app.proxy.windows import Windows
+from app.upstream.client import Answer, Upstream
+from app.upstream.decoding import decoder_for
+from app.upstream.headers import answer_headers
+from app.upstream.overflow import Overflow, classify
+
+# An error says what is wrong in its first lines; HTML pages of gateways are longer, and relayed too.
+ERROR_BYTES = 4 * 1024 * 1024
+# A prompt beyond this share of what we think the window is may be what an unexplained refusal means.
+NEAR_WINDOW = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An upstream's error answer, whole, and whether it says "too long"."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    overflow: Overflow | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """How requests go upstream: with which headers, and how often again after an overflow."""
+
+    upstream: Upstream
+    headers: Callable[[Headers], list[tuple[bytes, bytes]]]
+    retries: int
+
+
+class Delivery:
+    """Sends a turn's view upstream and hands the answer to the relay."""
+
+    def __init__(
+        self, sending: Sending, recorder: Recorder, relay: Relay, viewing: Viewing, windows: Windows
+    ) -> None:
+        self._sending = sending
+        self._recorder = recorder
+        self._relay = relay
+        self._viewing = viewing
+        self._windows = windows
+
+    async def deliver(self, turn: Turn, shown: Shown, client: Client, *, may_compact: bool) -> None:
+        """The client has its answer, or the upstream's error."""
+        tries = self._sending.retries if may_compact else 0
+        while refusal := await self._attempt(turn, shown, client):
+            smaller = await self._smaller(turn, refusal) if tries > 0 else None
+            if smaller is None:
+                await self._refused(turn, shown, refusal, client)
+                break
+            shown = smaller
+            tries -= 1
+
+    async def _attempt(self, turn: Turn, shown: Shown, client: Client) -> Refusal | None:
+        """One try; None when the answer has been relayed."""
+        headers = self._sending.headers(turn.incoming.headers)
+        body = body_of(turn, shown)
+        if body is not turn.incoming.body:
+            headers = [h for h in headers if h[0].lower() != b"content-encoding"]
+        near = shown.tokens >= NEAR_WINDOW * self._windows.known(turn.request.model).tokens
+        try:
+            async with self._sending.upstream.open("POST", turn.incoming.target, headers, body) as answer:
+                if answer.status >= 300:
+                    return await _refusal(answer, near_window=near)
+                return await self._relayed(turn, shown, answer, client, near_window=near)
+        except UpstreamError:
+            if not client.started:
+                await self._recorder.close(turn, shown, Outcome(state="failed", status=None))
+            raise
+
+    async def _relayed(
+        self, turn: Turn, shown: Shown, answer: Answer, client: Client, *, near_window: bool
+    ) -> Refusal | None:
+        extra = exchange_headers(turn, shown)
+        passage = Passage(turn, shown, answer, client, extra, near_window)
+        if not _is_stream(answer):
+            await self._relay.body(passage)
+            return None
+        failed = await self._relay.stream(passage)
+        if failed is None:
+            return None
+        verdict = classify(answer.status, answer.headers, failed, near_window=near_window)
+        overflow = verdict if isinstance(verdict, Overflow) else None
+        event = b"data: " + failed + b"\n\n" if failed else b""
+        return Refusal(answer.status, answer.headers, event, overflow)
+
+    async def _smaller(self, turn: Turn, refusal: Refusal) -> Shown | None:
+        """A smaller view, when the refusal says that one would be answered."""
+        overflow = refusal.overflow
+        if overflow is None or overflow.kind != "prompt":
+            return None
+        if overflow.window is not None:
+            await self._windows.overflowed(turn.request.model, overflow.window)
+        try:
+            return await self._viewing.recovered(turn)
+        except RequestError:
+            return None
+
+    async def _refused(self, turn: Turn, shown: Shown, refusal: Refusal, client: Client) -> None:
+        """The upstream's error, as it came, after it is recorded that the exchange ended so."""
+        outcome = Outcome(state=state_of_status(refusal.status), status=refusal.status)
+        await self._recorder.close(turn, shown, outcome)
+        headers = [*answer_headers(refusal.headers), *exchange_headers(turn, shown)]
+        await client.start(refusal.status, headers)
+        await client.end(refusal.body)
+
+
+def body_of(turn: Turn, shown: Shown) -> bytes:
+    """The client's own bytes while nothing is changed (P1), else the same body with other messages."""
+    if shown.is_original and not turn.is_delta:
+        return turn.incoming.body
+    if shown.is_original:
+        talk = turn.conversation
+        return turn.request.spliced([m.raw for m in (*talk.preamble, *talk.messages)])
+    return turn.request.spliced(shown.view.messages)
+
+
+async def _refusal(answer: Answer, *, near_window: bool) -> Refusal:
+    body = await answer.read(ERROR_BYTES)
+    decoder = decoder_for(answer.headers, ERROR_BYTES)
+    verdict = classify(
+        answer.status, answer.headers, decoder.feed(body) if decoder else b"", near_window=near_window
+    )
+    return Refusal(answer.status, answer.headers, body, verdict if isinstance(verdict, Overflow) else None)
+
+
+def _is_stream(answer: Answer) -> bool:
+    types = [value for name, value in answer.headers if name.lower() == b"content-type"]
+    return any(value.strip().lower().startswith(b"text/event-stream") for value in types)

@@ -1,0 +1,89 @@
+"""One exchange, from a request's bytes to the end of its answer. Read this first.
+
+    1 resolve    which session, which branch, how much is new        resolver
+    2 record     commit the new messages (P2)                        recorder
+    3 view       what the model should see                           viewing
+    4 plan       does it fit? what to fold, mask, pin?               viewing
+    5 compact    only if the plan says so                            compactor
+    6 forward    the client's bytes, or the same body, respliced     delivery
+    7 relay      bytes to the client; the answer assembled           relay
+    8 record     commit the answer, then let its end go out (P3)     relay, recorder
+
+Nothing is decided here but the order, and what happens when a step cannot be done (rule 22).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from app.core.wire.chat_request import Limits, parse_chat_request
+from app.errors import RequestError, StoreUnavailable
+from app.proxy.access import Access
+from app.proxy.client import Client
+from app.proxy.delivery import Delivery
+from app.proxy.incoming import Incoming
+from app.proxy.passthrough import Passthrough, WholeBody
+from app.proxy.recorder import Outcome, Recorder
+from app.proxy.resolver import Resolver
+from app.proxy.turn import Turn
+from app.proxy.viewing import Viewing, original
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What an operator has decided about whole exchanges."""
+
+    limits: Limits
+    allow_off: bool
+    on_store_failure: Literal["refuse", "passthrough"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Answers chat requests; one for the application."""
+
+    access: Access
+    resolver: Resolver
+    recorder: Recorder
+    viewing: Viewing
+    delivery: Delivery
+    passthrough: Passthrough
+    behaviour: Behaviour
+
+    async def answer(self, incoming: Incoming, client: Client) -> None:
+        """The client has an answer. Errors before it began are raised; nothing recorded is lost."""
+        control = self._control(incoming)
+        try:
+            caller = await self.access.caller_of(incoming)
+            if control == "no-store":
+                return await self._unrecorded(incoming, client, b"no-store")
+            request = parse_chat_request(incoming.body, self.behaviour.limits)
+            async with self.resolver.in_turn(caller.namespace, incoming, request):
+                turn = await self.resolver.turn_of(caller.namespace, incoming, request)
+                await self.recorder.open(turn)
+                return await self._delivered(turn, client, may_compact=control != "off")
+        except StoreUnavailable:
+            if self.behaviour.on_store_failure == "refuse" or client.started:
+                raise
+        await self._unrecorded(incoming, client, b"unavailable")
+
+    async def _delivered(self, turn: Turn, client: Client, *, may_compact: bool) -> None:
+        shown = original(turn)
+        if may_compact:
+            try:
+                shown = await self.viewing.shown(turn)
+            except RequestError as refused:
+                await self.recorder.close(turn, shown, Outcome(state="refused", status=refused.status))
+                raise
+        await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
+
+    async def _unrecorded(self, incoming: Incoming, client: Client, why: bytes) -> None:
+        """The request passes through as it came, and the answer says that nothing was stored."""
+        await self.passthrough.relay(incoming, WholeBody(), client, [(b"x-palimpsest-store", why)])
+
+    def _control(self, incoming: Incoming) -> str:
+        """The X-Palimpsest header, if the operator allows it (rule 29)."""
+        if not self.behaviour.allow_off:
+            return ""
+        return (incoming.header(b"x-palimpsest") or "").strip().lower()

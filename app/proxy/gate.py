@@ -1,0 +1,101 @@
+"""What of a streamed answer may go out now, and what waits until the answer is stored (rule 15).
+
+Bytes in, bytes out: every byte of the upstream passes in its order, none is added. A copy is cut into
+frames and assembled. Knows nothing of sockets or of the store.
+"""
+
+from __future__ import annotations
+
+from app.core.wire.assembly import Assembly, Verdict
+from app.core.wire.sse import FrameSplitter, data_of
+from app.errors import UpstreamError
+from app.upstream.decoding import Decoder
+
+
+class Gate:
+    """One streamed answer on its way.
+
+    `is_closed` is true once the answer's end has been seen and held back: `release` gives it out.
+    `is_readable` is false when the copy could not be followed to its end (too large, a coding we
+    cannot undo): the bytes still pass, the stored answer is incomplete.
+    """
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        decoder: Decoder | None,
+        *,
+        is_coded: bool,
+        frame_bytes: int,
+        answer_bytes: int,
+    ) -> None:
+        self.assembly = assembly
+        self.is_readable = decoder is not None
+        self.is_closed = False
+        self.has_failed_early = False
+        self._decoder = decoder
+        self._is_coded = is_coded
+        self._splitter = FrameSplitter(frame_bytes)
+        self._left = answer_bytes
+        self._held = b""
+        self._held_from = 0
+        self._frames = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """True while not one event has come."""
+        return self._frames == 0
+
+    def take(self, chunk: bytes) -> bytes:
+        """What may go out of this chunk; the rest is held."""
+        before = 0 if self._is_coded else len(self._splitter.rest)
+        frames = self._frames_in(chunk)
+        was_closed = self.is_closed
+        start = 0
+        for frame in frames:
+            if self._reads(frame).finishes and not self.is_closed:
+                self.is_closed = True
+                self._held_from = max(0, start - before)
+            start += len(frame)
+        if was_closed or not self.is_closed:
+            return chunk
+        place = 0 if self._is_coded else self._held_from
+        self._held = chunk[place:]
+        return chunk[:place]
+
+    def release(self) -> bytes:
+        """The held end; what comes after it passes freely."""
+        held, self._held = self._held, b""
+        return held
+
+    def finish(self) -> None:
+        """The upstream's body is complete: what the last bytes completed is read."""
+        for frame in self._splitter.finish():
+            self._reads(frame)
+
+    def _frames_in(self, chunk: bytes) -> list[bytes]:
+        if not self.is_readable or self._decoder is None:
+            return []
+        data = self._decoder.feed(chunk) if self._is_coded else chunk
+        self._left -= len(data)
+        if self._left < 0 or self._decoder.failure is not None:
+            self.is_readable = False
+            return []
+        try:
+            return self._splitter.feed(data)
+        except UpstreamError:
+            self.is_readable = False
+            return []
+
+    def _reads(self, frame: bytes) -> Verdict:
+        data = data_of(frame)
+        if data is None:
+            return _COMMENT
+        self._frames += 1
+        verdict = self.assembly.feed(data)
+        if verdict.error and self._frames == 1:
+            self.has_failed_early = True
+        return verdict
+
+
+_COMMENT = Verdict()

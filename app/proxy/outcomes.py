@@ -1,0 +1,92 @@
+"""How an upstream's answer is recorded: from what was read of it to the outcome that is stored.
+
+Pure but for reading the answer's messages. Knows nothing of how the answer is relayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from app.core.history.message import Message
+from app.core.wire.answered import AnsweredChoice, Usage
+from app.core.wire.assembly import Assembly
+from app.core.wire.chat_answer import Answer, parse_answer
+from app.errors import RequestError
+from app.proxy.gate import Gate
+from app.proxy.reader import MessageReader
+from app.proxy.recorder import Outcome
+from app.proxy.turn import Turn
+from app.storage.contract import ExchangeState
+
+# Statuses that a client is meant to try again: the request was not at fault (OpenAI's SDKs retry these).
+RETRIED = frozenset({408, 409, 425, 429})
+
+
+def state_of_status(status: int) -> ExchangeState:
+    """A 4xx takes the exchange's messages off the path (rule 11), except those that only mean "later"."""
+    return "rejected" if 400 <= status < 500 and status not in RETRIED else "failed"
+
+
+class Outcomes:
+    """Makes outcomes; the answers in them are counted like any other message."""
+
+    def __init__(self, reader: MessageReader) -> None:
+        self._reader = reader
+
+    def of_stream(self, turn: Turn, gate: Gate, *, complete: bool) -> Outcome:
+        """A streamed answer as it stands. `complete`: the upstream ended it of its own accord."""
+        assembly = gate.assembly
+        ended = assembly.is_finished or (complete and assembly.is_done)
+        state: Literal["live", "incomplete"] = "live"
+        if not ended or assembly.error is not None or not gate.is_readable:
+            state = "incomplete"
+        answers = self._messages(turn, assembly.choices(), state)
+        return Outcome(
+            state=_exchange_state(state, assembly, answers),
+            status=200,
+            answers=answers,
+            answer_state=state,
+            finish_reason=_finish_reason(assembly.choices()),
+            usage=assembly.usage or Usage(),
+        )
+
+    def of_body(self, turn: Turn, status: int, body: bytes) -> Outcome:
+        """A whole answer; one that is none counts as a failure and stays out of the transcript."""
+        read = parse_answer(body)
+        if not isinstance(read, Answer):
+            return Outcome(state="failed", status=status)
+        answers = self._messages(turn, read.choices, "live")
+        return Outcome(
+            state="done" if answers else "failed",
+            status=status,
+            answers=answers,
+            finish_reason=_finish_reason(read.choices),
+            usage=read.usage,
+        )
+
+    def _messages(
+        self, turn: Turn, choices: Sequence[AnsweredChoice], state: Literal["live", "incomplete"]
+    ) -> tuple[Message, ...]:
+        """The answers as messages; of a cut one only what can be gone on from: text, no open calls."""
+        try:
+            messages = self._reader.read_answers([c.message_body for c in choices], turn.request.model)
+        except RequestError:
+            return ()
+        if state == "live":
+            return messages
+        return tuple(message for message in messages if _has_text(message) and not message.calls)
+
+
+def _exchange_state(state: str, assembly: Assembly, answers: Sequence[Message]) -> ExchangeState:
+    if state == "live":
+        return "done"
+    return "incomplete" if answers or assembly.choices() else "failed"
+
+
+def _has_text(message: Message) -> bool:
+    return bool(message.fields.get("content"))
+
+
+def _finish_reason(choices: Sequence[AnsweredChoice]) -> str | None:
+    return choices[0].finish_reason if choices else None

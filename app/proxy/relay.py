@@ -1,0 +1,202 @@
+"""Steps 7 and 8 of an exchange: the answer goes to the client, and is stored before its end does (P3).
+
+Owns the answer from its first byte to the client's last. Whatever ends it, a record is written: when
+the client leaves or the server stops, by a job that nobody cancels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from app.core.wire.assembly import Assembly
+from app.errors import PalimpsestError, StoreError, UpstreamCut, UpstreamError
+from app.proxy.client import Client
+from app.proxy.gate import Gate
+from app.proxy.jobs import Jobs
+from app.proxy.outcomes import Outcomes
+from app.proxy.recorder import Outcome, Recorder
+from app.proxy.turn import Shown, Turn
+from app.upstream.client import Answer
+from app.upstream.decoding import decoder_for
+from app.upstream.headers import answer_headers
+
+Headers = list[tuple[bytes, bytes]]
+# Told the upstream's usage of an answered prompt.
+Answered = Callable[[Turn, Shown, Outcome], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLimits:
+    """Bytes: of one streamed event, and of an answer that is assembled for storing."""
+
+    frame_bytes: int
+    answer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One answer and whom it belongs to. `extra` are our own headers.
+
+    `is_near_window`: the prompt is so large that an empty or failing stream may mean overflow, so the
+    status line waits for the first event.
+    """
+
+    turn: Turn
+    shown: Shown
+    answer: Answer
+    client: Client
+    extra: Headers
+    is_near_window: bool
+
+
+class Relay:
+    """Relays answers with status 200."""
+
+    def __init__(
+        self, recorder: Recorder, outcomes: Outcomes, jobs: Jobs, limits: RelayLimits, answered: Answered
+    ) -> None:
+        self._recorder = recorder
+        self._outcomes = outcomes
+        self._jobs = jobs
+        self._limits = limits
+        self._answered = answered
+
+    async def stream(self, passage: Passage) -> bytes | None:
+        """The events go out as they come. Returns the first event's data, with nothing sent, when the
+        stream fails at once and may mean overflow; None when everything is done.
+        """
+        gate = self._gate(passage)
+        committed = False
+        try:
+            try:
+                async for chunk in passage.answer.chunks():
+                    out = gate.take(chunk)
+                    if passage.is_near_window and gate.has_failed_early and not passage.client.started:
+                        return gate.assembly.error or b""
+                    await self._begin(passage)
+                    await passage.client.body(out)
+                    if gate.is_closed and not committed:
+                        await self._commit(passage, gate, complete=False)
+                        committed = True
+                        await passage.client.body(gate.release())
+            except UpstreamError as cut:
+                await self._cut(passage, gate, cut, committed=committed)
+            gate.finish()
+            if gate.is_empty and passage.is_near_window and not passage.client.started:
+                return b""
+            await self._begin(passage)
+            await self._ended(passage, gate, committed=committed)
+        except asyncio.CancelledError:
+            if not committed:
+                self._jobs.start(self._commit(passage, gate, complete=False))
+            raise
+        return None
+
+    async def body(self, passage: Passage) -> None:
+        """A whole answer: read, stored, then sent. One too large to be held passes as it comes."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            async for chunk in passage.answer.chunks():
+                size += len(chunk)
+                pieces.append(chunk)
+                if size > self._limits.answer_bytes:
+                    await self._begin(passage)
+                    await passage.client.body(b"".join(pieces))
+                    pieces = []
+        except (asyncio.CancelledError, UpstreamError) as error:
+            self._jobs.start(self._recorder.close(passage.turn, passage.shown, _FAILED))
+            if passage.client.started and isinstance(error, UpstreamError):
+                raise UpstreamCut("The answer was cut.") from error
+            raise
+        whole = b"".join(pieces)
+        outcome = _FAILED
+        if size <= self._limits.answer_bytes:
+            outcome = self._outcomes.of_body(
+                passage.turn, passage.answer.status, self._decoded(passage, whole)
+            )
+        await self._recorder.close(passage.turn, passage.shown, outcome)
+        self._answered(passage.turn, passage.shown, outcome)
+        await self._begin(passage)
+        await passage.client.end(whole)
+
+    async def _begin(self, passage: Passage) -> None:
+        if not passage.client.started:
+            headers = [*answer_headers(passage.answer.headers), *passage.extra]
+            await passage.client.start(passage.answer.status, headers)
+
+    async def _commit(self, passage: Passage, gate: Gate, *, complete: bool) -> Outcome:
+        outcome = self._outcomes.of_stream(passage.turn, gate, complete=complete)
+        try:
+            await self._recorder.close(passage.turn, passage.shown, outcome)
+        except StoreError as error:
+            await self._fail_in_band(passage, error)
+        return outcome
+
+    async def _ended(self, passage: Passage, gate: Gate, *, committed: bool) -> None:
+        """The upstream ended its body properly."""
+        outcome = self._outcomes.of_stream(passage.turn, gate, complete=True)
+        self._answered(passage.turn, passage.shown, outcome)
+        if committed:
+            # The counts came after the end: they are added to the record, nobody waits for that.
+            if gate.assembly.usage is not None:
+                self._jobs.start(self._recorder.close(passage.turn, passage.shown, outcome))
+            await passage.client.end()
+            return
+        await self._recorder.close(passage.turn, passage.shown, outcome)
+        if outcome.state == "done" or gate.assembly.error is not None or not gate.is_readable:
+            await passage.client.end()
+            return
+        await self._fail_in_band(
+            passage, UpstreamCut("The upstream ended its answer before it was complete.")
+        )
+
+    async def _cut(self, passage: Passage, gate: Gate, cut: UpstreamError, *, committed: bool) -> None:
+        """The upstream broke off: stored as incomplete, and the client is told."""
+        if not committed:
+            await self._commit(passage, gate, complete=False)
+        if not passage.client.started:
+            raise cut
+        await self._fail_in_band(passage, cut)
+
+    async def _fail_in_band(self, passage: Passage, error: PalimpsestError) -> None:
+        """An error event, then an abrupt end: a clean one would look like success to the SDKs."""
+        if not passage.client.started:
+            raise error
+        if not _is_coded(passage.answer.headers):
+            await passage.client.body(b"data: " + error_event(error) + b"\n\n")
+        raise error
+
+    def _gate(self, passage: Passage) -> Gate:
+        headers = passage.answer.headers
+        return Gate(
+            Assembly(passage.turn.request.n),
+            decoder_for(headers, self._limits.answer_bytes),
+            is_coded=_is_coded(headers),
+            frame_bytes=self._limits.frame_bytes,
+            answer_bytes=self._limits.answer_bytes,
+        )
+
+    def _decoded(self, passage: Passage, body: bytes) -> bytes:
+        if not _is_coded(passage.answer.headers):
+            return body
+        decoder = decoder_for(passage.answer.headers, self._limits.answer_bytes)
+        return decoder.feed(body) if decoder else b""
+
+
+_FAILED = Outcome(state="failed", status=200)
+
+
+def error_event(error: PalimpsestError) -> bytes:
+    """The error object of the API, as one line of JSON."""
+    body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    return msgspec.json.encode({"error": body})
+
+
+def _is_coded(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    codings = [value.strip().lower() for name, value in headers if name.lower() == b"content-encoding"]
+    return any(coding not in (b"", b"identity") for coding in codings)

@@ -1,0 +1,108 @@
+"""What a compaction of one turn is decided and made from, gathered once.
+
+A value; knows nothing of how it was gathered nor of what becomes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from app.core.budget.budget import Budget
+from app.core.history.conversation import Conversation
+from app.core.summary.block import deterministic_block, model_block
+from app.core.summary.source import SummarySource, SummaryStyle, summary_budget
+from app.core.view.compaction import Compaction
+from app.core.view.outcomes import Fold, MaskOnly, View
+from app.core.view.policy import Policy
+from app.core.view.record import Written, compaction_of, folded_indexes, summary_room
+from app.core.view.view import CountText, newest_user, prompt_tokens, view_of
+from app.proxy.turn import Shown, Turn
+
+# Making a block of so many bytes of history takes under 5 ms; more is done beside the event loop.
+INLINE_BYTES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A turn with its budget and the compaction in force. `outgoing` are headers for our own calls."""
+
+    turn: Turn
+    current: Compaction | None
+    budget: Budget
+    pins: frozenset[bytes]
+    policy: Policy
+    count_text: CountText
+    outgoing: tuple[tuple[bytes, bytes], ...]
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation of the turn."""
+        return self.turn.conversation
+
+    def under(self, compaction: Compaction | None) -> Shown:
+        """What the model would see with `compaction` in force."""
+        return self.shown(view_of(self.conversation, compaction, self.count_text))
+
+    def shown(self, view: View) -> Shown:
+        """A view with its cost."""
+        return Shown(view, prompt_tokens(view, self.budget))
+
+    def masked(self, plan: MaskOnly, compaction_id: str) -> Compaction:
+        """The record of a plan that asks nobody."""
+        written = Written(id=compaction_id, policy=self.policy.name)
+        return self._record(plan, written)
+
+    def source(self, fold: Fold) -> SummarySource:
+        """What the summary of a fold is made of."""
+        talk = self.conversation
+        fresh = folded_indexes(fold, talk, self.current)
+        taken = {*fresh, *fold.kept}
+        seen = [index for index in range(fold.since) if index not in taken]
+        newest = newest_user(talk)
+        return SummarySource(
+            folded=tuple((talk.chains[index], talk.messages[index]) for index in (*seen, *fresh)),
+            since=len(seen),
+            previous=self.current.summary if self.current else "",
+            newest_request=_text(talk, newest),
+            tail=talk.messages[fold.cut :],
+        )
+
+    async def folded(self, fold: Fold, compaction_id: str, told: str | None, model: str | None) -> Compaction:
+        """The record of a fold with a summarizer's accepted text, or without one (`told` None)."""
+        source = self.source(fold)
+        size = sum(len(message.raw) for _, message in source.folded)
+        if size < INLINE_BYTES:
+            block = self._block(fold, source, told)
+        else:
+            block = await asyncio.to_thread(self._block, fold, source, told)
+        written = Written(
+            id=compaction_id,
+            policy=self.policy.name,
+            summary=block,
+            author="deterministic" if told is None else "model",
+            model=model if told is not None else None,
+        )
+        return self._record(fold, written)
+
+    def _block(self, fold: Fold, source: SummarySource, told: str | None) -> str:
+        room = summary_room(fold, self.conversation, self.budget, self.count_text)
+        bounds = summary_budget(self.policy, room, fold.target_tokens)
+        if told is None:
+            return deterministic_block(source, bounds, self.count_text, SummaryStyle())
+        return model_block(source, told, bounds, self.count_text, SummaryStyle())
+
+    def _record(self, plan: Fold | MaskOnly, written: Written) -> Compaction:
+        return compaction_of(plan, self.conversation, self.current, written, self.budget, self.count_text)
+
+
+def _text(talk: Conversation, index: int | None) -> str:
+    """The text of a user message, its parts joined; what is not text says nothing here."""
+    if index is None:
+        return ""
+    content = talk.messages[index].fields.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))

@@ -1,0 +1,73 @@
+"""Gathers the scene of a turn: window, calibration, budget, the compaction in force, pins.
+
+Knows nothing of what is decided from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.core.budget.budget import Window, budget_of
+from app.core.view.policy import Policy
+from app.core.view.view import applicable
+from app.proxy.calibrations import Calibrations
+from app.proxy.incoming import Headers
+from app.proxy.model_tokens import ModelTokens
+from app.proxy.scene import Scene
+from app.proxy.turn import Turn
+from app.proxy.windows import Windows
+from app.storage.contract import Store
+
+# A prompt below this fits every window in use, so nobody waits for the upstream to state it (tokens).
+URGENT_TOKENS = 1_000
+
+
+class Scenes:
+    """One per application."""
+
+    def __init__(
+        self,
+        store: Store,
+        windows: Windows,
+        calibrations: Calibrations,
+        tokens: ModelTokens,
+        policy_for: Callable[[str], Policy],
+        outgoing: Callable[[Headers], list[tuple[bytes, bytes]]],
+    ) -> None:
+        self._store = store
+        self._windows = windows
+        self._calibrations = calibrations
+        self._tokens = tokens
+        self._policy_for = policy_for
+        self._outgoing = outgoing
+
+    async def of(self, turn: Turn) -> Scene:
+        """The scene now: everything that can have changed is read again."""
+        model = turn.request.model
+        headers = self._outgoing(turn.incoming.headers)
+        window = await self._windows.window_of(model, headers, urgent=turn.tokens > URGENT_TOKENS)
+        policy = self._policy_for(model)
+        stored = await self._store.compactions(turn.namespace, turn.session)
+        current = applicable([row.compaction for row in stored], turn.conversation) if stored else None
+        pins = await self._store.pins(turn.namespace, turn.session)
+        preamble = sum(message.tokens for message in turn.conversation.preamble)
+        budget = budget_of(
+            window,
+            fixed_tokens=turn.fixed_tokens + preamble,
+            max_output_tokens=turn.request.max_output_tokens,
+            ratio=self._calibrations.ratio_of(model),
+            policy=policy,
+        )
+        return Scene(
+            turn=turn,
+            current=current,
+            budget=budget,
+            pins=frozenset(pin.chain for pin in pins),
+            policy=policy,
+            count_text=self._tokens.counter_of(model).count_text,
+            outgoing=tuple(headers),
+        )
+
+    def window_now(self, model: str) -> Window:
+        """What is known of the window without asking."""
+        return self._windows.known(model)

@@ -1,0 +1,160 @@
+"""Steps 3 to 5 of an exchange: what the model is shown, and that it fits.
+
+The plan is pure (`app.core.view.plan`); here it is asked for and carried out. If anything in it fails,
+the request goes out as it came, or under a summary made by code (P8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NoReturn, assert_never
+
+import structlog
+
+from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send, View
+from app.core.view.plan import plan_of, plan_overflow
+from app.errors import (
+    ContextLengthExceeded,
+    MessageTooLarge,
+    PalimpsestError,
+    PinsTooLarge,
+)
+from app.proxy.compactor import Compactor
+from app.proxy.scene import Scene
+from app.proxy.scenes import Scenes
+from app.proxy.turn import Shown, Turn
+
+_log = structlog.get_logger("palimpsest.viewing")
+# Carrying a plan out may leave another to do (masks, then a fold); each makes the prompt smaller.
+MOST_STEPS = 4
+_REFUSALS = {
+    "message_too_large": MessageTooLarge,
+    "pins_too_large": PinsTooLarge,
+    "context_length_exceeded": ContextLengthExceeded,
+}
+
+
+class Viewing:
+    """Decides what the model is shown."""
+
+    def __init__(self, scenes: Scenes, compactor: Compactor, *, wait_seconds: float) -> None:
+        self._scenes = scenes
+        self._compactor = compactor
+        self._wait_seconds = wait_seconds
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._waiting: Counter[str] = Counter()
+
+    async def shown(self, turn: Turn) -> Shown:
+        """The view for a turn; a RequestError when what must be sent does not fit a known window."""
+        try:
+            return await self._decided(turn)
+        except PalimpsestError:
+            raise
+        except Exception as error:
+            _log.error("planning_failed", error=type(error).__name__, session=turn.session)
+            return original(turn)
+
+    async def recovered(self, turn: Turn) -> Shown:
+        """A smaller view after the upstream said that the last one is too long (A29).
+
+        ContextLengthExceeded when nothing is left to fold.
+        """
+        scene = await self._scenes.of(turn)
+        plan = plan_overflow(
+            turn.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
+        )
+        match plan:
+            case MaskOnly():
+                return scene.under(await self._compactor.mask(scene, plan))
+            case Fold():
+                return scene.under(await self._compactor.fold(scene, plan))
+            case Refuse():
+                _refuse(plan)
+            case _ as never:
+                assert_never(never)
+
+    async def _decided(self, turn: Turn) -> Shown:
+        scene = await self._scenes.of(turn)
+        if scene.current is None and turn.tokens < scene.budget.precompute_tokens:
+            return original(turn)
+        plan = self._planned(scene)
+        if isinstance(plan, Send):
+            return self._sent(scene, plan)
+        if isinstance(plan, Fold) and (shown := await self._without_waiting(scene, plan)):
+            return shown
+        async with self._one_at_a_time(turn):
+            return await self._compacted(turn)
+
+    async def _compacted(self, turn: Turn) -> Shown:
+        for _ in range(MOST_STEPS):
+            scene = await self._scenes.of(turn)
+            plan = self._planned(scene)
+            match plan:
+                case Send():
+                    return self._sent(scene, plan)
+                case MaskOnly():
+                    await self._compactor.mask(scene, plan)
+                case Fold():
+                    await self._compactor.fold(scene, plan)
+                case Refuse():
+                    _refuse(plan)
+                case _ as never:
+                    assert_never(never)
+        scene = await self._scenes.of(turn)
+        return scene.under(scene.current)
+
+    async def _without_waiting(self, scene: Scene, fold: Fold) -> Shown | None:
+        """The view of a ready summary, else the current one while there is room and one is being written."""
+        if ready := self._compactor.ready(scene):
+            async with self._one_at_a_time(scene.turn):
+                fresh = await self._scenes.of(scene.turn)
+                if self._compactor.ready(fresh) is ready:
+                    return fresh.under(await self._compactor.adopt(fresh, ready))
+                return None
+        if fold.fits_now and self._compactor.prepare(scene, fold):
+            return scene.under(scene.current)
+        return None
+
+    def _planned(self, scene: Scene) -> Send | Fold | MaskOnly | Refuse:
+        return plan_of(
+            scene.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
+        )
+
+    def _sent(self, scene: Scene, plan: Send) -> Shown:
+        if plan.precompute is not None:
+            self._compactor.prepare(scene, plan.precompute)
+        return scene.shown(plan.view)
+
+    @asynccontextmanager
+    async def _one_at_a_time(self, turn: Turn) -> AsyncIterator[None]:
+        """Of one session's requests one compacts, the others wait for what it does; bounded (rule 16)."""
+        key = f"{turn.namespace}\0{turn.session}"
+        self._waiting[key] += 1
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        held = False
+        try:
+            try:
+                async with asyncio.timeout(self._wait_seconds):
+                    held = await lock.acquire()
+            except TimeoutError:
+                _log.warning("compaction_wait", session=turn.session)
+            yield
+        finally:
+            if held:
+                lock.release()
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+                del self._locks[key]
+
+
+def original(turn: Turn) -> Shown:
+    """What the client sent (append mode: what it stands for), as it is."""
+    return Shown(View((), None), turn.tokens)
+
+
+def _refuse(plan: Refuse) -> NoReturn:
+    raise _REFUSALS[plan.code](plan.message, param="messages")
