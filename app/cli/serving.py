@@ -50,7 +50,7 @@ def welcome(address: str, settings: Settings, *, is_demo: bool) -> str:
     if not is_demo:
         return "\n".join([*lines, f"Upstream: {settings.upstream.base_url}"])
     lines += [
-        f"No upstream is set: a built-in demo model with a window of {DEFAULT_WINDOW_TOKENS:,} tokens answers.",
+        f"No upstream is set: a demo model answers, whose window is {DEFAULT_WINDOW_TOKENS:,} tokens.",
         "Set a real one with: palimpsest serve --upstream https://api.openai.com/v1",
         "",
         "Try it in another terminal. Talk past the window, one fact a turn:",

@@ -27,7 +27,8 @@ CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
 DEFAULT_FILE = Path("palimpsest.yaml")
 
 Tree = dict[str, Any]
-Source = tuple[Callable[[str], str], Tree]
+# Where values come from, how a key is spelt there, and the values.
+Source = tuple[str, Callable[[str], str], Tree]
 
 
 def load_settings(
@@ -45,12 +46,12 @@ def load_settings(
     _refuse_unknown_variables(environ)
     file, content = _read_file(config, environ)
     sources: list[Source] = [
-        (_named_option, _nested(overrides or {})),
-        (_named_variable, _read_environment(environ)),
-        (lambda key: f"{file}: {key}", content),
+        ("command line", str, _nested(overrides or {})),
+        ("environment", variable_of, _read_environment(environ)),
+        (str(file), str, content),
     ]
     merged: Tree = {}
-    for _, tree in reversed(sources):
+    for _, _, tree in reversed(sources):
         merged = _merge(merged, tree)
     try:
         return Settings.model_validate(merged)
@@ -71,7 +72,10 @@ def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> list[st
 
 
 def variable_of(key: str) -> str:
-    """The environment variable that sets a dotted key."""
+    """The environment variable that sets a dotted key; entries of a list stand in one, as JSON."""
+    section, _, inside = key.partition(".")
+    if section == "models" and inside:
+        return f"{variable_of(section)}: {inside}"
     return PREFIX + key.upper().replace(".", "__")
 
 
@@ -151,17 +155,6 @@ def _merge(weak: Tree, strong: Tree) -> Tree:
     return weak | strong | both
 
 
-def _named_option(key: str) -> str:
-    return f"command line: {key}"
-
-
-def _named_variable(key: str) -> str:
-    """Entries of a list stand in one variable, as JSON."""
-    section, _, inside = key.partition(".")
-    in_list = section == "models" and inside
-    return f"environment: {variable_of(section)}: {inside}" if in_list else f"environment: {variable_of(key)}"
-
-
 def _explained(error: ValidationError, sources: Sequence[Source]) -> str:
     return "\n".join(_one(detail, sources) for detail in error.errors(include_input=False, include_url=False))
 
@@ -173,10 +166,10 @@ def _one(detail: ErrorDetails, sources: Sequence[Source]) -> str:
         return f"settings: {message}."
     key = ".".join(map(str, location))
     given = location[:-1] if detail["type"] == "missing" else location
-    named = next((name for name, tree in sources if _holds(tree, given)), _named_option)
+    where, spelt = next(((w, s) for w, s, tree in sources if _holds(tree, given)), ("settings", str))
     if detail["type"] == "extra_forbidden":
-        return f"{named(key)} is not a setting.{_nearest(key, _alternatives(location))}"
-    return f"{named(key)}: {message}. See config.example.yaml."
+        return f"{where}: {spelt(key)} is not a setting.{_nearest(key, _alternatives(location), spelt)}"
+    return f"{where}: {spelt(key)}: {message}. See config.example.yaml."
 
 
 def _holds(tree: Any, location: Sequence[str | int]) -> bool:
@@ -197,10 +190,10 @@ def _alternatives(location: Sequence[str | int]) -> list[str]:
     return sorted(known_keys(), key=lambda key: not key.startswith(f"{location[0]}."))
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
+def _nearest(name: str, known: Sequence[str], spelt: Callable[[str], str] = str) -> str:
     """The remedy: a key like the whole name, else one whose last part is alike, else where all stand."""
     by_leaf = {key.rsplit(".", 1)[-1]: key for key in reversed(known)}
     whole = get_close_matches(name, known, n=1, cutoff=0.75)
     leaf = get_close_matches(name.rsplit(".", 1)[-1], by_leaf, n=1, cutoff=0.6)
     found = whole or [by_leaf[part] for part in leaf]
-    return f" Did you mean {found[0]}?" if found else " See config.example.yaml for all of them."
+    return f" Did you mean {spelt(found[0])}?" if found else " See config.example.yaml for all of them."

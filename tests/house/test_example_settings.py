@@ -1,0 +1,98 @@
+"""`config.example.yaml` and the code say the same: the same keys, defaults, units and reasons."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from app.settings.example import example
+from app.settings.load import known_keys, load_settings
+from app.settings.models import ModelSettings
+from app.settings.settings import Settings
+from tests.house.sources import ROOT, sources
+
+EXAMPLE = ROOT / "config.example.yaml"
+# A time, a size or a share carries its unit at the end of its name.
+UNITS = re.compile(r"_(seconds|tokens|bytes|chars|ratio|share)$")
+NUMBERS_OF_THINGS = re.compile(
+    r"^(port|depth|messages|max_connections|concurrent_\w+|unproven_messages|waiting_appends|overflow_retries"
+    r"|breaker_failures)$"
+)
+LEAVES = known_keys()
+
+
+def test_the_file_is_what_the_code_renders() -> None:
+    assert EXAMPLE.read_text(encoding="utf-8") == example(), (
+        "python -m app.settings.example > config.example.yaml"
+    )
+
+
+def test_the_file_sets_every_default() -> None:
+    assert load_settings(EXAMPLE, {}, {}) == Settings()
+
+
+def test_the_file_has_every_setting_and_no_other() -> None:
+    content = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    flat = [
+        f"{section}.{key}" if isinstance(inner, dict) else section
+        for section, inner in content.items()
+        for key in (inner if isinstance(inner, dict) else [None])
+    ]
+    assert flat == LEAVES
+
+
+@pytest.mark.parametrize("key", LEAVES)
+def test_every_setting_says_what_it_does_in_what_unit_and_why(key: str) -> None:
+    *sections, leaf = key.split(".")
+    model: type[BaseModel] = Settings
+    for section in sections:
+        inner = model.model_fields[section].annotation
+        assert isinstance(inner, type)
+        model = inner
+    field = model.model_fields[leaf]
+    extra = field.json_schema_extra
+    assert isinstance(extra, dict)
+    assert field.description
+    assert field.description.endswith(".")
+    assert str(extra["why"]).endswith(".")
+    assert extra["unit"]
+
+
+@pytest.mark.parametrize("key", LEAVES)
+def test_a_number_names_its_unit(key: str) -> None:
+    *sections, leaf = key.split(".")
+    default: object = Settings()
+    for part in (*sections, leaf):
+        default = getattr(default, part)
+    is_number = isinstance(default, int | float) and not isinstance(default, bool)
+    assert not is_number or UNITS.search(leaf) or NUMBERS_OF_THINGS.match(leaf)
+
+
+def test_the_commented_entry_of_models_can_be_used(tmp_path: Path) -> None:
+    lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
+    entry = [line[1:] for line in lines if line.startswith("#  ")]
+    options = [line for line in entry if line.strip() and not line.strip().startswith("#")]
+    start = next(index for index, line in enumerate(options) if line.startswith("  - match:"))
+    text = "models:\n" + "\n".join(options[start:])
+    file = tmp_path / "models.yaml"
+    file.write_text(text, encoding="utf-8")
+    (model,) = load_settings(file, {}, {}).models
+    assert isinstance(model, ModelSettings)
+    assert {line.split(":")[0].strip(" -") for line in options[start:]} == set(ModelSettings.model_fields)
+
+
+def test_every_setting_is_used() -> None:
+    """A setting that nothing reads is a promise nobody keeps."""
+    code = "\n".join(s.text for s in sources("app") if not s.name.startswith("app/settings/"))
+    in_policy = {key for key in LEAVES if key.startswith("policy.")}
+    used_by_settings = {"database.data_folder", "models", "window.window_tokens", "server.host"}
+    unused = [
+        key
+        for key in LEAVES
+        if key not in in_policy | used_by_settings and not re.search(rf"\.{key.rsplit('.', 1)[-1]}\b", code)
+    ]
+    assert unused == []

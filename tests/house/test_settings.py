@@ -1,0 +1,227 @@
+"""Settings: four sources in a fixed order, and every slip of the pen refused with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from app.core.view.policy import Policy
+from app.errors import SettingsError
+from app.settings.compacting import PolicySettings
+from app.settings.load import known_keys, load_settings, variable_of
+from app.settings.models import ModelSettings
+from app.settings.settings import Settings, configured_window, is_loopback, model_settings, to_policy
+
+
+def _load(file: Path, text: str = "", environ: Mapping[str, str] | None = None, **options: Any) -> Settings:
+    file.write_text(text, encoding="utf-8")
+    overrides = {key.replace("__", "."): value for key, value in options.items()}
+    return load_settings(file, overrides, environ or {})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "palimpsest.yaml"
+
+
+def _refusal(file: Path, text: str = "", environ: Mapping[str, str] | None = None, **options: Any) -> str:
+    with pytest.raises(SettingsError) as refused:
+        _load(file, text, environ, **options)
+    return refused.value.message
+
+
+def test_the_command_line_wins_over_environment_over_file_over_default(file: Path) -> None:
+    text = "server: {host: 10.0.0.1, port: 1, shutdown_seconds: 5}"
+    environ = {"PALIMPSEST_SERVER__PORT": "2", "PALIMPSEST_SERVER__SHUTDOWN_SECONDS": "6"}
+    server = _load(file, text, environ, server__port=3).server
+    assert (server.host, server.port, server.shutdown_seconds, server.keep_alive_seconds) == (
+        "10.0.0.1",
+        3,
+        6,
+        75,
+    )
+
+
+def test_an_option_that_was_not_given_and_an_empty_variable_set_nothing(file: Path) -> None:
+    settings = _load(file, "server: {port: 9}", {"PALIMPSEST_UPSTREAM__API_KEY": ""}, server__port=None)
+    assert (settings.server.port, settings.upstream.api_key) == (9, None)
+
+
+def test_the_file_may_be_named_by_the_environment(file: Path) -> None:
+    file.write_text("server: {port: 7}", encoding="utf-8")
+    assert load_settings(None, {}, {"PALIMPSEST_CONFIG": str(file)}).server.port == 7
+
+
+def test_an_empty_file_and_a_section_without_keys_set_nothing(file: Path) -> None:
+    assert _load(file, "") == Settings()
+    assert _load(file, "server:\n  # port: 1\n") == Settings()
+
+
+def test_lists_come_from_the_environment_as_json(file: Path) -> None:
+    environ = {
+        "PALIMPSEST_MODELS": '[{"match": "a*", "window_tokens": 4096}]',
+        "PALIMPSEST_SESSIONS__HEADERS": '["x-mine"]',
+        "PALIMPSEST_UPSTREAM__HEADERS": '{"x-org": "acme"}',
+    }
+    settings = _load(file, "", environ)
+    assert configured_window(settings, "abc") == 4096
+    assert settings.sessions.headers == ("x-mine",)
+    assert settings.upstream.headers["x-org"].get_secret_value() == "acme"
+
+
+@pytest.mark.parametrize("key", known_keys())
+def test_every_setting_has_a_variable(key: str, file: Path) -> None:
+    """A variable is read under its own name: a value of no type is refused with that name."""
+    refusal = _refusal(file, "", {variable_of(key): "[{"}) if _is_typed(key) else ""
+    assert not refusal or variable_of(key) in refusal or "JSON" in refusal
+
+
+def _is_typed(key: str) -> bool:
+    """False for free text, which takes anything."""
+    free = ("host", "url", "file", "folder", "bundle", "key", "model", "realm", "proxy_url")
+    return not key.endswith(free)
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "said"),
+    [
+        ("server: {prot: 1}", {}, ("palimpsest.yaml: server.prot", "Did you mean server.port?")),
+        ("serve: {port: 1}", {}, ("palimpsest.yaml: serve ", "Did you mean server?")),
+        ("policy: {triger_ratio: 0.8}", {}, ("policy.triger_ratio", "policy.trigger_ratio?")),
+        ("models: [{match: a, windw_tokens: 1}]", {}, ("models.0.windw_tokens", "models.0.window_tokens?")),
+        (
+            "models: [{match: a, policy: {trigger: 0.8}}]",
+            {},
+            ("models.0.policy.trigger ", "models.0.policy.trigger_ratio?"),
+        ),
+        ("", {"PALIMPSEST_SERVER__PRT": "1"}, ("PALIMPSEST_SERVER__PRT", "PALIMPSEST_SERVER__PORT?")),
+        (
+            "",
+            {"PALIMPSEST_UPSTREAM_BASE_URL": "http://a"},
+            ("PALIMPSEST_UPSTREAM_BASE_URL", "PALIMPSEST_UPSTREAM__BASE_URL?"),
+        ),
+        ("", {"PALIMPSEST_MODELS": '[{"match": "a", "tokenzer": 1}]'}, ("PALIMPSEST_MODELS: 0.tokenzer",)),
+    ],
+)
+def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_known(
+    file: Path, text: str, environ: dict[str, str], said: tuple[str, ...]
+) -> None:
+    refusal = _refusal(file, text, environ)
+    assert [part for part in said if part not in refusal] == [], refusal
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("server: {port: 99999}", "server.port"),
+        ("policy: {trigger_ratio: 0.99}", "policy.trigger_ratio"),
+        ("policy: {trigger_ratio: 0.49}", "policy.trigger_ratio"),
+        ("policy: {target_ratio: 0.9}", "target_ratio must be below trigger_ratio"),
+        ("models: [{match: a, policy: {target_ratio: 0.9}}]", "models[0].policy.target_ratio"),
+        ("policy: {summary_min_tokens: 5000}", "summary_min_tokens"),
+        ("upstream: {base_url: api.openai.com}", "whole URL"),
+        ("upstream: {base_url: 'https://user:pw@host/v1'}", "api_key"),
+        ("models: [{window_tokens: 4096}]", "models.0.match"),
+        ("database: {synchronous: off}", "database.synchronous"),
+        ("access: {mode: closed}", "access.mode"),
+        ("- a\n- b", "sections"),
+        ("server: [", "line 1"),
+        ("server: 5", "server"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_place(file: Path, text: str, said: str) -> None:
+    assert said in _refusal(file, text)
+
+
+@pytest.mark.spec("P7")
+def test_a_refusal_never_repeats_a_value(file: Path) -> None:
+    secret = "sk-canary-4711"
+    for text in (
+        f"upstream: {{api_key: [{secret}]}}",
+        f"upstream: {{base_url: 'http://{secret}:x@h/'}}",
+        f"server: {{port: {secret}}}",
+    ):
+        assert secret not in _refusal(file, text)
+    assert secret not in _refusal(file, "", {"PALIMPSEST_UPSTREAM__HEADERS": secret})
+
+
+@pytest.mark.spec("P7")
+def test_secrets_are_not_shown() -> None:
+    shown = repr(
+        Settings.model_validate(
+            {
+                "upstream": {"api_key": "sk-canary", "headers": {"x": "hdr-canary"}},
+                "database": {"url": "postgresql://u:pw-canary@h/d"},
+                "summarizer": {"api_key": "sum-canary"},
+            }
+        )
+    )
+    assert "canary" not in shown
+
+
+def test_a_missing_file_is_refused_only_when_it_was_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no such file"):
+        load_settings(tmp_path / "none.yaml", {}, {})
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        Settings().server.port = 1
+
+
+@pytest.mark.parametrize("section", ["upstream: {api_key: k}", "summarizer: {api_key: k}"])
+def test_an_operators_key_stays_on_this_machine_or_behind_issued_keys(file: Path, section: str) -> None:
+    assert "access.mode" in _refusal(file, section, server__host="0.0.0.0")
+    assert _load(file, section, server__host="::1").server.host == "::1"
+    assert _load(file, section, server__host="0.0.0.0", access__mode="keys").access.mode == "keys"
+
+
+@pytest.mark.parametrize(("host", "is_it"), [("127.0.0.1", True), ("::1", True), ("localhost", True)])
+def test_loopback_is_recognised(host: str, is_it: bool) -> None:
+    assert is_loopback(host) is is_it
+    assert not is_loopback("0.0.0.0")
+    assert not is_loopback("10.0.0.1")
+    assert not is_loopback("my-host")
+
+
+@pytest.mark.spec("A42")
+def test_the_policy_has_every_number_of_the_core_with_the_same_default() -> None:
+    assert set(PolicySettings.model_fields) == {field.name for field in fields(Policy)}
+    assert to_policy(Settings(), "any") == Policy()
+    assert PolicySettings().model_dump() == asdict(Policy())
+
+
+def test_the_first_entry_that_matches_decides() -> None:
+    settings = Settings(
+        models=(
+            ModelSettings(match="gpt-4o-mini", window_tokens=1_000),
+            ModelSettings.model_validate({"match": "GPT-4O*", "policy": {"trigger_ratio": 0.8}}),
+            ModelSettings(match="*", window_tokens=3_000),
+        )
+    )
+    found = {name: configured_window(settings, name) for name in ("gpt-4o-mini", "gpt-4o", "llama")}
+    assert found == {"gpt-4o-mini": 1_000, "gpt-4o": None, "llama": 3_000}
+    assert to_policy(settings, "gpt-4o").trigger_ratio == 0.8
+    assert to_policy(settings, "gpt-4o").target_ratio == Policy().target_ratio
+    assert to_policy(settings, "llama") == Policy()
+    assert model_settings(Settings(), "gpt-4o") is None
+
+
+def test_an_entry_changes_only_what_it_sets() -> None:
+    settings = Settings.model_validate(
+        {"policy": {"trigger_ratio": 0.8}, "models": [{"match": "a", "policy": {"target_ratio": 0.4}}]}
+    )
+    policy = to_policy(settings, "a")
+    assert (policy.trigger_ratio, policy.target_ratio) == (0.8, 0.4)
+
+
+def test_one_window_for_all_models_without_their_own() -> None:
+    settings = Settings.model_validate(
+        {"window": {"window_tokens": 8_000}, "models": [{"match": "big", "window_tokens": 64_000}]}
+    )
+    assert (configured_window(settings, "big"), configured_window(settings, "other")) == (64_000, 8_000)
