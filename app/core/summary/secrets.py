@@ -34,7 +34,10 @@ _NAME = (
 )
 # What stands between a name and its value, in code, JSON and JSON inside JSON.
 _IS = r"\\?[\"']?\s*(?:=>|[:=])\s*\\?[\"']?"
-_NAMES = "pass pwd key secret token"
+_NAMES = (
+    "password passwd passphrase pwd api_key api-key apikey secret _token -token accesstoken"
+    " authtoken private_key private-key privatekey auth_key auth-key authkey"
+)
 
 # Order matters: whole structures first, then prefixed keys, then what only its name gives away.
 SHAPES: tuple[Shape, ...] = (
@@ -90,7 +93,7 @@ SHAPES: tuple[Shape, ...] = (
     ),
     _shape(
         "spoken password",
-        _NAMES,
+        _NAMES + " token",
         rf"(?<![A-Za-z])((?:{_NAME}|token)\s+(?:is|was)(?:\s+now)?:?\s+[\"'`]?)(?=\S*\d){_VALUE}{{6,}}",
         rf"\1{REMOVED}",
         flags=re.IGNORECASE,

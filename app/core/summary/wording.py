@@ -15,7 +15,10 @@ import msgspec
 from app.core.history.message import Message
 
 # A run of base64 this long is data, not words; ids, hashes and paths stay below (characters).
-_BASE64_RUN = re.compile(r"(?:data:([\w.+-]+/[\w.+-]+);base64,)?[A-Za-z0-9+/]{240,}={0,2}")
+_LEAST_RUN = 240
+_BASE64_RUN = re.compile(
+    rf"(?<![A-Za-z0-9+/])(?:data:([\w.+-]+/[\w.+-]+);base64,)?[A-Za-z0-9+/]{{{_LEAST_RUN},}}={{0,2}}"
+)
 _DATA_URI = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*(?:;base64)?,", re.IGNORECASE)
 # Below this limit a head and a tail would both be useless: plain cut (A20).
 _HEAD_TAIL_FROM = 600
@@ -65,7 +68,8 @@ def calls_of(message: Message) -> tuple[Call, ...]:
 
 def without_data(text: str) -> str:
     """`text` with every long run of base64 replaced by its length (F14)."""
-    if len(text) < 240:
+    # Most texts have no run so long, and splitting finds out ten times faster than the pattern.
+    if len(text) < _LEAST_RUN or max(map(len, text.split()), default=0) < _LEAST_RUN:
         return text
     return _BASE64_RUN.sub(_data_note, text)
 
@@ -108,7 +112,7 @@ def _data_note(match: re.Match[str]) -> str:
 
 def _looks_encoded(run: str) -> bool:
     # "aaaa..." and path-like runs are not data: base64 of anything mixes cases and digits evenly.
-    sample = run[:240]
+    sample = run[-_LEAST_RUN:]
     return any(c.isupper() for c in sample) and any(c.islower() for c in sample) and sample.count("/") < 24
 
 

@@ -51,6 +51,8 @@ _LONGEST_ASSERTION = 14
 LEAST_SCORE = 1.2
 # From here on it is worth more than identifiers.
 STRONG_SCORE = 1.5
+# Words; what others than the user say in fewer is a label and a value, which identifiers hold.
+_SHORTEST_REPORT = 5
 # A word in more earlier statements than this does not tell what a sentence is about.
 _COMMON = 5
 # Characters: shorter says nothing, longer is prose that a summary should not copy.
@@ -125,6 +127,8 @@ class Statement:
         told = [shape for shape in self.values.values() if shape != "word"]
         if not told and not self.low & _STRONG:
             return 0.0
+        if self.role != "user" and len(self.words) < _SHORTEST_REPORT:
+            return 0.0
         worth = _WORTH if self.role == "user" else _WORTH_TOLD
         score = (
             cues + min(2.0, sum(worth[shape] for shape in told)) + (0.7 if _COPULA.search(self.text) else 0.0)
@@ -169,7 +173,7 @@ def statements_of(text: str, role: str, message: int) -> list[Statement]:
     structured = role == "tool" and text.lstrip()[:1] in ("{", "[")
     parts: Iterable[str] = _JSON_TEXT.findall(text) if structured else sentences(text)
     return [
-        Statement(part.lstrip("-*#>• ").strip(), role, order_of(message, place))
+        Statement(part.replace("**", "").lstrip("-*#>• ").strip(), role, order_of(message, place))
         for place, part in enumerate(parts)
         if SHORTEST <= len(part) <= LONGEST and " " in part and len(_CODE.findall(part)) < _MOST_CODE
     ]
@@ -251,7 +255,8 @@ def _shape(word: str, place: int) -> str | None:
         return "number"
     if kind_of(word):
         return "id"
-    return "name" if place and word[0].isupper() and word.lower() not in STOP else None
+    named = place and len(word) > 2 and word[0].isupper() and word[1] not in "'’"
+    return "name" if named and word.lower() not in STOP else None
 
 
 def _stem(word: str) -> str:
