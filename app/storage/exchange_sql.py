@@ -8,6 +8,7 @@ is not there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -40,35 +41,49 @@ OFF_PATH = (REJECTED, REFUSED)
 MEMBERS = 64
 
 
-def _has_live_child(row: FromClause, name: str) -> ColumnElement[bool]:
-    """A message on the path follows `row` directly."""
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a message would stand: columns of a row, or parameters."""
+
+    namespace: ColumnElement[str]
+    session: ColumnElement[str]
+    chain: ColumnElement[bytes]
+
+
+def spot_of(row: FromClause) -> Spot:
+    """Where this row stands."""
+    return Spot(row.c.namespace, row.c.session, row.c.chain)
+
+
+def _has_live_child(spot: Spot, name: str) -> ColumnElement[bool]:
+    """A message on the path follows directly."""
     child = MESSAGES.alias(name)
     return exists(
         select(1).where(
-            child.c.session == row.c.session,
-            child.c.parent == row.c.chain,
-            child.c.namespace == row.c.namespace,
+            child.c.session == spot.session,
+            child.c.parent == spot.chain,
+            child.c.namespace == spot.namespace,
             child.c.state.in_(ON_PATH),
         )
     )
 
 
-def is_extended(row: FromClause) -> ColumnElement[bool]:
-    """A later message follows this row's, directly or after a rebase that stands on it."""
+def is_extended(spot: Spot) -> ColumnElement[bool]:
+    """A later message follows, directly or after a rebase that stands on this spot."""
 
     def stands_on(column: str) -> ColumnElement[bool]:
         # Nested, not joined: SQLite would begin the join with every message of the session.
         rebase = REBASES.alias(f"by_{column}")
         return exists(
             select(1).where(
-                rebase.c.session == row.c.session,
-                rebase.c[column] == row.c.chain,
-                rebase.c.namespace == row.c.namespace,
-                _has_live_child(rebase, f"after_{column}"),
+                rebase.c.session == spot.session,
+                rebase.c[column] == spot.chain,
+                rebase.c.namespace == spot.namespace,
+                _has_live_child(spot_of(rebase), f"after_{column}"),
             )
         )
 
-    return or_(_has_live_child(row, "child"), stands_on("anchor"), stands_on("base"))
+    return or_(_has_live_child(spot, "child"), stands_on("anchor"), stands_on("base"))
 
 
 def _at(table: Table, chain: ColumnElement[bytes]) -> tuple[ColumnElement[bool], ...]:
@@ -110,37 +125,50 @@ def _put_session(insert: InsertInto) -> Insert:
 
 
 def _put_message(insert: InsertInto) -> Insert:
+    """A message seen again is on the path again; the head of the request is a branch's head."""
     new = arriving(insert, MESSAGES, _without(MESSAGES, "arrival"))
+    head = new.excluded.is_head
     return new.on_conflict_do_update(
         index_elements=list(MESSAGES.primary_key.columns),
-        set_={"state": LIVE},
-        where=MESSAGES.c.state.in_(OFF_PATH),
+        set_={
+            "state": case((MESSAGES.c.state.in_(OFF_PATH), LIVE), else_=MESSAGES.c.state),
+            "is_head": or_(MESSAGES.c.is_head, head),
+            "preamble": case((head, new.excluded.preamble), else_=MESSAGES.c.preamble),
+        },
+        where=or_(MESSAGES.c.state.in_(OFF_PATH), head),
     )
 
 
 def _put_answer(insert: InsertInto) -> Insert:
-    """An answer seen again stays; an incomplete one is completed, one the client told us is now ours."""
+    """An answer seen again stays; an incomplete one is completed, one the client told us is now ours.
+
+    A repeated close must not make a head of an answer that was followed in the meantime.
+    """
     preamble = (
         select(EXCHANGES.c.preamble)
         .where(EXCHANGES.c.namespace == p("namespace"), EXCHANGES.c.id == p("exchange"))
         .scalar_subquery()
     )
-    own = named(MESSAGES, *_without(MESSAGES, "arrival", "preamble"))
-    new = _arriving(insert, MESSAGES, {**own, "preamble": preamble})
+    spot = Spot(p(MESSAGES.c.namespace), p(MESSAGES.c.session), p(MESSAGES.c.chain))
+    head = and_(p(MESSAGES.c.is_head), ~is_extended(spot))
+    own = named(MESSAGES, *_without(MESSAGES, "arrival", "preamble", "is_head"))
+    new = _arriving(insert, MESSAGES, {**own, "preamble": preamble, "is_head": head})
     cut = MESSAGES.c.state == INCOMPLETE
+    better = and_(
+        or_(new.excluded.state == LIVE, MESSAGES.c.state.in_(OFF_PATH)),
+        or_(MESSAGES.c.state != LIVE, MESSAGES.c.relayed.is_(false())),
+    )
     return new.on_conflict_do_update(
         index_elements=list(MESSAGES.primary_key.columns),
         set_={
-            "state": new.excluded.state,
+            "is_head": or_(MESSAGES.c.is_head, new.excluded.is_head),
             "relayed": true(),
-            "answers": new.excluded.answers,
-            "finish_reason": new.excluded.finish_reason,
-            "digest": case((cut, new.excluded.digest), else_=MESSAGES.c.digest),
+            "state": case((better, new.excluded.state), else_=MESSAGES.c.state),
+            "answers": case((better, new.excluded.answers), else_=MESSAGES.c.answers),
+            "finish_reason": case((better, new.excluded.finish_reason), else_=MESSAGES.c.finish_reason),
+            "digest": case((and_(better, cut), new.excluded.digest), else_=MESSAGES.c.digest),
         },
-        where=and_(
-            or_(new.excluded.state == LIVE, MESSAGES.c.state.in_(OFF_PATH)),
-            or_(MESSAGES.c.state != LIVE, MESSAGES.c.relayed.is_(false())),
-        ),
+        where=or_(better, new.excluded.is_head),
     )
 
 
@@ -228,53 +256,44 @@ def _flag(table: Table, flag: ColumnElement[bool], *where: ColumnElement[bool]) 
 
 _SESSION_MESSAGES = (MESSAGES.c.namespace == p("namespace"), MESSAGES.c.session == p("session"))
 
-CLEAR_HEADS_BEFORE = Statement(
-    lambda _: _flag(MESSAGES, false(), *_SESSION_MESSAGES, _before_head(), MESSAGES.c.is_head.is_(true()))
+LEAVE_BASE = Statement(
+    lambda _: (
+        update(MESSAGES)
+        .where(*_SESSION_MESSAGES, _before_head(), or_(MESSAGES.c.is_head, MESSAGES.c.chain == p("base")))
+        .values(
+            is_head=false(),
+            preamble=case((MESSAGES.c.chain == p("base"), p(MESSAGES.c.preamble)), else_=MESSAGES.c.preamble),
+        )
+    )
 )
-CLEAR_HEAD = Statement(lambda _: _flag(MESSAGES, false(), *_at(MESSAGES, p("chain"))))
-CLEAR_REBASE_HEAD = Statement(lambda _: _flag(REBASES, false(), *_at(REBASES, p("chain"))))
-TOUCH_BASE = Statement(
-    lambda _: update(MESSAGES).where(*_at(MESSAGES, p("base"))).values(preamble=p("preamble"))
-)
-TOUCH_REBASE_BASE = Statement(
-    lambda _: update(REBASES).where(*_at(REBASES, p("base"))).values(preamble=p("preamble"))
+LEAVE_REBASE = Statement(
+    lambda _: (
+        update(REBASES)
+        .where(*_at(REBASES, p("base")))
+        .values(is_head=false(), preamble=p(REBASES.c.preamble))
+    )
 )
 SET_HEAD = Statement(
-    lambda _: update(MESSAGES).where(*_at(MESSAGES, p("head"))).values(is_head=true(), preamble=p("preamble"))
+    lambda _: (
+        update(MESSAGES)
+        .where(*_at(MESSAGES, p("head")))
+        .values(is_head=true(), preamble=p(MESSAGES.c.preamble))
+    )
 )
 SET_REBASE_HEAD = Statement(lambda _: _flag(REBASES, true(), *_at(REBASES, p("head"))))
-# A repeated close must not make a head of an answer that was followed in the meantime.
-SET_ANSWER_HEAD = Statement(
-    lambda _: _flag(MESSAGES, true(), *_at(MESSAGES, p("chain")), ~is_extended(MESSAGES))
+# An answered message is on the path, whatever another exchange that brought it made of it meanwhile.
+LEAVE_HEAD = Statement(
+    lambda _: update(MESSAGES).where(*_at(MESSAGES, p("head"))).values(is_head=false(), state=LIVE)
 )
+KEEP_HEAD = Statement(lambda _: update(MESSAGES).where(*_at(MESSAGES, p("head"))).values(state=LIVE))
+CLEAR_REBASE_HEAD = Statement(lambda _: _flag(REBASES, false(), *_at(REBASES, p("head"))))
 WITHDRAW = Statement(
     lambda _: (
         update(MESSAGES)
-        .where(*_at(MESSAGES, p("chain")), ~is_extended(MESSAGES))
+        .where(*_at(MESSAGES, p("chain")), ~is_extended(spot_of(MESSAGES)))
         .values(state=p("state"), is_head=false())
     )
 )
-
-
-def _revive() -> Update:
-    """What leads to an answered head is on the path, whatever another exchange made of it meanwhile."""
-    first = (
-        select(MESSAGES.c.chain, MESSAGES.c.parent)
-        .where(*_at(MESSAGES, p("head")), MESSAGES.c.state.in_(OFF_PATH))
-        .cte("off_path", recursive=True)
-    )
-    before = MESSAGES.alias("before")
-    off_path = first.union_all(
-        select(before.c.chain, before.c.parent)
-        .select_from(first.join(before, before.c.chain == first.c.parent))
-        .where(
-            before.c.namespace == p("namespace"),
-            before.c.session == p("session"),
-            before.c.state.in_(OFF_PATH),
-        )
-    )
-    chains = select(off_path.c.chain)
-    return update(MESSAGES).where(*_SESSION_MESSAGES, MESSAGES.c.chain.in_(chains)).values(state=LIVE)
 
 
 def _left_behind() -> ColumnElement[bool]:
@@ -305,7 +324,6 @@ def _has_child_head() -> ColumnElement[bool]:
     )
 
 
-REVIVE = Statement(lambda _: _revive())
 RESTORE_HEADS = Statement(
     lambda _: _flag(
         MESSAGES,
@@ -313,15 +331,15 @@ RESTORE_HEADS = Statement(
         *_SESSION_MESSAGES,
         _left_behind(),
         MESSAGES.c.state.in_(ON_PATH),
-        ~is_extended(MESSAGES),
+        ~is_extended(spot_of(MESSAGES)),
     )
 )
 RESTORE_REBASE_HEAD = Statement(
-    lambda _: _flag(REBASES, true(), *_at(REBASES, p("base")), ~is_extended(REBASES))
+    lambda _: _flag(REBASES, true(), *_at(REBASES, p("base")), ~is_extended(spot_of(REBASES)))
 )
 # A regenerate that failed leaves the earlier answer as the branch's head.
 CLEAR_ANSWERED_HEAD = Statement(
-    lambda _: _flag(MESSAGES, false(), *_at(MESSAGES, p("chain")), _has_child_head())
+    lambda _: _flag(MESSAGES, false(), *_at(MESSAGES, p("head")), _has_child_head())
 )
 
 

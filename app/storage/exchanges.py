@@ -64,13 +64,11 @@ def opening(exchange: OpenExchange, size: RebaseSize) -> Unit:
         Step(sql.PUT_VARIANT, _variant_rows(exchange)),
         Step(sql.PUT_PREAMBLE, _preamble_rows(exchange)),
         Step(sql.PUT_EXCHANGE, [_exchange_row(exchange)]),
-        Step(sql.CLEAR_HEADS_BEFORE, [place]),
-        Step(sql.CLEAR_REBASE_HEAD, [{**place, "chain": exchange.base}]),
-        Step(sql.TOUCH_BASE, [place]),
-        Step(sql.TOUCH_REBASE_BASE, [place]),
-        Step(sql.SET_HEAD, [place]),
-        Step(sql.SET_REBASE_HEAD, [place]),
+        Step(sql.LEAVE_BASE, [place] if exchange.base or exchange.rebase else []),
+        Step(sql.LEAVE_REBASE, [place] if exchange.base else []),
     ]
+    if not any(message.chain == exchange.head for message in exchange.messages):
+        steps += [Step(sql.SET_HEAD, [place]), Step(sql.SET_REBASE_HEAD, [place])]
     return [step for step in steps if step.rows]
 
 
@@ -99,17 +97,21 @@ def _heads_after(exchange: CloseExchange, place: Params) -> Iterator[Step]:
         # Newest first: a message that something else was built on meanwhile stays.
         withdrawn = [{**place, "chain": c, "state": exchange.state} for c in reversed(exchange.withdrawn)]
         yield Step(sql.WITHDRAW, withdrawn)
-        yield Step(sql.CLEAR_REBASE_HEAD, [{**place, "chain": exchange.head}])
+        yield Step(sql.CLEAR_REBASE_HEAD, [place])
         yield Step(sql.RESTORE_HEADS, [place])
         yield Step(sql.RESTORE_REBASE_HEAD, [place])
-    if exchange.answers:
-        yield Step(sql.REVIVE, [place])
-    if len(exchange.answers) == 1 and exchange.answer_state not in _WITHDRAWN:
-        yield Step(sql.CLEAR_HEAD, [{**place, "chain": exchange.head}])
-        yield Step(sql.CLEAR_REBASE_HEAD, [{**place, "chain": exchange.head}])
-        yield Step(sql.SET_ANSWER_HEAD, [{**place, "chain": exchange.answers[0].chain}])
-    if not exchange.answers:
-        yield Step(sql.CLEAR_ANSWERED_HEAD, [{**place, "chain": exchange.head}])
+    if _has_new_head(exchange):
+        yield Step(sql.LEAVE_HEAD, [place])
+        yield Step(sql.CLEAR_REBASE_HEAD, [place])
+    elif exchange.answers:
+        yield Step(sql.KEEP_HEAD, [place])
+    else:
+        yield Step(sql.CLEAR_ANSWERED_HEAD, [place])
+
+
+def _has_new_head(exchange: CloseExchange) -> bool:
+    """One answer follows; of several, none is head until one comes back (rule 6)."""
+    return len(exchange.answers) == 1 and exchange.answer_state not in _WITHDRAWN
 
 
 def packed(digests: Iterable[bytes]) -> bytes:
@@ -193,12 +195,14 @@ def _message_rows(exchange: OpenExchange, back: int) -> list[Params]:
         "session": exchange.session,
         "relayed": False,
         "state": "live",
-        "is_head": False,
         "preamble": exchange.preamble_digest,
         "finish_reason": None,
         "created_at": exchange.started_at,
     }
-    return [{**shared, **_facts(message), "back": back - i} for i, message in enumerate(exchange.messages)]
+    return [
+        {**shared, **_facts(message), "back": back - i, "is_head": message.chain == exchange.head}
+        for i, message in enumerate(exchange.messages)
+    ]
 
 
 def _answer_rows(exchange: CloseExchange) -> list[Params]:
@@ -208,7 +212,7 @@ def _answer_rows(exchange: CloseExchange) -> list[Params]:
         "exchange": exchange.exchange,
         "relayed": True,
         "state": exchange.answer_state,
-        "is_head": False,
+        "is_head": _has_new_head(exchange),
         "finish_reason": plain_or_none(exchange.finish_reason),
         "created_at": exchange.finished_at,
     }

@@ -16,7 +16,7 @@ from sqlalchemy.sql.expression import FromClause, literal_column, true
 
 from app.core.history.known import Known
 from app.storage.database import Database, InsertInto, Params, Reading, Row, Statement, p, rows_of
-from app.storage.exchange_sql import ON_PATH, is_extended
+from app.storage.exchange_sql import ON_PATH, is_extended, spot_of
 from app.storage.tables import EXCHANGES, MESSAGES, REBASES
 
 # Sessions looked at for one digest, newest first.
@@ -169,7 +169,7 @@ def _point_columns(point: FromClause, message: FromClause, relayed: ColumnElemen
         point.c.answers,
         point.c.arrival,
         relayed,
-        is_extended(point).label("extended"),
+        is_extended(spot_of(point)).label("extended"),
         _last_outcome(point).label("outcome"),
         message.c.state,
         point.c.preamble,

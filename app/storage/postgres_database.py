@@ -52,7 +52,7 @@ async def open_postgres(url: str, deadline_seconds: float) -> PostgresDatabase:
             server_settings={"synchronous_commit": "on", "application_name": "palimpsest"},
         )
     except (*_UNAVAILABLE, asyncpg.PostgresError) as failure:
-        raise StoreUnavailable(f"the database cannot be reached: {failure}") from failure
+        raise StoreUnavailable(f"the database cannot be reached: {_said(failure)}") from failure
     return PostgresDatabase(pool, deadline_seconds)
 
 
@@ -131,8 +131,13 @@ class PostgresDatabase:
         except TimeoutError as late:
             raise StoreUnavailable("the database did not answer in time") from late
         except asyncpg.UniqueViolationError as failure:
-            raise Conflict(f"another session took the name: {failure}") from failure
+            raise Conflict(f"another session took the name: {_said(failure)}") from failure
         except _UNAVAILABLE as failure:
-            raise StoreUnavailable(f"the database is not available: {failure}") from failure
+            raise StoreUnavailable(f"the database is not available: {_said(failure)}") from failure
         except asyncpg.PostgresError as failure:
-            raise StoreError(f"the database refused a row: {failure}") from failure
+            raise StoreError(f"the database refused a row: {_said(failure)}") from failure
+
+
+def _said(failure: Exception) -> str:
+    """The first line: PostgreSQL's details quote rows, and rows are somebody's words."""
+    return str(failure).split("\n", 1)[0]

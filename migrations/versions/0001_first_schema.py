@@ -80,7 +80,7 @@ def _sessions() -> None:
         _float("created_at"),
         _float("updated_at"),
         sa.PrimaryKeyConstraint("namespace", "id", name=op.f("pk_sessions")),
-        sa.UniqueConstraint("namespace", "external_id", name=op.f("uq_sessions_namespace_external_id")),
+        sa.UniqueConstraint("external_id", "namespace", name=op.f("uq_sessions_external_id_namespace")),
         sqlite_with_rowid=False,
     )
 
@@ -88,19 +88,19 @@ def _sessions() -> None:
 def _bodies() -> None:
     op.create_table(
         "bodies",
-        _text("namespace"),
         _bytes("digest"),
+        _text("namespace"),
         _bytes("body"),
-        sa.PrimaryKeyConstraint("namespace", "digest", name=op.f("pk_bodies")),
+        sa.PrimaryKeyConstraint("digest", "namespace", name=op.f("pk_bodies")),
     )
 
 
 def _messages() -> None:
     op.create_table(
         "messages",
-        _text("namespace"),
         _bytes("chain"),
         _text("session"),
+        _text("namespace"),
         _bytes("parent"),
         _bytes("canonical"),
         _text("role"),
@@ -115,35 +115,37 @@ def _messages() -> None:
         _bytes("preamble"),
         _text("finish_reason", nullable=True),
         _float("created_at"),
-        sa.PrimaryKeyConstraint("namespace", "chain", "session", name=op.f("pk_messages")),
+        sa.PrimaryKeyConstraint("chain", "session", "namespace", name=op.f("pk_messages")),
         sqlite_with_rowid=False,
     )
     op.create_index(
         "ix_messages_heads",
         "messages",
-        ["namespace", "session"],
+        ["session", "namespace"],
         **_where(sa.column("is_head").is_(sa.true())),
-    )
-    op.create_index(
-        op.f("ix_messages_namespace_session_parent"), "messages", ["namespace", "session", "parent"]
     )
     op.create_index(
         "ix_messages_relayed",
         "messages",
-        ["namespace", "canonical"],
+        ["canonical", "namespace"],
         **_where(sa.column("relayed").is_(sa.true())),
+    )
+    op.create_index(
+        op.f("ix_messages_session_parent_namespace_state"),
+        "messages",
+        ["session", "parent", "namespace", "state"],
     )
 
 
 def _variants() -> None:
     op.create_table(
         "variants",
-        _text("namespace"),
-        _text("session"),
         _bytes("chain"),
+        _text("session"),
         _bytes("digest"),
+        _text("namespace"),
         _float("created_at"),
-        sa.PrimaryKeyConstraint("namespace", "session", "chain", "digest", name=op.f("pk_variants")),
+        sa.PrimaryKeyConstraint("chain", "session", "digest", "namespace", name=op.f("pk_variants")),
         sqlite_with_rowid=False,
     )
 
@@ -151,9 +153,9 @@ def _variants() -> None:
 def _rebases() -> None:
     op.create_table(
         "rebases",
-        _text("namespace"),
         _bytes("chain"),
         _text("session"),
+        _text("namespace"),
         _bytes("base"),
         _bytes("anchor"),
         _bytes("members"),
@@ -163,23 +165,26 @@ def _rebases() -> None:
         _flag("is_head"),
         _bytes("preamble"),
         _float("created_at"),
-        sa.PrimaryKeyConstraint("namespace", "chain", "session", name=op.f("pk_rebases")),
+        sa.PrimaryKeyConstraint("chain", "session", "namespace", name=op.f("pk_rebases")),
         sqlite_with_rowid=False,
     )
     op.create_index(
-        op.f("ix_rebases_namespace_session_anchor"), "rebases", ["namespace", "session", "anchor"]
+        "ix_rebases_heads", "rebases", ["session", "namespace"], **_where(sa.column("is_head").is_(sa.true()))
     )
-    op.create_index(op.f("ix_rebases_namespace_session_base"), "rebases", ["namespace", "session", "base"])
+    op.create_index(
+        op.f("ix_rebases_session_anchor_namespace"), "rebases", ["session", "anchor", "namespace"]
+    )
+    op.create_index(op.f("ix_rebases_session_base_namespace"), "rebases", ["session", "base", "namespace"])
 
 
 def _preambles() -> None:
     op.create_table(
         "preambles",
-        _text("namespace"),
-        _text("session"),
         _bytes("digest"),
+        _text("session"),
+        _text("namespace"),
         _bytes("bodies"),
-        sa.PrimaryKeyConstraint("namespace", "session", "digest", name=op.f("pk_preambles")),
+        sa.PrimaryKeyConstraint("digest", "session", "namespace", name=op.f("pk_preambles")),
         sqlite_with_rowid=False,
     )
 
@@ -187,8 +192,8 @@ def _preambles() -> None:
 def _exchanges() -> None:
     op.create_table(
         "exchanges",
-        _text("namespace"),
         _text("id"),
+        _text("namespace"),
         _text("session"),
         _int("arrival"),
         _bytes("head"),
@@ -211,14 +216,14 @@ def _exchanges() -> None:
         _int("cached_tokens", nullable=True),
         _float("started_at"),
         _float("finished_at", nullable=True),
-        sa.PrimaryKeyConstraint("namespace", "id", name=op.f("pk_exchanges")),
+        sa.PrimaryKeyConstraint("id", "namespace", name=op.f("pk_exchanges")),
         sqlite_with_rowid=False,
     )
-    op.create_index("ix_exchanges_head", "exchanges", ["namespace", "session", "head", "arrival"])
+    op.create_index("ix_exchanges_head", "exchanges", ["session", "head", "namespace", "arrival"])
     op.create_index(
         "ix_exchanges_idempotency_key",
         "exchanges",
-        ["namespace", "idempotency_key"],
+        ["idempotency_key", "namespace", "id"],
         **_where(sa.column("idempotency_key").is_not(None)),
     )
 
@@ -226,9 +231,9 @@ def _exchanges() -> None:
 def _compactions() -> None:
     op.create_table(
         "compactions",
-        _text("namespace"),
         _text("session"),
         _text("id"),
+        _text("namespace"),
         _int("arrival"),
         _text("kind"),
         _bytes("watermark"),
@@ -245,19 +250,19 @@ def _compactions() -> None:
         _text("parents"),
         _text("reason"),
         _float("created_at"),
-        sa.PrimaryKeyConstraint("namespace", "session", "id", name=op.f("pk_compactions")),
+        sa.PrimaryKeyConstraint("session", "id", "namespace", name=op.f("pk_compactions")),
     )
 
 
 def _pins() -> None:
     op.create_table(
         "pins",
-        _text("namespace"),
         _text("session"),
         _bytes("chain"),
+        _text("namespace"),
         _int("arrival"),
         _float("created_at"),
-        sa.PrimaryKeyConstraint("namespace", "session", "chain", name=op.f("pk_pins")),
+        sa.PrimaryKeyConstraint("session", "chain", "namespace", name=op.f("pk_pins")),
         sqlite_with_rowid=False,
     )
 

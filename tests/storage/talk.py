@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core.history.known import MessageState, Rebase
+from app.core.wire.answered import Usage
 from app.storage.contract import (
     CloseExchange,
     ExchangeState,
     OpenExchange,
     Store,
     StoredMessage,
-    Usage,
     Variant,
 )
 

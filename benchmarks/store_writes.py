@@ -1,0 +1,177 @@
+"""How fast the store commits: one caller, many callers, and what a read costs.
+
+    python -m benchmarks.store_writes [--url sqlite:///file.db] [--seconds 5]
+
+Rows are message rows: each exchange stores a question and an answer of 1.5 kB in two commits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+from app.core.wire.answered import Usage
+from app.storage.contract import CloseExchange, OpenExchange, Store, StoredMessage
+from app.storage.migrate import migrate
+from app.storage.open import open_store
+
+BODY_BYTES = 1_500
+LONG = 2_000
+
+
+def message(session: str, place: int, parent: bytes, *, relayed: bool) -> StoredMessage:
+    """A message of `BODY_BYTES` that no other session has."""
+    body = (f"{session} {place} ".encode() * BODY_BYTES)[:BODY_BYTES]
+    digest = hashlib.sha256(body).digest()
+    chain = hashlib.sha256(parent + digest).digest()
+    role = "assistant" if relayed else "user"
+    return StoredMessage(chain, parent, digest, role, 400, place + 1, (place + 1) // 2, body, digest)
+
+
+def opening(session: str, messages: list[StoredMessage], base: bytes) -> OpenExchange:
+    """A request that brings `messages`."""
+    return OpenExchange(
+        namespace="n",
+        session=session,
+        external_id=None,
+        exchange=uuid.uuid4().hex,
+        base=base,
+        head=messages[-1].chain,
+        messages=messages,
+        variants=(),
+        rebase=None,
+        preamble=(),
+        preamble_digest=b"",
+        model="m",
+        found_by="new",
+        mode="full",
+        full_history=True,
+        idempotency_key=None,
+        started_at=time.time(),
+    )
+
+
+def closing(opened: OpenExchange, answer: StoredMessage) -> CloseExchange:
+    """Its answer."""
+    return CloseExchange(
+        namespace="n",
+        session=opened.session,
+        exchange=opened.exchange,
+        head=opened.head,
+        base=opened.base,
+        state="done",
+        answers=[answer],
+        answer_state="live",
+        withdrawn=(),
+        usage=Usage(),
+        finish_reason="stop",
+        status=200,
+        view="original",
+        tokens_full=1,
+        tokens_forwarded=1,
+        compaction=None,
+        finished_at=time.time(),
+    )
+
+
+async def talk(store: Store, until: float, commits: list[float]) -> None:
+    """Turns of one session until the time is over; the seconds of every commit are noted."""
+    session, base, place = uuid.uuid4().hex, b"", 0
+    while time.perf_counter() < until:
+        question = message(session, place, base, relayed=False)
+        opened = opening(session, [question], base)
+        answer = message(session, place + 1, question.chain, relayed=True)
+        for write in (store.open_exchange(opened), store.close_exchange(closing(opened, answer))):
+            begun = time.perf_counter()
+            await write
+            commits.append(time.perf_counter() - begun)
+        base, place = answer.chain, place + 2
+
+
+async def writes(store: Store, callers: int, seconds: float) -> None:
+    """Message rows a second and the time of a commit, with so many callers."""
+    commits: list[float] = []
+    begun, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(talk(store, begun + seconds, commits) for _ in range(callers)))
+    took, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    cuts = statistics.quantiles(commits, n=100)
+    print(
+        f"{callers:3} callers: {len(commits) / took:7.0f} message rows/s, commit p50 {cuts[49] * 1e3:.2f} ms"
+        f" p99 {cuts[98] * 1e3:.2f} ms, {cpu / len(commits) * 1e6:.0f} us CPU a commit"
+    )
+
+
+async def timed(name: str, read: Callable[[], Coroutine[object, object, object]], times: int) -> None:
+    """The median time of a read."""
+    taken = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        await read()
+        taken.append(time.perf_counter() - begun)
+    print(f"{name:44} p50 {statistics.median(taken) * 1e6:8.0f} us")
+
+
+async def reads(store: Store) -> None:
+    """What the questions of a request cost, and a whole path."""
+    chain, talk_ = b"", []
+    for place in range(LONG):
+        talk_.append(message("long", place, chain, relayed=False))
+        chain = talk_[-1].chain
+    begun = time.perf_counter()
+    opened = opening("long", talk_, b"")
+    await store.open_exchange(opened)
+    print(f"{LONG} messages in one request: {(time.perf_counter() - begun) * 1e3:.0f} ms")
+    last = message("long", LONG, chain, relayed=True)
+    await store.close_exchange(closing(opened, last))
+    chains = [m.chain for m in talk_]
+    unknown = [hashlib.sha256(c).digest() for c in chains]
+    await timed("known, new conversation of 1 message", lambda: store.known("n", unknown[:1], None), 300)
+    await timed(
+        "known, the last answer is third from the end",
+        lambda: store.known("n", [*chains, last.chain, *unknown[:2]], None),
+        300,
+    )
+    await timed(f"known, {LONG} messages, none stored", lambda: store.known("n", unknown, None), 20)
+    await timed("relayed, 8 digests, none stored", lambda: store.relayed("n", unknown[:8], None), 300)
+    await timed("compactions, none", lambda: store.compactions("n", "long"), 300)
+    await timed("session", lambda: store.session("n", "long"), 100)
+    await timed("heads", lambda: store.heads("n", "long"), 100)
+    await timed(f"path of {LONG}", lambda: store.path("n", "long", chain), 20)
+    await timed(f"bodies of {LONG}", lambda: store.bodies("n", "long", chain), 20)
+    await timed(f"transcript of {LONG}", lambda: store.transcript("n", "long", chain), 20)
+
+
+async def run(url: str, seconds: float, synchronous: str) -> None:
+    """The whole measurement on one database."""
+    await migrate(url)
+    mode = "normal" if synchronous == "normal" else "full"
+    store = await open_store(url, synchronous=mode, deadline_seconds=60, new_id=lambda: uuid.uuid4().hex)
+    try:
+        for callers in (1, 8, 64):
+            await writes(store, callers, seconds)
+        await reads(store)
+    finally:
+        await store.close()
+
+
+def main() -> None:
+    """The command line."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--url")
+    options.add_argument("--seconds", type=float, default=3)
+    options.add_argument("--synchronous", default="full")
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        url = given.url or f"sqlite:///{Path(folder) / 'bench.db'}"
+        asyncio.run(run(url, given.seconds, given.synchronous))
+
+
+if __name__ == "__main__":
+    main()
