@@ -15,14 +15,13 @@ from urllib.parse import urlsplit
 
 from app.core.budget.window import window_from_models_payload, window_from_name
 from app.errors import PalimpsestError
+from app.main import upstream_options
 from app.proxy.pepper import load_pepper
-from app.settings.models import Upstream as UpstreamSettings
 from app.settings.settings import Settings, configured_window
 from app.storage.migrate import schema_state, sqlite_path
 from app.storage.sqlite_driver import sqlite_version
 from app.upstream.client import Upstream
 from app.upstream.http import client_over, fetch
-from app.upstream.options import options_of
 from app.upstream.windows import LIST_BYTES, window_from_model_data
 
 State = Literal["ok", "warning", "failed"]
@@ -119,7 +118,7 @@ async def _upstream(settings: Settings) -> list[Finding]:
     if base_url is None:
         return [Finding("upstream", "ok", "none set: the built-in demo answers")]
     try:
-        status, payload = await _models(settings.upstream, base_url)
+        status, payload = await _models(settings)
     except PalimpsestError as error:
         remedy = "Check upstream.base_url, proxy_url and ca_bundle."
         return [Finding("upstream", "failed", f"{base_url}: {error.message}", remedy)]
@@ -133,12 +132,12 @@ async def _upstream(settings: Settings) -> list[Finding]:
     return [Finding("upstream", "ok", reached), *_windows(settings, payload)]
 
 
-async def _models(settings: UpstreamSettings, base_url: str) -> tuple[int, Any]:
-    key = settings.api_key
+async def _models(settings: Settings) -> tuple[int, Any]:
+    key = settings.upstream.api_key
     headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
-    async with Upstream(options_of(settings, base_url)) as upstream, client_over(upstream) as http:
+    async with Upstream(upstream_options(settings)) as upstream, client_over(upstream) as http:
         request = http.build_request("GET", upstream.url("/models"), headers=headers)
-        async with asyncio.timeout(settings.connect_timeout_seconds + 10):
+        async with asyncio.timeout(settings.upstream.connect_timeout_seconds + 10):
             reply = await fetch(http, request, LIST_BYTES)
     return reply.status, reply.json()
 

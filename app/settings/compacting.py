@@ -83,12 +83,28 @@ class PolicySettings(Section):
         ge=0.5,
         le=0.95,
     )
+    trigger_reserve_tokens: int = setting(
+        0,
+        "Room kept free below the window when the trigger is computed; the lower of the two counts.",
+        "The share alone decides, unless answers are known to be long.",
+        unit="tokens",
+        ge=0,
+        le=1_000_000,
+    )
     target_ratio: float = setting(
         0.50,
         "What a compacted prompt is brought down to.",
         "One large step; every compaction costs the whole prompt cache.",
         unit=_SHARE,
         ge=0.1,
+        le=0.9,
+    )
+    target_floor_ratio: float = setting(
+        0.30,
+        "The target is not below this, whatever is reserved.",
+        "On small windows the reserve would leave no room for the user's own words.",
+        unit="share of the window less instructions and tools",
+        ge=0,
         le=0.9,
     )
     guard_ratio: float = setting(
@@ -201,6 +217,22 @@ class PolicySettings(Section):
         "On a small window 10,000 tokens would be everything.",
         unit=_SHARE,
         gt=0,
+        le=0.9,
+    )
+    old_result_chars: int = setting(
+        600,
+        "What is left of older tool results where shortening them may do; 0 leaves them alone.",
+        "Head and tail say what a result was; the whole can be read by its id.",
+        unit="characters",
+        ge=0,
+        le=1_000_000,
+    )
+    recent_result_share: float = setting(
+        0.25,
+        "The newest tool results, up to this, are never shortened for being old.",
+        "The work at hand rests on them.",
+        unit=_TARGET_SHARE,
+        ge=0,
         le=0.9,
     )
     active_path_share: float = setting(
