@@ -61,8 +61,9 @@ class OpenExchange:
     The session is created when it does not exist (`external_id` is the client's name for it, or
     None). `messages` that exist already are left as they are, except that a rejected or refused one
     becomes live again. `head` is the digest of the request's last message; it becomes a branch head
-    and `base` stops being one. `preamble` are the instructions, each as its body
-    and the body's sha256, in this order; `preamble_digest` is their joint sha256. `full_history` is true when the request carried answers or instructions.
+    and `base` stops being one. `preamble` are the instructions, each as its body and
+    the body's sha256, in this order; `preamble_digest` is their joint sha256. `full_history` is true
+    when the request carried answers or instructions.
     """
 
     namespace: str

@@ -35,6 +35,7 @@ from app.core.history.resolve import (
     respelled,
     withdrawn_of,
 )
+from app.core.wire.answered import Usage
 from app.storage.contract import (
     CloseExchange,
     ExchangeState,
@@ -43,7 +44,6 @@ from app.storage.contract import (
     SessionRow,
     Store,
     StoredMessage,
-    Usage,
     Variant,
 )
 

@@ -11,10 +11,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from app.core.history.chain import chain_of
 from app.storage.contract import Store
@@ -216,11 +215,13 @@ class Histories(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-@pytest.mark.spec("S6")
-class TestHistories(Histories.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(
-        max_examples=25,
-        stateful_step_count=20,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
+FEW = settings(
+    max_examples=25,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def test_histories() -> None:
+    run_state_machine_as_test(Histories, settings=FEW)

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.core.history.chain import conversation_of, seed_of
+from app.core.history.conversation import Conversation
+from app.core.history.known import Known, Placement
+from app.core.history.read import read_message
+from app.core.history.resolve import (
+    Lookups,
+    NeedsPath,
+    NeedsRelayed,
+    RequestFacts,
+    placement_of,
+    respelled,
+    withdrawn_of,
+)
+
+FACTS = RequestFacts(preamble=b"brief")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    chain: bytes
+    canonical: bytes
+    digest: bytes
+    relayed: bool
+
+
+def talk(*texts: str) -> Conversation:
+    """User and assistant in turns; a text that ends in '!' is an answer wherever it stands."""
+    messages = [
+        read_message(
+            msgspec.json.encode({"role": "assistant" if text.endswith("!") else "user", "content": text}), len
+        )
+        for text in texts
+    ]
+    return conversation_of(messages, seed_of("here"))
+
+
+def point(said: Conversation, index: int, **other: Any) -> Known:
+    """A stored message of `said`, all of whose answers we relayed."""
+    return replace(
+        Known(
+            session="s1",
+            chain=said.chains[index],
+            canonical=said.messages[index].canonical,
+            role=said.messages[index].role,
+            depth=index + 1,
+            answers=sum(m.role == "assistant" for m in said.messages[: index + 1]),
+            arrival=index + 1,
+            relayed=said.messages[index].role == "assistant",
+            extended=False,
+            failed=False,
+            state="live",
+            preamble=b"brief",
+        ),
+        **other,
+    )
+
+
+def path(said: Conversation) -> list[Point]:
+    return [
+        Point(chain, m.canonical, m.digest, m.role == "assistant")
+        for m, chain in zip(said.messages, said.chains, strict=True)
+    ]
+
+
+def placed(said: Conversation, known: Sequence[Known], facts: RequestFacts = FACTS) -> Placement:
+    """The placement of a request whose answers are nowhere else."""
+    found = placement_of(said, facts, Lookups(known, relayed=(), path=()))
+    assert isinstance(found, Placement)
+    return found
+
+
+def test_a_known_prefix_with_an_answer_names_the_session() -> None:
+    said = talk("a", "b!", "c")
+    found = placement_of(said, FACTS, Lookups([point(said, 1)]))
+    assert isinstance(found, Placement)
+    assert (found.session, found.base, found.found_by) == ("s1", said.chains[1], "prefix")
+    assert [(n.index, n.chain, n.parent, n.depth, n.answers) for n in found.new] == [
+        (2, said.chains[2], said.chains[1], 3, 1)
+    ]
+    assert (found.depth, found.answers) == (3, 1)
+    assert withdrawn_of(found) == (said.chains[2],)
+
+
+def test_the_whole_request_known_is_a_regenerate() -> None:
+    said = talk("a", "b!", "c")
+    found = placed(said, [point(said, 2)])
+    assert (found.session, found.base, found.new) == ("s1", said.head, ())
+
+
+@pytest.mark.parametrize(
+    ("facts", "other", "session"),
+    [
+        (FACTS, {}, None),
+        (replace(FACTS, retry=True), {}, "s1"),
+        (replace(FACTS, repeats=("s1", talk("a").head)), {}, "s1"),
+        (replace(FACTS, repeats=("s2", talk("a").head)), {}, None),
+        (FACTS, {"failed": True}, "s1"),
+    ],
+)
+def test_the_same_first_bytes_join_only_as_a_retry(
+    facts: RequestFacts, other: dict[str, Any], session: str | None
+) -> None:
+    said = talk("a")
+    found = placed(said, [point(said, 0, **other)], facts)
+    assert found.session == session
+    assert found.found_by == ("retry" if session else "new")
+    assert len(found.new) == (0 if session else 1)
+
+
+def test_a_retry_mark_does_not_join_what_only_begins_the_same() -> None:
+    said = talk("a", "b")
+    assert placed(said, [point(said, 0)], replace(FACTS, retry=True)).session is None
+
+
+def test_an_opening_nobody_relayed_starts_a_new_session() -> None:
+    said = talk("a", "b!", "c")
+    found = placed(said, [point(said, 1, answers=0, relayed=False)])
+    assert (found.session, found.base, len(found.new), found.found_by) == (None, b"", 3, "new")
+
+
+def test_of_twins_equal_instructions_count_first_then_who_has_not_gone_on() -> None:
+    said = talk("a", "b!", "c")
+    twins = [
+        point(said, 1, session="s1", extended=True),
+        point(said, 1, session="s2", preamble=b"other"),
+        point(said, 1, session="s3", preamble=b"other"),
+    ]
+    assert placed(said, twins).session == "s1"
+    assert placed(said, twins, replace(FACTS, preamble=b"neither")).session == "s3"
+
+
+def test_a_named_session_that_does_not_exist_is_new() -> None:
+    said = talk("a", "b!", "c")
+    found = placement_of(said, replace(FACTS, named=True), Lookups([point(said, 1)]))
+    assert isinstance(found, Placement)
+    assert (found.session, found.base, len(found.new), found.found_by) == (None, b"", 3, "id")
+
+
+def test_a_named_session_takes_unknown_lists_as_siblings() -> None:
+    said = talk("x", "y")
+    found = placed(said, [], replace(FACTS, named=True, session="s1"))
+    assert (found.session, found.base, len(found.new), found.found_by) == ("s1", b"", 2, "id")
+
+
+def test_a_named_session_needs_no_answer_to_recognise_a_prefix() -> None:
+    said = talk("a", "b")
+    found = placed(said, [point(said, 0)], replace(FACTS, named=True, session="s1"))
+    assert (found.base, len(found.new)) == (said.chains[0], 1)
+
+
+def test_an_anchor_is_asked_for_step_by_step() -> None:
+    stored = talk("a", "b!", "c", "d!")
+    said = talk("c", "d!", "e")
+    assert placement_of(said, FACTS, Lookups([])) == NeedsRelayed((said.messages[1].canonical,), None)
+    anchor = point(stored, 3)
+    assert placement_of(said, FACTS, Lookups([], [anchor])) == NeedsPath("s1", stored.chains[3])
+    found = placement_of(said, FACTS, Lookups([], [anchor], path(stored)))
+    assert isinstance(found, Placement)
+    assert found.rebase is not None
+    assert (found.rebase.chain, found.rebase.base) == (said.chains[1], b"")
+    assert found.rebase.members == stored.chains[2:]
+    assert (found.rebase.depth, found.rebase.answers) == (2, 2)
+    assert [(n.index, n.parent, n.depth, n.answers) for n in found.new] == [(2, said.chains[1], 3, 2)]
+    assert (found.session, found.found_by) == ("s1", "anchor")
+
+
+def test_an_ambiguous_anchor_leaves_it_to_an_older_one() -> None:
+    stored = talk("a", "only here!", "c", "OK!")
+    said = talk("only here!", "x", "OK!", "e")
+    twin = point(stored, 3, session="s2", preamble=b"brief")
+    rows = [point(stored, 3), twin, point(stored, 1)]
+    assert placement_of(said, FACTS, Lookups([], rows)) == NeedsPath("s1", stored.chains[3])
+    assert placed_with(said, rows[:2]).session is None
+    rows = [point(stored, 3), replace(twin, preamble=b"other")]
+    assert placement_of(said, FACTS, Lookups([], rows)) == NeedsPath("s1", stored.chains[3])
+
+
+def placed_with(said: Conversation, rows: Sequence[Known]) -> Placement:
+    found = placement_of(said, FACTS, Lookups([], rows, ()))
+    assert isinstance(found, Placement)
+    return found
+
+
+def test_an_anchor_whose_path_is_gone_leaves_plain_new_messages() -> None:
+    stored = talk("a", "b!", "c", "d!")
+    said = talk("c", "d!", "e")
+    found = placed_with(said, [point(stored, 3)])
+    assert (found.rebase, len(found.new)) == (None, 3)
+
+
+def test_a_message_equal_to_one_of_the_prefix_is_a_row_of_its_own() -> None:
+    stored = talk("yes", "b!", "no", "d!")
+    said = talk("yes", "b!", "yes", "d!", "e")
+    known, rows = [point(stored, 1)], [point(stored, 3)]
+    found = placement_of(said, FACTS, Lookups(known, rows, path(stored)))
+    assert isinstance(found, Placement)
+    assert found.rebase is not None
+    assert found.rebase.members == (said.chains[2], stored.chains[3])
+    assert [n.index for n in found.new] == [2, 4]
+
+
+def test_a_new_member_after_a_named_one_is_no_prefix() -> None:
+    stored = talk("a", "b!", "c", "d!")
+    said = talk("b!", "new", "d!", "e")
+    found = placement_of(said, FACTS, Lookups([], [point(stored, 3), point(stored, 1)], path(stored)))
+    assert isinstance(found, Placement)
+    assert found.rebase is not None
+    assert found.rebase.members == (stored.chains[1], found.new[0].chain, stored.chains[3])
+    assert found.new[0].parent == stored.chains[1]
+    assert found.new[0].chain not in said.chains
+
+
+def test_other_spellings_are_named_by_where_they_are_stored() -> None:
+    stored = talk("a", "b!", "c", "d!")
+    said = talk("c", "d!", "e")
+    lookups = Lookups([], [point(stored, 3)], [replace(p, digest=b"other") for p in path(stored)])
+    found = placement_of(said, FACTS, lookups)
+    assert isinstance(found, Placement)
+    assert respelled(said, found, (), lookups.path or ()) == ((0, stored.chains[2]), (1, stored.chains[3]))
+    assert respelled(said, found, (), path(stored)) == ()
