@@ -40,11 +40,13 @@ _RESERVED_SHARE = 0.88
 # Shares of what is left beside the reserved part, then of the prose.
 _REQUEST_SHARE = 0.3
 _PROSE_SHARE = 0.45
+_MODEL_PROSE_SHARE = 0.8
 _ERROR_SHARE = 0.25
 _WORK_SHARE = 0.35
 # Characters.
 _TASK_CHARS = 200
 _STATE_CHARS = 280
+_NEWEST = "Newest request "
 # An origin with fewer identifiers than this gets no line of its own.
 _GROUP_FROM = 4
 
@@ -56,7 +58,8 @@ def deterministic_block(
     if source.previous and not source.fresh:
         return shortened(source.previous, budget.tokens, count_text, style)
     material = material_of(source)
-    return _assembled(material, _plain_sections(material), budget, count_text, style)
+    prose = Prose(_plain_sections(material), _PROSE_SHARE)
+    return _assembled(material, prose, budget, count_text, style)
 
 
 def model_block(
@@ -78,7 +81,7 @@ def model_block(
         # Prose without sections: an account of what was done.
         bodies[2] = "\n".join(part for part in (told.lead, bodies[2]) if part)
     plain = _plain_sections(material)
-    prose = repaired(Sections(tuple(bodies)), plain)
+    prose = Prose(repaired(Sections(tuple(bodies)), plain), _MODEL_PROSE_SHARE)
     return _assembled(material, prose, budget, count_text, style)
 
 
@@ -105,6 +108,14 @@ def shortened(block: str, max_tokens: int, count_text: CountText, style: Summary
 
 def _dressed(sections: Sections, style: SummaryStyle) -> str:
     return fenced(f"{PREAMBLE}\n\n{rendered(sections)}", style.tag)
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """Sections that tell, by a model or by code, and their share of what wording leaves."""
+
+    sections: Sections
+    share: float
 
 
 @dataclass(slots=True)
@@ -138,7 +149,7 @@ class _Purse:
 
 def _assembled(
     material: Material,
-    prose: Sections,
+    prose: Prose,
     budget: SummaryBudget,
     count_text: CountText,
     style: SummaryStyle,
@@ -153,7 +164,8 @@ def _assembled(
     purse = _Purse(room - count_text(wording) - for_identifiers, count_text)
     bodies = ["" for _ in TITLES]
     bodies[1] = wording
-    bodies[8] = purse.spend(_next_step(material, purse.share(_REQUEST_SHARE), prose.bodies[8]))
+    told = prose.sections.bodies[8]
+    bodies[8] = purse.spend(_next_step(material, wording, purse.share(_REQUEST_SHARE), told))
     _spend_prose(prose, bodies, purse)
     _spend_facts(material, bodies, purse, for_identifiers)
     shown = "\n".join(bodies)
@@ -184,23 +196,25 @@ def _plain_sections(material: Material) -> Sections:
     )
 
 
-def _next_step(material: Material, limit: int, told: str) -> str:
+def _next_step(material: Material, wording: str, limit: int, told: str) -> str:
     """Section 9: the newest request has the last word (F18)."""
+    lines = [line for line in told.split("\n") if line and not line.startswith(_NEWEST)]
+    advice = cut_to("\n".join(lines), max(_TASK_CHARS, limit))
     if not material.request:
-        return told or "Answer the newest user message after this block."
-    text = cut_to(without_secrets(material.request), max(200, limit * 3))
-    mark = "done" if material.answered else "pending"
-    newest = f"Newest request [{mark}]: {text}"
-    return f"{told}\n{newest}" if told else newest
+        return advice or "Answer the newest user message after this block."
+    text = without_secrets(material.request)
+    shown = headline(text, _TASK_CHARS) if text in wording else cut_to(text, max(_TASK_CHARS, limit * 3))
+    newest = f"{_NEWEST}[{'done' if material.answered else 'pending'}]: {shown}"
+    return f"{advice}\n{newest}" if advice else newest
 
 
-def _spend_prose(prose: Sections, bodies: list[str], purse: _Purse) -> None:
+def _spend_prose(prose: Prose, bodies: list[str], purse: _Purse) -> None:
     """Fill the prose sections: short ones whole, of longer ones the newest lines."""
     limits = {0: 0.2, 6: 0.15, 7: 0.2, 4: 0.12, 5: 0.12, 3: _ERROR_SHARE, 2: _WORK_SHARE}
-    room = max(0, purse.share(_PROSE_SHARE))
+    room = max(0, purse.share(prose.share))
     spare = 0
     for number, share in limits.items():
-        body = prose.bodies[number]
+        body = prose.sections.bodies[number]
         limit = int(room * share) + spare
         before = purse.left
         if body and body != NOTHING:

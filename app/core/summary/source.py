@@ -5,13 +5,11 @@ Knows nothing of how the text is made, nor of stores, models or windows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.core.summary.fence import DEFAULT_TAG
-from app.core.summary.wording import text_of
 from app.core.view.policy import Policy
 
 CountText = Callable[[str], int]
@@ -40,23 +38,6 @@ class SummarySource:
     def fresh(self) -> tuple[tuple[bytes, Message], ...]:
         """The messages no summary has seen yet."""
         return self.folded[self.since :]
-
-
-def source_of(
-    conversation: Conversation, cut: int, kept: Collection[int], fresh: Sequence[int], previous: str
-) -> SummarySource:
-    """The source of a fold of `messages[:cut]` without `kept`, of which `fresh` are new to `previous`."""
-    new = set(fresh)
-    messages, chains = conversation.messages, conversation.chains
-    earlier = [index for index in range(cut) if index not in new and index not in kept]
-    users = (text_of(message) for message in reversed(messages) if message.role == "user")
-    return SummarySource(
-        folded=tuple((chains[index], messages[index]) for index in (*earlier, *sorted(new))),
-        since=len(earlier),
-        previous=previous,
-        newest_request=next(users, ""),
-        tail=messages[cut:],
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from app.core.summary.fence import unfenced
 from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import Sections, block_sections
 from app.core.summary.source import SummarySource
-from app.core.summary.wording import cut_to
+from app.core.summary.wording import cut_to, text_of
 
 # Opens a statement of the user's that code carried over. It is read again from the message each time.
 FACT = "• "
@@ -42,7 +42,7 @@ class Material:
     """Everything a block may show. `users` oldest first; `facts` and `sightings` unranked.
 
     `newest_request` is the newest user text; `request` the same when it is folded, else "". `answered`
-    is true when an answer without tool calls follows the newest folded request.
+    is true when an answer without tool calls follows the newest folded user message.
     """
 
     previous: Sections
@@ -85,7 +85,7 @@ def material_of(source: SummarySource) -> Material:
         state=_state(fresh, stale),
         newest_request=newest,
         request=newest if users and newest == users[-1].text.strip() else "",
-        answered=_answered(fresh),
+        answered=_answered(source),
     )
 
 
@@ -185,10 +185,15 @@ def _state(fresh: Sequence[Spoken], stale: Sequence[Stale]) -> str:
     return " ".join(text.split())
 
 
-def _answered(fresh: Sequence[Spoken]) -> bool:
-    for message in reversed(fresh):
+def _answered(source: SummarySource) -> bool:
+    """True when an answer without tool calls follows the newest folded user message."""
+    folded = [message for _, message in source.folded]
+    asked = next((i for i in range(len(folded) - 1, -1, -1) if folded[i].role == "user"), None)
+    if asked is None:
+        return True
+    for message in (*folded[asked + 1 :], *source.tail):
         if message.role == "user":
             return False
-        if message.role == "assistant" and not message.calls and message.text.strip():
+        if message.role == "assistant" and not message.calls and text_of(message).strip():
             return True
-    return True
+    return False
