@@ -33,7 +33,7 @@ _NOTHING = Conversation((), (), ())
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The session a request names, if it does: the name, the stored session, and whether it was sent before."""
+    """The session a request names, the stored one, and whether the request was sent before."""
 
     name: SessionName | None
     row: SessionRow | None

@@ -57,16 +57,17 @@ class Exchange:
         try:
             caller = await self.access.caller_of(incoming)
             if control == "no-store":
-                return await self._unrecorded(incoming, client, b"no-store")
+                await self._unrecorded(incoming, client, b"no-store")
+                return
             request = parse_chat_request(incoming.body, self.behaviour.limits)
             async with self.resolver.in_turn(caller.namespace, incoming, request):
                 turn = await self.resolver.turn_of(caller.namespace, incoming, request)
                 await self.recorder.open(turn)
-                return await self._delivered(turn, client, may_compact=control != "off")
+                await self._delivered(turn, client, may_compact=control != "off")
         except StoreUnavailable:
             if self.behaviour.on_store_failure == "refuse" or client.started:
                 raise
-        await self._unrecorded(incoming, client, b"unavailable")
+            await self._unrecorded(incoming, client, b"unavailable")
 
     async def _delivered(self, turn: Turn, client: Client, *, may_compact: bool) -> None:
         shown = original(turn)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.core.budget.budget import Window, budget_of
+from app.core.budget.budget import budget_of
+from app.core.view.compaction import Compaction
 from app.core.view.policy import Policy
 from app.core.view.view import applicable
 from app.proxy.calibrations import Calibrations
@@ -47,9 +48,6 @@ class Scenes:
         headers = self._outgoing(turn.incoming.headers)
         window = await self._windows.window_of(model, headers, urgent=turn.tokens > URGENT_TOKENS)
         policy = self._policy_for(model)
-        stored = await self._store.compactions(turn.namespace, turn.session)
-        current = applicable([row.compaction for row in stored], turn.conversation) if stored else None
-        pins = await self._store.pins(turn.namespace, turn.session)
         preamble = sum(message.tokens for message in turn.conversation.preamble)
         budget = budget_of(
             window,
@@ -58,16 +56,24 @@ class Scenes:
             ratio=self._calibrations.ratio_of(model),
             policy=policy,
         )
+        current = await self._in_force(turn)
+        is_small = current is None and turn.tokens < budget.precompute_tokens
         return Scene(
             turn=turn,
             current=current,
             budget=budget,
-            pins=frozenset(pin.chain for pin in pins),
+            pins=frozenset() if is_small else await self._pins(turn),
             policy=policy,
             count_text=self._tokens.counter_of(model).count_text,
             outgoing=tuple(headers),
         )
 
-    def window_now(self, model: str) -> Window:
-        """What is known of the window without asking."""
-        return self._windows.known(model)
+    async def _in_force(self, turn: Turn) -> Compaction | None:
+        """The compaction that applies; a session that begins with this turn has none."""
+        if turn.placement.session is None:
+            return None
+        stored = await self._store.compactions(turn.namespace, turn.session)
+        return applicable([row.compaction for row in stored], turn.conversation) if stored else None
+
+    async def _pins(self, turn: Turn) -> frozenset[bytes]:
+        return frozenset(pin.chain for pin in await self._store.pins(turn.namespace, turn.session))

@@ -66,15 +66,11 @@ class Viewing:
         plan = plan_overflow(
             turn.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
         )
-        match plan:
-            case MaskOnly():
-                return scene.under(await self._compactor.mask(scene, plan))
-            case Fold():
-                return scene.under(await self._compactor.fold(scene, plan))
-            case Refuse():
-                _refuse(plan)
-            case _ as never:
-                assert_never(never)
+        if isinstance(plan, Refuse):
+            _refuse(plan)
+        if isinstance(plan, MaskOnly):
+            return scene.under(await self._compactor.mask(scene, plan))
+        return scene.under(await self._compactor.fold(scene, plan))
 
     async def _decided(self, turn: Turn) -> Shown:
         scene = await self._scenes.of(turn)
