@@ -140,7 +140,7 @@ class MessageCounter:
 
 
 def _decoded_bytes(data: Any) -> int:
-    return len(data) * 3 // 4 if isinstance(data, str) else 0
+    return len(data) * 3 // 4 - data[-2:].count("=") if isinstance(data, str) else 0
 
 
 def _audio_tokens(audio: Any) -> int:

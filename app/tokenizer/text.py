@@ -48,30 +48,30 @@ class TextCounter:
         return len(self._encoding.encode_ordinary(text))
 
 
-def pieces_of(text: str) -> Iterator[str]:
-    """`text` in pieces of at most 100,000 characters, divided where no token can cross.
+def pieces_of(text: str, limit: int = PIECE_CHARS) -> Iterator[str]:
+    """`text` in pieces of at most `limit` characters, divided where no token can cross.
 
     A space after a visible character always begins a new word in both encodings' patterns; so does a
     visible character other than "/" after a line feed. Without such a place the cut is plain.
     """
     start = 0
-    while len(text) - start > PIECE_CHARS:
-        end = _cut(text, start, start + PIECE_CHARS)
+    while len(text) - start > limit:
+        # Only the last tenth is searched: a text without a safe place is not scanned again and again.
+        end = _cut(text, start + limit - limit // 10, start + limit)
         yield text[start:end]
         start = end
     yield text[start:]
 
 
-def _cut(text: str, start: int, limit: int) -> int:
-    # Only the last tenth is searched: a text without a safe place is not scanned again and again.
-    lowest = max(start + 1, limit - PIECE_CHARS // 10)
-    for at in range(limit, lowest, -1):
-        before, after = text[at - 1], text[at]
-        if after == " " and not before.isspace():
-            return at
-        if before == "\n" and after != "/" and not after.isspace():
-            return at
-    return limit
+def _cut(text: str, lowest: int, highest: int) -> int:
+    return next((at for at in range(highest, lowest, -1) if is_safe_cut(text[at - 1], text[at])), highest)
+
+
+def is_safe_cut(before: str, after: str) -> bool:
+    """True when no token can hold both of these neighbouring characters, nor depend on the other side."""
+    if after == " ":
+        return not before.isspace()
+    return before == "\n" and after != "/" and not after.isspace()
 
 
 def _parts(text: str) -> Iterator[tuple[int, int, bool]]:
