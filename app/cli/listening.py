@@ -75,7 +75,7 @@ def serve_demo(port: int, window_tokens: int) -> None:
 def running_demo(window_tokens: int) -> Iterator[str]:
     """The demo upstream answers on a free port of this machine; yields its base URL."""
     listening = bound_socket(_DEMO_HOST, 0)
-    server = http_server(create_demo(window_tokens), Server(shutdown_seconds=0))
+    server = http_server(create_demo(window_tokens), Server(shutdown_seconds=1))
     thread = threading.Thread(target=server.run, args=([listening],), name="demo", daemon=True)
     thread.start()
     try:

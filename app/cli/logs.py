@@ -41,5 +41,6 @@ def configure_logs(settings: Logging) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-    # Its start and stop lines say what ours say; warnings still pass.
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # What they say of ordinary work is said by us, or of no use; warnings still pass.
+    for library in ("uvicorn", "alembic"):
+        logging.getLogger(library).setLevel(logging.WARNING)
