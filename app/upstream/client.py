@@ -169,6 +169,11 @@ class Upstream:
         """Scheme, host and port: where servers keep what is not under the API's path."""
         return str(URL(self._prefix).origin())
 
+    @property
+    def extra_headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """What the operator adds to every request: `open` does, our own calls must."""
+        return self._options.extra_headers
+
     def url(self, path_and_query: str) -> str:
         """The full address of a path under the base URL, the base URL's query included."""
         return str(self._url(path_and_query))

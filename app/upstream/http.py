@@ -46,7 +46,9 @@ class Reply:
 
 
 def client_over(upstream: Upstream) -> httpx.AsyncClient:
-    """An httpx client on `upstream`'s open pool, its proxy and authorities; no cookies, no redirects."""
+    """An httpx client on `upstream`'s open pool: its proxy, authorities and extra headers; no cookies,
+    no redirects.
+    """
     # The pool has its own TLS settings; `verify` would only load a second set of authorities, unused.
     transport = _SharedPool(client=upstream.session, verify=False, trust_env=False)
     return httpx.AsyncClient(
@@ -55,7 +57,7 @@ def client_over(upstream: Upstream) -> httpx.AsyncClient:
         follow_redirects=False,
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         # What comes coded is decoded here, with a bound that httpx's own decoders do not have.
-        headers={"user-agent": "palimpsest", "accept-encoding": "identity"},
+        headers=[(b"user-agent", b"palimpsest"), (b"accept-encoding", b"identity"), *upstream.extra_headers],
         # The deadlines that count are the callers'. This one ends what a caller forgot.
         timeout=600,
     )

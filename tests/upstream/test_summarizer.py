@@ -100,6 +100,15 @@ async def test_a_foreign_upstream_never_gets_the_callers_key() -> None:
     assert b"caller" not in server.requests[0].head
 
 
+async def test_the_operators_headers_go_along() -> None:
+    async with Scripted() as server:
+        server.expects(replies(completion(content="x")))
+        team = UpstreamOptions(base_url=server.url, extra_headers=((b"X-Team", b"blue"),))
+        async with Upstream(team) as upstream:
+            await Summarizer(upstream).ask(MESSAGES, "m", 100, CALLER, 5)
+    assert server.requests[0].header("x-team") == "blue"
+
+
 async def test_fields_a_model_refuses_are_learned_once() -> None:
     server, outcome = await ask(
         refusal("Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."),

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from app.errors import UpstreamUnreachable
+from app.upstream.client import Upstream, UpstreamOptions
+from app.upstream.http import client_over, fetch
+from tests.upstream.scripted import Scripted, replies
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
+
+REQUEST = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=upstream -addext subjectAltName=IP:127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    command = [
+        "openssl",
+        *REQUEST.split(),
+        "-keyout",
+        str(folder / "key.pem"),
+        "-out",
+        str(folder / "cert.pem"),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "cert.pem"
+
+
+@pytest.fixture
+def secure(certificate: Path) -> Callable[[], Scripted]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    return lambda: Scripted(context)
+
+
+async def via_open(upstream: Upstream) -> bytes:
+    async with upstream.open("POST", "/chat", [], b"{}") as answer:
+        return await answer.read(100)
+
+
+async def via_httpx(upstream: Upstream) -> bytes:
+    http = client_over(upstream)
+    return (await fetch(http, http.build_request("GET", upstream.url("/models")), 100)).body
+
+
+@pytest.mark.parametrize("ask", [via_open, via_httpx])
+async def test_the_given_authority_is_trusted(
+    secure: Callable[[], Scripted], certificate: Path, ask: Callable[[Upstream], Awaitable[bytes]]
+) -> None:
+    async with secure() as server:
+        server.always(replies(b"ok"))
+        async with Upstream(UpstreamOptions(base_url=server.url, ca_file=certificate)) as upstream:
+            assert await ask(upstream) == b"ok"
+            # The second rides on the same connection.
+            assert await ask(upstream) == b"ok"
+    assert server.connections == 1
+
+
+async def test_an_unknown_authority_is_not(secure: Callable[[], Scripted]) -> None:
+    async with secure() as server, Upstream(UpstreamOptions(base_url=server.url)) as upstream:
+        with pytest.raises(UpstreamUnreachable, match="certificate"):
+            await via_open(upstream)
+        with pytest.raises(UpstreamUnreachable):
+            await via_httpx(upstream)
+    assert server.requests == []
