@@ -20,7 +20,7 @@ from app.settings.serving import Server
 
 # Connections the kernel holds while all of ours are being accepted; what most servers use.
 _BACKLOG = 2048
-# The demo runs on this machine only; it has nothing worth reaching.
+# The demo that `serve` starts is for the proxy beside it only.
 _DEMO_HOST = "127.0.0.1"
 
 
@@ -64,9 +64,9 @@ def http_server(application: Any, settings: Server) -> uvicorn.Server:
     )
 
 
-def serve_demo(port: int, window_tokens: int) -> None:
+def serve_demo(host: str, port: int, window_tokens: int) -> None:
     """The demo upstream answers until it is told to stop."""
-    with bound_socket(_DEMO_HOST, port) as listening, suppress(KeyboardInterrupt):
+    with bound_socket(host, port) as listening, suppress(KeyboardInterrupt):
         typer.echo(f"The demo model answers at {address_of(listening)}/v1, window {window_tokens:,} tokens.")
         http_server(create_demo(window_tokens), Server(shutdown_seconds=1)).run([listening])
 

@@ -65,13 +65,14 @@ def serve(
 
 @app.command()
 def demo(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = _DEMO_PORT,
     window_tokens: Annotated[int, typer.Option(help="Window of the demo model.")] = _DEMO_WINDOW_TOKENS,
 ) -> None:
     """Start the demo upstream alone: a deterministic OpenAI-shaped server with a small window."""
     from app.cli.listening import serve_demo
 
-    serve_demo(port, window_tokens)
+    serve_demo(host, port, window_tokens)
 
 
 @app.command()
