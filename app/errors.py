@@ -4,11 +4,13 @@
     |-- RequestError                 the client's request is at fault: 4xx, nothing was forwarded
     |   |-- InvalidJson              malformed, NaN, duplicate keys, too deep
     |   |-- InvalidField             a field has the wrong type or value; `param` names it
+    |   |-- InvalidParameter         422: a parameter or field of one of our own endpoints
     |   |-- BodyTooLarge             413
     |   |-- RequestTimeout           408: the body did not arrive in time
     |   |-- RepeatedHeader           a header that decides who is asking stands twice
     |   |-- ClientLeft               the client hung up while its body was being read; nobody sees this
     |   |-- NotFound                 what does not exist, or is not the caller's (the same answer)
+    |   |-- MethodNotAllowed         405: the path exists, not with this method
     |   |-- Unauthorized             401
     |   |-- Conflict                 409: too many appends wait, an epoch moved on
     |   |-- OpenToolGroup            422: an append does not complete the open tool calls
@@ -66,6 +68,13 @@ class InvalidField(RequestError):
     code = "invalid_field"
 
 
+class InvalidParameter(RequestError):
+    """A parameter or field of one of our own endpoints has a wrong type or value; `param` names it."""
+
+    status = 422
+    code = "invalid_parameter"
+
+
 class BodyTooLarge(RequestError):
     """The body exceeds `limits.body_bytes`."""
 
@@ -98,6 +107,13 @@ class NotFound(RequestError):
 
     status = 404
     code = "not_found"
+
+
+class MethodNotAllowed(RequestError):
+    """There is such a path, but not with this method."""
+
+    status = 405
+    code = "method_not_allowed"
 
 
 class Unauthorized(RequestError):

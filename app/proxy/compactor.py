@@ -73,6 +73,14 @@ class Compactor:
             done = await scene.folded(fold, self._new_id(), None, None)
         return await self.adopt(scene, done)
 
+    async def by_hand(self, scene: Scene, fold: Fold) -> Compaction | None:
+        """As `fold`, with a summary of its own; None, and nothing stored, when that would save nothing."""
+        job = self._summaries.begin(scene, fold)
+        done = await self._awaited(job) if job else None
+        if done is None or done.tokens_after >= done.tokens_before:
+            done = await scene.folded(fold, self._new_id(), None, None)
+        return await self.adopt(scene, done) if done.tokens_after < done.tokens_before else None
+
     async def adopt(self, scene: Scene, compaction: Compaction) -> Compaction:
         """The compaction is stored; Conflict when the session was erased meanwhile."""
         turn = scene.turn

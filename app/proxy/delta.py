@@ -115,6 +115,6 @@ class Deltas:
         head = heads[0]
         rows = await self._store.bodies(namespace, row.id, head.chain)
         raws = await self._store.preamble(namespace, row.id, head.preamble)
-        messages = await self._reader.read([*raws, *(row.body for row in rows)], model)
+        messages = await self._reader.read_stored([*raws, *(row.body for row in rows)], model)
         count = len(raws)
         return Conversation(messages[:count], messages[count:], tuple(row.chain for row in rows))

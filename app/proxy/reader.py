@@ -15,6 +15,7 @@ from app.core.history.message import Message
 from app.core.history.read import read_answer, read_message
 
 CountMessage = Callable[[Mapping[str, Any]], int]
+Parse = Callable[[bytes, CountMessage, str], Message]
 
 # Reading less than this takes under 5 ms and is done at once; more would hold up every other stream.
 INLINE_BYTES = 32_768
@@ -33,14 +34,11 @@ class MessageReader:
 
     async def read(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
         """The messages, in order. InvalidField, naming the message, when one is not a chat message."""
-        unseen = [raw for raw in raws if (model, raw) not in self._seen]
-        if sum(map(len, unseen)) > INLINE_BYTES:
-            fresh = await asyncio.to_thread(self._parse, raws, model)
-        else:
-            fresh = self._parse(raws, model)
-        for message in fresh:
-            self._keep(model, message)
-        return fresh
+        return await self._read(raws, model, read_message)
+
+    async def read_stored(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
+        """As `read`, for messages that were stored: an answer's object may have any shape."""
+        return await self._read(raws, model, lambda raw, count, _: read_answer(raw, count))
 
     def read_answers(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
         """What an upstream answered, in order; an object of any shape is taken."""
@@ -50,11 +48,21 @@ class MessageReader:
             self._keep(model, answer)
         return answers
 
-    def _parse(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
+    async def _read(self, raws: Sequence[bytes], model: str, parse: Parse) -> tuple[Message, ...]:
+        unseen = [raw for raw in raws if (model, raw) not in self._seen]
+        if sum(map(len, unseen)) > INLINE_BYTES:
+            fresh = await asyncio.to_thread(self._parsed, raws, model, parse)
+        else:
+            fresh = self._parsed(raws, model, parse)
+        for message in fresh:
+            self._keep(model, message)
+        return fresh
+
+    def _parsed(self, raws: Sequence[bytes], model: str, parse: Parse) -> tuple[Message, ...]:
         count = self._counter_for(model)
         seen = self._seen
         return tuple(
-            seen.get((model, raw)) or read_message(raw, count, f"messages[{index}]")
+            seen.get((model, raw)) or parse(raw, count, f"messages[{index}]")
             for index, raw in enumerate(raws)
         )
 

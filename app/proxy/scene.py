@@ -17,7 +17,8 @@ from app.core.view.outcomes import Fold, MaskOnly, View
 from app.core.view.policy import Policy
 from app.core.view.record import Written, compaction_of, folded_indexes, summary_room
 from app.core.view.view import CountText, newest_user, prompt_tokens, view_of
-from app.proxy.turn import Shown, Turn
+from app.proxy.subject import Subject
+from app.proxy.turn import Shown
 
 # Making a block of so many bytes of history takes under 5 ms; more is done beside the event loop.
 INLINE_BYTES = 20_000
@@ -25,15 +26,19 @@ INLINE_BYTES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A turn with its budget and the compaction in force. `outgoing` are headers for our own calls."""
+    """A turn, or a branch that is read back, with its budget and the compaction in force.
 
-    turn: Turn
+    `outgoing` are headers for our own calls, `focus` is what a person asked the summary to keep in mind.
+    """
+
+    turn: Subject
     current: Compaction | None
     budget: Budget
     pins: frozenset[bytes]
     policy: Policy
     count_text: CountText
     outgoing: tuple[tuple[bytes, bytes], ...]
+    focus: str = ""
 
     @property
     def conversation(self) -> Conversation:

@@ -15,7 +15,7 @@ from app.proxy.calibrations import Calibrations
 from app.proxy.incoming import Headers
 from app.proxy.model_tokens import ModelTokens
 from app.proxy.scene import Scene
-from app.proxy.turn import Turn
+from app.proxy.subject import Subject
 from app.proxy.windows import Windows
 from app.storage.contract import Store
 
@@ -42,22 +42,25 @@ class Scenes:
         self._policy_for = policy_for
         self._outgoing = outgoing
 
-    async def of(self, turn: Turn) -> Scene:
-        """The scene now: everything that can have changed is read again."""
-        model = turn.request.model
-        headers = self._outgoing(turn.incoming.headers)
+    async def of(self, turn: Subject, *, by_hand: bool = False) -> Scene:
+        """The scene now: everything that can have changed is read again.
+
+        Pins are left out where nothing will be folded; `by_hand` a small conversation may be.
+        """
+        model = turn.model
+        headers = self._outgoing(turn.headers)
         window = await self._windows.window_of(model, headers, urgent=turn.tokens > URGENT_TOKENS)
         policy = self._policy_for(model)
         preamble = sum(message.tokens for message in turn.conversation.preamble)
         budget = budget_of(
             window,
             fixed_tokens=turn.fixed_tokens + preamble,
-            max_output_tokens=turn.request.max_output_tokens,
+            max_output_tokens=turn.max_output_tokens,
             ratio=self._calibrations.ratio_of(model),
             policy=policy,
         )
         current = await self._in_force(turn)
-        is_small = current is None and turn.tokens < budget.precompute_tokens
+        is_small = not by_hand and current is None and turn.tokens < budget.precompute_tokens
         return Scene(
             turn=turn,
             current=current,
@@ -68,12 +71,12 @@ class Scenes:
             outgoing=tuple(headers),
         )
 
-    async def _in_force(self, turn: Turn) -> Compaction | None:
+    async def _in_force(self, turn: Subject) -> Compaction | None:
         """The compaction that applies; a session that begins with this turn has none."""
-        if turn.placement.session is None:
+        if turn.is_new:
             return None
         stored = await self._store.compactions(turn.namespace, turn.session)
         return applicable([row.compaction for row in stored], turn.conversation) if stored else None
 
-    async def _pins(self, turn: Turn) -> frozenset[bytes]:
+    async def _pins(self, turn: Subject) -> frozenset[bytes]:
         return frozenset(pin.chain for pin in await self._store.pins(turn.namespace, turn.session))

@@ -53,7 +53,7 @@ class Job:
     def serves(self, scene: Scene) -> bool:
         """True when its result would stand for the beginning of this conversation (rule 24)."""
         on_path = scene.conversation.position(self.watermark) is not None
-        return on_path and self.policy == scene.policy.name and self.model == scene.turn.request.model
+        return on_path and self.policy == scene.policy.name and self.model == scene.turn.model
 
 
 class Summaries:
@@ -90,7 +90,7 @@ class Summaries:
             return None
         watermark = scene.conversation.chains[fold.cut - 1]
         task = self._jobs.start(self._written(scene, fold))
-        job = Job(watermark, scene.policy.name, scene.turn.request.model, task)
+        job = Job(watermark, scene.policy.name, scene.turn.model, task)
         kept = [other for other in self._running.get(_key(scene), []) if not _came_to_nothing(other)]
         self._running[_key(scene)] = [*kept[-7:], job]
         return job
@@ -113,7 +113,7 @@ class Summaries:
             told = await self._told(scene, scene.source(fold))
         if told is None:
             return None
-        model = self._choice.model or scene.turn.request.model
+        model = self._choice.model or scene.turn.model
         return await scene.folded(fold, self._new_id(), told, model)
 
     async def _told(self, scene: Scene, source: SummarySource) -> str | None:
@@ -139,7 +139,7 @@ class Summaries:
 
     async def _asked(self, scene: Scene, source: SummarySource, limits: SummaryLimits, replaced: int) -> str:
         ends = time.monotonic() + self._call_seconds
-        requests = summary_requests(source, limits, scene.count_text)
+        requests = summary_requests(source, limits, scene.count_text, scene.focus)
         request = next(requests)
         while True:
             answer = await self._answer(scene, request, ends - time.monotonic())
@@ -154,7 +154,7 @@ class Summaries:
         if seconds <= 0:
             raise _NoAnswer("timeout", counts=True)
         outcome = await self._summarizer.ask(
-            request.messages, scene.turn.request.model, request.max_tokens, scene.outgoing, seconds
+            request.messages, scene.turn.model, request.max_tokens, scene.outgoing, seconds
         )
         match outcome:
             case SummaryAnswer():

@@ -14,7 +14,7 @@ from app.core.history.known import Placement
 from app.core.history.resolve import withdrawn_of
 from app.core.view.outcomes import View
 from app.core.wire.chat_request import ChatRequest
-from app.proxy.incoming import Incoming
+from app.proxy.incoming import Headers, Incoming
 
 Mode = Literal["full", "append", "new"]
 
@@ -40,6 +40,26 @@ class Turn:
     preamble_digest: bytes
     fixed_tokens: int
     started_at: float
+
+    @property
+    def is_new(self) -> bool:
+        """True when the session begins with this request."""
+        return self.placement.session is None
+
+    @property
+    def model(self) -> str:
+        """The model asked for."""
+        return self.request.model
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """The request's own limit."""
+        return self.request.max_output_tokens
+
+    @property
+    def headers(self) -> Headers:
+        """The request's headers, the caller's key among them."""
+        return self.incoming.headers
 
     @property
     def tokens(self) -> int:

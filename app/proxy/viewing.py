@@ -10,12 +10,14 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import NoReturn, assert_never
 
 import structlog
 
+from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send, View
-from app.core.view.plan import plan_of, plan_overflow
+from app.core.view.plan import plan_manual, plan_of, plan_overflow
 from app.errors import (
     ContextLengthExceeded,
     MessageTooLarge,
@@ -25,6 +27,7 @@ from app.errors import (
 from app.proxy.compactor import Compactor
 from app.proxy.scene import Scene
 from app.proxy.scenes import Scenes
+from app.proxy.subject import Subject
 from app.proxy.turn import Shown, Turn
 
 _log = structlog.get_logger("palimpsest.viewing")
@@ -71,6 +74,15 @@ class Viewing:
         if isinstance(plan, MaskOnly):
             return scene.under(await self._compactor.mask(scene, plan))
         return scene.under(await self._compactor.fold(scene, plan))
+
+    async def by_hand(self, subject: Subject, focus: str) -> Compaction | None:
+        """A compaction that somebody asked for (D25); None when nothing would be won by one (F35)."""
+        async with self._one_at_a_time(subject):
+            scene = replace(await self._scenes.of(subject, by_hand=True), focus=focus)
+            plan = plan_manual(
+                scene.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
+            )
+            return await self._compactor.by_hand(scene, plan) if isinstance(plan, Fold) else None
 
     async def _decided(self, turn: Turn) -> Shown:
         scene = await self._scenes.of(turn)
@@ -125,7 +137,7 @@ class Viewing:
         return scene.shown(plan.view)
 
     @asynccontextmanager
-    async def _one_at_a_time(self, turn: Turn) -> AsyncIterator[None]:
+    async def _one_at_a_time(self, turn: Subject) -> AsyncIterator[None]:
         """Of one session's requests one compacts, the others wait for what it does; bounded (rule 16)."""
         key = f"{turn.namespace}\0{turn.session}"
         self._waiting[key] += 1
