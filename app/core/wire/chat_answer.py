@@ -38,7 +38,7 @@ def parse_answer(body: bytes, deepest: int = 128) -> Answer | Unreadable:
     try:
         verify(body)
         shape = outline(body, deepest)
-        if not shape.members:
+        if not body.lstrip().startswith(b"{"):
             return Unreadable("not_an_object")
         choices = shape.last("choices")
         usage = shape.last("usage")

@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.history.read import read_answer
+from app.core.wire.answered import AnsweredChoice, Usage
+from app.core.wire.assembly import Assembly, Verdict
+from app.core.wire.sse import FrameSplitter, data_of
+
+ORDINARY = Verdict()
+
+
+def chunk(delta: dict[str, Any] | None, finish: str | None = None, index: int = 0, **more: Any) -> bytes:
+    choice = {"index": index, "delta": delta, "finish_reason": finish, "logprobs": None}
+    return json.dumps({"id": "c", "object": "chat.completion.chunk", "choices": [choice]} | more).encode()
+
+
+def assembled(chunks: Iterable[bytes], n: int = 1) -> Assembly:
+    assembly = Assembly(n)
+    for data in chunks:
+        assembly.feed(data)
+    return assembly
+
+
+def message_of(*deltas: dict[str, Any]) -> dict[str, Any]:
+    (choice,) = assembled(chunk(delta) for delta in deltas).choices()
+    message: dict[str, Any] = json.loads(choice.message_body)
+    return message
+
+
+def call(index: int | None, **fields: Any) -> dict[str, Any]:
+    return {"tool_calls": [fields if index is None else {"index": index} | fields]}
+
+
+def test_text_is_joined_in_order() -> None:
+    message = message_of(
+        {"role": "assistant", "content": "", "refusal": None}, {"content": "Hel"}, {"content": "lo"}, {}
+    )
+    assert message == {"role": "assistant", "content": "Hello"}
+
+
+def test_every_streamed_text_is_joined_apart() -> None:
+    message = message_of(
+        {"role": "assistant", "reasoning_content": "I "},
+        {"reasoning_content": "think", "reasoning": "so"},
+        {"reasoning": " do", "refusal": "I can"},
+        {"refusal": "not", "x-unknown": "a"},
+        {"x-unknown": "b"},
+    )
+    assert message == {
+        "role": "assistant",
+        "content": None,
+        "reasoning_content": "I think",
+        "reasoning": "so do",
+        "refusal": "I cannot",
+        "x-unknown": "ab",
+    }
+
+
+def test_tool_calls_come_interleaved_and_in_pieces() -> None:
+    message = message_of(
+        {"role": "assistant", "content": None},
+        call(1, id="b", type="custom", custom={"name": "sql", "input": ""}),
+        call(0, id="a", type="function", function={"name": "get_", "arguments": ""}),
+        call(1, custom={"input": "select"}),
+        call(0, function={"name": "weather", "arguments": '{"city":'}),
+        {
+            "tool_calls": [
+                {"index": 0, "function": {"arguments": '"Oslo"}'}},
+                {"index": 1, "custom": {"input": " 1"}},
+            ]
+        },
+    )
+    assert message["tool_calls"] == [
+        {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Oslo"}'}},
+        {"id": "b", "type": "custom", "custom": {"name": "sql", "input": "select 1"}},
+    ]
+
+
+def test_what_servers_repeat_in_every_delta_is_kept_once() -> None:
+    again: dict[str, Any] = {"id": "a", "type": "function"}
+    message = message_of(
+        {"role": "assistant"} | call(0, **again, function={"name": "f", "arguments": "{"}),
+        {"role": "assistant"} | call(0, **again, function={"name": "f", "arguments": "}"}),
+        {"role": ""} | call(0, id="", type="", function={"name": "", "arguments": ""}),
+        call(0, id=None, type=None, function={"name": None, "arguments": None}),
+    )
+    assert message["role"] == "assistant"
+    assert message["tool_calls"] == [again | {"function": {"name": "f", "arguments": "{}"}}]
+
+
+def test_tool_calls_without_an_index_open_with_their_id() -> None:
+    message = message_of(
+        call(None, id="a", function={"name": "f", "arguments": "{"}),
+        call(None, function={"arguments": "}"}),
+        {"tool_calls": [{"id": "b", "function": {"name": "g", "arguments": "{}"}}]},
+    )
+    assert [(c["id"], c["function"]["arguments"]) for c in message["tool_calls"]] == [
+        ("a", "{}"),
+        ("b", "{}"),
+    ]
+
+
+def test_the_legacy_function_call_comes_in_pieces() -> None:
+    message = message_of(
+        {"function_call": {"name": "f", "arguments": ""}}, {"function_call": {"arguments": '{"a":1}'}}
+    )
+    assert message["function_call"] == {"name": "f", "arguments": '{"a":1}'}
+
+
+def test_sound_annotations_and_reasoning_details() -> None:
+    message = message_of(
+        {"audio": {"id": "audio_1", "transcript": "Hi"}},
+        {"audio": {"data": "AAAA", "transcript": " you", "expires_at": 5}},
+        {"audio": {"data": "BBBB", "expires_at": 6}},
+        {"annotations": [{"type": "url_citation"}]},
+        {"annotations": [{"type": "url_citation"}]},
+        {"reasoning_details": [{"index": 0, "type": "reasoning.text", "format": "f", "text": "a"}]},
+        {"reasoning_details": [{"index": 0, "type": "reasoning.text", "format": "f", "text": "b"}]},
+        {"reasoning_details": [{"index": 1, "type": "reasoning.encrypted", "data": "z"}]},
+    )
+    assert message["audio"] == {"id": "audio_1", "transcript": "Hi you", "data": "AAAABBBB", "expires_at": 6}
+    assert message["annotations"] == [{"type": "url_citation"}, {"type": "url_citation"}]
+    assert message["reasoning_details"] == [
+        {"index": 0, "type": "reasoning.text", "format": "f", "text": "ab"},
+        {"index": 1, "type": "reasoning.encrypted", "data": "z"},
+    ]
+
+
+def test_content_that_turns_into_parts_keeps_its_text() -> None:
+    parts = [{"type": "thinking", "thinking": []}]
+    message = message_of({"content": "a"}, {"content": parts}, {"content": "b"})
+    assert message["content"] == [{"type": "text", "text": "a"}, *parts, {"type": "text", "text": "b"}]
+
+
+def test_padding_and_logprobs_are_no_part_of_the_message() -> None:
+    assembly = assembled([chunk({"content": "a", "obfuscation": "xyz"}, obfuscation="xyz")])
+    assert json.loads(assembly.choices()[0].message_body) == {"role": "assistant", "content": "a"}
+
+
+def test_a_character_cut_between_two_deltas_is_whole_again() -> None:
+    halves = [
+        rb'{"choices":[{"index":0,"delta":{"content":"\ud83d"}}]}',
+        rb'{"choices":[{"delta":{"content":"\ude00"}}]}',
+    ]
+    assert json.loads(assembled(halves).choices()[0].message_body)["content"] == "😀"
+    assert json.loads(assembled(halves[:1]).choices()[0].message_body)["content"] == "\ud83d"
+
+
+def test_the_frame_that_finishes_is_named() -> None:
+    assembly = Assembly()
+    assert assembly.feed(chunk({"role": "assistant", "content": "a"})) == ORDINARY
+    assert not assembly.is_finished
+    assert assembly.feed(chunk({}, "stop")) == Verdict(finishes=True)
+    assert assembly.is_finished
+    assert assembly.feed(chunk({}, "stop")) == ORDINARY
+    usage = {"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2}}
+    assert assembly.feed(json.dumps({"choices": [], "usage": usage}).encode()) == Verdict(usage=True)
+    assert assembly.feed(b"[DONE]") == Verdict(done=True)
+    assert assembly.usage == Usage(prompt_tokens=3, completion_tokens=1, cached_tokens=2)
+    assert assembly.choices() == (AnsweredChoice(0, b'{"role":"assistant","content":"a"}', "stop"),)
+
+
+def test_the_last_of_several_choices_finishes() -> None:
+    assembly = Assembly(n=2)
+    assert assembly.feed(chunk({"content": "a"}, index=0)) == ORDINARY
+    assert assembly.feed(chunk({}, "stop", index=0)) == ORDINARY
+    assert assembly.feed(chunk({"content": "b"}, index=1)) == ORDINARY
+    assert assembly.feed(chunk({}, "length", index=1)) == Verdict(finishes=True)
+    assert [(c.index, c.finish_reason) for c in assembly.choices()] == [(0, "stop"), (1, "length")]
+
+
+def test_fewer_choices_than_asked_for_are_finished_by_done() -> None:
+    assembly = Assembly(n=3)
+    assembly.feed(chunk({"content": "a"}, "stop"))
+    assert not assembly.is_finished
+    assembly.feed(b" [DONE]")
+    assert assembly.is_finished
+
+
+def test_done_alone_finishes_nothing() -> None:
+    cut = assembled([chunk({"content": "a"}), b"[DONE]"])
+    assert not cut.is_finished
+    assert cut.choices()[0].finish_reason is None
+    assert not assembled([b"[DONE]"]).is_finished
+
+
+def test_an_empty_finish_reason_is_none() -> None:
+    assert not assembled([chunk({"content": "a"}, "")]).is_finished
+
+
+def test_counts_in_every_chunk_do_not_make_it_a_usage_frame() -> None:
+    assembly = Assembly()
+    assert assembly.feed(chunk({"content": "a"}, usage={"prompt_tokens": 1})) == ORDINARY
+    assert assembly.feed(chunk({"content": "b"}, usage={"prompt_tokens": 2})) == ORDINARY
+    assert assembly.usage == Usage(prompt_tokens=2)
+
+
+def test_a_whole_message_in_one_chunk_is_taken_once() -> None:
+    whole = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}'
+    assert json.loads(assembled([whole]).choices()[0].message_body)["content"] == "a"
+    assert json.loads(assembled([chunk({"content": "a"}), whole]).choices()[0].message_body)["content"] == "a"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"error":{"message":"overloaded","code":503}}',
+        b'{"error":"overloaded"}',
+        b'{"object":"error","message":"too long","code":400}',
+        b'[{"error":{"code":400,"status":"INVALID_ARGUMENT"}}]',
+        b'{"choices":[{"delta":{},"finish_reason":"error"}],"error":{"code":502}}',
+    ],
+)
+def test_an_error_is_no_answer(data: bytes) -> None:
+    assembly = Assembly()
+    assert assembly.feed(data) == Verdict(error=True)
+    assert assembly.error == data
+    assert not assembly.is_finished
+
+
+@pytest.mark.parametrize(
+    ("data", "unreadable"),
+    [
+        (b"", 1),
+        (b"not json", 1),
+        (b"\xff", 1),
+        (b"[" * 100_000, 1),
+        (b'{"choices":' + b"[" * 900 + b"]" * 900 + b"}", 1),
+        (b'{"choices":[{"delta":' + b'{"a":' * 300 + b"1" + b"}" * 301 + b"]}", 1),
+        (b"7", 1),
+        (b"[]", 1),
+        (b"null", 1),
+        (b"{}", 0),
+        (b'{"error":null}', 0),
+        (b'{"choices":null}', 0),
+        (b'{"choices":{"a":1}}', 0),
+        (b'{"choices":[7,null,"x",[]]}', 0),
+        (b'{"choices":[{"index":"a","delta":7,"finish_reason":9}]}', 0),
+        (b'{"choices":[{"delta":{"tool_calls":{"a":1}}}]}', 0),
+        (b'{"choices":[{"delta":{"tool_calls":[7,null,{"index":"x"},{"index":1e400}]}}]}', 0),
+        (b'{"choices":[{"delta":{"content":{"a":1},"role":5,"function_call":"f"}}]}', 0),
+    ],
+)
+def test_anything_may_come(data: bytes, unreadable: int) -> None:
+    assembly = assembled([chunk({"content": "a"}), data, chunk({"content": "b"})])
+    assert assembly.unreadable == unreadable
+    assert not assembly.is_finished
+    for choice in assembly.choices():
+        json.loads(choice.message_body)
+
+
+DELTA_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["index", "id", "type", "name", "text", "function"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+DELTAS = st.dictionaries(
+    st.sampled_from(["role", "content", "tool_calls", "function_call", "audio", "reasoning_details", "x"]),
+    DELTA_VALUES,
+    max_size=4,
+)
+
+
+@given(st.lists(DELTAS, max_size=6))
+def test_no_delta_whatever_breaks_the_sum(deltas: list[dict[str, Any]]) -> None:
+    assembly = assembled(chunk(delta) for delta in deltas)
+    for choice in assembly.choices():
+        assert read_answer(choice.message_body, lambda fields: 1).raw == choice.message_body
+
+
+PIECES = st.lists(st.text(max_size=4), min_size=1, max_size=5)
+
+
+@given(PIECES, PIECES, PIECES, st.randoms(use_true_random=False))
+def test_what_is_streamed_in_pieces_is_what_was_said(
+    text: list[str], first: list[str], second: list[str], random: Any
+) -> None:
+    streams = [
+        [{"content": piece} for piece in text],
+        [call(0, id="a", function={"name": "f"}), *(call(0, function={"arguments": p}) for p in first)],
+        [call(1, id="b", custom={"name": "g"}), *(call(1, custom={"input": p}) for p in second)],
+    ]
+    deltas: list[dict[str, Any]] = []
+    while open_streams := [stream for stream in streams if stream]:
+        deltas.append(random.choice(open_streams).pop(0))
+    message = message_of(*deltas)
+    assert message["content"] == "".join(text)
+    assert [c["id"] for c in message["tool_calls"]] == ["a", "b"]
+    assert message["tool_calls"][0]["function"]["arguments"] == "".join(first)
+    assert message["tool_calls"][1]["custom"]["input"] == "".join(second)
+
+
+@given(st.lists(st.integers(0, 700), max_size=20))
+def test_the_answer_is_the_same_under_every_chunking(places: list[int]) -> None:
+    chunks = [
+        chunk({"role": "assistant", "content": ""}),
+        json.dumps({"choices": [{"delta": {"content": "漢😀é"}}]}, ensure_ascii=False).encode(),
+        chunk(call(0, id="a", function={"name": "f", "arguments": '{"a":"é'})),
+        chunk(call(0, function={"arguments": '"}'})),
+        chunk({}, "tool_calls"),
+        b"[DONE]",
+    ]
+    stream = b": hello\r\n\r\n" + b"".join(b"data: " + data + b"\n\n" for data in chunks)
+    edges = sorted({0, len(stream), *(min(place, len(stream)) for place in places)})
+    splitter, assembly = FrameSplitter(100_000), Assembly()
+    for start, end in pairwise(edges):
+        for frame in splitter.feed(stream[start:end]):
+            data = data_of(frame)
+            if data is not None:
+                assembly.feed(data)
+    assert splitter.rest == b""
+    assert assembly.choices() == assembled(chunks).choices()
+    assert assembly.is_finished
+    assert assembly.unreadable == 0

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.wire.chat_request import ChatRequest, Limits, parse_chat_request
+from app.errors import InvalidField, InvalidJson
+from tests.core.wire.json_texts import messages, requests
+
+HELLO = {"role": "user", "content": "hello"}
+
+
+def parsed(**fields: Any) -> ChatRequest:
+    return parse_chat_request(json.dumps({"model": "m", "messages": [HELLO]} | fields).encode(), Limits())
+
+
+def error_of(body: bytes, limits: Limits | None = None) -> tuple[str, str | None]:
+    with pytest.raises((InvalidJson, InvalidField)) as caught:
+        parse_chat_request(body, limits or Limits())
+    return caught.value.code, caught.value.param
+
+
+@given(requests())
+def test_messages_are_the_bytes_that_came(request: tuple[bytes, tuple[bytes, ...]]) -> None:
+    body, spoken = request
+    read = parse_chat_request(body, Limits())
+    assert read.body == body
+    assert read.message_spans == spoken
+
+
+@given(requests(), st.lists(messages().map(str.encode), max_size=3))
+def test_a_splice_changes_nothing_but_the_messages(
+    request: tuple[bytes, tuple[bytes, ...]], others: list[bytes]
+) -> None:
+    body, spoken = request
+    read = parse_chat_request(body, Limits())
+    forwarded = read.spliced(others)
+    start, end = read.messages_at
+    assert forwarded.startswith(body[:start])
+    assert forwarded.endswith(body[end:])
+    assert forwarded[start : len(forwarded) - len(body) + end] == b"[" + b",".join(others) + b"]"
+    assert all(message in body[start:end] for message in spoken)
+
+
+@given(requests())
+def test_a_splice_is_read_as_what_was_spliced_in(request: tuple[bytes, tuple[bytes, ...]]) -> None:
+    read = parse_chat_request(request[0], Limits())
+    again = parse_chat_request(read.spliced(read.message_spans[::-1]), Limits())
+    assert again.message_spans == read.message_spans[::-1]
+    assert again.model == read.model
+
+
+def test_numbers_escapes_and_unknown_fields_keep_their_spelling() -> None:
+    odd = rb'{"role":"user","content":"\ud83d \/ \u0041","n":1e2,"big":1234567890123456789012345}'
+    body = b'{"seed": 1E+2 ,"messages":[' + odd + rb'],"x":"\ud83d","model":"m"}'
+    read = parse_chat_request(body, Limits())
+    assert read.message_spans == (odd,)
+    assert read.spliced([odd]) == body
+
+
+def test_the_fields_the_program_decides_by() -> None:
+    read = parsed(
+        stream=True,
+        stream_options={"include_usage": True},
+        n=3,
+        max_tokens=10,
+        max_completion_tokens=20,
+        tools=[{"type": "function"}],
+        tool_choice="auto",
+        response_format={"type": "json_object"},
+    )
+    assert (read.model, read.stream, read.include_usage, read.n) == ("m", True, True, 3)
+    assert read.max_output_tokens == 20
+    assert read.tools == b'[{"type": "function"}]'
+    assert read.tool_choice == b'"auto"'
+    assert read.response_format == b'{"type": "json_object"}'
+
+
+def test_what_is_absent_null_or_empty_is_not_there() -> None:
+    empty: dict[str, Any] = {"tools": [], "functions": None, "tool_choice": None, "response_format": None}
+    nulls = {"stream": None, "n": None, "max_tokens": None, "stream_options": None, "metadata": None}
+    for read in (parsed(), parsed(**empty), parsed(**nulls)):
+        assert (read.stream, read.include_usage, read.n, read.max_output_tokens) == (False, False, 1, None)
+        assert (read.tools, read.tool_choice, read.response_format) == (None, None, None)
+
+
+def test_legacy_functions_are_tools() -> None:
+    assert parsed(functions=[{"name": "f"}]).tools == b'[{"name": "f"}]'
+
+
+def test_a_body_without_a_model_is_the_upstreams_to_judge() -> None:
+    assert parse_chat_request(b'{"messages":[{}]}', Limits()).model == ""
+
+
+@pytest.mark.parametrize("spelling", [b"100", b"100.0", b"1e2"])
+def test_an_integer_may_be_spelled_in_any_way(spelling: bytes) -> None:
+    body = b'{"messages":[{}],"max_tokens":' + spelling + b"}"
+    assert parse_chat_request(body, Limits()).max_output_tokens == 100
+
+
+def test_minus_one_means_no_limit() -> None:
+    assert parsed(max_tokens=-1).max_output_tokens is None
+
+
+def test_members_are_those_that_are_there() -> None:
+    read = parsed(metadata={"session_id": "s"}, user=None, litellm_session_id="t", seed=1)
+    assert read.members(["metadata", "user", "litellm_session_id", "absent"]) == {
+        "metadata": {"session_id": "s"},
+        "litellm_session_id": "t",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"model": 1}, "model"),
+        ({"model": ["m"]}, "model"),
+        ({"stream": "true"}, "stream"),
+        ({"stream": 1}, "stream"),
+        ({"n": "2"}, "n"),
+        ({"n": 0}, "n"),
+        ({"n": True}, "n"),
+        ({"n": 1.5}, "n"),
+        ({"max_tokens": "10"}, "max_tokens"),
+        ({"max_completion_tokens": [10]}, "max_completion_tokens"),
+        ({"messages": None}, "messages"),
+        ({"messages": {}}, "messages"),
+        ({"messages": "hello"}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": [HELLO, "hello"]}, "messages[1]"),
+        ({"messages": [HELLO, HELLO, None]}, "messages[2]"),
+        ({"messages": [[HELLO]]}, "messages[0]"),
+    ],
+)
+def test_a_field_of_a_wrong_type_is_named(fields: dict[str, Any], param: str) -> None:
+    body = json.dumps({"model": "m", "messages": [HELLO]} | fields).encode()
+    assert error_of(body) == ("invalid_field", param)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"", None),
+        (b"[]", None),
+        (b'"messages"', None),
+        (b"null", None),
+        (b"\xef\xbb\xbf" + b'{"messages":[{}]}', None),
+        (b'{"messages":[{}],"seed":NaN}', None),
+        (b'{"messages":[{"x":Infinity}]}', None),
+        (b'{"messages":[{}],"messages":[{}]}', "messages"),
+        (rb'{"model":"a","messages":[{}],"mode\u006c":"b"}', "model"),
+        (b'{"messages":[{"role":"user"},{"role":"user","role":"system"}]}', "messages[1]"),
+        (b'{"messages":[{"role":"user","content":[{"type":"text","type":"x"}]}]}', "messages[0]"),
+        (b'{"messages":[{"x":' + b"[" * 200 + b"]" * 200 + b"}]}", None),
+        (b'{"messages":[{}],"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", None),
+    ],
+)
+def test_json_that_two_readers_would_read_differently_is_refused(body: bytes, param: str | None) -> None:
+    assert error_of(body) == ("invalid_json", param)
+
+
+def test_a_repeated_key_elsewhere_is_the_upstreams_to_judge() -> None:
+    parse_chat_request(b'{"messages":[{}],"tools":[{"a":1,"a":2}]}', Limits())
+
+
+def test_a_field_beyond_a_float_is_refused_as_a_field() -> None:
+    assert error_of(b'{"messages":[{}],"max_tokens":1e400}') == ("invalid_field", "max_tokens")
+
+
+def test_limits_are_inclusive() -> None:
+    body = b'{"messages":[{},{},{}]}'
+    parse_chat_request(body, Limits(depth=3, messages=3))
+    assert error_of(body, Limits(messages=2)) == ("invalid_field", "messages")
+    assert error_of(body, Limits(depth=2)) == ("invalid_json", None)

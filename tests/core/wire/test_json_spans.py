@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.wire.json_spans import Duplicate, outline, refuse_deeper
+from app.core.wire.json_text import loads_with
+from app.errors import InvalidJson
+from tests.core.wire.json_texts import BLANKS, OBJECTS, VALUES
+
+
+@given(OBJECTS, BLANKS)
+def test_members_and_elements_stand_where_the_outline_says(text: str, blank: str) -> None:
+    body = f"{blank}{text}{blank}".encode()
+    expected: dict[str, object] = json.loads(text, parse_int=str, parse_float=str)
+    found = outline(body, 200)
+    assert [member.key for member in found.members] == list(expected)
+    for member in found.members:
+        value = expected[member.key]
+        raw = body[member.start : member.end]
+        assert raw == raw.strip()
+        assert loads_with(raw, str) == value
+        items = [loads_with(body[start:end], str) for start, end in member.elements]
+        assert items == (value if isinstance(value, list) else [])
+    assert found.duplicates == ()
+
+
+@given(VALUES)
+def test_what_is_no_object_has_no_members(text: str) -> None:
+    if not text.startswith("{"):
+        assert outline(text.encode(), 200).members == ()
+
+
+@given(OBJECTS, OBJECTS)
+def test_a_repeated_key_is_found_wherever_it_stands(inner: str, outer: str) -> None:
+    twice = inner[:-1] + ("," if inner != "{}" else "") + r'"x\u0041x":1,"xAx":2}'
+    body = f'{{"before":{outer},"list":[{outer},{{"deep":[{twice}]}}]}}'.encode()
+    assert outline(body, 200).duplicates == (Duplicate("xAx", "list", 1),)
+
+
+def test_an_outermost_key_repeated_in_another_spelling_is_found() -> None:
+    assert outline(rb'{"a":1,"\u0061":{"a":2}}').duplicates == (Duplicate("a", None, 0),)
+
+
+def test_the_same_key_in_two_objects_is_no_repetition() -> None:
+    assert outline(b'{"a":{"a":[{"a":1},{"a":1}]},"b":{"a":1}}').duplicates == ()
+
+
+def test_brackets_quotes_and_commas_in_strings_are_text() -> None:
+    body = rb'{"a\\":"\\\"]}","b":["\",{[", "\\"]}'
+    found = outline(body)
+    assert [member.key for member in found.members] == ["a\\", "b"]
+    assert [body[s:e] for s, e in found.members[1].elements] == [rb'"\",{["', rb'"\\"']
+
+
+@pytest.mark.parametrize("levels", [1, 127, 128, 129, 500])
+def test_the_limit_of_nesting_is_inclusive(levels: int) -> None:
+    arrays = b"[" * levels + b"]" * levels
+    objects = b'{"a":' * levels + b"1" + b"}" * levels
+    for body in (arrays, objects):
+        if levels <= 128:
+            outline(body, 128)
+            refuse_deeper(body, 128)
+        else:
+            with pytest.raises(InvalidJson):
+                outline(body, 128)
+            with pytest.raises(InvalidJson):
+                refuse_deeper(body, 128)
+
+
+@given(st.integers(0, 400))
+def test_brackets_side_by_side_are_not_nested(count: int) -> None:
+    refuse_deeper(b"[" + b",".join([b'["]"]'] * count) + b"]", 2)
+
+
+@pytest.mark.parametrize("filling", [b"x", b"\\n", b'\\"', b"\\\\", b"[", "é".encode()])
+def test_a_string_of_ten_megabytes_is_one_token(filling: bytes) -> None:
+    value = b'"' + filling * (10_000_000 // len(filling)) + b'"'
+    body = b'{"a": ' + value + b' ,"b":1}'
+    first, second = outline(body).members
+    assert (first.start, first.end) == (6, 6 + len(value))
+    assert body[second.start : second.end] == b"1"

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.wire.sse import FrameSplitter, data_of
+from app.errors import UpstreamError
+
+LIMIT = 1_000_000
+ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
+LINES = st.sampled_from([
+    b"data: {}", b"data:x", b"data", b"data: ", b": comment", b"event: error", b"id: 7", b"",
+    "data: é😀".encode(), "data: 漢字".encode(), b"retry: 10", b"nonsense",
+    b"\xef\xbb\xbfdata: y", b"data: \xff",
+])  # fmt: skip
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> bytes:
+    """Lines of any kind with ends of any kind, mixed, perhaps cut off at the end."""
+    lines = draw(
+        st.lists(st.tuples(LINES, ENDS, st.sampled_from([b"", b"", b"\n", b"\r", b"\r\n"])), max_size=10)
+    )
+    return b"".join(line + end + blank for line, end, blank in lines) + draw(
+        st.sampled_from([b"", b"data: cut"])
+    )
+
+
+def frames_of(chunks: list[bytes], limit: int = LIMIT) -> tuple[list[bytes], bytes]:
+    splitter = FrameSplitter(limit)
+    frames = [frame for chunk in chunks for frame in splitter.feed(chunk)]
+    return frames + splitter.finish(), splitter.rest
+
+
+def cut(stream: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted(min(place, len(stream)) for place in places), len(stream)]
+    return [stream[a:b] for a, b in pairwise(edges)]
+
+
+@given(streams(), st.lists(st.integers(0, 120), max_size=12))
+def test_frames_are_the_same_under_every_chunking(stream: bytes, places: list[int]) -> None:
+    whole, rest = frames_of([stream])
+    assert b"".join(whole) + rest == stream
+    assert frames_of(cut(stream, places)) == (whole, rest)
+    assert frames_of([bytes([byte]) for byte in stream]) == (whole, rest)
+
+
+def test_a_stream_cut_at_every_byte_gives_the_same_frames() -> None:
+    stream = (
+        b'data: {"a":"' + "é😀".encode() + b'"}\n\n: keep-alive\r\n\r\nevent: x\rdata: 1\rdata: 2\r\r'
+        b"data: [DONE]\n\r\n\n\n\r\rdata: \r\n\r\n\n"
+    )
+    whole, rest = frames_of([stream])
+    for place in range(len(stream) + 1):
+        assert frames_of([stream[:place], stream[place:]]) == (whole, rest)
+
+
+@given(streams(), st.integers(1, 40), st.lists(st.integers(0, 120), max_size=12))
+def test_a_frame_above_the_limit_is_refused_after_all_before_it(
+    stream: bytes, limit: int, places: list[int]
+) -> None:
+    whole, rest = frames_of([stream])
+    allowed = next((at for at, frame in enumerate(whole) if len(frame) > limit), len(whole))
+    must_raise = allowed < len(whole) or len(rest) > limit
+    splitter = FrameSplitter(limit)
+    given_out: list[bytes] = []
+    try:
+        for chunk in cut(stream, places):
+            given_out += splitter.feed(chunk)
+        while frames := splitter.finish():
+            given_out += frames
+    except UpstreamError:
+        assert must_raise
+        assert stream.startswith(b"".join(given_out) + splitter.rest)
+    else:
+        assert not must_raise
+        assert splitter.rest == rest
+    assert given_out == whole[:allowed]
+
+
+def test_the_limit_is_inclusive() -> None:
+    assert frames_of([b"data: 1\n\n"], limit=9) == ([b"data: 1\n\n"], b"")
+    with pytest.raises(UpstreamError):
+        frames_of([b"data: 12\n\n"], limit=9)
+
+
+def test_an_event_is_given_out_with_its_last_byte() -> None:
+    splitter = FrameSplitter(LIMIT)
+    assert splitter.feed(b"data: 1\n") == []
+    assert splitter.feed(b"\ndata: 2") == [b"data: 1\n\n"]
+    assert splitter.feed(b"\r\n\r") == []
+    assert splitter.feed(b"\n") == [b"data: 2\r\n\r\n"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "data"),
+    [
+        (b"data: {}\n\n", b"{}"),
+        (b"data:{}\r\n\r\n", b"{}"),
+        (b"data:  {}\r\r", b" {}"),
+        (b"event: error\ndata: {}\nid: 1\n\n", b"{}"),
+        (b"data: a\ndata: b\n\n", b"a\nb"),
+        (b"data: a\rdata\r\ndata: \n\n", b"a\n\n"),
+        (b"data:\n\n", b""),
+        (b": comment\n\n", None),
+        (b"event: ping\n\n", None),
+        (b"\n\n", None),
+        (b"\n: x\ndata: a\n\n", b"a"),
+        (b"\xef\xbb\xbfdata: a\n\n", b"a"),
+        (b"database: a\n\n", None),
+        (b" data: a\n\n", None),
+        (b"data: [DONE]\n\n", b"[DONE]"),
+    ],
+)
+def test_data_of_an_event(frame: bytes, data: bytes | None) -> None:
+    assert data_of(frame) == data
+
+
+@given(st.lists(st.binary(max_size=8).filter(lambda b: not set(b) & set(b"\r\n")), min_size=1), ENDS)
+def test_data_lines_are_joined_as_the_standard_says(values: list[bytes], end: bytes) -> None:
+    frame = b"".join(b"data: " + value + end for value in values) + end
+    assert data_of(frame) == b"\n".join(values)
