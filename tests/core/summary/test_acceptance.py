@@ -1,0 +1,141 @@
+"""What a summarizer returns, and whether it may stand for history."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.summary.acceptance import SummaryReply, accepted
+from app.core.summary.prompt import INSTRUCTIONS, SummaryLimits, SummaryRequest, summary_requests
+from app.core.view.policy import Policy
+from app.errors import SummaryRejected
+from tests.core.summary.talk import calls, count, result, says, source, user
+
+TALK = [
+    user("Please move the launch to the ninth of May and tell the crew in Lisbon about it today."),
+    calls("notify", crew="Lisbon"),
+    result("sent to 14 people, 2 bounced: ana@crew.test, rui@crew.test"),
+    says("Done: the crew in Lisbon knows that the launch moved to the ninth of May, two mails bounced."),
+] * 6
+GOOD = """## 1. Primary request and intent
+Move the launch to 9 May. [done]
+## 8. Current state
+Crew in Lisbon was told; two mails bounced."""
+
+
+def request() -> SummaryRequest:
+    return next(summary_requests(source(TALK), SummaryLimits.of(Policy(), 100_000, 800), count))
+
+
+def verdict(text: str, finish: str | None = "stop", tools: bool = False, replaced: int = 2_000) -> str:
+    return accepted(SummaryReply(text, finish, tools), request(), replaced, count)
+
+
+def test_a_summary_comes_back_as_it_is() -> None:
+    assert verdict(GOOD) == GOOD
+
+
+@pytest.mark.spec("A15")
+def test_missing_sections_are_no_reason_to_refuse() -> None:
+    text = "The launch moved to the ninth of May; the crew in Lisbon was told, two mails bounced."
+    assert verdict(text) == text
+
+
+@pytest.mark.spec("F09")
+@pytest.mark.parametrize("finish", ["length", "content_filter", "tool_calls", None, "error"])
+def test_only_a_finished_answer_counts(finish: str | None) -> None:
+    with pytest.raises(SummaryRejected, match="finish"):
+        verdict(GOOD, finish)
+
+
+@pytest.mark.spec("F09")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "   \n ",
+        "ok",
+        "## 1. Primary request and intent",
+        "Error: upstream request failed with status 500, please try again later or contact support.",
+        "An error occurred while generating the summary. The service returned an unexpected answer.",
+        "I'm sorry, but I can't help with summarizing this conversation because it is too long.",
+        "I cannot summarize this conversation, since no messages were given to me to work with.",
+        "Summary unavailable. The conversation history could not be processed by the server.",
+        "Failed to generate summary: timeout after 30 seconds while waiting for the language model.",
+        '{"error": {"message": "The server had an error processing your request", "code": 500}}',
+        "502 Bad Gateway: the upstream server closed the connection before sending an answer.",
+    ],
+)
+def test_errors_refusals_and_nothing_are_refused(text: str) -> None:
+    with pytest.raises(SummaryRejected):
+        verdict(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The user was unable to log in; the error was 'E42: no such account'. We reset the account today.",
+        "Errors: none so far in this session. The launch moved to the ninth of May and the crew knows it.",
+    ],
+)
+def test_a_summary_may_speak_of_errors(text: str) -> None:
+    assert verdict(text) == text
+
+
+@pytest.mark.spec("F11")
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "notify", "arguments": {"crew": "Lisbon"}}</tool_call>' + GOOD,
+        '{"name": "notify", "arguments": {"crew": "Lisbon", "text": "the launch has moved to May"}}',
+        '[{"type": "function", "function": {"name": "notify", "arguments": "{\\"crew\\": 1}"}}]',
+        GOOD + "\n<function=notify>{}</function>",
+        GOOD + "\n<|tool_calls_begin|>",
+        GOOD + "\n<think>I should also mention the mails.</think>",
+        "<think>never closed, it only thinks about what to write and then the answer ends",
+        "</think>\n" + GOOD,
+    ],
+)
+def test_tool_syntax_and_reasoning_are_refused(text: str) -> None:
+    with pytest.raises(SummaryRejected):
+        verdict(text)
+
+
+@pytest.mark.spec("F11")
+def test_tool_calls_beside_the_text_are_refused() -> None:
+    with pytest.raises(SummaryRejected, match="tool"):
+        verdict(GOOD, "stop", tools=True)
+
+
+@pytest.mark.spec("F11")
+@pytest.mark.parametrize("tag", ["think", "thinking", "reasoning"])
+def test_a_leading_complete_think_block_is_taken_off(tag: str) -> None:
+    assert verdict(f"<{tag}>\nlet me see\n</{tag}>\n\n{GOOD}") == GOOD
+
+
+@pytest.mark.spec("F09")
+@pytest.mark.parametrize(
+    "echo", [request().user, INSTRUCTIONS, "Sure! " + request().user, INSTRUCTIONS + GOOD]
+)
+def test_an_echo_is_refused(echo: str) -> None:
+    with pytest.raises(SummaryRejected, match=r"echo|repeats"):
+        verdict(echo, replaced=1_000_000)
+
+
+@pytest.mark.spec("F12")
+def test_what_is_not_smaller_than_what_it_replaces_is_refused() -> None:
+    size = count(GOOD)
+    assert verdict(GOOD, replaced=size * 2) == GOOD
+    for replaced in (size // 2, size, int(size * 1.1)):
+        with pytest.raises(SummaryRejected, match="smaller"):
+            verdict(GOOD, replaced=replaced)
+
+
+@pytest.mark.spec("A17")
+def test_secrets_a_model_repeats_are_removed() -> None:
+    assert "sk-" not in verdict(GOOD + "\nThe key is sk-" + "Ab1" * 8)
+
+
+def test_the_reason_never_quotes_the_answer() -> None:
+    with pytest.raises(SummaryRejected) as caught:
+        verdict("I'm sorry, PRIVATE-WORD cannot be summarized by me because of its contents.")
+    assert "PRIVATE-WORD" not in caught.value.message
