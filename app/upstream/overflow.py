@@ -54,6 +54,7 @@ _CODES = frozenset(
         "model_max_prompt_tokens_exceeded",
         "string_above_max_length",
         "context_window_exceeded",
+        "model_context_window_exceeded",
         "contextwindowexceedederror",
         # z.ai: "Prompt exceeds max length".
         "1261",
@@ -83,8 +84,12 @@ _TOO_LONG = tuple(
         # vLLM.
         r"prompt contains at least \d+ input tokens",
         r"is too large: \d+\. this model's maximum",
-        # llama.cpp.
+        r"context length (?:is|of) only \d+",
+        r"longer than the maximum model length",
+        # llama.cpp and its kin.
         r"exceeds the available context size",
+        r"exceed context window of \d+",
+        r"configured context size is \d+",
         # Anthropic, Fireworks.
         r"prompt is too long",
         r"exceed context limit",
@@ -99,14 +104,19 @@ _TOO_LONG = tuple(
         r"input is too long for requested model",
         r"maximum prompt length is \d+",
         r"greater than the context length",
-        r"exceeds the context length",
+        r"exceeds (?:the )?context length",
+        r"exceeded (?:max )?context length",
         # Others that speak this wire: GitHub, Moonshot, MiniMax, Cohere, TGI and Together, z.ai.
         r"prompt token count of \d+ exceeds",
         r"exceeded model token limit",
         r"context window exceeds limit",
-        r"too many tokens: .{0,60}cannot exceed",
+        r"too many tokens: .{0,60}(?:cannot exceed|limit exceeded|exceeds the limit)",
+        r"exceeds the maximum allowed input length",
+        r"tokens in request more than max tokens allowed",
         r"`inputs` tokens \+ `max_new_tokens` must be <= \d+",
         r"prompt exceeds max length",
+        # A front end's bound on bytes (nginx): a shorter prompt passes it too.
+        r"request entity too large",
     )
 )
 
@@ -129,6 +139,11 @@ _WINDOW = tuple(
         rf"token limit: {_N}",
         rf"must be <= {_N}",
         rf"cannot exceed {_N}",
+        rf"maximum model length of {_N}",
+        rf"exceed context window of {_N}",
+        rf"configured context size is {_N}",
+        rf"allowed input length of {_N}",
+        rf"limit for this model is {_N}",
     )
 )
 _PROMPT = tuple(
@@ -147,6 +162,11 @@ _PROMPT = tuple(
         rf"given: {_N} `inputs`",
         rf"received {_N}",
         rf"requested {_N} tokens in the messages",
+        rf"passed {_N} input tokens",
+        rf"prompt \(length {_N}\)",
+        rf"requested tokens \({_N}\)",
+        rf"prompt has {_N} tokens",
+        rf"keep the first {_N} tokens",
     )
 )
 _ASKED = tuple(

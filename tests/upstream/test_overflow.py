@@ -195,6 +195,17 @@ def test_an_error_quoted_in_an_error() -> None:
     assert said(litellm) == prompt(200000, 210000)
 
 
+def test_xais_flat_error() -> None:
+    words = "This model's maximum prompt length is 131072 but the request contains 537812 tokens."
+    body = json.dumps({"code": "invalid-argument", "error": words}).encode()
+    assert classify(400, [], body) == prompt(131072, 537812)
+
+
+def test_a_front_ends_bound_on_bytes() -> None:
+    body = b"<html><head><title>413 Request Entity Too Large</title></head></html>"
+    assert classify(413, [], body) == prompt()
+
+
 def test_fastapi_and_plain_text() -> None:
     words = "maximum context length is 4096 tokens"
     assert classify(422, [], json.dumps({"detail": [{"msg": words}]}).encode()) == prompt(4096)
@@ -293,6 +304,8 @@ def test_a_rate_limit_is_not_an_overflow(status: int) -> None:
     [
         b'{"error":{"message":"Invalid value for temperature","type":"invalid_request_error","code":null}}',
         b'{"error":{"message":"bad image","input":"This model\'s maximum context length is 4 tokens"}}',
+        b'{"error":{"message":"Too many tokens, please wait before trying again.","type":"throttling"}}',
+        b'{"error":{"message":"Tool argument validation failed: input length exceeds 1000 characters"}}',
         b"<html><body>400 Bad Request</body></html>",
         b"\xff\xfe\x00",
         b"null",
