@@ -21,7 +21,8 @@ def count_text(text: str) -> int:
     """A token for four characters; wide ones count whole."""
     if text.isascii():
         return (len(text) + 3) // 4
-    wide = sum(1 for letter in text if ord(letter) > 0x2E7F)
+    # Characters of three bytes are the wide ones here; a lone surrogate counts as one too.
+    wide = (len(text.encode("utf-8", "surrogatepass")) - len(text)) // 2
     return wide + (len(text) - wide + 3) // 4
 
 
@@ -138,10 +139,14 @@ class RandomHistory:
     def _work(self) -> None:
         """Steps of one to four parallel calls whose results come in any order; ids are few, so they recur."""
         for _ in range(self.random.randint(1, 4)):
-            ids = self.random.sample(["call_1", "call_2", "call_3", "call_4", "call_5"], self.random.randint(1, 4))
-            self.fields.append(calls(*ids, arguments=json.dumps({"path": f"src/m{self.random.randint(1, 9)}.py"})))
+            ids = self.random.sample(
+                ["call_1", "call_2", "call_3", "call_4", "call_5"], self.random.randint(1, 4)
+            )
+            self.fields.append(
+                calls(*ids, arguments=json.dumps({"path": f"src/m{self.random.randint(1, 9)}.py"}))
+            )
             self.random.shuffle(ids)
-            self.fields += [result(i, self._text(4 if self.random.random() < 0.1 else 1)) for i in ids]
+            self.fields += [result(i, self._text(12 if self.random.random() < 0.05 else 1)) for i in ids]
         if self.random.random() < 0.6:
             self.fields += [assistant(self._text(1)), user(self._text(1))]
 

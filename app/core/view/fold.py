@@ -13,6 +13,8 @@ from app.core.view.situation import Limits, Situation, must_keep
 
 # The summary block takes at most this share of the room for messages: the rest is task and tail.
 _BLOCK_SHARE = 0.6
+# ... and of what it stands for: a fold that frees next to nothing is no use to anybody (F12).
+_REPLACED_SHARE = 0.6
 # Nothing useful is said in less (A27), tokens.
 LEAST_SUMMARY_TOKENS = 200
 # A tail that starts at a user message may be so much shorter than the longest possible one.
@@ -52,18 +54,23 @@ def fold_to(situation: Situation, limits: Limits, target: int) -> Draft | None:
 def drafts(
     situation: Situation, limits: Limits, must: frozenset[int], start: int | None = None
 ) -> Iterator[Draft]:
-    """A draft for every legal cut beyond what is folded, or from `start` on; longest tail first."""
-    first = situation.since + 1 if start is None else max(1, start)
+    """A draft for every legal cut that folds more than is folded now, or any from `start` on.
+
+    Longest tail first.
+    """
+    first = situation.since + 1 if start is None else start
     messages, sizes = situation.conversation.messages, limits.sizes
     tail, kept_tokens, wording = sum(sizes), 0, 0
+    folds = False
     for group in situation.groups:
-        if group.start >= first:
+        if group.start >= first and folds:
             summary = block_room(situation, tokens=sum(sizes) - tail - kept_tokens, wording=wording)
             total = situation.budget.fixed_tokens + kept_tokens + summary + tail
             kept = frozenset(index for index in must if index < group.start)
             yield Draft(group.start, kept, summary, tail, total, limits)
         for index in range(group.start, group.stop):
             tail -= sizes[index]
+            folds = folds or (index not in must and (start is not None or index >= situation.since))
             if index in must:
                 kept_tokens += sizes[index]
             elif messages[index].role == "user":
@@ -74,14 +81,14 @@ def block_room(situation: Situation, *, tokens: int, wording: int) -> int:
     """Tokens a summary block may take that stands for `tokens` folded ones, `wording` of them the user's.
 
     The model's part (A12), the user's words up to their share (A16) and identifiers up to theirs
-    (idea 7), together at most 60 % of the room for messages, and smaller than what they replace.
+    (idea 7), together at most 60 % of the room for messages and 60 % of what they replace.
     """
     policy, room = situation.policy, situation.room
     words = min(wording, int(policy.user_wording_share * situation.budget.target_tokens))
     identifiers = int(policy.identifier_share * situation.budget.target_tokens)
     wanted = situation.budget.summary_tokens + words + identifiers
     most = max(situation.budget.summary_tokens, int(_BLOCK_SHARE * room))
-    return max(1, min(wanted, most, tokens))
+    return max(1, min(wanted, most, max(int(_REPLACED_SHARE * tokens), LEAST_SUMMARY_TOKENS)))
 
 
 def _best(situation: Situation, limits: Limits, must: frozenset[int], target: int) -> Draft | None:

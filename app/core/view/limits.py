@@ -28,7 +28,7 @@ def oversized(situation: Situation) -> Limits:
     policy = situation.policy
     by_window = int(policy.tool_result_share * situation.budget.window_tokens)
     most = max(1, min(policy.tool_result_tokens, by_window))
-    return shortened(situation, _without_pins(situation), _maskable(situation), most)
+    return shortened(situation, _without_pins(situation), maskable(situation), most)
 
 
 def older(situation: Situation, limits: Limits, target: int) -> Limits:
@@ -56,7 +56,7 @@ def squeezed(situation: Situation, limits: Limits, start: int, room: int, floor:
 
     None is shown with less than `floor` tokens, so the room may still be exceeded.
     """
-    indexes = [index for index in _maskable(situation) if index >= start]
+    indexes = [index for index in maskable(situation) if index >= start]
     sizes = sorted(limits.sizes[index] for index in indexes)
     most = max(floor, _level(sizes, room))
     return shortened(situation, limits, indexes, most)
@@ -74,7 +74,8 @@ def shortened(situation: Situation, limits: Limits, indexes: Iterable[int], most
     return Limits(chars, tuple(sizes))
 
 
-def _maskable(situation: Situation) -> Iterator[int]:
+def maskable(situation: Situation) -> Iterator[int]:
+    """Indexes of the results in the current view that are not pinned, oldest first."""
     for index, message in enumerate(situation.conversation.messages):
         if message.role in RESULT_ROLES and index not in situation.pins and situation.is_visible(index):
             yield index
@@ -90,7 +91,7 @@ def _without_pins(situation: Situation) -> Limits:
 
 def _old(situation: Situation, limits: Limits) -> list[int]:
     """Results older than the newest ones, oldest first."""
-    indexes = list(_maskable(situation))
+    indexes = list(maskable(situation))
     recent = int(situation.policy.recent_result_share * situation.room)
     newest_group = situation.groups[-1].start
     taken = 0

@@ -185,7 +185,8 @@ def _marker(left_out: int, whole: int, reference: str) -> str:
 
 
 def _where(reference: str) -> str:
-    return f"id {reference}, GET /api/context/{reference}"
+    # The id once only: 32 hex digits cost some 20 tokens in every marker.
+    return f"GET /api/context/{reference}"
 
 
 def _is_text_part(part: object) -> bool:

@@ -21,7 +21,7 @@ class Policy:
     target_ratio: float = 0.50
     # ... but no lower than this share of the window less the fixed part: below 27k the reserve would
     # leave so little that neither the user's words nor identifiers survive. 0 in `handoff`.
-    target_floor_ratio: float = 0.35
+    target_floor_ratio: float = 0.30
     # No compacted prompt may exceed this share (A27).
     guard_ratio: float = 0.95
     # The target after the upstream itself said "too long" (A29).

@@ -2,14 +2,15 @@
 
 Knows nothing of triggers. What may be given up, in this order: everything before the newest group
 but for what must stay; the length of the newest group's results; the original task; the length of
-the summary. Never given up: instructions, pins, the newest user message, a message's validity.
+the standing summary. Never given up: instructions, pins, the newest user message, a message's validity.
 """
 
 from __future__ import annotations
 
-from app.core.view.cuts import RESULT_ROLES
+from dataclasses import replace
+
 from app.core.view.fold import LEAST_SUMMARY_TOKENS, Draft, block_room
-from app.core.view.limits import squeezed
+from app.core.view.limits import maskable, squeezed
 from app.core.view.outcomes import Refuse
 from app.core.view.situation import Limits, Situation, must_keep
 
@@ -23,26 +24,27 @@ def squeeze(situation: Situation, limits: Limits, room: int, *, with_task: bool,
     """
     cut = situation.groups[-1].start
     kept = frozenset(index for index in must_keep(situation, with_task) if index < cut)
+    if not folds_more(situation, cut, kept):
+        cut, kept = situation.since, situation.kept
     summary = _least_summary(situation, cut, kept)
-    sizes = limits.sizes
-    tail = range(cut, len(sizes))
-    rest = situation.budget.fixed_tokens + sum(sizes[index] for index in kept) + summary
-    maskable = [i for i in tail if situation.conversation.messages[i].role in RESULT_ROLES]
-    plain = sum(sizes[i] for i in tail) - sum(sizes[i] for i in maskable)
+    tail = range(cut, len(limits.sizes))
+    rest = situation.budget.fixed_tokens + sum(limits.sizes[index] for index in kept) + summary
+    shortable = {index for index in maskable(situation) if index >= cut}
+    plain = sum(limits.sizes[index] for index in tail if index not in shortable)
     limits = squeezed(situation, limits, cut, max(0, room - rest - plain), floor)
     tail_tokens = sum(limits.sizes[index] for index in tail)
-    total = rest + tail_tokens
-    if cut > situation.since and total < room:
-        folded = sum(sizes[i] for i in range(cut) if i not in kept)
-        wanted = block_room(situation, tokens=folded, wording=0)
-        more = max(0, min(wanted - summary, room - total))
-        summary, total = summary + more, total + more
-    return Draft(cut, kept, summary, tail_tokens, total, limits)
+    draft = Draft(cut, kept, summary, tail_tokens, rest + tail_tokens, limits)
+    return _with_longer_summary(situation, draft, room) if is_new(situation, draft) else draft
+
+
+def folds_more(situation: Situation, cut: int, kept: frozenset[int]) -> bool:
+    """True when a message that stands in the current view is folded by this cut."""
+    return any(index not in kept for index in (*situation.kept, *range(situation.since, cut)))
 
 
 def is_new(situation: Situation, draft: Draft) -> bool:
     """True when the draft folds something that stands in the current view."""
-    return draft.cut > situation.since or bool(situation.kept - draft.kept)
+    return folds_more(situation, draft.cut, draft.kept)
 
 
 def refusal_of(situation: Situation, smallest: Draft) -> Refuse:
@@ -64,9 +66,30 @@ def refusal_of(situation: Situation, smallest: Draft) -> Refuse:
     return Refuse("context_length_exceeded", text)
 
 
+def with_shortest_summary(situation: Situation, draft: Draft) -> Draft:
+    """The draft with a summary of the least length: the standing one is written again, shorter."""
+    least = min(draft.summary_tokens, _shortest(situation))
+    return replace(draft, summary_tokens=least, total=draft.total - draft.summary_tokens + least)
+
+
+def standing_summary(situation: Situation) -> int:
+    """Tokens of the summary block in the current view; 0 without one."""
+    return sum(part.tokens for part in situation.view.parts if part.kind == "summary")
+
+
 def _least_summary(situation: Situation, cut: int, kept: frozenset[int]) -> int:
-    if not cut:
-        return 0
-    if cut == situation.since and not situation.kept - kept:
-        return sum(part.tokens for part in situation.view.parts if part.kind == "summary")
+    return _shortest(situation) if folds_more(situation, cut, kept) else standing_summary(situation)
+
+
+def _shortest(situation: Situation) -> int:
     return min(LEAST_SUMMARY_TOKENS, situation.budget.summary_tokens)
+
+
+def _with_longer_summary(situation: Situation, draft: Draft, room: int) -> Draft:
+    """What is left of the room goes to the summary, as far as a summary may go."""
+    folded = sum(
+        size for index, size in enumerate(draft.limits.sizes[: draft.cut]) if index not in draft.kept
+    )
+    wanted = block_room(situation, tokens=folded, wording=0)
+    more = max(0, min(wanted - draft.summary_tokens, room - draft.total))
+    return replace(draft, summary_tokens=draft.summary_tokens + more, total=draft.total + more)

@@ -13,7 +13,7 @@ from app.core.view.fold import Draft, fold_to
 from app.core.view.limits import older, squeezed
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
 from app.core.view.situation import Limits, Situation, masks_of
-from app.core.view.squeeze import is_new, refusal_of, squeeze
+from app.core.view.squeeze import is_new, refusal_of, squeeze, standing_summary, with_shortest_summary
 
 # A result of the newest group keeps at least so many tokens while only the target is missed.
 _SOFT_FLOOR_TOKENS = 1_000
@@ -106,10 +106,11 @@ def _above_target(situation: Situation, limits: Limits, goal: Goal) -> Fold | Ma
 
 
 def _at_any_price(situation: Situation, limits: Limits, goal: Goal) -> Plan | None:
-    """Above the limit: the smallest view, then the same without the original task, then a refusal."""
+    """Above the limit: the smallest view, without the original task, with a shorter summary, a refusal."""
     if situation.total <= goal.limit:
         return None
     drafts = [squeeze(situation, limits, goal.limit, with_task=task, floor=0) for task in (True, False)]
+    drafts.append(with_shortest_summary(situation, drafts[-1]))
     for draft in drafts:
         if draft.total <= goal.limit and draft.total < situation.total:
             return _taken(situation, draft, goal)
@@ -134,7 +135,7 @@ def _alone(situation: Situation) -> Plan:
 
 
 def _taken(situation: Situation, draft: Draft, goal: Goal) -> Fold | MaskOnly | None:
-    if draft.cut and is_new(situation, draft):
+    if is_new(situation, draft) or draft.summary_tokens < standing_summary(situation):
         return fold_of(situation, draft, goal)
     if draft.limits.chars != situation.limits.chars:
         return _masks(situation, draft.limits, goal, "the newest tool results shortened")

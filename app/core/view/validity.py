@@ -6,8 +6,8 @@ has not (rule 20). Reads raw messages; knows nothing of windows nor of how a vie
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from json import JSONDecoder
 from typing import Any, Literal, TypeAlias, get_args
 
 Fault: TypeAlias = Literal[
@@ -23,6 +23,9 @@ Fault: TypeAlias = Literal[
     "not_started_by_user",
 ]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
+
+# Numbers stay text: a 5,000-digit integer must not raise, and nobody reads them here.
+_DECODER = JSONDecoder(parse_int=str, parse_float=str, strict=False)
 
 _INSTRUCTIONS = frozenset({"system", "developer"})
 _RESULTS = frozenset({"tool", "function"})
@@ -57,7 +60,7 @@ def added_faults(view: Sequence[bytes], client: Sequence[bytes]) -> tuple[Fault,
 
 def _object(raw: bytes) -> Mapping[str, Any] | None:
     try:
-        fields = json.loads(raw, parse_int=str, parse_float=str)
+        fields = _DECODER.decode(raw.decode("utf-8", "surrogatepass"))
     except ValueError:
         return None
     return fields if isinstance(fields, dict) else None

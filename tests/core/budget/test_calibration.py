@@ -1,0 +1,58 @@
+from functools import reduce
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.budget.calibration import MAX_RATIO, MIN_RATIO, Measure, Usage, calibrated, estimate
+
+
+def after(*usages: Usage, start: Measure | None = None) -> Measure:
+    return reduce(calibrated, usages, start or Measure())
+
+
+@given(st.sampled_from([0.7, 1.3]), st.integers(3, 5), st.integers(0, 10_000))
+def test_a_tokenizer_thirty_percent_off_is_known_after_a_few_answers(
+    true: float, samples: int, seed: int
+) -> None:
+    random = Random(seed)
+    usages = []
+    for _ in range(samples):
+        ours = random.randint(800, 60_000)
+        usages.append(Usage(ours, round(ours * true * random.uniform(0.975, 1.025))))
+    assert after(*usages).ratio == pytest.approx(true, rel=0.03)
+
+
+def test_one_absurd_usage_moves_little() -> None:
+    known = after(*[Usage(10_000, 13_000)] * 4)
+    assert calibrated(known, Usage(10_000, 25_000)).ratio == pytest.approx(1.3, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [Usage(10_000, 0), Usage(10_000, -1), Usage(0, 50), Usage(20, 60), Usage(10_000, 300), Usage(100, 9_000)],
+)
+def test_what_cannot_be_a_count_of_this_prompt_is_ignored(usage: Usage) -> None:
+    known = Measure(1.3, 4)
+    assert calibrated(known, usage) == known
+
+
+def test_a_server_that_cuts_the_prompt_to_its_window_is_ignored() -> None:
+    assert calibrated(Measure(1.0, 3), Usage(6_000, 4_096)) == Measure(1.0, 3)
+
+
+def test_a_changed_tokenizer_is_followed() -> None:
+    known = after(*[Usage(10_000, 9_000)] * 10)
+    assert after(*[Usage(10_000, 13_000)] * 25, start=known).ratio == pytest.approx(1.3, rel=0.03)
+
+
+@given(st.lists(st.tuples(st.integers(-5, 10**6), st.integers(-5, 10**7))))
+def test_the_ratio_never_leaves_its_bounds(pairs: list[tuple[int, int]]) -> None:
+    assert MIN_RATIO <= after(*[Usage(*pair) for pair in pairs]).ratio <= MAX_RATIO
+
+
+def test_an_estimate_is_never_below_the_last_count_and_what_was_added() -> None:
+    assert estimate(Measure(1.0, 3), 1_200, Usage(1_000, 1_150)) == 1_350
+    assert estimate(Measure(1.2, 3), 1_200, Usage(1_000, 1_000)) == 1_440
+    assert estimate(Measure(1.2, 3), 500, Usage(1_000, 5_000)) == 600

@@ -1,0 +1,371 @@
+import json
+import math
+
+import pytest
+
+from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send
+from app.core.view.policy import Policy
+from app.core.view.record import adopts, folded_indexes, summary_room
+from app.core.view.view import fits, prompt_tokens, view_of
+from tests.core.histories import FRAME, assistant, calls, count_text, prose, result, system, user
+from tests.core.view.planning import Talk
+
+
+def chat(turns: int, tokens: int = 100, window: int = 10_000, policy: Policy | None = None) -> Talk:
+    """A talk whose every message takes exactly `tokens`; ends with a user message."""
+    talk = Talk(user(prose(tokens - FRAME, "task")), window=window, policy=policy)
+    for turn in range(turns):
+        talk.says(assistant(prose(tokens - FRAME, f"a{turn}")), user(prose(tokens - FRAME, f"u{turn}")))
+    return talk
+
+
+@pytest.mark.spec("A02")
+def test_a_fold_is_asked_for_at_nine_tenths_and_not_below() -> None:
+    for newest, outcome in ((40, Send), (50, Fold)):
+        talk = chat(44).says(assistant(prose(50 - FRAME)), user(prose(newest - FRAME)))
+        assert talk.tokens == 8_950 + newest
+        assert isinstance(talk.plan(), outcome)
+
+
+@pytest.mark.spec("A06")
+@pytest.mark.spec("F04")
+def test_after_a_fold_the_prompt_is_at_the_target_and_far_from_the_trigger() -> None:
+    talk = chat(45)
+    made = talk.carry_out(talk.plan())
+    assert made is not None
+    assert talk.tokens <= talk.budget.target_tokens
+    assert talk.tokens > talk.budget.target_tokens - 300
+    kept = sum(part.tokens for part in talk.view.parts if part.kind != "summary")
+    assert kept <= talk.budget.available_tokens // 2
+    assert (made.tokens_before, made.tokens_after) == (9_100, talk.tokens)
+
+
+@pytest.mark.spec("F03")
+def test_planning_again_plans_nothing() -> None:
+    talk = chat(45)
+    talk.carry_out(talk.plan())
+    assert talk.plan() == Send(talk.view)
+    talk.says(assistant(prose(50)), user("go on"))
+    assert talk.plan() == Send(talk.view)
+
+
+@pytest.mark.spec("A09")
+def test_task_pins_and_the_newest_contiguous_tail_stay() -> None:
+    talk = chat(45).pin(7)
+    plan = talk.plan()
+    assert isinstance(plan, Fold)
+    assert plan.kept == (0, 7)
+    talk.carry_out(plan)
+    indexes = [part.index for part in talk.view.parts if part.kind != "summary"]
+    assert indexes == [0, 7, *range(plan.cut, len(talk.conversation.messages))]
+    assert talk.conversation.messages[plan.cut].role == "user"
+
+
+@pytest.mark.spec("A10")
+def test_a_tail_never_starts_inside_a_tool_group() -> None:
+    talk = Talk(user("go"))
+    for step in range(30):
+        ids = [f"c{step}_{n}" for n in range(3)]
+        talk.says(calls(*ids), *(result(i, prose(90)) for i in reversed(ids)))
+    plan = talk.plan()
+    assert isinstance(plan, Fold | MaskOnly)
+    forced = chat(0)
+    forced.fields, forced.policy = talk.fields, Policy(old_result_chars=0)
+    fold = forced.plan()
+    assert isinstance(fold, Fold)
+    assert forced.conversation.messages[fold.cut].calls
+    assert fold.kept == (0,)
+
+
+def naming(path: str, tokens: int = 60) -> Talk:
+    """An early message names a path; the newest names src/app/main.py."""
+    talk = Talk(
+        user(prose(90)), assistant("ok"), user(f"look at {path} " + prose(tokens)), assistant(prose(90))
+    )
+    for turn in range(43):
+        talk.says(user(prose(94, f"u{turn}")), assistant(prose(94, f"a{turn}")))
+    return talk.says(user("now change src/app/main.py please"))
+
+
+@pytest.mark.spec("A11")
+def test_an_older_message_that_names_a_path_in_use_stays() -> None:
+    talk = naming("src/app/main.py")
+    talk.says(assistant(prose(200)), user("go"))
+    plan = talk.plan()
+    assert isinstance(plan, Fold)
+    assert 2 in plan.kept
+
+
+@pytest.mark.spec("A11")
+def test_an_older_message_that_names_another_path_goes() -> None:
+    plan = naming("src/app/other.py").says(assistant(prose(200)), user("go")).plan()
+    assert isinstance(plan, Fold)
+    assert 2 not in plan.kept
+
+
+@pytest.mark.spec("A11")
+def test_what_stays_for_its_path_takes_at_most_its_share_of_the_target() -> None:
+    talk = Talk(user(prose(90)))
+    for turn in range(45):
+        talk.says(assistant(prose(94, f"a{turn}")), user(f"src/app/main.py {prose(90, f'u{turn}')}"))
+    plan = talk.plan()
+    assert isinstance(plan, Fold)
+    retained = [index for index in plan.kept if index]
+    sizes = [talk.conversation.messages[index].tokens for index in retained]
+    assert 0 < sum(sizes) <= 0.15 * talk.budget.target_tokens
+    talk.carry_out(plan)
+    assert talk.tokens <= talk.budget.target_tokens
+
+
+@pytest.mark.spec("A07")
+def test_shortening_oversized_results_alone_asks_no_model() -> None:
+    talk = Talk(user("go"), calls("a"), result("a", prose(9_500)), assistant("read"), user("next"))
+    plan = talk.plan()
+    assert isinstance(plan, MaskOnly)
+    made = talk.carry_out(plan)
+    assert made is not None
+    assert (made.kind, made.summary, made.watermark) == ("tool_truncation_only", "", b"")
+    assert talk.tokens <= talk.budget.target_tokens
+    assert talk.plan() == Send(talk.view)
+
+
+@pytest.mark.spec("A07")
+def test_old_results_are_shortened_before_anything_is_folded() -> None:
+    talk = Talk(user("go"), window=20_000)
+    for step in range(20):
+        talk.says(calls(f"c{step}"), result(f"c{step}", prose(1_000)))
+    plan = talk.plan()
+    assert isinstance(plan, MaskOnly)
+    newest = talk.conversation.chains[-1]
+    assert newest not in {mask.chain for mask in plan.masks}
+    talk.carry_out(plan)
+    assert talk.tokens <= talk.budget.target_tokens
+
+
+@pytest.mark.spec("A07")
+def test_masks_that_do_not_reach_the_target_give_way_to_a_fold() -> None:
+    talk = chat(42).says(assistant(prose(90)), user("go"), calls("a"), result("a", prose(3_000)))
+    plan = talk.plan()
+    assert isinstance(plan, Fold)
+    assert [mask.chain for mask in plan.masks] == [talk.conversation.chains[-1]]
+
+
+@pytest.mark.spec("A28")
+def test_one_message_past_the_window_compacts_at_once() -> None:
+    talk = chat(20).says(assistant("ok"), user("go"), calls("a"), result("a", prose(15_000)))
+    plan = talk.plan()
+    assert isinstance(plan, Fold | MaskOnly)
+    assert plan.trigger == "reactive"
+    talk.carry_out(plan)
+    assert talk.tokens <= talk.budget.target_tokens
+
+
+@pytest.mark.spec("A26")
+def test_below_the_window_a_compaction_is_proactive_and_above_it_reactive() -> None:
+    for turns, trigger in ((45, "proactive"), (60, "reactive")):
+        plan = chat(turns).plan()
+        assert isinstance(plan, Fold)
+        assert plan.trigger == trigger
+        assert plan.fits_now is (turns == 45)
+
+
+@pytest.mark.spec("F33")
+def test_ten_parallel_results_of_30k_tokens_go_out_with_all_their_ids() -> None:
+    ids = [f"call_{n}" for n in range(10)]
+    talk = Talk(user("read them all"), calls(*ids), *(result(i, prose(30_000)) for i in ids), window=128_000)
+    assert talk.tokens > 300_000
+    talk.carry_out(talk.plan())
+    assert fits(talk.view, talk.budget)
+    shown = [json.loads(raw) for raw in talk.view.messages]
+    assert [each["tool_call_id"] for each in shown[2:]] == ids
+    assert all("GET /api/context/dcm_" in each["content"] for each in shown[2:])
+    assert talk.plan() == Send(talk.view)
+
+
+@pytest.mark.spec("F33")
+def test_parallel_results_far_beyond_a_small_window_are_shortened_until_they_fit() -> None:
+    ids = [f"call_{n}" for n in range(10)]
+    talk = chat(20, window=4_000).says(calls(*ids), *(result(i, prose(30_000)) for i in ids))
+    talk.carry_out(talk.plan())
+    assert fits(talk.view, talk.budget)
+    assert talk.view.parts[-1].tokens > 50
+
+
+def test_a_newest_user_message_above_a_known_window_is_refused() -> None:
+    talk = chat(3).says(assistant("ok"), user(prose(10_500)))
+    plan = talk.plan()
+    assert isinstance(plan, Refuse)
+    assert plan.code == "message_too_large"
+
+
+def test_a_guessed_window_never_refuses() -> None:
+    talk = chat(3).says(assistant("ok"), user(prose(10_500)))
+    talk.window = type(talk.window)(10_000, "name")
+    assert not isinstance(talk.plan(), Refuse)
+
+
+@pytest.mark.spec("A32")
+def test_pins_that_leave_no_room_are_refused() -> None:
+    talk = Talk(user("go"), *[user(prose(3_500)) for _ in range(3)], assistant("ok"), user("now"))
+    talk.pin(1).pin(2).pin(3)
+    plan = talk.plan()
+    assert isinstance(plan, Refuse)
+    assert plan.code == "pins_too_large"
+
+
+def test_instructions_alone_above_a_known_window_are_refused() -> None:
+    plan = Talk(system(prose(12_000)), user("hi")).plan()
+    assert isinstance(plan, Refuse)
+    assert plan.code == "pins_too_large"
+    assert isinstance(Talk(system(prose(12_000))).plan(), Refuse)
+
+
+def test_an_enormous_task_is_given_up_before_a_request_is() -> None:
+    talk = Talk(user(prose(7_000)), assistant("ok"), user(prose(3_500)))
+    plan = talk.plan()
+    assert isinstance(plan, Fold)
+    assert 0 not in plan.kept
+    assert folded_indexes(plan, talk.conversation, None) == (0, 1)
+    talk.carry_out(plan)
+    assert fits(talk.view, talk.budget)
+
+
+def test_a_large_task_stays_and_is_not_compacted_at_every_turn() -> None:
+    talk = Talk(user(prose(7_000)))
+    folds = 0
+    for turn in range(40):
+        talk.says(assistant(prose(60, f"a{turn}")), user(prose(60, f"u{turn}")))
+        plan = talk.plan()
+        folds += isinstance(plan, Fold)
+        talk.carry_out(plan)
+        assert fits(talk.view, talk.budget)
+        assert talk.view.parts[0].index == 0
+    assert folds <= 8
+
+
+@pytest.mark.spec("A29")
+def test_each_overflow_comes_lower_until_nothing_is_left() -> None:
+    talk = chat(20, window=200_000)
+    sizes = [talk.tokens]
+    while isinstance(plan := talk.plan_overflow(), Fold | MaskOnly):
+        assert plan.trigger == "overflow"
+        talk.carry_out(plan, summary="short")
+        sizes.append(talk.tokens)
+    assert isinstance(plan, Refuse)
+    assert plan.code == "context_length_exceeded"
+    assert sizes[1] <= sizes[0] // 2
+    assert sizes == sorted(sizes, reverse=True)
+    assert talk.view.parts[-1].raw == talk.conversation.messages[-1].raw
+
+
+@pytest.mark.spec("A29")
+def test_an_overflow_comes_down_to_its_own_target() -> None:
+    talk = chat(44)
+    talk.carry_out(talk.plan_overflow())
+    assert talk.tokens <= 0.35 * talk.budget.available_tokens
+
+
+@pytest.mark.spec("F35")
+def test_a_second_compaction_by_hand_finds_nothing_to_do() -> None:
+    talk = chat(10)
+    plan = talk.plan_manual()
+    assert isinstance(plan, Fold)
+    talk.carry_out(plan)
+    assert isinstance(talk.plan_manual(), Send)
+
+
+@pytest.mark.spec("F35")
+def test_by_hand_there_is_nothing_to_do_right_after_a_fold_at_the_trigger() -> None:
+    talk = chat(45)
+    talk.carry_out(talk.plan())
+    assert isinstance(talk.plan_manual(), Send)
+
+
+@pytest.mark.spec("D21")
+@pytest.mark.parametrize("turns", [0, 1])
+def test_by_hand_there_is_nothing_to_do_with_hardly_anything_to_fold(turns: int) -> None:
+    assert isinstance(chat(turns).plan_manual(), Send)
+
+
+def test_a_background_fold_is_asked_for_below_the_trigger_and_lands_near_the_target_at_it() -> None:
+    talk = chat(38)
+    plan = talk.plan()
+    assert isinstance(plan, Send)
+    assert plan.precompute is not None
+    assert plan.precompute.trigger == "background"
+    before = list(talk.compactions)
+    ready = talk.carry_out(plan.precompute)
+    assert ready is not None
+    talk.compactions = before
+    while talk.tokens < talk.budget.trigger_tokens:
+        talk.says(assistant(prose(94)), user(prose(94)))
+    assert adopts(ready, talk.conversation, talk.current, talk.budget, count_text)
+    talk.compactions.append(ready)
+    assert talk.tokens <= talk.budget.target_tokens + 0.05 * talk.budget.window_tokens
+    assert talk.plan() == Send(talk.view)
+    assert not adopts(ready, talk.conversation, talk.current, talk.budget, count_text)
+
+
+@pytest.mark.spec("A27")
+def test_the_summary_is_given_what_the_ceiling_leaves() -> None:
+    talk = chat(45)
+    plan = talk.plan()
+    assert isinstance(plan, Fold)
+    assert summary_room(plan, talk.conversation, talk.budget, count_text) == plan.summary_tokens
+    left = talk.budget.ceiling_tokens - talk.budget.target_tokens
+    talk.says(assistant(prose(left)), user(prose(200)))
+    room = summary_room(plan, talk.conversation, talk.budget, count_text)
+    assert 200 < room < plan.summary_tokens
+    talk.carry_out(plan)
+    assert talk.tokens <= 0.95 * 10_000
+    talk.says(assistant(prose(9_000)), user("go"))
+    assert summary_room(plan, talk.conversation, talk.budget, count_text) == 200
+
+
+@pytest.mark.spec("E05")
+def test_each_fold_takes_up_only_what_is_newly_folded() -> None:
+    talk = chat(45)
+    taken: list[int] = []
+    for turn in range(80):
+        talk.says(assistant(prose(90, f"b{turn}")), user(prose(90, f"v{turn}")))
+        plan = talk.plan()
+        if isinstance(plan, Fold):
+            new = folded_indexes(plan, talk.conversation, talk.current)
+            assert not set(new) & set(taken)
+            taken += new
+            talk.carry_out(plan)
+    assert len(talk.compactions) >= 3
+    assert talk.current is not None
+    folded = set(range(talk.conversation.position(talk.current.watermark) or 0)) - {0}
+    assert folded <= set(taken)
+
+
+@pytest.mark.spec("P10")
+@pytest.mark.spec("F15")
+def test_between_compactions_each_view_extends_the_last_byte_for_byte() -> None:
+    talk, breaks = chat(5), 0
+    previous: tuple[bytes, ...] = ()
+    for turn in range(120):
+        talk.says(assistant(prose(90, f"a{turn}")), user(prose(90, f"u{turn}")))
+        before = len(talk.compactions)
+        talk.carry_out(talk.plan())
+        view = talk.view.messages
+        if len(talk.compactions) == before:
+            assert view[: len(previous)] == previous
+        else:
+            breaks += 1
+        previous = view
+    assert breaks == len(talk.compactions)
+    budget, total = talk.budget, sum(each.tokens for each in talk.conversation.messages)
+    most = 1 + math.ceil((total - budget.trigger_tokens) / (budget.trigger_tokens - budget.target_tokens))
+    assert 2 <= breaks <= most
+
+
+@pytest.mark.spec("F08")
+def test_a_smaller_window_in_mid_session_is_met_in_one_step() -> None:
+    talk = chat(300, window=100_000)
+    assert isinstance(talk.plan(), Send)
+    talk.window = type(talk.window)(16_000, "configured")
+    talk.carry_out(talk.plan())
+    assert talk.tokens <= talk.budget.target_tokens
+    assert prompt_tokens(view_of(talk.conversation, talk.current, count_text), talk.budget) == talk.tokens
