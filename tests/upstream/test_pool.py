@@ -1,0 +1,129 @@
+"""Connections: shared, closed, found dead, and hung up on by the thousand."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from app.errors import UpstreamTimeout, UpstreamUnreachable
+from app.upstream.client import Upstream, UpstreamOptions
+from tests.upstream.asking import SSE, options, until, whole
+from tests.upstream.scripted import Scripted, Wire, chunk, cuts_after, head, replies, stalls_after, streams
+
+
+async def test_finished_answers_share_a_connection() -> None:
+    async with Scripted() as server, Upstream(options(server)) as upstream:
+        server.always(streams(SSE))
+        for _ in range(5):
+            assert await whole(upstream) == b"".join(SSE)
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_leaving_early_closes_the_connection(streamed: bool) -> None:
+    start = head(200, [(b"Transfer-Encoding", b"chunked")]) + chunk(b"data: 1\n\n")
+    async with Scripted() as server, Upstream(options(server)) as upstream:
+        server.expects(stalls_after(start if streamed else b""), replies(b"ok"))
+        task = asyncio.create_task(whole(upstream))
+        request = await server.arrived(1)
+        task.cancel()
+        await asyncio.wait([task])
+        await until(request.gone)
+        assert await whole(upstream) == b"ok"
+    assert server.connections == 2
+
+
+async def test_breaking_out_of_a_stream_closes_the_connection() -> None:
+    async with Scripted() as server, Upstream(options(server)) as upstream:
+        server.expects(stalls_after(head(200, [(b"Transfer-Encoding", b"chunked")]) + chunk(b"data: 1\n\n")))
+        async with upstream.open("POST", "/", [], b"{}") as answer:
+            async for piece in answer.chunks():
+                assert piece == b"data: 1\n\n"
+                break
+        await until((await server.arrived(1)).gone)
+
+
+async def test_a_full_pool_ends_in_a_timeout() -> None:
+    tight = {"connections": 1, "queue_seconds": 0.05, "connect_seconds": 0.05}
+    async with Scripted() as server, Upstream(options(server, **tight)) as upstream:
+        server.expects(stalls_after(head(200, [(b"Transfer-Encoding", b"chunked")])), replies(b"ok"))
+        async with upstream.open("POST", "/", [], b"{}"):
+            with pytest.raises(UpstreamTimeout):
+                await whole(upstream)
+        assert await whole(upstream) == b"ok"
+
+
+async def idle_then_closed(server: Scripted, upstream: Upstream) -> None:
+    """One answered request; then the server closes the idle connection, unseen by this loop so far."""
+    server.expects(replies(b"warm"))
+    await whole(upstream)
+    await server.close_idle()
+
+
+async def test_a_connection_closed_while_idle_costs_nothing() -> None:
+    async with Scripted() as server, Upstream(options(server)) as upstream:
+        await idle_then_closed(server, upstream)
+        server.expects(replies(b"ok"))
+        assert await whole(upstream) == b"ok"
+    assert [request.connection for request in server.requests] == [1, 2]
+
+
+async def test_a_post_that_was_read_is_not_sent_twice() -> None:
+    async with Scripted() as server, Upstream(options(server)) as upstream:
+        server.expects(replies(b"warm"), cuts_after(0, b""))
+        await whole(upstream)
+        with pytest.raises(UpstreamUnreachable):
+            await whole(upstream)
+    assert len(server.requests) == 2
+
+
+async def test_a_get_is_repeated_once() -> None:
+    async with Scripted() as server, Upstream(options(server)) as upstream:
+        server.expects(replies(b"warm"), cuts_after(0, b""), replies(b"ok"))
+        await whole(upstream)
+        assert await whole(upstream, "GET", "/models", b"") == b"ok"
+        server.expects(cuts_after(0, b""), cuts_after(0, b""))
+        with pytest.raises(UpstreamUnreachable):
+            await whole(upstream, "GET", "/models", b"")
+
+
+async def test_a_thousand_hang_ups_leave_the_pool_alive() -> None:
+    async def slow(wire: Wire) -> None:
+        if wire.request.target.endswith("/slow"):
+            await wire.send(head(200, [(b"Transfer-Encoding", b"chunked")]) + chunk(b"data: 1\n\n"))
+            await wire.stall()
+        else:
+            await replies(b"ok")(wire)
+
+    async with Scripted() as server, Upstream(options(server, connections=10)) as upstream:
+        server.always(slow)
+        for round_ in range(50):
+            tasks = [asyncio.create_task(whole(upstream, path="/slow")) for _ in range(20)]
+            for turn in range(20):
+                # Some are cancelled while they wait for a place, some while connecting, some in mid-answer.
+                tasks[(turn * 7 + round_) % 20].cancel()
+                await asyncio.sleep(0)
+            await asyncio.wait(tasks)
+        assert await asyncio.gather(*[whole(upstream) for _ in range(20)]) == [b"ok"] * 20
+        connector = upstream.session.connector
+        assert connector is not None
+        assert len(connector._acquired) == 0
+        await server.settled(10)
+
+
+async def test_a_proxy_is_used_and_its_password_is_never_told(tmp_path: Path) -> None:
+    async with Scripted() as proxy:
+        proxy.expects(replies(b"ok"))
+        through = UpstreamOptions(
+            base_url="http://upstream.invalid/v1", proxy=f"http://u:secret@127.0.0.1:{proxy.port}"
+        )
+        async with Upstream(through) as upstream:
+            assert await whole(upstream) == b"ok"
+    assert proxy.requests[0].target == "http://upstream.invalid/v1/chat"
+    assert proxy.requests[0].header("proxy-authorization") == "Basic dTpzZWNyZXQ="
+    async with Upstream(through) as upstream:
+        with pytest.raises(UpstreamUnreachable) as failure:
+            await whole(upstream)
+    assert "secret" not in str(failure.value)
