@@ -14,16 +14,12 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    CompoundSelect,
-    LargeBinary,
     Table,
     Update,
     and_,
     exists,
-    func,
     or_,
     select,
-    union_all,
     update,
 )
 from sqlalchemy.dialects.postgresql import Insert
@@ -38,7 +34,7 @@ REJECTED: ColumnElement[str] = literal_column("'rejected'")
 REFUSED: ColumnElement[str] = literal_column("'refused'")
 ON_PATH = (LIVE, INCOMPLETE)
 OFF_PATH = (REJECTED, REFUSED)
-MEMBERS = 64
+_ON_PATH_AGAIN = case((MESSAGES.c.state.in_(OFF_PATH), LIVE), else_=MESSAGES.c.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ def is_extended(spot: Spot) -> ColumnElement[bool]:
     return or_(_has_live_child(spot, "child"), stands_on("anchor"), stands_on("base"))
 
 
-def _at(table: Table, chain: ColumnElement[bytes]) -> tuple[ColumnElement[bool], ...]:
+def at(table: Table, chain: ColumnElement[bytes]) -> tuple[ColumnElement[bool], ...]:
     """The row of `table` at `chain` in the session."""
     return (table.c.namespace == p("namespace"), table.c.session == p("session"), table.c.chain == chain)
 
@@ -131,7 +127,7 @@ def _put_message(insert: InsertInto) -> Insert:
     return new.on_conflict_do_update(
         index_elements=list(MESSAGES.primary_key.columns),
         set_={
-            "state": case((MESSAGES.c.state.in_(OFF_PATH), LIVE), else_=MESSAGES.c.state),
+            "state": _ON_PATH_AGAIN,
             "is_head": or_(MESSAGES.c.is_head, head),
             "preamble": case((head, new.excluded.preamble), else_=MESSAGES.c.preamble),
         },
@@ -254,12 +250,12 @@ def _flag(table: Table, flag: ColumnElement[bool], *where: ColumnElement[bool]) 
     return update(table).where(*where).values(is_head=flag)
 
 
-_SESSION_MESSAGES = (MESSAGES.c.namespace == p("namespace"), MESSAGES.c.session == p("session"))
+SESSION_MESSAGES = (MESSAGES.c.namespace == p("namespace"), MESSAGES.c.session == p("session"))
 
 LEAVE_BASE = Statement(
     lambda _: (
         update(MESSAGES)
-        .where(*_SESSION_MESSAGES, _before_head(), or_(MESSAGES.c.is_head, MESSAGES.c.chain == p("base")))
+        .where(*SESSION_MESSAGES, _before_head(), or_(MESSAGES.c.is_head, MESSAGES.c.chain == p("base")))
         .values(
             is_head=false(),
             preamble=case((MESSAGES.c.chain == p("base"), p(MESSAGES.c.preamble)), else_=MESSAGES.c.preamble),
@@ -268,29 +264,31 @@ LEAVE_BASE = Statement(
 )
 LEAVE_REBASE = Statement(
     lambda _: (
-        update(REBASES)
-        .where(*_at(REBASES, p("base")))
-        .values(is_head=false(), preamble=p(REBASES.c.preamble))
+        update(REBASES).where(*at(REBASES, p("base"))).values(is_head=false(), preamble=p(REBASES.c.preamble))
     )
 )
 SET_HEAD = Statement(
     lambda _: (
         update(MESSAGES)
-        .where(*_at(MESSAGES, p("head")))
+        .where(*at(MESSAGES, p("head")))
         .values(is_head=true(), preamble=p(MESSAGES.c.preamble))
     )
 )
-SET_REBASE_HEAD = Statement(lambda _: _flag(REBASES, true(), *_at(REBASES, p("head"))))
+SET_REBASE_HEAD = Statement(lambda _: _flag(REBASES, true(), *at(REBASES, p("head"))))
 # An answered message is on the path, whatever another exchange that brought it made of it meanwhile.
 LEAVE_HEAD = Statement(
-    lambda _: update(MESSAGES).where(*_at(MESSAGES, p("head"))).values(is_head=false(), state=LIVE)
+    lambda _: (
+        update(MESSAGES)
+        .where(*SESSION_MESSAGES, or_(MESSAGES.c.chain == p("head"), MESSAGES.c.chain == p("base")))
+        .values(is_head=false(), state=_ON_PATH_AGAIN)
+    )
 )
-KEEP_HEAD = Statement(lambda _: update(MESSAGES).where(*_at(MESSAGES, p("head"))).values(state=LIVE))
-CLEAR_REBASE_HEAD = Statement(lambda _: _flag(REBASES, false(), *_at(REBASES, p("head"))))
+KEEP_HEAD = Statement(lambda _: update(MESSAGES).where(*at(MESSAGES, p("head"))).values(state=_ON_PATH_AGAIN))
+CLEAR_REBASE_HEAD = Statement(lambda _: _flag(REBASES, false(), *at(REBASES, p("head"))))
 WITHDRAW = Statement(
     lambda _: (
         update(MESSAGES)
-        .where(*_at(MESSAGES, p("chain")), ~is_extended(spot_of(MESSAGES)))
+        .where(*at(MESSAGES, p("chain")), ~is_extended(spot_of(MESSAGES)))
         .values(state=p("state"), is_head=false())
     )
 )
@@ -328,33 +326,16 @@ RESTORE_HEADS = Statement(
     lambda _: _flag(
         MESSAGES,
         true(),
-        *_SESSION_MESSAGES,
+        *SESSION_MESSAGES,
         _left_behind(),
         MESSAGES.c.state.in_(ON_PATH),
         ~is_extended(spot_of(MESSAGES)),
     )
 )
 RESTORE_REBASE_HEAD = Statement(
-    lambda _: _flag(REBASES, true(), *_at(REBASES, p("base")), ~is_extended(spot_of(REBASES)))
+    lambda _: _flag(REBASES, true(), *at(REBASES, p("base")), ~is_extended(spot_of(REBASES)))
 )
 # A regenerate that failed leaves the earlier answer as the branch's head.
 CLEAR_ANSWERED_HEAD = Statement(
-    lambda _: _flag(MESSAGES, false(), *_at(MESSAGES, p("head")), _has_child_head())
-)
-
-
-def _size_of() -> CompoundSelect[Any]:
-    """Depth and relayed answers of the path that ends at a message or a rebase."""
-    return union_all(
-        *(select(t.c.depth, t.c.answers).where(*_at(t, p("chain"))) for t in (MESSAGES, REBASES))
-    )
-
-
-SIZE_OF = Statement(lambda _: _size_of())
-RELAYED_AMONG = Statement(
-    lambda _: select(func.count()).where(
-        *_SESSION_MESSAGES,
-        MESSAGES.c.chain.in_([p(f"chain_{i}", LargeBinary) for i in range(MEMBERS)]),
-        MESSAGES.c.relayed.is_(true()),
-    )
+    lambda _: _flag(MESSAGES, false(), *at(MESSAGES, p("head")), _has_child_head())
 )

@@ -9,13 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import CompoundSelect, LargeBinary, func, select, true, union_all
 
 from app.storage import exchange_sql as sql
 from app.storage.contract import CloseExchange, OpenExchange, StoredMessage
-from app.storage.database import Database, Params, Reading, Step, Unit, plain, plain_or_none, rows_of
+from app.storage.database import (
+    Database,
+    Params,
+    Reading,
+    Statement,
+    Step,
+    Unit,
+    p,
+    plain,
+    plain_or_none,
+    rows_of,
+)
+from app.storage.tables import MESSAGES, REBASES
 
 # Digests are sha256.
 DIGEST_BYTES = 32
+# Members of a rebase asked for at once.
+_MEMBERS = 64
 _WITHDRAWN = frozenset({"rejected", "refused"})
 
 
@@ -129,12 +146,12 @@ def _rebase_size(exchange: OpenExchange) -> Reading[RebaseSize]:
     if rebase is None:
         return RebaseSize()
     point: Params = {"namespace": exchange.namespace, "session": exchange.session, "chain": rebase.base}
-    base = (yield from rows_of(sql.SIZE_OF, point)) if rebase.base else []
+    base = (yield from rows_of(_SIZE_OF, point)) if rebase.base else []
     depth, answers = base[0] if base else (0, 0)
-    for start in range(0, len(rebase.members), sql.MEMBERS):
-        part = rebase.members[start : start + sql.MEMBERS]
-        listed = {f"chain_{i}": part[min(i, len(part) - 1)] for i in range(sql.MEMBERS)}
-        rows = yield from rows_of(sql.RELAYED_AMONG, {**point, **listed})
+    for start in range(0, len(rebase.members), _MEMBERS):
+        part = rebase.members[start : start + _MEMBERS]
+        listed = {f"chain_{i}": part[min(i, len(part) - 1)] for i in range(_MEMBERS)}
+        rows = yield from rows_of(_RELAYED_AMONG, {**point, **listed})
         answers += rows[0][0]
     return RebaseSize(depth + len(rebase.members), answers)
 
@@ -302,3 +319,20 @@ def _closed_row(exchange: CloseExchange) -> Params:
         "cached_tokens": exchange.usage.cached_tokens,
         "finished_at": exchange.finished_at,
     }
+
+
+def _size_of() -> CompoundSelect[Any]:
+    """Depth and relayed answers of the path that ends at a message or a rebase."""
+    return union_all(
+        *(select(t.c.depth, t.c.answers).where(*sql.at(t, p("chain"))) for t in (MESSAGES, REBASES))
+    )
+
+
+_SIZE_OF = Statement(lambda _: _size_of())
+_RELAYED_AMONG = Statement(
+    lambda _: select(func.count()).where(
+        *sql.SESSION_MESSAGES,
+        MESSAGES.c.chain.in_([p(f"chain_{i}", LargeBinary) for i in range(_MEMBERS)]),
+        MESSAGES.c.relayed.is_(true()),
+    )
+)

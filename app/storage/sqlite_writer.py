@@ -23,8 +23,8 @@ Outcome: TypeAlias = "tuple[int, ...] | Exception"
 
 # Bytes of WAL before a checkpoint is tried. A reset WAL is cut to `journal_size_limit`, far below.
 _CHECKPOINT_BYTES = 16_000_000
-# SQLite's extended code for a unique index that is violated; `pysqlite3` does not name it.
-_UNIQUE = 2067
+# How SQLite says that a unique index is violated; `pysqlite3` does not give the extended code.
+_UNIQUE = "UNIQUE constraint failed"
 # Units committed together at most, so that one commit stays well below a deadline.
 _GROUP_UNITS = 512
 
@@ -177,7 +177,7 @@ def _run_step(connection: Connection, sql: str, rows: Sequence[Sequence[object]]
 
 
 def _unit_failure(failure: Exception) -> Exception:
-    if getattr(failure, "sqlite_errorcode", 0) == _UNIQUE:
+    if _UNIQUE in str(failure):
         return Conflict(f"another session took the name: {failure}")
     if isinstance(failure, driver.OperationalError):
         return StoreUnavailable(f"the database cannot write: {failure}")

@@ -1,10 +1,15 @@
-"""Stores to test against: a SQLite file and a PostgreSQL database of each test's own."""
+"""Stores to test against: a SQLite file of each test's own, and a PostgreSQL database emptied after it.
+
+Both are migrated once. A server that cannot be reached fails the tests.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -13,6 +18,7 @@ import pytest
 from app.storage.contract import Store
 from app.storage.migrate import migrate
 from app.storage.open import open_store
+from app.storage.tables import METADATA
 
 DEFAULT_SERVER = "postgresql://postgres@127.0.0.1:5432/postgres"
 
@@ -21,26 +27,71 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """An address where no database with our tables is yet."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'store.db'}"
-        return
-    server = os.environ.get("PALIMPSEST_TEST_POSTGRES", DEFAULT_SERVER)
-    name = f"palimpsest_{uuid.uuid4().hex}"
+@pytest.fixture(scope="session")
+def server() -> str:
+    """The server's address; databases are made beside the one it names."""
+    return os.environ.get("PALIMPSEST_TEST_POSTGRES", DEFAULT_SERVER)
+
+
+async def _run(server: str, statement: str) -> None:
     connection = await asyncpg.connect(server)
     try:
-        await connection.execute(f'CREATE DATABASE "{name}"')
-        yield f"{server.rsplit('/', 1)[0]}/{name}"
-        await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        await connection.execute(statement)
     finally:
         await connection.close()
 
 
+def _beside(server: str, name: str) -> str:
+    return f"{server.rsplit('/', 1)[0]}/{name}"
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("migrated") / "store.db"
+    asyncio.run(migrate(f"sqlite:///{path}"))
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_database(server: str) -> Iterator[str]:
+    name = f"palimpsest_{uuid.uuid4().hex}"
+    asyncio.run(_run(server, f'CREATE DATABASE "{name}"'))
+    asyncio.run(migrate(_beside(server, name)))
+    yield _beside(server, name)
+    asyncio.run(_run(server, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def empty_url(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> AsyncIterator[str]:
+    """An address where no database with our tables is yet."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'store.db'}"
+        return
+    name = f"palimpsest_{uuid.uuid4().hex}"
+    await _run(server, f'CREATE DATABASE "{name}"')
+    yield _beside(server, name)
+    await _run(server, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path, migrated_file: Path) -> str:
+    """A SQLite file with our tables, empty."""
+    return f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'store.db')}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def url(request: pytest.FixtureRequest, sqlite_url: str, migrated_database: str) -> AsyncIterator[str]:
+    """An address with our tables, empty."""
+    if request.param == "sqlite":
+        yield sqlite_url
+        return
+    yield migrated_database
+    # Emptied, not dropped: dropping a database makes the server write everything it has to disk.
+    await _run(migrated_database, ";".join(f'DELETE FROM "{table}"' for table in METADATA.tables))
+
+
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    await migrate(url)
     opened = await open_store(url, deadline_seconds=20, new_id=new_id)
     yield opened
     await opened.close()

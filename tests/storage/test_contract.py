@@ -2,19 +2,241 @@
 
 from __future__ import annotations
 
-from app.storage.contract import Store
-from tests.storage.talk import Talk
+import asyncio
+import hashlib
+
+import pytest
+
+from app.errors import Conflict
+from app.storage.contract import Calibration, KeyRow, Store, Variant
+from tests.storage.talk import Talk, digest
+
+HOSTILE = [
+    b'{"role":"user","content":"\\u0000"}',
+    b'{"role":"user","content":"\x00 raw NUL"}',
+    b'{"role":"user","content":"\\ud83d lone surrogate"}',
+    b'{"role":"user","content":1e2,"x":1.10,"x":12345678901234567890123456}',
+    b"\xff\xfe not UTF-8 at all \x80",
+    '{"role":"user","content":"\U0001f600\u202e"}'.encode(),
+    b"",
+    b"x" * 1_000_000,
+]
 
 
-async def test_a_plain_conversation_reads_back_as_it_was_said(store: Store) -> None:
+async def test_a_conversation_reads_back_as_it_was_said(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(5)
     assert await talk.said(said) == said
     assert await talk.heads() == [talk.chains(said)[-1]]
-    known = await store.known("ns", talk.chains(said), None)
-    assert [(k.session, k.depth, k.answers, k.relayed, k.extended) for k in known] == [
-        (talk.session, 10, 5, True, False)
-    ]
     row = await store.session("ns", talk.session)
     assert row is not None
     assert (row.messages, row.exchanges, row.compactions) == (10, 5, 0)
+    entries = await store.path("ns", talk.session, talk.chains(said)[-1])
+    assert [e.chain for e in entries] == talk.chains(said)
+    assert [e.relayed for e in entries] == [False, True] * 5
+    assert [e.digest for e in entries] == [hashlib.sha256(b).digest() for b in said]
+
+
+async def test_the_path_to_a_point_in_the_middle_ends_there(store: Store) -> None:
+    talk = Talk(store)
+    said = await talk.turns(3)
+    assert await talk.said(said[:3]) == said[:3]
+    assert await store.path("ns", talk.session, b"\x00" * 32) == []
+    assert await store.bodies("ns", "nobody", talk.chains(said)[-1]) == []
+
+
+@pytest.mark.spec("P4")
+async def test_every_byte_comes_back(store: Store) -> None:
+    talk = Talk(store)
+    opened = await talk.asks(HOSTILE, preamble=[HOSTILE[1], HOSTILE[4]])
+    answer = talk.answer(opened, b'{"content":"\x00\xff"}')
+    await talk.hears(opened, answer)
+    assert await talk.said([*HOSTILE, answer.body]) == [*HOSTILE, answer.body]
+    assert await store.preamble("ns", talk.session, opened.preamble_digest) == [HOSTILE[1], HOSTILE[4]]
+    found = await store.message("ns", talk.chains(HOSTILE)[4][:12])
+    assert found is not None
+    assert (found[0], found[1].body) == (talk.session, HOSTILE[4])
+
+
+async def test_names_that_a_database_refuses_are_stored_all_the_same(store: Store) -> None:
+    talk = Talk(store)
+    await talk.asks([b"q"], external_id="a\0b\ud83d", model="m\0", idempotency_key="k\ud800")
+    row = await store.session("ns", "a\0b\ud83d")
+    assert row is not None
+    assert row.id == talk.session
+    assert await store.exchange_of_key("ns", "k\ud800") is not None
+    assert await store.session("ns", "a\0b") is None
+
+
+async def test_a_repeated_request_adds_no_message(store: Store) -> None:
+    talk = Talk(store)
+    said = await talk.turns(2)
+    again = await talk.asks([*said, b"more"], stored=4)
+    before = await store.bodies("ns", talk.session, again.head)
+    for _ in range(2):
+        await store.open_exchange(again)
+    await talk.asks([*said, b"more"], stored=0)
+    row = await store.session("ns", talk.session)
+    assert row is not None
+    assert (row.messages, row.exchanges) == (5, 4)
+    assert await store.bodies("ns", talk.session, again.head) == before
+    assert await talk.heads() == [again.head]
+
+
+async def test_a_repeated_close_changes_nothing(store: Store) -> None:
+    talk = Talk(store)
+    opened = await talk.asks([b"q"])
+    answer = talk.answer(opened, b"a")
+    closed = await talk.hears(opened, answer)
+    follow_up = await talk.asks([b"q", b"a", b"q2"], stored=2)
+    await store.close_exchange(closed)
+    assert await talk.heads() == [follow_up.head]
+    assert await talk.said([b"q", b"a", b"q2"]) == [b"q", b"a", b"q2"]
+
+
+async def test_arrival_grows_along_every_path(store: Store) -> None:
+    talk = Talk(store)
+    said = await talk.turns(4)
+    branch = await talk.asks([*said[:2], b"other", b"x", b"y"], stored=2)
+    for chain in (talk.chains(said)[-1], branch.head):
+        arrivals = [row.arrival for row in await store.bodies("ns", talk.session, chain)]
+        assert arrivals == sorted(set(arrivals))
+
+
+@pytest.mark.spec("F16")
+async def test_writers_of_one_session_do_not_lose_each_other(store: Store) -> None:
+    talk = Talk(store)
+    said = await talk.turns(1)
+
+    async def branch(i: int) -> bytes:
+        opened = await talk.asks([*said, b"branch %d" % i], stored=2)
+        answer = talk.answer(opened, b"answer of %d" % i, answers=2)
+        await talk.hears(opened, answer)
+        return answer.chain
+
+    chains = await asyncio.gather(*(branch(i) for i in range(20)))
+    assert sorted(await talk.heads()) == sorted(chains)
+    arrivals = [(await store.bodies("ns", talk.session, chain))[-1].arrival for chain in chains]
+    assert len(set(arrivals)) == 20
+
+
+async def test_sessions_that_share_texts_do_not_block_each_other(store: Store) -> None:
+    talks = [Talk(store) for _ in range(8)]
+    texts = [b"shared %d" % i for i in range(30)]
+
+    async def play(talk: Talk, at: int) -> None:
+        turned = texts[at:] + texts[:at]
+        await talk.hears(await talk.asks(turned), state="failed")
+
+    await asyncio.gather(*(play(talk, 3 * i) for i, talk in enumerate(talks)))
+    assert await talks[0].said(texts) == texts
+
+
+async def test_a_clients_name_belongs_to_one_session(store: Store) -> None:
+    first, second = Talk(store), Talk(store)
+    await first.asks([b"q"], external_id="mine")
+    with pytest.raises(Conflict):
+        await second.asks([b"q"], external_id="mine")
+    row = await store.session("ns", "mine")
+    assert row is not None
+    assert row.id == first.session
+    assert await store.session("ns", second.session) is None
+    elsewhere = Talk(store, namespace="other")
+    await elsewhere.asks([b"q"], external_id="mine")
+
+
+@pytest.mark.spec("P5")
+async def test_nothing_crosses_a_namespace(store: Store) -> None:
+    mine = Talk(store, namespace="mine", session="same")
+    theirs = Talk(store, namespace="theirs", session="same")
+    said = await mine.turns(2)
+    opened = await mine.asks([*said, b"secret"], stored=4, idempotency_key="key", preamble=[b"rules"])
+    chains = mine.chains(said)
+    for session in (None, "same"):
+        assert await store.known("theirs", chains, session) == []
+        assert await store.relayed("theirs", [digest(b"canonical", said[1])], session) == []
+    assert await store.path("theirs", "same", chains[-1]) == []
+    assert await store.bodies("theirs", "same", chains[-1]) == []
+    assert await store.transcript("theirs", "same", chains[-1]) == []
+    assert await store.message("theirs", chains[-1]) is None
+    assert await store.preamble("theirs", "same", opened.preamble_digest) == []
+    assert await store.session("theirs", "same") is None
+    assert await store.sessions("theirs", 10, None) == []
+    assert await store.heads("theirs", "same") == []
+    assert await store.exchange_of_key("theirs", "key") is None
+    assert await store.compactions("theirs", "same") == []
+    assert await store.pins("theirs", "same") == []
+    # The same name and the same words over there are another session, and change nothing here.
+    before = await store.bodies("mine", "same", opened.head)
+    await theirs.turns(1)
+    await theirs.hears(await theirs.asks([b"question 0"]), state="rejected", withdrawn=chains)
+    assert await store.bodies("mine", "same", opened.head) == before
+    assert await mine.heads() == [opened.head]
+
+
+async def test_variants_are_kept_and_change_no_message(store: Store) -> None:
+    talk = Talk(store)
+    said = await talk.turns(1)
+    respelled = b'{ "content" : "other spelling" }'
+    variant = Variant(talk.chains(said)[1], respelled, hashlib.sha256(respelled).digest())
+    await talk.asks([*said, b"q"], stored=2, variants=[variant])
+    assert await talk.said(said) == said
+
+
+async def test_sessions_are_listed_newest_first_and_paged(store: Store) -> None:
+    for i in range(5):
+        await Talk(store, session=f"s{i}").asks([b"q"])
+    first = await store.sessions("ns", 2, None)
+    rest = await store.sessions("ns", 9, first[-1].id)
+    assert [row.id for row in (*first, *rest)] == ["s4", "s3", "s2", "s1", "s0"]
+
+
+async def test_the_newest_exchange_of_an_idempotency_key_is_found(store: Store) -> None:
+    talk = Talk(store)
+    await talk.asks([b"a"], idempotency_key="k", exchange="1")
+    newer = await talk.asks([b"b"], idempotency_key="k", exchange="2")
+    assert await store.exchange_of_key("ns", "k") == (talk.session, newer.head)
+    assert await store.exchange_of_key("ns", "other") is None
+
+
+async def test_a_prefix_too_short_names_no_message(store: Store) -> None:
+    talk = Talk(store)
+    said = await talk.turns(1)
+    assert await store.message("ns", talk.chains(said)[0][:11]) is None
+    assert await store.message("ns", b"\xff" * 12) is None
+
+
+async def test_credentials_keep_their_namespace(store: Store) -> None:
+    names = await asyncio.gather(*(store.namespace_of(b"a" * 32, 1.0) for _ in range(8)))
+    assert len(set(names)) == 1
+    assert await store.namespace_of(b"b" * 32, 1.0) != names[0]
+    assert await store.namespace_of(b"a" * 32, 2.0) == names[0]
+
+
+async def test_keys_are_valid_until_revoked(store: Store) -> None:
+    old = KeyRow("k1", "laptop", "ns1", 1.0, None)
+    new = KeyRow("k2", "phone", "ns2", 2.0, None)
+    await store.add_key(old, b"1" * 32)
+    await store.add_key(new, b"2" * 32)
+    await store.add_key(new, b"2" * 32)
+    assert await store.keys() == [new, old]
+    assert await store.key_namespace(b"1" * 32) == "ns1"
+    assert await store.revoke_key("k1", 9.0)
+    assert not await store.revoke_key("k1", 10.0)
+    assert not await store.revoke_key("k3", 10.0)
+    assert await store.key_namespace(b"1" * 32) is None
+    assert (await store.keys())[1].revoked_at == 9.0
+
+
+async def test_what_was_learned_is_replaced(store: Store) -> None:
+    await store.learn_window("u", "m", 1000, "overflow", 1.0)
+    await store.learn_window("u", "m", 2000, "upstream", 2.0)
+    assert await store.windows() == {("u", "m"): (2000, "upstream")}
+    await store.save_calibration(Calibration("m", 1.1, 3), 1.0)
+    await store.save_calibration(Calibration("m", 1.2, 4), 2.0)
+    assert await store.calibrations() == [Calibration("m", 1.2, 4)]
+
+
+async def test_ping_writes_and_reads(store: Store) -> None:
+    await store.ping()
+    await store.ping()
