@@ -229,7 +229,8 @@ def _spend_facts(material: Material, bodies: list[str], purse: _Purse, reserve: 
 
     Weak ones leave `reserve` tokens to the identifiers.
     """
-    shown = "\n".join(bodies)
+    # What only the prose says now would be gone with it next time.
+    shown = bodies[1]
     worth = sorted(
         (fact for fact in material.facts if fact.score >= LEAST_SCORE and fact.text not in shown),
         key=lambda fact: (-fact.score / (1 + len(fact.text) / 100), -fact.order),

@@ -79,7 +79,7 @@ def material_of(source: SummarySource) -> Material:
         users=tuple((chain, text) for chain, text in shown if text != CHANGED),
         facts=tuple(fact for fact in _distinct(said) if not is_stale(fact, stale)),
         stale=stale,
-        sightings=_sightings(previous, fresh, tail, stale),
+        sightings=_sightings(previous, [*earlier, *fresh], tail, stale),
         newest=len(source.folded),
         work=work_of(previous, fresh),
         state=_state(fresh, stale),
@@ -112,7 +112,7 @@ def _distinct(statements: Sequence[Statement]) -> list[Statement]:
 
 
 def _sightings(
-    previous: Sections, fresh: Sequence[Spoken], tail: Sequence[Spoken], stale: Sequence[Stale]
+    previous: Sections, said: Sequence[Spoken], tail: Sequence[Spoken], stale: Sequence[Stale]
 ) -> tuple[Sighting, ...]:
     kinds: dict[str, tuple[str, str] | None] = {}
     seen: dict[str, Sighting] = {}
@@ -120,7 +120,9 @@ def _sightings(
         label, colon, names = line.removeprefix("- ").rpartition(": ")
         for text, kind in identifiers_in(names, kinds):
             seen.setdefault(text, Sighting(text, kind, label if colon else "", -1, 1, 1.2, frozenset()))
-    for message, origin in _with_origins(fresh):
+    for text, kind in identifiers_in("\n".join((*previous.bodies[2:], previous.bodies[0])), kinds):
+        seen.setdefault(text, Sighting(text, kind, "", -1, 1, 1.0, frozenset()))
+    for message, origin in _with_origins(said):
         for text, kind in identifiers_in(_read(message), kinds):
             _see(
                 seen,

@@ -22,6 +22,7 @@ from app.core.summary.carry.vocabulary import (
     REMINDERS,
     REPORTED_CHANGES,
     RULES,
+    SETTINGS,
     STOP,
 )
 
@@ -37,6 +38,11 @@ _ERROR = re.compile(r"\b\w*(?:Error|Exception)\b|\berror\b|\bfail(?:s|ed)\b")
 _COPULA = re.compile(
     r"\s*(?:\b(?:is|are|was|were|will be|should be|must be|be|equals|to|uses?|using|as|at|prefers?|with)\b"
     r"|=|:\s)\s*",
+    re.IGNORECASE,
+)
+_ASSERTION = re.compile(
+    r"(?:\w+, )?(?:my|our|the|this|your|its|their|his|her)\s[^,;:?]{1,60}?\s"
+    r"(?:is|are|was|were|will be|should be)\s",
     re.IGNORECASE,
 )
 _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
@@ -110,13 +116,24 @@ class Statement:
         """True when it announces a new value for something said before."""
         if self.role != "user":
             return any(phrase in self.text.lower() for phrase in REPORTED_CHANGES)
-        return bool(self.low & CHANGE) or any(phrase in self.text.lower() for phrase in CHANGE_PHRASES)
+        low = self.text.lower()
+        return (
+            bool(self.low & CHANGE)
+            or low.removeprefix("please ").startswith(SETTINGS)
+            or any(phrase in low for phrase in CHANGE_PHRASES)
+        )
 
     @cached_property
     def asserts(self) -> bool:
-        """True for a short "x is y", which a later one with another y overtakes."""
-        short = len(self.words) <= _LONGEST_ASSERTION
-        return short and not self.text.rstrip().endswith("?") and _COPULA.search(self.text) is not None
+        """True for a short "my x is y" with its value behind the verb, which a later y overtakes.
+
+        "Step 1: do x" is none: it is numbered, not changed.
+        """
+        match = _ASSERTION.match(self.text)
+        if match is None or len(self.words) > _LONGEST_ASSERTION or self.text.rstrip().endswith("?"):
+            return False
+        subject = {word.lower() for word in _WORD.findall(match.group(0))}
+        return subject.isdisjoint(self.values)
 
     @cached_property
     def score(self) -> float:

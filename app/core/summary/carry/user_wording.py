@@ -16,7 +16,12 @@ from app.core.summary.wording import cut_to, headline
 # Opens an entry: one token, and hardly ever the first character of a line of a user's.
 ENTRY = "» "
 CHANGED = "[since changed]"
-# One message longer than this share of the budget is shown by its head and tail.
+_MISSING = "({} more: search the archive)"
+# Of a budget that does not hold all, this much goes to whole messages.
+_WHOLE_SHARE = 0.85
+# Below this a first line and an id would save nothing (tokens).
+_SHORT_TOKENS = 48
+# A message larger than the budget is shown by its head and tail, in this share of it.
 _LARGEST_SHARE = 0.4
 # Characters of the first line of a message that did not fit.
 _HEADLINE_CHARS = 90
@@ -36,31 +41,32 @@ def user_entry(text: str, message: int, stale: Sequence[Stale]) -> str:
 
 def user_section(entries: Sequence[tuple[bytes, str]], budget: int, count_text: CountText) -> str:
     """The entries, (chain, text) oldest first, as section 2 in at most `budget` tokens."""
+    whole = [ENTRY + text for _, text in entries]
+    costs = [count_text(line) + 1 for line in whole]
+    if sum(costs) <= budget:
+        return "\n".join(whole)
     shown: list[str] = []
-    left = budget
-    missing = 0
-    for chain, text in reversed(entries):
-        line = _fitting(chain, text, left, budget, count_text)
-        if line is None:
-            missing += 1
-            continue
-        left -= count_text(line) + 1
-        shown.append(line)
+    left = budget - count_text(_MISSING) - 2
+    # When not all fit, a part is kept for the first lines of those that do not.
+    for_whole = int(budget * _WHOLE_SHARE)
+    for (chain, text), line, cost in zip(reversed(entries), reversed(whole), reversed(costs), strict=True):
+        room = min(left, for_whole - (budget - left)) if cost > _SHORT_TOKENS else left
+        chosen = line if cost <= room else _shorter(chain, text, min(cost - 1, left), budget, count_text)
+        if chosen is not None:
+            left -= count_text(chosen) + 1
+            shown.append(chosen)
+    missing = len(entries) - len(shown)
     if missing:
-        shown.append(f"({missing} more: search the archive)")
+        shown.append(_MISSING.format(missing))
     return "\n".join(reversed(shown))
 
 
-def _fitting(chain: bytes, text: str, left: int, budget: int, count_text: CountText) -> str | None:
-    full = ENTRY + text
-    cost = count_text(full) + 1
-    largest = int(budget * _LARGEST_SHARE)
-    if cost <= left and (cost <= largest or cost <= left // 2):
-        return full
+def _shorter(chain: bytes, text: str, room: int, budget: int, count_text: CountText) -> str | None:
+    """Head and tail of a message too large for any budget like this, else its first line; None: no room."""
     ident = recall_id(chain)
-    if cost > largest and left > largest:
-        cut = f"{ENTRY}{cut_to(text, largest * _CHARS_PER_TOKEN)} ({ident})"
-        if count_text(cut) < left:
-            return cut
-    first = f"{ENTRY}{headline(text, _HEADLINE_CHARS)} ({ident})"
-    return first if count_text(first) < min(left, cost) else None
+    chars = int(budget * _LARGEST_SHARE) * _CHARS_PER_TOKEN
+    cuts = [headline(text, _HEADLINE_CHARS)]
+    if len(text) > chars:
+        cuts.insert(0, cut_to(text, chars))
+    lines = (f"{ENTRY}{cut} ({ident})" for cut in cuts)
+    return next((line for line in lines if count_text(line) + 1 <= room), None)

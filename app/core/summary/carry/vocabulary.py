@@ -60,6 +60,21 @@ CHANGE_PHRASES = (
     "make it",
     "make that",
 )
+# An order that opens so gives a value, whatever it was before.
+SETTINGS = (
+    "set ",
+    "make ",
+    "bump ",
+    "raise ",
+    "lower ",
+    "increase ",
+    "decrease ",
+    "reduce ",
+    "extend ",
+    "postpone ",
+    "reschedule ",
+    "rename ",
+)
 # How an assistant or a tool says that something is no longer as it was.
 REPORTED_CHANGES = (
     "changed from",
