@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.wire.answered import AnsweredChoice, Usage, usage_of
@@ -13,6 +13,7 @@ from tests.core.wire.json_texts import BLANKS, EXTRAS, VALUES, messages
 
 
 @given(st.lists(messages(), min_size=1, max_size=3), BLANKS, VALUES, EXTRAS)
+@settings(max_examples=50)
 def test_each_message_is_the_bytes_that_came(
     said: list[str], blank: str, other: str, extras: list[tuple[str, str, str, str]]
 ) -> None:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.wire.chat_request import ChatRequest, Limits, parse_chat_request
@@ -25,6 +25,7 @@ def error_of(body: bytes, limits: Limits | None = None) -> tuple[str, str | None
 
 
 @given(requests())
+@settings(max_examples=50)
 def test_messages_are_the_bytes_that_came(request: tuple[bytes, tuple[bytes, ...]]) -> None:
     body, spoken = request
     read = parse_chat_request(body, Limits())
@@ -33,6 +34,7 @@ def test_messages_are_the_bytes_that_came(request: tuple[bytes, tuple[bytes, ...
 
 
 @given(requests(), st.lists(messages().map(str.encode), max_size=3))
+@settings(max_examples=50)
 def test_a_splice_changes_nothing_but_the_messages(
     request: tuple[bytes, tuple[bytes, ...]], others: list[bytes]
 ) -> None:
@@ -47,6 +49,7 @@ def test_a_splice_changes_nothing_but_the_messages(
 
 
 @given(requests())
+@settings(max_examples=50)
 def test_a_splice_is_read_as_what_was_spliced_in(request: tuple[bytes, tuple[bytes, ...]]) -> None:
     read = parse_chat_request(request[0], Limits())
     again = parse_chat_request(read.spliced(read.message_spans[::-1]), Limits())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.wire.json_spans import Duplicate, outline, refuse_deeper
@@ -13,6 +13,7 @@ from tests.core.wire.json_texts import BLANKS, OBJECTS, VALUES
 
 
 @given(OBJECTS, BLANKS)
+@settings(max_examples=50)
 def test_members_and_elements_stand_where_the_outline_says(text: str, blank: str) -> None:
     body = f"{blank}{text}{blank}".encode()
     expected: dict[str, object] = json.loads(text, parse_int=str, parse_float=str)
@@ -35,6 +36,7 @@ def test_what_is_no_object_has_no_members(text: str) -> None:
 
 
 @given(OBJECTS, OBJECTS)
+@settings(max_examples=50)
 def test_a_repeated_key_is_found_wherever_it_stands(inner: str, outer: str) -> None:
     twice = inner[:-1] + ("," if inner != "{}" else "") + r'"x\u0041x":1,"xAx":2}'
     body = f'{{"before":{outer},"list":[{outer},{{"deep":[{twice}]}}]}}'.encode()

@@ -1,0 +1,108 @@
+"""Times reading a long request: 2,000 messages, 4.4 MB. Run: python -m benchmarks.parse [rounds]
+
+Knows the pure core only: no sockets, no store, and a token count that costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from time import process_time
+
+from app.core.history.chain import conversation_of, seed_of
+from app.core.history.read import read_message
+from app.core.wire.assembly import Assembly
+from app.core.wire.chat_request import Limits, parse_chat_request
+from app.core.wire.json_spans import outline
+from app.core.wire.json_text import verify
+from app.core.wire.sse import FrameSplitter, data_of
+
+MESSAGES = 2_000
+CHARS = 2_050
+FRAMES = 10_000
+
+
+def words(source: random.Random, vocabulary: list[str]) -> str:
+    """About `CHARS` characters of text."""
+    return " ".join(source.choices(vocabulary, k=CHARS // 6))[:CHARS]
+
+
+def messages(source: random.Random) -> list[dict[str, object]]:
+    """User turns, tool calls with JSON arguments and results of program text, in turn."""
+    prose = ["the", "window", "of", "every", "message", "is", "counted\n", "once,", "naïve"]
+    code = ["def", "f(x):\n", "    return", '"text"', "{a: [1, 2]}", "\\n", "path/to/file"]
+    said: list[dict[str, object]] = []
+    for index in range(0, MESSAGES, 4):
+        arguments = json.dumps({"path": f"src/{index}.py", "text": words(source, code)})
+        function = {"name": "write", "arguments": arguments}
+        call = {"id": f"call_{index}", "type": "function", "function": function}
+        said += [
+            {"role": "user", "content": words(source, prose)},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call_{index}", "content": words(source, code)},
+            {"role": "assistant", "content": words(source, prose)},
+        ]
+    return said
+
+
+def best_ms(rounds: int, work: Callable[[], object]) -> float:
+    """Milliseconds of processor time of the quickest of `rounds`: other programs may be running."""
+    times = []
+    for _ in range(rounds):
+        start = process_time()
+        work()
+        times.append(process_time() - start)
+    return min(times) * 1e3
+
+
+def relayed(stream: list[bytes]) -> Assembly:
+    """The answer, as a relay reads it on the side."""
+    splitter, assembly = FrameSplitter(1_000_000), Assembly()
+    for chunk in stream:
+        for frame in splitter.feed(chunk):
+            data = data_of(frame)
+            if data is not None:
+                assembly.feed(data)
+    return assembly
+
+
+def split(stream: list[bytes]) -> int:
+    """The number of events with data."""
+    splitter = FrameSplitter(1_000_000)
+    return sum(data_of(frame) is not None for chunk in stream for frame in splitter.feed(chunk))
+
+
+def main(rounds: int) -> None:
+    """Print the figures."""
+    said = messages(random.Random(7))
+    body = json.dumps({"model": "m", "messages": said, "stream": True}, ensure_ascii=False).encode()
+    request = parse_chat_request(body, Limits())
+    read = [read_message(raw, len) for raw in request.message_spans]
+    seed = seed_of("here")
+    delta = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choice = {"index": 0, "delta": {"content": " word"}, "finish_reason": None}
+    frame = b"data: " + json.dumps(delta | {"choices": [choice]}).encode() + b"\n\n"
+    stream = [frame] * FRAMES
+    print(f"{len(body) / 1e6:.1f} MB, {len(request.message_spans)} messages, best of {rounds}, ms")
+    for name, work in (
+        ("verify (strict JSON, UTF-8)", lambda: verify(body)),
+        ("outline (spans, depth, repeated keys)", lambda: outline(body)),
+        ("parse_chat_request, both of the above", lambda: parse_chat_request(body, Limits())),
+        ("splice 2,000 messages", lambda: request.spliced(request.message_spans)),
+        ("read_message x 2,000 (decode, canonical, 2 sha256)",
+         lambda: [read_message(raw, len) for raw in request.message_spans]),
+        ("conversation_of (chains)", lambda: conversation_of(read, seed)),
+        ("json.loads of the body, for comparison", lambda: json.loads(body)),
+    ):  # fmt: skip
+        print(f"{best_ms(rounds, work):8.2f}  {name}")
+    print(f"{FRAMES} frames of {len(frame)} bytes, microseconds a frame")
+    print(f"{best_ms(rounds, lambda: split(stream)) * 1e3 / FRAMES:8.2f}  split and data_of")
+    print(f"{best_ms(rounds, lambda: relayed(stream)) * 1e3 / FRAMES:8.2f}  split, data_of and assembly")
+    coalesced = [frame * 100] * (FRAMES // 100)
+    print(f"{best_ms(rounds, lambda: split(coalesced)) * 1e3 / FRAMES:8.2f}  the same, 100 frames a chunk")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 7)
