@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, Any
@@ -160,10 +161,10 @@ def keys_revoke(key_id: str, database: Database = None, config: Config = None) -
     typer.echo(f"{key_id} is revoked.")
 
 
-def main() -> None:
-    """Runs the command line; a refusal is one readable line and exit code 2."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line, the process's own unless given; a refusal is readable and exits with 2."""
     try:
-        app()
+        app(args=arguments)
     except PalimpsestError as error:
         sys.stderr.write(f"palimpsest: {error.message}\n")
         sys.exit(_REFUSED)

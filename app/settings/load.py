@@ -24,6 +24,7 @@ from app.settings.settings import Settings
 
 PREFIX = "PALIMPSEST_"
 CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
+TEST_PREFIX = "PALIMPSEST_TEST_"
 DEFAULT_FILE = Path("palimpsest.yaml")
 
 Tree = dict[str, Any]
@@ -102,9 +103,11 @@ def _read_environment(environ: Mapping[str, str]) -> Tree:
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
-    """A variable with our prefix that names no section is a slip of the pen."""
+    """A variable with our prefix that names no section is a slip of the pen; some belong to the tests."""
     for name in sorted(environ):
         if not name.upper().startswith(PREFIX) or name == CONFIG_VARIABLE:
+            continue
+        if name.startswith(TEST_PREFIX):
             continue
         if name[len(PREFIX) :].split("__")[0].lower() not in Settings.model_fields:
             known = [CONFIG_VARIABLE, *map(variable_of, known_keys())]

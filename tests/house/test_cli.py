@@ -1,0 +1,207 @@
+"""The command line as a person uses it: real processes, readable refusals, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from app.cli.main import main
+from tests.house.sources import ROOT
+
+# A process that does not answer within this is stuck; every wait ends as soon as it answers.
+PATIENCE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Terminal:
+    """Runs commands in this process, in a folder of their own: starting Python costs a second each."""
+
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capture = capture
+
+    def run(self, *words: str) -> Said:
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        printed = self._capture.readouterr()
+        code = ended.value.code
+        return Said(code if isinstance(code, int) else 0, printed.out, printed.err)
+
+
+def _ours(folder: Path) -> dict[str, str]:
+    return {
+        "PALIMPSEST_DATABASE__URL": f"sqlite:///{folder}/test.db",
+        "PALIMPSEST_DATABASE__DATA_FOLDER": str(folder),
+        "COLUMNS": "200",
+        "NO_COLOR": "1",
+    }
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    for name in os.environ:
+        if name.startswith("PALIMPSEST_"):
+            monkeypatch.delenv(name)
+    for name, value in _ours(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    return Terminal(tmp_path, capsys)
+
+
+@contextmanager
+def _running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and the first line it says."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli.main", *words],
+        cwd=folder,
+        env={k: v for k, v in os.environ.items() if not k.startswith("PALIMPSEST_")}
+        | _ours(folder)
+        | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_help_names_every_command(terminal: Terminal) -> None:
+    said = terminal.run("--help").out
+    assert [
+        word for word in ("serve", "demo", "doctor", "migrate", "keys", "version") if word not in said
+    ] == []
+
+
+def test_version_as_text_and_json(terminal: Terminal) -> None:
+    text = terminal.run("version").out.strip()
+    assert json.loads(terminal.run("version", "--json").out) == {"version": text}
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "said"),
+    [
+        (("serve", "--port", "99999"), {}, "server.port"),
+        (("serve",), {"PALIMPSEST_SERVER__PRT": "1"}, "PALIMPSEST_SERVER__PORT"),
+        (("serve", "--config", "none.yaml"), {}, "no such file"),
+        (("serve", "--upstream", "nonsense"), {}, "upstream.base_url"),
+        (("serve", "--host", "0.0.0.0"), {"PALIMPSEST_UPSTREAM__API_KEY": "sk-x"}, "access.mode"),
+        (("serve", "--database", "mysql://x"), {}, "database"),
+        (("keys", "list"), {}, "palimpsest migrate"),
+    ],
+)
+def test_a_refusal_is_one_readable_line(
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    more: dict[str, str],
+    said: str,
+) -> None:
+    for name, value in more.items():
+        monkeypatch.setenv(name, value)
+    refused = terminal.run(*words)
+    assert refused.code == 2, refused
+    assert said in refused.err
+    assert len(refused.err.splitlines()) == 1
+
+
+def test_migrating_twice_is_migrating_once(terminal: Terminal) -> None:
+    assert [terminal.run("migrate").code for _ in range(2)] == [0, 0]
+    assert (terminal.folder / "test.db").exists()
+
+
+def test_doctor_fails_before_and_passes_after_migration(terminal: Terminal) -> None:
+    before = terminal.run("doctor", "--json")
+    assert before.code == 1
+    assert not (terminal.folder / "test.db").exists()
+    terminal.run("migrate")
+    after = terminal.run("doctor", "--json")
+    assert after.code == 0, after.out
+    found = {finding["name"]: finding for finding in json.loads(after.out)["findings"]}
+    assert found["database"]["state"] == "ok"
+    assert {"palimpsest", "python", "packages", "sqlite", "pepper", "access", "upstream"} <= set(found)
+
+
+def test_doctor_finds_the_windows_of_an_upstream(terminal: Terminal) -> None:
+    terminal.run("migrate")
+    with _running(terminal.folder, "demo", "--port", "0", "--window-tokens", "3210") as (_, said):
+        upstream = said.split(" at ")[1].split(",")[0]
+        found = terminal.run("doctor", "--upstream", upstream)
+    assert found.code == 0, found.out
+    assert "3,210 tokens, from the upstream" in found.out
+
+
+def test_doctor_says_that_an_upstream_is_away(terminal: Terminal) -> None:
+    terminal.run("migrate")
+    found = terminal.run("doctor", "--upstream", "http://127.0.0.1:1/v1")
+    assert found.code == 1
+    assert "failed   upstream" in found.out
+
+
+def test_a_key_is_shown_once_listed_and_revoked(terminal: Terminal) -> None:
+    terminal.run("migrate")
+    made = json.loads(terminal.run("keys", "create", "--label", "mine", "--json").out)
+    again = json.loads(terminal.run("keys", "create", "--same-as", made["id"], "--json").out)
+    assert again["namespace"] == made["namespace"]
+    listed = terminal.run("keys", "list", "--json").out
+    assert [row["id"] for row in json.loads(listed)] == [again["id"], made["id"]]
+    assert made["key"] not in listed
+    assert made["key"].encode() not in b"".join(
+        f.read_bytes() for f in terminal.folder.iterdir() if f.is_file()
+    )
+    assert terminal.run("keys", "revoke", made["id"]).code == 0
+    assert terminal.run("keys", "revoke", made["id"]).code == 1
+    states = {row["id"]: row["revoked_at"] for row in json.loads(terminal.run("keys", "list", "--json").out)}
+    assert states[again["id"]] is None
+    assert states[made["id"]] is not None
+
+
+def test_the_demo_answers_and_stops_when_told(terminal: Terminal) -> None:
+    with _running(terminal.folder, "demo", "--port", "0") as (process, said):
+        address = said.split(" at ")[1].split(",")[0]
+        with urllib.request.urlopen(f"{address}/models", timeout=PATIENCE_SECONDS) as answer:
+            assert json.load(answer)["data"][0]["context_length"] == 2_000
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_SECONDS)
+
+
+def test_without_an_upstream_the_demo_stands_behind_the_proxy(terminal: Terminal) -> None:
+    with _running(terminal.folder, "serve", "--port", "0") as (process, said):
+        address = said.split(" at ")[1].strip()
+        assert process.stdout is not None
+        told = "".join(iter(process.stdout.readline, f"curl -s {address[:-3]}/api/sessions/tour/messages\n"))
+        assert "for n in" in told
+        assert "/api/sessions/tour/view" in told
+        with urllib.request.urlopen(f"{address}/models", timeout=PATIENCE_SECONDS) as answer:
+            assert json.load(answer)["data"][0]["id"] == "palimpsest-demo"
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_SECONDS)
+
+
+def test_a_taken_port_is_named_with_the_remedy(terminal: Terminal) -> None:
+    with _running(terminal.folder, "demo", "--port", "0") as (_, said):
+        port = said.split(":")[2].split("/")[0]
+        refused = terminal.run("demo", "--port", port)
+    assert refused.code == 2
+    assert "--port" in refused.err
