@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.tokenizer.counting import OFF_LOOP_CHARS, Tokenizer, count_off_loop
@@ -146,6 +146,9 @@ WORDS = st.sampled_from(
 @pytest.mark.parametrize("name", NAMES)
 @settings(deadline=None, max_examples=300)
 @given(words=st.lists(WORDS, min_size=20, max_size=200), limit=st.integers(10, 60))
+# ");\n//" is one token of o200k_base.
+@example(words=["x);\n//\n"] * 40, limit=50)
+@example(words=["x);\n//\n"] * 40, limit=54)
 def test_no_token_crosses_a_safe_cut(name: EncodingName, words: list[str], limit: int) -> None:
     text, encoding = "".join(words), ENCODINGS.get(name)
     pieces = list(pieces_of(text, limit))
