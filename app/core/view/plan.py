@@ -6,15 +6,17 @@ is written nor when; a plan says what, the caller does it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.core.budget.budget import Budget, target_of
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Compaction, Trigger
-from app.core.view.fold import Draft, drafts, fold_to
-from app.core.view.limits import oversized
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
+from app.core.view.planning.fold import Draft, drafts, fold_to
+from app.core.view.planning.limits import oversized
+from app.core.view.planning.situation import Limits, Situation, must_keep, situation_of
+from app.core.view.planning.steps import Goal, by_masks, compacted, fold_of
 from app.core.view.policy import Policy
-from app.core.view.situation import Limits, Situation, must_keep, situation_of
-from app.core.view.steps import Goal, by_masks, compacted, fold_of
 from app.core.view.view import CountText
 
 # After an overflow the upstream's true window is below what we sent: come down to so much of it.
@@ -125,7 +127,10 @@ def _background(situation: Situation) -> Fold | None:
     draft = fold_to(situation, limits, goal.target)
     if draft is None or draft.total + growth > budget.trigger_tokens - situation.min_gain:
         return None
-    return fold_of(situation, draft, goal) if situation.total - draft.total >= situation.min_gain else None
+    if situation.total - draft.total < situation.min_gain:
+        return None
+    # The view stands at the budget's target when the fold comes into force.
+    return fold_of(situation, draft, replace(goal, target=budget.target_tokens))
 
 
 def _by_hand(situation: Situation, limits: Limits) -> Draft | None:

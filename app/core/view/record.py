@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from app.core.budget.budget import Budget
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Author, Compaction
-from app.core.view.fold import LEAST_SUMMARY_TOKENS
 from app.core.view.outcomes import Fold, MaskOnly
+from app.core.view.planning.fold import LEAST_SUMMARY_TOKENS
 from app.core.view.view import CountText, applies, cut_in, kept_in, prompt_tokens, rendered
 
 

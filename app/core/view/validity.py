@@ -54,8 +54,10 @@ def faults_of(messages: Sequence[bytes]) -> tuple[Fault, ...]:
 
 def added_faults(view: Sequence[bytes], client: Sequence[bytes]) -> tuple[Fault, ...]:
     """Faults of the view that the client's own list has not; empty when the view may go out."""
-    own = set(faults_of(client))
-    return tuple(fault for fault in faults_of(view) if fault not in own)
+    found = faults_of(view)
+    # The client's list, as long as the whole history, is read only when something is wrong.
+    own = set(faults_of(client)) if found else set()
+    return tuple(fault for fault in found if fault not in own)
 
 
 def _object(raw: bytes) -> Mapping[str, Any] | None:

@@ -13,7 +13,7 @@ from app.core.view.plan import plan_manual, plan_of, plan_overflow
 from app.core.view.policy import Policy
 from app.core.view.record import Written, compaction_of, summary_room
 from app.core.view.view import FRAME_TOKENS, applicable, prompt_tokens, view_of
-from tests.core.histories import conversation, count_text, preamble_tokens, prose
+from tests.core.histories import FRAME, assistant, conversation, count_text, preamble_tokens, prose, user
 
 Planner = Callable[..., Plan]
 
@@ -97,3 +97,11 @@ class Talk:
         """The client's own list."""
         talk = self.conversation
         return [each.raw for each in (*talk.preamble, *talk.messages)]
+
+
+def chat(turns: int, tokens: int = 100, window: int = 10_000, policy: Policy | None = None) -> Talk:
+    """A talk whose every message takes exactly `tokens`; ends with a user message."""
+    talk = Talk(user(prose(tokens - FRAME, "task")), window=window, policy=policy)
+    for turn in range(turns):
+        talk.says(assistant(prose(tokens - FRAME, f"a{turn}")), user(prose(tokens - FRAME, f"u{turn}")))
+    return talk

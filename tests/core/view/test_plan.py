@@ -1,22 +1,13 @@
 import json
-import math
 
 import pytest
 
 from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send
 from app.core.view.policy import Policy
-from app.core.view.record import adopts, folded_indexes, summary_room
-from app.core.view.view import fits, prompt_tokens, view_of
-from tests.core.histories import FRAME, assistant, calls, count_text, prose, result, system, user
-from tests.core.view.planning import Talk
-
-
-def chat(turns: int, tokens: int = 100, window: int = 10_000, policy: Policy | None = None) -> Talk:
-    """A talk whose every message takes exactly `tokens`; ends with a user message."""
-    talk = Talk(user(prose(tokens - FRAME, "task")), window=window, policy=policy)
-    for turn in range(turns):
-        talk.says(assistant(prose(tokens - FRAME, f"a{turn}")), user(prose(tokens - FRAME, f"u{turn}")))
-    return talk
+from app.core.view.record import folded_indexes
+from app.core.view.view import fits
+from tests.core.histories import FRAME, assistant, calls, prose, result, system, user
+from tests.core.view.planning import Talk, chat
 
 
 @pytest.mark.spec("A02")
@@ -150,6 +141,17 @@ def test_masks_that_do_not_reach_the_target_give_way_to_a_fold() -> None:
     assert [mask.chain for mask in plan.masks] == [talk.conversation.chains[-1]]
 
 
+@pytest.mark.spec("A08")
+@pytest.mark.parametrize(("name", "most"), [("notes.txt", 10_000), ("report.PDF", 30_000)])
+def test_a_document_is_shown_with_thrice_the_tokens_of_another_result(name: str, most: int) -> None:
+    talk = Talk(user("read it"), window=200_000)
+    talk.says(calls("a", arguments=json.dumps({"path": name})), result("a", prose(185_000)), assistant("ok"))
+    talk.says(user("go on")).carry_out(talk.plan())
+    shown = talk.view.parts[2]
+    assert shown.masked
+    assert 0.9 * most < shown.tokens <= most
+
+
 @pytest.mark.spec("A28")
 def test_one_message_past_the_window_compacts_at_once() -> None:
     talk = chat(20).says(assistant("ok"), user("go"), calls("a"), result("a", prose(15_000)))
@@ -241,131 +243,3 @@ def test_a_large_task_stays_and_is_not_compacted_at_every_turn() -> None:
         assert fits(talk.view, talk.budget)
         assert talk.view.parts[0].index == 0
     assert folds <= 8
-
-
-@pytest.mark.spec("A29")
-def test_each_overflow_comes_lower_until_nothing_is_left() -> None:
-    talk = chat(20, window=200_000)
-    sizes = [talk.tokens]
-    while isinstance(plan := talk.plan_overflow(), Fold | MaskOnly):
-        assert plan.trigger == "overflow"
-        talk.carry_out(plan, summary="short")
-        sizes.append(talk.tokens)
-    assert isinstance(plan, Refuse)
-    assert plan.code == "context_length_exceeded"
-    assert sizes[1] <= sizes[0] // 2
-    assert sizes == sorted(sizes, reverse=True)
-    assert talk.view.parts[-1].raw == talk.conversation.messages[-1].raw
-
-
-@pytest.mark.spec("A29")
-def test_an_overflow_comes_down_to_its_own_target() -> None:
-    talk = chat(44)
-    talk.carry_out(talk.plan_overflow())
-    assert talk.tokens <= 0.35 * talk.budget.available_tokens
-
-
-@pytest.mark.spec("F35")
-def test_a_second_compaction_by_hand_finds_nothing_to_do() -> None:
-    talk = chat(10)
-    plan = talk.plan_manual()
-    assert isinstance(plan, Fold)
-    talk.carry_out(plan)
-    assert isinstance(talk.plan_manual(), Send)
-
-
-@pytest.mark.spec("F35")
-def test_by_hand_there_is_nothing_to_do_right_after_a_fold_at_the_trigger() -> None:
-    talk = chat(45)
-    talk.carry_out(talk.plan())
-    assert isinstance(talk.plan_manual(), Send)
-
-
-@pytest.mark.spec("D21")
-@pytest.mark.parametrize("turns", [0, 1])
-def test_by_hand_there_is_nothing_to_do_with_hardly_anything_to_fold(turns: int) -> None:
-    assert isinstance(chat(turns).plan_manual(), Send)
-
-
-def test_a_background_fold_is_asked_for_below_the_trigger_and_lands_near_the_target_at_it() -> None:
-    talk = chat(38)
-    plan = talk.plan()
-    assert isinstance(plan, Send)
-    assert plan.precompute is not None
-    assert plan.precompute.trigger == "background"
-    before = list(talk.compactions)
-    ready = talk.carry_out(plan.precompute)
-    assert ready is not None
-    talk.compactions = before
-    while talk.tokens < talk.budget.trigger_tokens:
-        talk.says(assistant(prose(94)), user(prose(94)))
-    assert adopts(ready, talk.conversation, talk.current, talk.budget, count_text)
-    talk.compactions.append(ready)
-    assert talk.tokens <= talk.budget.target_tokens + 0.05 * talk.budget.window_tokens
-    assert talk.plan() == Send(talk.view)
-    assert not adopts(ready, talk.conversation, talk.current, talk.budget, count_text)
-
-
-@pytest.mark.spec("A27")
-def test_the_summary_is_given_what_the_ceiling_leaves() -> None:
-    talk = chat(45)
-    plan = talk.plan()
-    assert isinstance(plan, Fold)
-    assert summary_room(plan, talk.conversation, talk.budget, count_text) == plan.summary_tokens
-    left = talk.budget.ceiling_tokens - talk.budget.target_tokens
-    talk.says(assistant(prose(left)), user(prose(200)))
-    room = summary_room(plan, talk.conversation, talk.budget, count_text)
-    assert 200 < room < plan.summary_tokens
-    talk.carry_out(plan)
-    assert talk.tokens <= 0.95 * 10_000
-    talk.says(assistant(prose(9_000)), user("go"))
-    assert summary_room(plan, talk.conversation, talk.budget, count_text) == 200
-
-
-@pytest.mark.spec("E05")
-def test_each_fold_takes_up_only_what_is_newly_folded() -> None:
-    talk = chat(45)
-    taken: list[int] = []
-    for turn in range(80):
-        talk.says(assistant(prose(90, f"b{turn}")), user(prose(90, f"v{turn}")))
-        plan = talk.plan()
-        if isinstance(plan, Fold):
-            new = folded_indexes(plan, talk.conversation, talk.current)
-            assert not set(new) & set(taken)
-            taken += new
-            talk.carry_out(plan)
-    assert len(talk.compactions) >= 3
-    assert talk.current is not None
-    folded = set(range(talk.conversation.position(talk.current.watermark) or 0)) - {0}
-    assert folded <= set(taken)
-
-
-@pytest.mark.spec("P10")
-@pytest.mark.spec("F15")
-def test_between_compactions_each_view_extends_the_last_byte_for_byte() -> None:
-    talk, breaks = chat(5), 0
-    previous: tuple[bytes, ...] = ()
-    for turn in range(120):
-        talk.says(assistant(prose(90, f"a{turn}")), user(prose(90, f"u{turn}")))
-        before = len(talk.compactions)
-        talk.carry_out(talk.plan())
-        view = talk.view.messages
-        if len(talk.compactions) == before:
-            assert view[: len(previous)] == previous
-        else:
-            breaks += 1
-        previous = view
-    assert breaks == len(talk.compactions)
-    budget, total = talk.budget, sum(each.tokens for each in talk.conversation.messages)
-    most = 1 + math.ceil((total - budget.trigger_tokens) / (budget.trigger_tokens - budget.target_tokens))
-    assert 2 <= breaks <= most
-
-
-@pytest.mark.spec("F08")
-def test_a_smaller_window_in_mid_session_is_met_in_one_step() -> None:
-    talk = chat(300, window=100_000)
-    assert isinstance(talk.plan(), Send)
-    talk.window = type(talk.window)(16_000, "configured")
-    talk.carry_out(talk.plan())
-    assert talk.tokens <= talk.budget.target_tokens
-    assert prompt_tokens(view_of(talk.conversation, talk.current, count_text), talk.budget) == talk.tokens

@@ -9,11 +9,17 @@ from dataclasses import dataclass
 
 from app.core.view.compaction import Trigger
 from app.core.view.cuts import RESULT_ROLES
-from app.core.view.fold import Draft, fold_to
-from app.core.view.limits import older, squeezed
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
-from app.core.view.situation import Limits, Situation, masks_of
-from app.core.view.squeeze import is_new, refusal_of, squeeze, standing_summary, with_shortest_summary
+from app.core.view.planning.fold import Draft, fold_to
+from app.core.view.planning.limits import older, squeezed
+from app.core.view.planning.situation import Limits, Situation, masks_of
+from app.core.view.planning.squeeze import (
+    is_new,
+    refusal_of,
+    squeeze,
+    standing_summary,
+    with_shortest_summary,
+)
 
 # A result of the newest group keeps at least so many tokens while only the target is missed.
 _SOFT_FLOOR_TOKENS = 1_000

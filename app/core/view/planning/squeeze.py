@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.core.view.fold import LEAST_SUMMARY_TOKENS, Draft, block_room
-from app.core.view.limits import maskable, squeezed
 from app.core.view.outcomes import Refuse
-from app.core.view.situation import Limits, Situation, must_keep
+from app.core.view.planning.fold import LEAST_SUMMARY_TOKENS, Draft, block_room
+from app.core.view.planning.limits import maskable, squeezed
+from app.core.view.planning.situation import Limits, Situation, must_keep
 
 
 def squeeze(situation: Situation, limits: Limits, room: int, *, with_task: bool, floor: int) -> Draft:

@@ -6,13 +6,17 @@ anything pinned.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
-from app.core.view.cuts import RESULT_ROLES
+from app.core.view.cuts import RESULT_ROLES, group_index
 from app.core.view.masking import context_id, shown, text_of
-from app.core.view.situation import Limits, Situation
+from app.core.view.planning.situation import Limits, Situation
 from app.core.view.view import masked_tokens
 
+# Expanded documents may take 30,000 tokens where other results take 10,000 (A08).
+_DOCUMENT_FACTOR = 3
+_DOCUMENT = re.compile(r"\.(?:docx|pdf|pptx)\b", re.IGNORECASE)
 # A mask that leaves more than this of the current size costs a prefix and wins nothing.
 _WORTH = 0.9
 # How often a character limit is corrected towards its tokens: text is not evenly dense.
@@ -21,14 +25,19 @@ _CORRECTION = 0.95
 
 
 def oversized(situation: Situation) -> Limits:
-    """Results above the tool result limit, shown with that many tokens (A08).
+    """Results above the tool result limit, shown with that many tokens; documents with thrice that (A08).
 
-    A result that was pinned after it was masked is whole again.
+    Neither is shown with more than its share of the window. A result that was pinned after it was
+    masked is whole again.
     """
     policy = situation.policy
     by_window = int(policy.tool_result_share * situation.budget.window_tokens)
-    most = max(1, min(policy.tool_result_tokens, by_window))
-    return shortened(situation, _without_pins(situation), maskable(situation), most)
+    plain = max(1, min(policy.tool_result_tokens, by_window))
+    document = max(1, min(_DOCUMENT_FACTOR * policy.tool_result_tokens, by_window))
+    large = [index for index in maskable(situation) if situation.limits.sizes[index] > plain]
+    documents = {index for index in large if _is_document(situation, index)}
+    limits = shortened(situation, _without_pins(situation), documents, document)
+    return shortened(situation, limits, [index for index in large if index not in documents], plain)
 
 
 def older(situation: Situation, limits: Limits, target: int) -> Limits:
@@ -87,6 +96,18 @@ def _without_pins(situation: Situation) -> Limits:
         del chars[index]
         sizes[index] = situation.conversation.messages[index].tokens
     return Limits(chars, tuple(sizes))
+
+
+def _is_document(situation: Situation, index: int) -> bool:
+    """True when the call this result answers names a document."""
+    messages = situation.conversation.messages
+    group = situation.groups[group_index(situation.groups, index)]
+    for message in messages[group.start : index]:
+        for call in message.fields.get("tool_calls") or ():
+            function = call.get("function") or {}
+            if call.get("id") == messages[index].answers:
+                return _DOCUMENT.search(str(function.get("arguments"))) is not None
+    return False
 
 
 def _old(situation: Situation, limits: Limits) -> list[int]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.core.view.retention import active_groups
-from app.core.view.situation import Limits, Situation, must_keep
+from app.core.view.planning.retention import active_groups
+from app.core.view.planning.situation import Limits, Situation, must_keep
 
 # The summary block takes at most this share of the room for messages: the rest is task and tail.
 _BLOCK_SHARE = 0.6
