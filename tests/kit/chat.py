@@ -1,0 +1,96 @@
+"""A full-history client as a test writes it: what it says, what it was answered, what the proxy keeps.
+
+Speaks plain HTTP; keeps its own list of messages, which is the truth the archive is held against.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+Json = dict[str, Any]
+
+
+class Chat:
+    """One conversation. `said` is everything sent and answered, in order, instructions included."""
+
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        *,
+        system: str | None = None,
+        key: str = "key-1",
+        session: str | None = None,
+        stream: bool = False,
+        extra: Json | None = None,
+    ) -> None:
+        self._http = http
+        self._stream = stream
+        self._extra = extra or {}
+        self.headers = {"authorization": f"Bearer {key}"}
+        if session is not None:
+            self.headers["x-session-id"] = session
+        self.said: list[Json] = [{"role": "system", "content": system}] if system else []
+        self.replies: list[httpx.Response] = []
+
+    @property
+    def reply(self) -> httpx.Response:
+        """The newest answer."""
+        return self.replies[-1]
+
+    @property
+    def session(self) -> str:
+        """Our id of the conversation, as the newest answer states it."""
+        return self.reply.headers["x-palimpsest-session"]
+
+    async def says(self, text: str) -> Json:
+        """A user message; the answer's message."""
+        return await self.sends({"role": "user", "content": text})
+
+    async def sends(self, *messages: Json) -> Json:
+        """New messages behind everything said so far; both are kept when the answer is a 200."""
+        reply = await self.posts([*self.said, *messages])
+        assert reply.status_code == 200, reply.text
+        answer = message_of(reply)
+        self.said += [*messages, answer]
+        return answer
+
+    async def posts(self, messages: list[Json], headers: dict[str, str] | None = None) -> httpx.Response:
+        """A request with exactly these messages; nothing is asserted or kept."""
+        body: Json = {"model": "test-model", "messages": messages, **self._extra}
+        if self._stream:
+            body["stream"] = True
+        reply = await self._http.post(
+            "/v1/chat/completions", json=body, headers=self.headers | (headers or {})
+        )
+        self.replies.append(reply)
+        return reply
+
+    async def transcript(self) -> list[Json]:
+        """The messages the archive has of the conversation."""
+        reply = await self._http.get(f"/api/sessions/{self.session}/messages", headers=self.headers)
+        assert reply.status_code == 200, reply.text
+        return [row["message"] for row in reply.json()["messages"]]
+
+
+def message_of(reply: httpx.Response) -> Json:
+    """The message of an answer, streamed or not, as an SDK would put it together."""
+    if not reply.headers["content-type"].startswith("text/event-stream"):
+        message: Json = reply.json()["choices"][0]["message"]
+        return message
+    content: str | None = None
+    calls: list[Json] = []
+    for event in reply.text.split("\n\n"):
+        data = event.removeprefix("data: ")
+        if not data or data == "[DONE]":
+            continue
+        for choice in json.loads(data).get("choices", []):
+            delta = choice["delta"]
+            if delta.get("content") is not None:
+                content = (content or "") + delta["content"]
+            made = delta.get("tool_calls") or []
+            calls += [{key: value for key, value in call.items() if key != "index"} for call in made]
+    message = {"role": "assistant", "content": content}
+    return message | {"tool_calls": calls} if calls else message

@@ -1,0 +1,239 @@
+"""A scripted model server that speaks the real protocol over a real socket.
+
+It counts tokens, refuses what exceeds its window in OpenAI's words, judges every prompt strictly and
+keeps everything it was sent. Requests that ask for a summary are told apart by our own instructions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.core.summary.prompt import INSTRUCTIONS
+from app.core.view.validity import Fault, faults_of
+from app.tokenizer.counting import Tokenizer
+
+Json = dict[str, Any]
+Scope = Any
+PIECE = 24
+
+
+@dataclass
+class Seen:
+    """One request as it arrived."""
+
+    raw: bytes
+    body: Json
+    headers: dict[str, str]
+    tokens: int
+    is_summary: bool
+
+    @property
+    def messages(self) -> list[Json]:
+        messages: list[Json] = self.body["messages"]
+        return messages
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        return faults_of([json.dumps(message).encode() for message in self.messages])
+
+    @property
+    def text(self) -> str:
+        """All that the model was shown, as one text."""
+        return "\n".join(json.dumps(message, ensure_ascii=False) for message in self.messages)
+
+
+@dataclass
+class Says:
+    """An answer: a message, or an error with its status; `after` is awaited first."""
+
+    message: Json | None = None
+    status: int = 200
+    error: Json | None = None
+    finish: str = "stop"
+    after: Callable[[], Awaitable[None]] | None = None
+    cut: bool = False
+
+
+@dataclass
+class ModelServer:
+    """`window` tokens; `counted` scales its own counts (a tokenizer that differs from ours)."""
+
+    window: int = 100_000
+    counted: float = 1.0
+    counts_output: bool = False
+    answers: deque[Says] = field(default_factory=deque)
+    summary: Callable[[Seen], Says | Awaitable[Says]] | None = None
+    seen: list[Seen] = field(default_factory=list)
+    models: bool = True
+    _counter: Any = None
+
+    @property
+    def prompts(self) -> list[Seen]:
+        """The conversations' own requests, in order of arrival."""
+        return [seen for seen in self.seen if not seen.is_summary]
+
+    @property
+    def summaries(self) -> list[Seen]:
+        """Requests for summaries."""
+        return [seen for seen in self.seen if seen.is_summary]
+
+    def says(self, *texts: str) -> None:
+        """The next answers, in order; without any it answers by itself."""
+        self.answers.extend(Says({"role": "assistant", "content": text}) for text in texts)
+
+    def calls(self, *calls: tuple[str, str, Json]) -> None:
+        """The next answer calls tools: (id, name, arguments) each."""
+        made = [
+            {"id": id_, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for id_, name, arguments in calls
+        ]
+        message = {"role": "assistant", "content": None, "tool_calls": made}
+        self.answers.append(Says(message, finish="tool_calls"))
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        body = b""
+        more = True
+        while more:
+            part = await receive()
+            body += part.get("body", b"")
+            more = part.get("more_body", False)
+        if scope["path"].endswith("/models"):
+            await _json(send, 200, self._models())
+            return
+        if not scope["path"].endswith("/chat/completions"):
+            await _json(send, 404, {"error": {"message": "no such path", "type": "invalid_request_error"}})
+            return
+        seen = self._read(scope, body)
+        self.seen.append(seen)
+        await self._answer(seen, send)
+
+    def _models(self) -> Json:
+        entry: Json = {"id": "test-model", "object": "model"}
+        if self.models:
+            entry["context_length"] = self.window
+        return {"object": "list", "data": [entry]}
+
+    def _read(self, scope: Scope, raw: bytes) -> Seen:
+        if self._counter is None:
+            self._counter = Tokenizer().counter_for("test-model")
+        body = json.loads(raw)
+        tokens = 3 + sum(self._counter.count_message(message) for message in body["messages"])
+        if body.get("tools"):
+            tokens += self._counter.count_tools(json.dumps(body["tools"]).encode())
+        headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        first = body["messages"][0].get("content")
+        return Seen(raw, body, headers, int(tokens * self.counted), first == INSTRUCTIONS)
+
+    async def _answer(self, seen: Seen, send: Any) -> None:
+        asked = int(seen.body.get("max_tokens") or 0) if self.counts_output else 0
+        if seen.tokens + asked > self.window:
+            await _json(send, 400, _too_long(self.window, seen.tokens))
+            return
+        says = await self._said(seen)
+        if says.after is not None:
+            await says.after()
+        if says.error is not None:
+            await _json(send, says.status, says.error)
+            return
+        assert says.message is not None
+        counts = {"prompt_tokens": seen.tokens, "completion_tokens": 9, "total_tokens": seen.tokens + 9}
+        if seen.body.get("stream"):
+            await _stream(send, says, counts, seen.body)
+            return
+        choice = {"index": 0, "message": says.message, "finish_reason": says.finish}
+        head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "test-model"}
+        await _json(send, 200, {**head, "choices": [choice], "usage": counts})
+
+    async def _said(self, seen: Seen) -> Says:
+        if seen.is_summary:
+            if self.summary is None:
+                return Says({"role": "assistant", "content": plain_summary(seen)})
+            made = self.summary(seen)
+            return made if isinstance(made, Says) else await made
+        if self.answers:
+            return self.answers.popleft()
+        return Says({"role": "assistant", "content": f"Answer {len(self.prompts)}."})
+
+
+def plain_summary(seen: Seen) -> str:
+    """A short summary in the nine sections that was really made from the request."""
+    words = seen.messages[-1]["content"].split()
+    titles = (
+        "Primary request and intent",
+        "User messages",
+        "Work completed",
+        "Errors and fixes",
+        "Key technical details",
+        "Decisions made",
+        "Pending/incomplete",
+        "Current state",
+        "Recommended next step",
+    )
+    step = max(1, len(words) // 9)
+    parts = [" ".join(words[i * step : i * step + 12][::-1]) for i in range(9)]
+    return "\n".join(
+        f"## {i}. {title}\n{part}" for i, (title, part) in enumerate(zip(titles, parts, strict=True), 1)
+    )
+
+
+def _too_long(window: int, tokens: int) -> Json:
+    message = (
+        f"This model's maximum context length is {window} tokens. However, your messages resulted in "
+        f"{tokens} tokens. Please reduce the length of the messages."
+    )
+    return {
+        "error": {
+            "message": message,
+            "type": "invalid_request_error",
+            "param": "messages",
+            "code": "context_length_exceeded",
+        }
+    }
+
+
+async def _json(send: Any, status: int, payload: Json) -> None:
+    body = json.dumps(payload).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _stream(send: Any, says: Says, counts: Json, request: Json) -> None:
+    assert says.message is not None
+    headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async for event in _events(says, counts, request):
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+    if says.cut:
+        raise ConnectionResetError("cut on purpose")
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _events(says: Says, counts: Json, request: Json) -> AsyncIterator[bytes]:
+    message = says.message or {}
+    yield _event({"role": "assistant", "content": "" if message.get("content") is not None else None})
+    text = message.get("content") or ""
+    for start in range(0, len(text), PIECE):
+        yield _event({"content": text[start : start + PIECE]})
+        await asyncio.sleep(0)
+    for index, call in enumerate(message.get("tool_calls") or []):
+        yield _event({"tool_calls": [{"index": index, **call}]})
+    if says.cut:
+        return
+    yield _event({}, says.finish)
+    if (request.get("stream_options") or {}).get("include_usage"):
+        yield b"data: " + json.dumps({"id": "c", "choices": [], "usage": counts}).encode() + b"\n\n"
+    yield b"data: [DONE]\n\n"
+
+
+def _event(delta: Json, finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n"

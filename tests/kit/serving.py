@@ -1,0 +1,44 @@
+"""ASGI applications on real sockets, in the test's own event loop.
+
+Knows nothing of what they serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+
+
+@asynccontextmanager
+async def served(app: Any, *, lifespan: str = "on") -> AsyncIterator[str]:
+    """The application's address (`http://127.0.0.1:port`) while it runs."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        app,
+        lifespan=lifespan,  # type: ignore[arg-type]
+        loop="none",
+        http="httptools",
+        ws="none",
+        access_log=False,
+        log_level="error",
+        timeout_graceful_shutdown=5,
+    )
+    server = uvicorn.Server(config)
+    task = asyncio.ensure_future(server.serve(sockets=[listening]))
+    try:
+        while not server.started:
+            if task.done():
+                task.result()
+                raise RuntimeError("the server did not start")
+            await asyncio.sleep(0.001)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+        listening.close()
