@@ -46,6 +46,8 @@ _WORK_SHARE = 0.35
 # Characters.
 _TASK_CHARS = 200
 _STATE_CHARS = 280
+# So many identifiers that do not fit, and the rest is not tried.
+_PATIENCE = 40
 _NEWEST = "Newest request "
 # An origin with fewer identifiers than this gets no line of its own.
 _GROUP_FROM = 4
@@ -253,11 +255,17 @@ def _identifier_lines(material: Material, shown: str, budget: int, count_text: C
     chosen: list[Sighting] = []
     left = budget
     held = ""
-    for _, tokens, seen in ranked(wanted, material.newest, count_text):
-        if tokens + 1 <= left and seen.text not in held:
+    refused = 0
+    for seen in ranked(wanted, material.newest):
+        if refused >= _PATIENCE:
+            break
+        tokens = count_text(seen.text) + 1
+        if tokens > left:
+            refused += 1
+        elif seen.text not in held:
             chosen.append(seen)
             held += " " + seen.text
-            left -= tokens + 1
+            left -= tokens
     lines = _grouped(chosen)
     while chosen and count_text("\n".join(lines)) > budget:
         chosen = chosen[: len(chosen) * 9 // 10]

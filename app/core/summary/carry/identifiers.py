@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from app.core.summary.carry.vocabulary import FILE_SUFFIXES
@@ -25,7 +25,10 @@ _MIXED = re.compile(r"(?=[\w#.-]*\d)(?=[\w#.-]*[A-Za-z])[A-Za-z0-9#][\w.-]*\w\Z"
 _NUMBER = re.compile(r"[-+#]?[$€£]?\d[\d,]*\.?\d+%?\Z|[$€£]\d+\Z")
 _CAPITALS = re.compile(r"[A-Z]{2,}(?:_[A-Z]+)+\Z|[A-Z]{6}\Z")
 _ADDRESS = re.compile(r"[\w.-]+:\d{2,5}\Z")
+_DIGIT = re.compile(r"\d")
 _TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d)?(?:[+-]\d+)?\Z")
+# Characters; longer runs are data.
+_LONGEST = 300
 # Characters of letters and digits from which a run is taken for an id of something.
 _SHORTEST_ID = 5
 
@@ -61,11 +64,11 @@ class Sighting:
 
 def kind_of(run: str) -> str | None:
     """The kind of identifier a run of characters is; None for a word."""
-    if len(run) < 2 or len(run) > 300:
+    if not 2 <= len(run) <= _LONGEST or (run.isalpha() and not run.isupper()):
         return None
     if "/" in run or "@" in run:
         return _compound_kind(run)
-    if any(c.isdigit() for c in run):
+    if _DIGIT.search(run):
         return _digit_kind(run)
     if "." in run[1:-1]:
         return "file" if _FILE.match(run) and run.rpartition(".")[2].lower() in FILE_SUFFIXES else None
@@ -90,21 +93,21 @@ def identifiers_in(text: str, kinds: dict[str, tuple[str, str] | None]) -> list[
     return list(found.items())
 
 
-def ranked(
-    sightings: Iterable[Sighting], newest: int, cost: Callable[[str], int]
-) -> list[tuple[float, int, Sighting]]:
-    """(score, tokens, sighting), the best value for its tokens first; equal ones newest first."""
-    scored = []
-    for seen in sightings:
-        tokens = cost(seen.text)
-        used = 1.0 + math.log2(seen.mentions) + (1.5 if len(seen.roles) > 1 else 0.0)
-        # An old identifier keeps half of the worth of a new one: facts are cumulative (F30).
-        age = 0.5 + 0.5 * (seen.last + 1) / (newest + 1)
-        # Not quite per token: a long id is not worth less because it is long.
-        score = _WEIGHTS[seen.kind] * seen.weight * used * age / (tokens + 1) ** 0.8
-        scored.append((score, tokens, seen))
-    scored.sort(key=lambda item: (-item[0], -item[2].last, item[2].text))
-    return scored
+def ranked(sightings: Iterable[Sighting], newest: int) -> list[Sighting]:
+    """The best value for its tokens first; of equal ones the newest. `newest` is the last place there is.
+
+    Tokens are guessed by length: there may be thousands, and few are chosen.
+    """
+    return sorted(sightings, key=lambda seen: (-_value(seen, newest), -seen.last, seen.text))
+
+
+def _value(seen: Sighting, newest: int) -> float:
+    used = 1.0 + math.log2(seen.mentions) + (1.5 if len(seen.roles) > 1 else 0.0)
+    # An old identifier keeps half of the worth of a new one: facts are cumulative (F30).
+    age = 0.5 + 0.5 * (seen.last + 1) / (newest + 1)
+    # Not quite per token: a long id is not worth less because it is long.
+    tokens = 1 + (len(seen.text) + 2) // 3
+    return _WEIGHTS[seen.kind] * seen.weight * used * age / math.pow(tokens, 0.8)
 
 
 def _identifier(run: str) -> tuple[str, str] | None:

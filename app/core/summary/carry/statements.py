@@ -212,7 +212,7 @@ def stale_values(statements: Sequence[Statement]) -> tuple[Stale, ...]:
             for old, shared, most in _earlier(statement, statements[max(0, place - 12) : place], by_word):
                 if _overtakes(statement, old, shared, most):
                     found.extend(_stale(statement, old, shared))
-        for word in statement.key:
+        for word in statement.key if statement.role != "tool" else ():
             by_word.setdefault(word, []).append(statement)
     return tuple(found)
 
@@ -270,7 +270,7 @@ def _stale(new: Statement, old: Statement, shared: frozenset[str]) -> list[Stale
 def _shape(word: str, place: int) -> str | None:
     if word[0].isdigit() or word[0] in "$€£":
         return "number"
-    if kind_of(word):
+    if not word.isalpha() and kind_of(word):
         return "id"
     named = place and len(word) > 2 and word[0].isupper() and word[1] not in "'’"
     return "name" if named and word.lower() not in STOP else None

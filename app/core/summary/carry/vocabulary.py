@@ -50,7 +50,7 @@ CUES: tuple[tuple[float, frozenset[str]], ...] = (
 )
 
 # Words that announce a new value for something said before.
-CHANGE = CHANGES | {"now", "correct"}
+CHANGE = CHANGES | {"now"}
 CHANGE_PHRASES = (
     "no longer",
     "not anymore",
@@ -114,6 +114,7 @@ STOP = CHANGES | _words(
     my your his our their and or but if so as by for from with about into over after before than then not
     no yes please just also very what which who whom whose when where why how all any some one let's let us
     ok okay now use uses using used make made set remember note important always never must go going get
-    got new old plan want like need i'd you'd i'll let know proceed able help please i'm i've we're
+    got new old plan want like need i'd you'd i'll let know proceed able help please each look looks
+    don't doesn't didn't can't cannot couldn't isn't aren't wasn't won't wouldn't it's that's i'm i've we're
     we've hi hello thanks"""
 )
