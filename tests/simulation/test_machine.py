@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -17,7 +17,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from app.core.history.chain import chain_of
 from app.storage.contract import Store
-from app.storage.migrate import migrate
 from app.storage.open import open_store
 from tests.simulation.exchange import Answers, Opened, Proxy, Request
 from tests.simulation.habits import Json, assistant, calling, result, user
@@ -47,13 +46,16 @@ class Speaker:
 
 
 class Histories(RuleBasedStateMachine):
+    # Migrated and empty; every run copies it.
+    database: ClassVar[Path]
+
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
         self.folder = Path(tempfile.mkdtemp())
         self.opened = 0
         self.names = count(1)
-        self.run(migrate(self.url))
+        shutil.copy(self.database, self.file)
         self.store: Store = self.run(open_store(self.url, new_id=self.name))
         self.proxy = Proxy(self.store, self.run(self.store.namespace_of(b"caller", 0.0)))
         self.speakers = [Speaker(f"Speaker {n}") for n in range(3)]
@@ -61,8 +63,12 @@ class Histories(RuleBasedStateMachine):
         self.promised: dict[tuple[str, bytes], list[bytes]] = {}
 
     @property
+    def file(self) -> Path:
+        return self.folder / f"{self.opened}.db"
+
+    @property
     def url(self) -> str:
-        return f"sqlite:///{self.folder / f'{self.opened}.db'}"
+        return f"sqlite:///{self.file}"
 
     def name(self) -> str:
         return f"name-{next(self.names)}"
@@ -185,12 +191,10 @@ class Histories(RuleBasedStateMachine):
         speaker.said.append(user(words))
         self.open(speaker)
         speaker.said.pop()
-        before = self.url.removeprefix("sqlite:///")
-        self.opened += 1
-        after = self.url.removeprefix("sqlite:///")
+        before, self.opened = self.file, self.opened + 1
         for ending in ("", "-wal"):
-            if Path(before + ending).exists():
-                shutil.copy(before + ending, after + ending)
+            if (found := before.with_name(before.name + ending)).exists():
+                shutil.copy(found, self.file.with_name(self.file.name + ending))
         self.run(self.store.close())
         self.store = self.run(open_store(self.url, new_id=self.name))
         self.proxy.store = self.store
@@ -216,12 +220,15 @@ class Histories(RuleBasedStateMachine):
 
 
 FEW = settings(
-    max_examples=25,
-    stateful_step_count=20,
+    max_examples=20,
+    stateful_step_count=15,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 
-def test_histories() -> None:
-    run_state_machine_as_test(Histories, settings=FEW)
+def test_histories(empty_database: Path) -> None:
+    class Here(Histories):
+        database = empty_database
+
+    run_state_machine_as_test(Here, settings=FEW)
