@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 
@@ -35,7 +36,8 @@ class UpstreamOptions:
 
     `base_url` may have a path (`https://host/v1`) and a query (Azure's `?api-version=`), which is
     appended to every request's. `proxy` wins over the environment's proxy variables, which count
-    only with `proxy_from_environment` (NO_PROXY included); both are settled once, at start.
+    only with `proxy_from_environment` (NO_PROXY included) and never for this machine; both are settled
+    once, at start.
     `ca_file` is added to the system's authorities. `extra_headers` follow the client's own.
     """
 
@@ -262,9 +264,18 @@ def _outgoing(fields: list[tuple[str, str]], body: bytes | AsyncIterator[bytes] 
 
 
 def _environment_proxy(base: URL) -> str | None:
-    if urllib.request.proxy_bypass(base.host or ""):
+    host = base.host or ""
+    # A model on this machine is not behind the company's proxy, whether or not NO_PROXY says so.
+    if host == "localhost" or _is_loopback(host) or urllib.request.proxy_bypass(host):
         return None
     return urllib.request.getproxies().get(base.scheme)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _tls(ca_file: Path | None) -> ssl.SSLContext:

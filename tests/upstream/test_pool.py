@@ -127,3 +127,32 @@ async def test_a_proxy_is_used_and_its_password_is_never_told(tmp_path: Path) ->
         with pytest.raises(UpstreamUnreachable) as failure:
             await whole(upstream)
     assert "secret" not in str(failure.value)
+
+
+@pytest.mark.parametrize("exempt", [True, False])
+async def test_the_environments_proxy_counts_if_asked(monkeypatch: pytest.MonkeyPatch, exempt: bool) -> None:
+    async with Scripted() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", "exempt.invalid,127.0.0.9" if exempt else "")
+        proxy.always(replies(b"ok"))
+        host = "http://exempt.invalid" if exempt else "http://other.invalid"
+        for asked in (True, False):
+            async with Upstream(UpstreamOptions(base_url=host, proxy_from_environment=asked)) as upstream:
+                if asked and not exempt:
+                    assert await whole(upstream) == b"ok"
+                else:
+                    with pytest.raises(UpstreamUnreachable):
+                        await whole(upstream)
+    assert len(proxy.requests) == (0 if exempt else 1)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_this_machine_is_never_behind_a_proxy(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
+    monkeypatch.setenv("no_proxy", "")
+    async with (
+        Scripted() as server,
+        Upstream(UpstreamOptions(base_url=f"http://{host}:{server.port}")) as upstream,
+    ):
+        server.expects(replies(b"ok"))
+        assert await whole(upstream) == b"ok"
