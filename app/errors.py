@@ -24,6 +24,7 @@
     |   |-- UpstreamUnreachable      502
     |   |-- UpstreamTimeout          504
     |   `-- UpstreamCut              the answer ended before it was complete
+    |-- InvalidView                  a bug: a view is less valid than the request; the original goes out
     |-- SummaryRejected              what a summarizer returned cannot stand for history; `reason`
     `-- SettingsError                start is refused: says the source, the key and the remedy
 
@@ -200,6 +201,12 @@ class UpstreamCut(UpstreamError):
     """The answer ended before it was complete."""
 
     code = "upstream_cut"
+
+
+class InvalidView(PalimpsestError):
+    """A view would be refused by a strict upstream where the client's own list would not."""
+
+    code = "invalid_view"
 
 
 class SummaryRejected(PalimpsestError):

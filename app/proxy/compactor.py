@@ -14,7 +14,7 @@ import structlog
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly
 from app.core.view.record import adopts
-from app.errors import Conflict
+from app.errors import Conflict, InvalidView
 from app.proxy.jobs import Jobs
 from app.proxy.scene import Scene
 from app.proxy.summaries import Job, Summaries
@@ -82,7 +82,14 @@ class Compactor:
         return await self.adopt(scene, done) if done.tokens_after < done.tokens_before else None
 
     async def adopt(self, scene: Scene, compaction: Compaction) -> Compaction:
-        """The compaction is stored; Conflict when the session was erased meanwhile."""
+        """The compaction is stored, with the figures of this moment.
+
+        Conflict when the session was erased meanwhile. InvalidView, and nothing stored, when the view
+        would be less valid than what the client sent (rule 20).
+        """
+        compaction = scene.measured(compaction)
+        if faults := scene.faults_added(compaction):
+            raise InvalidView(f"A view would be refused: {', '.join(faults)}.")
         turn = scene.turn
         row = await self._store.session(turn.namespace, turn.session)
         stored = row is not None and await self._jobs.finish(

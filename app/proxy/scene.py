@@ -6,7 +6,7 @@ A value; knows nothing of how it was gathered nor of what becomes of it.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.budget.budget import Budget
 from app.core.history.conversation import Conversation
@@ -15,7 +15,8 @@ from app.core.summary.source import SummarySource, SummaryStyle, summary_budget
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly, View
 from app.core.view.policy import Policy
-from app.core.view.record import Written, compaction_of, folded_indexes, summary_room
+from app.core.view.record import Written, calibrated_tokens, compaction_of, folded_indexes, summary_room
+from app.core.view.validity import Fault, added_faults
 from app.core.view.view import CountText, newest_user, prompt_tokens, view_of
 from app.proxy.subject import Subject
 from app.proxy.turn import Shown
@@ -57,6 +58,22 @@ class Scene:
         """The record of a plan that asks nobody."""
         written = Written(id=compaction_id, policy=self.policy.name)
         return self._record(plan, written)
+
+    def measured(self, compaction: Compaction) -> Compaction:
+        """The record with the figures of this moment: one prepared in advance was measured earlier."""
+        before, after = self.under(self.current).tokens, self.under(compaction).tokens
+        return replace(
+            compaction,
+            tokens_before=calibrated_tokens(before, self.budget),
+            tokens_after=calibrated_tokens(after, self.budget),
+            parents=(self.current.id,) if self.current else (),
+        )
+
+    def faults_added(self, compaction: Compaction) -> tuple[Fault, ...]:
+        """What a strict upstream would refuse in the view and not in what the client sent (rule 20)."""
+        talk = self.conversation
+        sent = [message.raw for message in (*talk.preamble, *talk.messages)]
+        return added_faults(self.under(compaction).view.messages, sent)
 
     def source(self, fold: Fold) -> SummarySource:
         """What the summary of a fold is made of."""

@@ -21,8 +21,9 @@ from app.core.view.plan import plan_manual, plan_of, plan_overflow
 from app.errors import (
     ContextLengthExceeded,
     MessageTooLarge,
-    PalimpsestError,
     PinsTooLarge,
+    RequestError,
+    StoreError,
 )
 from app.proxy.compactor import Compactor
 from app.proxy.scene import Scene
@@ -54,7 +55,7 @@ class Viewing:
         """The view for a turn; a RequestError when what must be sent does not fit a known window."""
         try:
             return await self._decided(turn)
-        except PalimpsestError:
+        except (RequestError, StoreError):
             raise
         except Exception as error:  # noqa: BLE001  # P8: a bug in planning must not cost the answer
             _log.error("planning_failed", error=type(error).__name__, session=turn.session)
