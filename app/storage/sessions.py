@@ -68,7 +68,7 @@ class SessionRows:
 
     async def sessions(self, namespace: str, limit: int, before: str | None) -> Sequence[SessionRow]:
         """See the contract."""
-        key = {"namespace": namespace, "before": before or _AFTER_ALL, "limit": limit}
+        key = {"namespace": namespace, "before": plain(before) if before else _AFTER_ALL, "limit": limit}
         return [_session(row) for row in await self._db.far(rows_of(_SESSIONS, key))]
 
     async def heads(self, namespace: str, session: str) -> Sequence[Head]:

@@ -103,7 +103,6 @@ async def test_arrival_grows_along_every_path(store: Store) -> None:
         assert arrivals == sorted(set(arrivals))
 
 
-@pytest.mark.spec("F16")
 async def test_writers_of_one_session_do_not_lose_each_other(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(1)

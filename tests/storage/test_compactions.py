@@ -1,0 +1,72 @@
+"""Compactions are fenced by the epoch and kept in order; pins are kept once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.core.view.compaction import Compaction, Mask
+from app.storage.contract import Store
+from tests.storage.talk import Talk
+
+COMPACTION = Compaction(
+    id="c1",
+    kind="message_removal",
+    watermark=b"w" * 32,
+    kept=(b"a" * 32, b"b" * 32),
+    masks=(Mask(b"m" * 32, 1200), Mask(b"n" * 32, 2**40)),
+    summary="what was \0 said \ud83d",
+    policy="auto",
+    trigger="proactive",
+    author="model",
+    model="m",
+    tokens_before=9000,
+    tokens_after=4000,
+    messages_folded=20,
+    parents=("c0",),
+    reason="90 % full",
+)
+
+
+async def test_a_compaction_reads_back_as_it_was_stored(store: Store) -> None:
+    talk = Talk(store)
+    await talk.turns(1)
+    bare = replace(COMPACTION, id="c2", watermark=b"", kept=(), masks=(), summary="", model=None, parents=())
+    assert await store.add_compaction("ns", talk.session, 0, COMPACTION, 5.0)
+    assert await store.add_compaction("ns", talk.session, 0, bare, 4.0)
+    stored = await store.compactions("ns", talk.session)
+    assert [row.compaction for row in stored] == [COMPACTION, bare]
+    assert [row.created_at for row in stored] == [5.0, 4.0]
+    assert stored[0].arrival < stored[1].arrival
+    row = await store.session("ns", talk.session)
+    assert row is not None
+    assert row.compactions == 2
+
+
+async def test_the_same_compaction_is_stored_once(store: Store) -> None:
+    talk = Talk(store)
+    await talk.turns(1)
+    for _ in range(2):
+        assert await store.add_compaction("ns", talk.session, 0, COMPACTION, 5.0)
+    assert len(await store.compactions("ns", talk.session)) == 1
+
+
+async def test_a_compaction_of_another_epoch_stores_nothing(store: Store) -> None:
+    talk = Talk(store)
+    await talk.turns(1)
+    assert not await store.add_compaction("ns", talk.session, 1, COMPACTION, 5.0)
+    assert not await store.add_compaction("ns", "no such session", 0, COMPACTION, 5.0)
+    assert not await store.add_compaction("other", talk.session, 0, COMPACTION, 5.0)
+    assert await store.compactions("ns", talk.session) == []
+
+
+async def test_pins_are_kept_once_in_their_order(store: Store) -> None:
+    talk = Talk(store)
+    said = await talk.turns(2)
+    chains = talk.chains(said)
+    for chain in (chains[2], chains[0], chains[2]):
+        await store.add_pin("ns", talk.session, chain, 1.0)
+    assert [pin.chain for pin in await store.pins("ns", talk.session)] == [chains[2], chains[0]]
+    assert await store.remove_pin("ns", talk.session, chains[2])
+    assert not await store.remove_pin("ns", talk.session, chains[2])
+    assert not await store.remove_pin("other", talk.session, chains[0])
+    assert [pin.chain for pin in await store.pins("ns", talk.session)] == [chains[0]]

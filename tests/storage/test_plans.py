@@ -1,0 +1,58 @@
+"""SQLite finds every row by a key: no statement reads a table, a namespace or a key's first column through.
+
+SQLite takes the first column of an index for selective whatever it holds; a key that began with the
+namespace made it read whole namespaces, slower with every message stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+from sqlalchemy.dialects import sqlite
+
+from app.storage import accounts, exchange_sql, exchanges, known, path, sessions
+from app.storage.database import Compiler, Statement
+from app.storage.migrate import sqlite_path
+from app.storage.sqlite_driver import driver
+
+# Listings, counts of one session, and tables with a handful of rows.
+WHOLE = {"_WINDOWS", "_CALIBRATIONS", "_ALL_KEYS"}
+ONE_SESSION = {"_SESSION", "_SESSIONS", "_COMPACTIONS", "_PINS"}
+
+
+def _statements(module: ModuleType) -> Iterator[tuple[str, Statement]]:
+    for name, value in vars(module).items():
+        for found in value.values() if isinstance(value, dict) else (value,):
+            if isinstance(found, Statement):
+                yield name, found
+
+
+def _is_broad(step: str) -> bool:
+    if step.startswith("SCAN"):
+        # The recursive part of a walk, listed values and limited subqueries are not tables.
+        return not step.split()[1].startswith(("anon_", "walk", "asked", "chosen", "CONSTANT"))
+    return step.startswith("SEARCH") and step.endswith(("(session=?)", "(namespace=?)"))
+
+
+MODULES = (accounts, exchange_sql, exchanges, known, path, sessions)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_every_statement_is_answered_by_a_key(module: ModuleType, sqlite_url: str) -> None:
+    compiler = Compiler(sqlite.dialect(), sqlite.insert)  # type: ignore[arg-type]
+    file = sqlite_path(sqlite_url)
+    assert file is not None
+    connection = driver.connect(file)
+    broad = []
+    for name, statement in _statements(module):
+        compiled = compiler(statement)
+        rows = connection.execute(
+            f"EXPLAIN QUERY PLAN {compiled.sql}", [None] * len(compiled.names)
+        ).fetchall()
+        steps = [row[3] for row in rows if "CONSTANT ROW" not in row[3]]
+        if name not in WHOLE | ONE_SESSION:
+            broad += [(name, step) for step in steps if _is_broad(step)]
+    connection.close()
+    assert broad == []

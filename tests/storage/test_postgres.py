@@ -1,0 +1,75 @@
+"""What only PostgreSQL does: connections that break, two processes' worth of stores on one database."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from app.errors import StoreUnavailable
+from app.storage.open import open_store
+from tests.storage.conftest import new_id
+from tests.storage.talk import Talk
+
+TERMINATE = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+
+
+@pytest.fixture(params=["postgresql"])
+def url(migrated_database: str) -> str:
+    return migrated_database
+
+
+async def test_a_broken_connection_is_unavailable_and_then_replaced(url: str) -> None:
+    store = await open_store(url, new_id=new_id)
+    await store.ping()
+    connection = await asyncpg.connect(url)
+    await connection.execute(TERMINATE)
+    await connection.close()
+    for _ in range(20):
+        try:
+            await store.ping()
+            break
+        except StoreUnavailable:
+            continue
+    await store.ping()
+    await store.close()
+
+
+async def test_replicas_share_one_session(url: str) -> None:
+    stores = [await open_store(url, new_id=new_id, deadline_seconds=30) for _ in range(2)]
+    talks = [Talk(store, namespace=new_id(), session="shared") for store in stores]
+    talks[1].namespace = talks[0].namespace
+    said = await talks[0].turns(1)
+
+    async def branch(i: int) -> bytes:
+        talk = talks[i % 2]
+        opened = await talk.asks([*said, b"branch %d" % i], stored=2)
+        answer = talk.answer(opened, b"answer of %d" % i, answers=2)
+        await talk.hears(opened, answer)
+        return answer.chain
+
+    chains = await asyncio.gather(*(branch(i) for i in range(16)))
+    for talk in talks:
+        assert sorted(await talk.heads()) == sorted(chains)
+    for store in stores:
+        await store.close()
+
+
+async def test_a_lock_held_by_another_does_not_hold_us_for_ever(url: str) -> None:
+    store = await open_store(url, new_id=new_id, deadline_seconds=1)
+    talk = Talk(store, namespace=new_id())
+    said = await talk.turns(1)
+    connection = await asyncpg.connect(url)
+    async with connection.transaction():
+        await connection.execute("SELECT * FROM sessions WHERE id = $1 FOR UPDATE", talk.session)
+        with pytest.raises(StoreUnavailable):
+            await talk.asks([*said, b"q"], stored=2)
+        # Other sessions are not held up.
+        await Talk(store, namespace=talk.namespace).turns(1)
+    await connection.close()
+    await talk.asks([*said, b"q"], stored=2)
+    await store.close()

@@ -1,0 +1,163 @@
+"""The SQLite writer: commits in groups, keeps units apart, never waits for ever, stops at a bad disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.errors import Conflict, StoreError, StoreUnavailable
+from app.storage.contract import Store
+from app.storage.migrate import sqlite_path
+from app.storage.open import open_store
+from app.storage.sqlite_driver import driver, sqlite_version
+from tests.storage.conftest import new_id
+from tests.storage.talk import Talk
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _path(url: str) -> Path:
+    path = sqlite_path(url)
+    assert path is not None
+    return path
+
+
+async def test_callers_who_wait_together_are_committed_together(sqlite_url: str) -> None:
+    store = await open_store(sqlite_url, new_id=new_id, deadline_seconds=30)
+    blocker = driver.connect(_path(sqlite_url), isolation_level=None)
+    watcher = driver.connect(_path(sqlite_url), isolation_level=None)
+    before = watcher.execute("PRAGMA data_version").fetchone()
+    # While another process holds the write lock everybody waits; then there are one or two commits.
+    blocker.execute("BEGIN IMMEDIATE")
+    talks = [Talk(store) for _ in range(50)]
+    tasks = [asyncio.create_task(talk.asks([b"q"])) for talk in talks]
+    await asyncio.sleep(0)
+    blocker.execute("ROLLBACK")
+    versions = {before}
+    while not all(task.done() for task in tasks):
+        versions.add(watcher.execute("PRAGMA data_version").fetchone())
+        await asyncio.sleep(0)
+    versions.add(watcher.execute("PRAGMA data_version").fetchone())
+    await asyncio.gather(*tasks)
+    assert len(versions) - 1 <= 2
+    assert len(await store.sessions("ns", 100, None)) == 50
+    blocker.close()
+    watcher.close()
+    await store.close()
+
+
+async def test_a_failing_unit_does_not_fail_its_neighbours(sqlite_url: str) -> None:
+    store = await open_store(sqlite_url, new_id=new_id, deadline_seconds=30)
+    await Talk(store, session="owner").asks([b"q"], external_id="taken")
+    results = await asyncio.gather(
+        *(
+            Talk(store, session=f"s{i}").asks([b"q"], external_id="taken" if i % 5 == 0 else None)
+            for i in range(40)
+        ),
+        return_exceptions=True,
+    )
+    assert [isinstance(result, Conflict) for result in results] == [i % 5 == 0 for i in range(40)]
+    assert len(await store.sessions("ns", 100, None)) == 1 + 32
+    await store.close()
+
+
+async def test_a_unit_that_the_database_refuses_leaves_nothing(store: Store) -> None:
+    talk = Talk(store)
+    opened = await talk.asks([b"q"])
+    answer = talk.answer(opened, b"a")
+    with pytest.raises(StoreError):
+        # No exchange of this name was opened: its answer has no instructions to inherit.
+        await talk.hears(replace(opened, exchange="unknown"), answer)
+    assert await talk.heads() == [opened.head]
+    assert await store.message("ns", answer.chain) is None
+
+
+async def test_waiting_for_the_database_is_bounded(sqlite_url: str) -> None:
+    store = await open_store(sqlite_url, new_id=new_id, deadline_seconds=0.5)
+    blocker = driver.connect(_path(sqlite_url), isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable):
+        await store.ping()
+    # Reading goes on meanwhile.
+    assert await store.keys() == []
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    await store.close()
+
+
+async def test_a_closed_store_says_so(store: Store) -> None:
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        await store.ping()
+    with pytest.raises(StoreUnavailable):
+        await store.windows()
+    with pytest.raises(StoreUnavailable):
+        await store.keys()
+
+
+async def test_closing_empties_the_log_and_deleted_bytes_are_gone(sqlite_url: str) -> None:
+    store = await open_store(sqlite_url, new_id=new_id)
+    talk = Talk(store)
+    said = await talk.turns(3)
+    await store.add_pin("ns", talk.session, b"canary-canary-canary-canary-cana", 1.0)
+    await store.remove_pin("ns", talk.session, b"canary-canary-canary-canary-cana")
+    await store.close()
+    path = _path(sqlite_url)
+    wal = path.with_name(path.name + "-wal")
+    assert not wal.exists() or wal.stat().st_size == 0
+    assert b"canary-canary" not in path.read_bytes()
+    assert said[0] in path.read_bytes()
+
+
+def test_the_version_of_sqlite_is_told() -> None:
+    assert sqlite_version().count(".") == 2
+
+
+async def _write_until_the_disk_fails(url: str) -> None:
+    """Run in a process of its own, whose files may not grow beyond a limit for a while."""
+    store = await open_store(url, new_id=new_id)
+    path = _path(url)
+    talk = Talk(store, session="s")
+    said = [b"first"]
+    await talk.asks(said)
+    size = path.with_name(path.name + "-wal").stat().st_size
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20_000, hard))
+    refused = 0
+    for limited in (True, True, False, False):
+        if not limited:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        try:
+            await talk.asks([*said, b"large " * 20_000], stored=1)
+        except StoreUnavailable:
+            refused += 1
+    assert await talk.said(said) == said
+    # Not closed: what the log holds must be recovered by the next process.
+    sys.stdout.write(str(refused))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+async def test_after_a_disk_error_nothing_is_called_durable(sqlite_url: str) -> None:
+    code = (
+        "import asyncio; from tests.storage.test_writer import _write_until_the_disk_fails as run;"
+        f"asyncio.run(run({sqlite_url!r}))"
+    )
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("4", 0), done.stderr
+    store = await open_store(sqlite_url, new_id=new_id)
+    talk = Talk(store, session="s")
+    assert await talk.said([b"first"]) == [b"first"]
+    await talk.asks([b"first", b"second"], stored=1)
+    assert await talk.said([b"first", b"second"]) == [b"first", b"second"]
+    await store.close()
