@@ -7,6 +7,7 @@ a run of all of them replaces the record.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -38,7 +39,11 @@ class SpecRecorder:
             if strangers := [row for row in rows if row not in known]:
                 raise pytest.UsageError(f"{item.nodeid}: not rows of docs/specification.md: {strangers}")
             if rows:
-                self._rows[item.nodeid] = rows
+                self.rows_of({item.nodeid: rows})
+
+    def rows_of(self, rows: Mapping[str, list[str]]) -> None:
+        """These tests are meant to prove these rows."""
+        self._rows |= rows
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test passes when setup, call and teardown do; a skipped one proves nothing."""

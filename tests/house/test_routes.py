@@ -34,7 +34,8 @@ def test_every_route_is_listed() -> None:
 
 def test_a_route_is_seen() -> None:
     """The control: decorators and direct registrations, on any object."""
-    code = '@pages.get("/a")\nasync def f(): ...\nr.add_api_route("/b", f, methods=["POST", "PUT"])\nd.get("key")'
+    decorated = '@pages.get("/a")\nasync def f(): ...\n'
+    code = decorated + 'r.add_api_route("/b", f, methods=["POST", "PUT"])\nd.get("key")'
     assert set(_routes(ast.parse(code))) == {"GET /a", "POST /b", "PUT /b"}
 
 
