@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from app.core.summary.prompt import SummaryRequest
 from app.core.summary.secrets import without_secrets
+from app.core.summary.sections import sections_of
 from app.core.summary.source import CountText
 from app.core.summary.wording import without_data
 from app.errors import SummaryRejected
@@ -55,9 +56,14 @@ _PLACEHOLDER = _any(
 )
 # Only a short text is nothing but an error message or a refusal (characters).
 _PLACEHOLDER_CHARS = 600
+# From so many headings on a text is a form, to be looked at for content (F10).
+_SKELETON_SECTIONS = 3
+_SAYS_NOTHING = re.compile(
+    r"\b(?:none|nothing|not|n/a|recorded|applicable|empty|yet|to report)\b|\W", re.IGNORECASE
+)
 # Characters of one sample and the share of samples that make an echo.
 _SAMPLE_CHARS = 40
-_ECHO_SHARE = 0.8
+_ECHO_SHARE = 0.9
 _BLANKS = re.compile(r"\s+")
 
 
@@ -99,12 +105,20 @@ def _check_outcome(reply: SummaryReply) -> None:
 def _check_content(text: str) -> None:
     if len(text) < LEAST_CHARS:
         raise SummaryRejected("the summary is empty or too short")
+    if _is_skeleton(text):
+        raise SummaryRejected("the summary is headings without content")
     if _REASONING.search(text):
         raise SummaryRejected("the summary holds reasoning")
     if _TOOL_SYNTAX.search(text) or _CALL_OBJECT.match(text):
         raise SummaryRejected("the summary holds tool syntax")
     if _ERROR_OBJECT.match(text) or (len(text) < _PLACEHOLDER_CHARS and _PLACEHOLDER.match(text)):
         raise SummaryRejected("the summary is an error message or a refusal")
+
+
+def _is_skeleton(text: str) -> bool:
+    sections = sections_of(text)
+    said = "".join((sections.lead, *sections.bodies))
+    return sections.found >= _SKELETON_SECTIONS and len(_SAYS_NOTHING.sub("", said)) < LEAST_CHARS
 
 
 def _check_echo(text: str, request: SummaryRequest) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from app.core.summary.carry.identifiers import Sighting, ranked
 from app.core.summary.carry.material import FACT, REPORT, Material, material_of
-from app.core.summary.carry.statements import LEAST_SCORE, STRONG_SCORE, Statement
+from app.core.summary.carry.statements import LEAST_SCORE, STRONG_SCORE, Statement, without_gone
 from app.core.summary.carry.user_wording import ENTRY, user_section
 from app.core.summary.carry.vocabulary import CHANGE, DECISIONS, RULES
 from app.core.summary.fence import fenced, unfenced
@@ -78,10 +78,11 @@ def model_block(
     """
     material = material_of(source)
     told = sections_of(without_secrets(without_data(model_text)))
-    bodies = [_without_carried(body) for body in told.bodies]
+    bodies = [without_gone(_without_carried(body), material.gone) for body in told.bodies]
     if told.lead and told.found < 3:
         # Prose without sections: an account of what was done.
-        bodies[2] = "\n".join(part for part in (told.lead, bodies[2]) if part)
+        lead = without_gone(told.lead, material.gone)
+        bodies[2] = "\n".join(part for part in (lead, bodies[2]) if part)
     plain = _plain_sections(material)
     prose = Prose(repaired(Sections(tuple(bodies)), plain), _MODEL_PROSE_SHARE)
     return _assembled(material, prose, budget, count_text, style)
@@ -200,7 +201,7 @@ def _plain_sections(material: Material) -> Sections:
 
 def _next_step(material: Material, wording: str, limit: int, told: str) -> str:
     """Section 9: the newest request has the last word (F18)."""
-    lines = [line for line in told.split("\n") if line and not line.startswith(_NEWEST)]
+    lines = [line for line in told.split("\n") if line not in ("", NOTHING) and not line.startswith(_NEWEST)]
     advice = cut_to("\n".join(lines), max(_TASK_CHARS, limit))
     if not material.request:
         return advice or "Answer the newest user message after this block."

@@ -6,6 +6,7 @@ import pytest
 
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.prompt import INSTRUCTIONS, SummaryLimits, SummaryRequest, summary_requests
+from app.core.summary.sections import TITLES
 from app.core.view.policy import Policy
 from app.errors import SummaryRejected
 from tests.core.summary.talk import calls, count, result, says, source, user
@@ -68,6 +69,15 @@ def test_only_a_finished_answer_counts(finish: str | None) -> None:
 def test_errors_refusals_and_nothing_are_refused(text: str) -> None:
     with pytest.raises(SummaryRejected):
         verdict(text)
+
+
+@pytest.mark.spec("F10")
+@pytest.mark.parametrize("nothing", ["None.", "N/A", "- None recorded.", "Nothing to report yet."])
+def test_a_skeleton_of_headings_is_refused(nothing: str) -> None:
+    text = "\n".join(f"## {n}. {title}\n{nothing}" for n, title in enumerate(TITLES, 1))
+    with pytest.raises(SummaryRejected, match="headings"):
+        verdict(text)
+    assert verdict(text + "\nAsk Rui to send the two bounced mails to Lisbon by post instead, today.")
 
 
 @pytest.mark.parametrize(

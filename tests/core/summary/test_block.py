@@ -192,6 +192,22 @@ def test_values_that_were_changed_are_not_shown() -> None:
     assert "OAK-12" not in block
 
 
+def test_a_model_that_tells_the_old_value_is_not_believed() -> None:
+    talk = [
+        user("The kickoff is on 4 June."),
+        says("Noted."),
+        user("Correction: the kickoff is on 11 June."),
+        says("Understood."),
+    ]
+    told = (
+        "## 5. Key technical details\nThe kickoff is on 4 June. Catering is ordered.\n## 6. Decisions made\n"
+    )
+    block = by_model(source(talk), told + "The kickoff moved to 11 June, it was on 4 June before.")
+    assert "The kickoff is on 4 June" not in block
+    assert "Catering is ordered." in block
+    assert "The kickoff moved to 11 June, it was on 4 June before." in block
+
+
 def test_a_newer_value_in_the_tail_hides_the_older_one() -> None:
     talk = [user("Remember that the gate code is 4471."), says("I will.")]
     assert "4471" in by_code(source(talk))

@@ -14,6 +14,7 @@ from app.core.summary.carry.spoken import Spoken, call_label, spoken_of
 from app.core.summary.carry.statements import (
     Stale,
     Statement,
+    gone_values,
     is_stale,
     order_of,
     stale_values,
@@ -41,14 +42,15 @@ _ROLE_WEIGHTS = {"user": 2.0, "assistant": 1.5, "tool": 1.0}
 class Material:
     """Everything a block may show. `users` oldest first; `facts` and `sightings` unranked.
 
-    `newest_request` is the newest user text; `request` the same when it is folded, else "". `answered`
-    is true when an answer without tool calls follows the newest folded user message.
+    `gone` are values that no longer hold. `newest_request` is the newest user text; `request` the same
+    when it is folded, else "". `answered` is true when an answer without tool calls follows the newest
+    folded user message.
     """
 
     previous: Sections
     users: tuple[tuple[bytes, str], ...]
     facts: tuple[Statement, ...]
-    stale: tuple[Stale, ...]
+    gone: tuple[Stale, ...]
     sightings: tuple[Sighting, ...]
     newest: int
     work: Work
@@ -78,7 +80,7 @@ def material_of(source: SummarySource) -> Material:
         previous=previous,
         users=tuple((chain, text) for chain, text in shown if text != CHANGED),
         facts=tuple(fact for fact in _distinct(said) if not is_stale(fact, stale)),
-        stale=stale,
+        gone=gone_values(stale, said),
         sightings=_sightings(previous, [*earlier, *fresh], tail, stale),
         newest=len(source.folded),
         work=work_of(previous, fresh),

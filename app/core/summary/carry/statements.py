@@ -227,6 +227,30 @@ def is_stale(statement: Statement, stale: Sequence[Stale]) -> bool:
     )
 
 
+def gone_values(stale: Sequence[Stale], statements: Sequence[Statement]) -> tuple[Stale, ...]:
+    """Those of `stale` that nobody has asserted again since: a text of unknown age must not show them."""
+    return tuple(
+        old
+        for old in stale
+        if not any(
+            said.order >= old.before and old.value in said.values and (not old.key or old.key & said.key)
+            for said in statements
+        )
+    )
+
+
+def without_gone(text: str, gone: Sequence[Stale]) -> str:
+    """`text` without the sentences that assert a value of `gone`; those that tell of the change stay."""
+    low = text.lower()
+    if not any(old.value in low for old in gone):
+        return text
+    for sentence in sentences(text):
+        said = Statement(sentence, "assistant", order_of(-1, 0))
+        if is_stale(said, gone) and not said.changes:
+            text = text.replace(sentence, "")
+    return "\n".join(line for line in text.split("\n") if line.strip(" -*#>\u2022"))
+
+
 def _earlier(
     statement: Statement, before: Sequence[Statement], by_word: dict[str, list[Statement]]
 ) -> list[tuple[Statement, frozenset[str], int]]:
