@@ -27,14 +27,17 @@ _CORRECTION = 0.95
 def oversized(situation: Situation) -> Limits:
     """Results above the tool result limit, shown with that many tokens; documents with thrice that (A08).
 
-    Neither is shown with more than its share of the window. A result that was pinned after it was
-    masked is whole again.
+    Neither is shown with more than its share of the window. The newest group is what the model is about
+    to act on: it stays whole while there is room (see `squeezed`). A result that was pinned after it
+    was masked is whole again.
     """
     policy = situation.policy
     by_window = int(policy.tool_result_share * situation.budget.window_tokens)
     plain = max(1, min(policy.tool_result_tokens, by_window))
     document = max(1, min(_DOCUMENT_FACTOR * policy.tool_result_tokens, by_window))
-    large = [index for index in maskable(situation) if situation.limits.sizes[index] > plain]
+    newest = situation.groups[-1].start if situation.groups else 0
+    old = (index for index in maskable(situation) if index < newest)
+    large = [index for index in old if situation.limits.sizes[index] > plain]
     documents = {index for index in large if _is_document(situation, index)}
     limits = shortened(situation, _without_pins(situation), documents, document)
     return shortened(situation, limits, [index for index in large if index not in documents], plain)
