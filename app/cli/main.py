@@ -100,10 +100,10 @@ def doctor(
 def migrate(database: Database = None, config: Config = None) -> None:
     """Bring the database to the schema of this version; repeating it changes nothing."""
     from app.cli.doctor import without_password
-    from app.storage.migrate import migrate as migrate_database
+    from app.cli.schema import migrated
 
     url = _settings(config, database).database.url.get_secret_value()
-    asyncio.run(migrate_database(url))
+    asyncio.run(migrated(url))
     typer.echo(f"{without_password(url)} is up to date.")
 
 

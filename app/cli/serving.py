@@ -13,12 +13,11 @@ import typer
 
 from app.cli.listening import address_of, bound_socket, http_server, running_demo
 from app.cli.logs import configure_logs
+from app.cli.schema import ready
 from app.demo.reading import MODEL
 from app.demo.server import DEFAULT_WINDOW_TOKENS
-from app.errors import SchemaMismatch
 from app.main import create_app
 from app.settings.settings import Settings
-from app.storage.migrate import migrate, schema_state, sqlite_path
 
 # What uvicorn itself exits with when the application does not start.
 _FAILED_START = 3
@@ -27,7 +26,7 @@ _FAILED_START = 3
 def serve(settings: Settings) -> None:
     """Serves until it is told to stop. Raises SettingsError, SchemaMismatch or StoreUnavailable."""
     configure_logs(settings.logging)
-    asyncio.run(_prepare_database(settings.database.url.get_secret_value()))
+    asyncio.run(ready(settings.database.url.get_secret_value()))
     with ExitStack() as stack:
         is_demo = settings.upstream.base_url is None
         if is_demo:
@@ -75,20 +74,3 @@ def tour(address: str) -> tuple[str, str, str]:
         f"curl -s {address}/api/sessions/tour/view",
         f"curl -s {address}/api/sessions/tour/messages",
     )
-
-
-async def _prepare_database(url: str) -> None:
-    """The schema fits. A file that does not exist yet is made; nothing that exists is changed."""
-    file = sqlite_path(url)
-    if file is not None and not file.exists():
-        await migrate(url)
-    match await schema_state(url):
-        case "behind":
-            raise SchemaMismatch("database.url: the database is not migrated. Run `palimpsest migrate`.")
-        case "unknown":
-            raise SchemaMismatch(
-                "database.url: the database belongs to a newer version or to another program. "
-                "Use that version, or another database with --database."
-            )
-        case "current":
-            pass

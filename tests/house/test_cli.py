@@ -131,6 +131,12 @@ def test_migrating_twice_is_migrating_once(terminal: Terminal) -> None:
     assert (terminal.folder / "test.db").exists()
 
 
+def test_the_folder_of_the_database_is_made(terminal: Terminal) -> None:
+    made = terminal.run("migrate", "--database", "sqlite:///one/two/new.db")
+    assert made.code == 0, made
+    assert (terminal.folder / "one" / "two" / "new.db").exists()
+
+
 def test_doctor_fails_before_and_passes_after_migration(terminal: Terminal) -> None:
     before = terminal.run("doctor", "--json")
     assert before.code == 1

@@ -1,0 +1,40 @@
+"""Before anything is served: the database is there and has the schema of this version.
+
+Knows nothing of tables.
+"""
+
+from __future__ import annotations
+
+from app.errors import SchemaMismatch, SettingsError
+from app.storage.migrate import migrate, schema_state, sqlite_path
+
+
+async def migrated(url: str) -> None:
+    """The database has the newest schema; the folder of a SQLite file is made when it is missing."""
+    file = sqlite_path(url)
+    if file is not None:
+        try:
+            # Conversations are nobody else's business.
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(
+                f"database.url: the folder {file.parent} cannot be made ({error.strerror})."
+            ) from None
+    await migrate(url)
+
+
+async def ready(url: str) -> None:
+    """The schema fits. A file that does not exist yet is made; nothing that exists is changed."""
+    file = sqlite_path(url)
+    if file is not None and not file.exists():
+        await migrated(url)
+    match await schema_state(url):
+        case "behind":
+            raise SchemaMismatch("database.url: the database is not migrated. Run `palimpsest migrate`.")
+        case "unknown":
+            raise SchemaMismatch(
+                "database.url: the database belongs to a newer version or to another program. "
+                "Use that version, or another database with --database."
+            )
+        case "current":
+            pass
