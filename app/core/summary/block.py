@@ -39,8 +39,8 @@ PREAMBLE = (
 _RESERVED_SHARE = 0.88
 # Shares of what is left beside the reserved part, then of the prose.
 _REQUEST_SHARE = 0.3
-_PROSE_SHARE = 0.45
-_MODEL_PROSE_SHARE = 0.8
+_FACT_SHARE = 0.55
+_PROSE_SHARE = 0.9
 _ERROR_SHARE = 0.25
 _WORK_SHARE = 0.35
 # Characters.
@@ -60,8 +60,7 @@ def deterministic_block(
     if source.previous and not source.fresh:
         return shortened(source.previous, budget.tokens, count_text, style)
     material = material_of(source)
-    prose = Prose(_plain_sections(material), _PROSE_SHARE)
-    return _assembled(material, prose, budget, count_text, style)
+    return _assembled(material, _plain_sections(material), budget, count_text, style)
 
 
 def model_block(
@@ -84,7 +83,7 @@ def model_block(
         lead = without_gone(told.lead, material.gone)
         bodies[2] = "\n".join(part for part in (lead, bodies[2]) if part)
     plain = _plain_sections(material)
-    prose = Prose(repaired(Sections(tuple(bodies)), plain), _MODEL_PROSE_SHARE)
+    prose = repaired(Sections(tuple(bodies)), plain)
     return _assembled(material, prose, budget, count_text, style)
 
 
@@ -111,14 +110,6 @@ def shortened(block: str, max_tokens: int, count_text: CountText, style: Summary
 
 def _dressed(sections: Sections, style: SummaryStyle) -> str:
     return fenced(f"{PREAMBLE}\n\n{rendered(sections)}", style.tag)
-
-
-@dataclass(frozen=True, slots=True)
-class Prose:
-    """Sections that tell, by a model or by code, and their share of what wording leaves."""
-
-    sections: Sections
-    share: float
 
 
 @dataclass(slots=True)
@@ -152,7 +143,7 @@ class _Purse:
 
 def _assembled(
     material: Material,
-    prose: Prose,
+    prose: Sections,
     budget: SummaryBudget,
     count_text: CountText,
     style: SummaryStyle,
@@ -167,10 +158,13 @@ def _assembled(
     purse = _Purse(room - count_text(wording) - for_identifiers, count_text)
     bodies = ["" for _ in TITLES]
     bodies[1] = wording
-    told = prose.sections.bodies[8]
+    told = prose.bodies[8]
     bodies[8] = purse.spend(_next_step(material, wording, purse.share(_REQUEST_SHARE), told))
+    # Statements first, for a model may have missed them; then prose; then what statements remain.
+    facts = _chosen(material, wording, purse, purse.share(_FACT_SHARE), ())
     _spend_prose(prose, bodies, purse)
-    _spend_facts(material, bodies, purse, for_identifiers)
+    facts += _chosen(material, wording, purse, purse.left, facts, for_identifiers)
+    _place(facts, bodies)
     shown = "\n".join(bodies)
     identifiers = _identifier_lines(material, shown, max(0, purse.left) + for_identifiers, count_text)
     block = _dressed(Sections(tuple(bodies), identifiers="\n".join(identifiers)), style)
@@ -211,13 +205,13 @@ def _next_step(material: Material, wording: str, limit: int, told: str) -> str:
     return f"{advice}\n{newest}" if advice else newest
 
 
-def _spend_prose(prose: Prose, bodies: list[str], purse: _Purse) -> None:
+def _spend_prose(prose: Sections, bodies: list[str], purse: _Purse) -> None:
     """Fill the prose sections: short ones whole, of longer ones the newest lines."""
     limits = {0: 0.2, 6: 0.15, 7: 0.2, 4: 0.12, 5: 0.12, 3: _ERROR_SHARE, 2: _WORK_SHARE}
-    room = max(0, purse.share(prose.share))
+    room = max(0, purse.share(_PROSE_SHARE))
     spare = 0
     for number, share in limits.items():
-        body = prose.sections.bodies[number]
+        body = prose.bodies[number]
         limit = int(room * share) + spare
         before = purse.left
         if body and body != NOTHING:
@@ -227,24 +221,34 @@ def _spend_prose(prose: Prose, bodies: list[str], purse: _Purse) -> None:
         spare = max(0, limit - (before - purse.left))
 
 
-def _spend_facts(material: Material, bodies: list[str], purse: _Purse, reserve: int) -> None:
-    """Statements the shown wording does not hold, best first, into sections 5 and 6.
+def _chosen(
+    material: Material,
+    wording: str,
+    purse: _Purse,
+    room: int,
+    taken: Sequence[Statement],
+    reserve: int = 0,
+) -> list[Statement]:
+    """Statements the wording does not hold, best first, in at most `room` tokens, without `taken`.
 
-    Weak ones leave `reserve` tokens to the identifiers.
+    Weak ones leave `reserve` tokens to the identifiers. What only the prose says is not left out: it
+    would be gone with the prose next time.
     """
-    # What only the prose says now would be gone with it next time.
-    shown = bodies[1]
-    worth = sorted(
-        (fact for fact in material.facts if fact.score >= LEAST_SCORE and fact.text not in shown),
-        key=lambda fact: (-fact.score / (1 + len(fact.text) / 100), -fact.order),
-    )
+    worth = (fact for fact in material.facts if fact.score >= LEAST_SCORE and fact.text not in wording)
     chosen: list[Statement] = []
-    for fact in worth:
+    for fact in sorted(worth, key=lambda fact: (-fact.score / (1 + len(fact.text) / 100), -fact.order)):
         cost = purse.count_text(fact.text) + 2
-        if cost <= purse.left - (0 if fact.score >= STRONG_SCORE else reserve):
+        spare = 0 if fact.score >= STRONG_SCORE else reserve
+        if fact not in taken and cost <= room - spare:
+            room -= cost
             purse.left -= cost
             chosen.append(fact)
-    for fact in sorted(chosen, key=lambda fact: fact.order):
+    return chosen
+
+
+def _place(facts: Sequence[Statement], bodies: list[str]) -> None:
+    """Each statement as a line of section 5 or, when it decides something, 6; in their order."""
+    for fact in sorted(facts, key=lambda fact: fact.order):
         number = 5 if fact.low & (DECISIONS | RULES | CHANGE) else 4
         line = (FACT if fact.role == "user" else REPORT) + " ".join(fact.text.split())
         bodies[number] = f"{bodies[number]}\n{line}" if bodies[number] else line

@@ -95,9 +95,7 @@ def summary_chunks(source: SummarySource, limits: SummaryLimits, count_text: Cou
     """
     room_chars = limits.input_chars - len(INSTRUCTIONS) - _FRAME_CHARS
     room_chars -= min(len(source.previous), int(limits.input_chars * _PREVIOUS_SHARE))
-    room_tokens = limits.window_tokens - limits.max_tokens - _FRAME_TOKENS
-    room_tokens -= count_text(INSTRUCTIONS) + count_text(_CLOSING)
-    room_tokens = int(room_tokens * (1 - _PREVIOUS_SHARE))
+    room_tokens = int(_part_tokens(limits, count_text) * (1 - _PREVIOUS_SHARE))
     chunks: list[str] = []
     held: list[str] = []
     chars = tokens = 0
@@ -123,7 +121,7 @@ def summary_request(
     """
     record = without_secrets(_record(previous)) or "(none)"
     record = cut_to(record, int(limits.input_chars * _PREVIOUS_SHARE))
-    room = int((limits.window_tokens - limits.max_tokens) * _PREVIOUS_SHARE)
+    room = int(_part_tokens(limits, count_text) * _PREVIOUS_SHARE)
     while count_text(record) > room and len(record) > _LEAST_CHARS:
         record = cut_to(record, len(record) * 3 // 4)
     parts = [
@@ -160,6 +158,12 @@ def transcript_entry(number: int, message: Message, limits: SummaryLimits) -> st
         arguments = cut_to(without_secrets(without_data(call.arguments)), limits.tool_call_chars)
         parts.append(f"-> calls {call.name} {arguments}".rstrip())
     return f"{message.role.upper()} [{number}]: " + ("\n".join(parts) or "(empty)")
+
+
+def _part_tokens(limits: SummaryLimits, count_text: CountText) -> int:
+    """Tokens for the two parts together, once instructions and the answer have theirs."""
+    frame = count_text(INSTRUCTIONS) + count_text(_CLOSING) + _FRAME_TOKENS
+    return limits.window_tokens - limits.max_tokens - frame
 
 
 def _pieces(source: SummarySource, limits: SummaryLimits, room_chars: int) -> Iterator[str]:

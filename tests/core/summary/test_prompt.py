@@ -99,7 +99,7 @@ def test_no_request_exceeds_its_characters_and_the_newest_message_is_in_the_last
 def test_a_history_ten_times_the_window_goes_in_pieces_and_nothing_is_skipped(window: int) -> None:
     messages = [user(f"<{n}> " + "filler " * 60) for n in range(window // 10)]
     limits = SummaryLimits.of(Policy(), window_tokens=window, max_tokens=500)
-    requests = asked(messages, limits)
+    requests = asked(messages, limits, previous="what was before " * 3_000)
     assert sum(m.tokens for m in messages) > 10 * window
     for request in requests:
         assert count(request.system) + count(request.user) + request.max_tokens <= window
