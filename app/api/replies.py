@@ -1,0 +1,39 @@
+"""The responses of our own endpoints: JSON composed as bytes, so that stored messages stay as they are.
+
+Knows nothing of what is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastapi import Response
+
+from app.core.wire.json_text import encoded
+
+# Conversations are private: no cache on the way may keep them, no browser may guess another type.
+_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+
+def reply(value: Mapping[str, Any], status: int = 200) -> Response:
+    """`value` as JSON."""
+    return raw_reply(encoded(value), status)
+
+
+def raw_reply(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """JSON that is bytes already."""
+    return Response(body, status, {**_HEADERS, **(headers or {})}, "application/json")
+
+
+def object_with(fields: Mapping[str, Any], name: str, raw: bytes) -> bytes:
+    """A JSON object of `fields` (not empty) and, last, a member whose value is `raw`, byte for byte.
+
+    Nothing re-encodes `raw`: encoders would change numbers, escapes and repeated keys, or refuse them.
+    """
+    return encoded(fields)[:-1] + b"," + encoded(name) + b":" + raw + b"}"
+
+
+def array_of(items: Iterable[bytes]) -> bytes:
+    """A JSON array of values that are JSON already."""
+    return b"[" + b",".join(items) + b"]"

@@ -1,0 +1,193 @@
+"""Sessions, their branches, their messages and their compactions, read back as they are stored.
+
+Knows nothing of views; messages are handed out byte for byte (P4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import StringConstraints
+
+from app.api.callers import Admitted
+from app.api.replies import array_of, object_with, raw_reply, reply
+from app.core.history.message import Message
+from app.core.view.compaction import Compaction
+from app.core.view.masking import context_id
+from app.proxy.archive import Archive, Place
+from app.storage.contract import Head, MessageRow, SessionRow, Store, StoredCompaction
+
+# Ids are UUIDs in lower case; letters after "f" sort after all of them.
+IdText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{1,36}$")]
+_AFTER_DIGITS = "g"
+_MOST_SESSIONS = 500
+
+
+class SessionPages:
+    """The endpoints below `/sessions` that only read."""
+
+    def __init__(self, archive: Archive, store: Store) -> None:
+        self._archive = archive
+        self._store = store
+
+    def on(self, api: APIRouter) -> None:
+        """The routes are registered. A client's own name may hold slashes, so the bare one comes last."""
+        api.add_api_route("/sessions", self.listed, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/messages", self.messages, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/compactions", self.compactions, methods=["GET"])
+
+    def on_last(self, api: APIRouter) -> None:
+        """The route that would take every other one's path for a name."""
+        api.add_api_route("/sessions/{name:path}", self.one, methods=["GET"])
+
+    async def listed(
+        self,
+        caller: Admitted,
+        limit: Annotated[int, Query(ge=1, le=_MOST_SESSIONS)] = 50,
+        before: Annotated[IdText | None, Query()] = None,
+        prefix: Annotated[IdText | None, Query()] = None,
+    ) -> Response:
+        """Newest first; `next` is the `before` of the next page, null on the last one."""
+        start = min(before or _AFTER_DIGITS, prefix + _AFTER_DIGITS if prefix else _AFTER_DIGITS)
+        rows = await self._store.sessions(caller.namespace, limit + 1, start)
+        rows = [row for row in rows if row.id.startswith(prefix or "")]
+        page = rows[:limit]
+        return reply(
+            {
+                "sessions": [session_fields(row) for row in page],
+                "count": len(page),
+                "next": page[-1].id if len(rows) > limit else None,
+            }
+        )
+
+    async def one(self, caller: Admitted, name: str) -> Response:
+        """A session and its branches."""
+        row = await self._archive.session(caller.namespace, name)
+        heads = await self._archive.branches(caller.namespace, row)
+        return reply({**session_fields(row), "branches": _branches(heads)})
+
+    async def messages(
+        self,
+        caller: Admitted,
+        name: str,
+        branch: str | None = None,
+        limit: Annotated[int | None, Query(ge=1)] = None,
+        offset: Annotated[int, Query(ge=0)] = 0,
+    ) -> Response:
+        """The whole transcript unless `limit` says otherwise: instructions first, then every message."""
+        place = await self._archive.place(caller.namespace, name, branch)
+        instructions = await self._archive.preamble(place)
+        rows = await self._archive.transcript(place)
+        total = len(instructions) + len(rows)
+        stop = total if limit is None else min(total, offset + limit)
+        every: list[Message | MessageRow] = [*instructions, *rows]
+        items = [_item(at, every[at]) for at in range(min(offset, total), stop)]
+        head = {**place_fields(place), "total": total, "offset": offset}
+        head["next_offset"] = stop if stop < total else None
+        return raw_reply(object_with(head, "messages", array_of(items)))
+
+    async def compactions(self, caller: Admitted, name: str) -> Response:
+        """Every compaction of the session, oldest first."""
+        row = await self._archive.session(caller.namespace, name)
+        stored = await self._store.compactions(caller.namespace, row.id)
+        return reply({"session": row.id, "compactions": [_stored_fields(one) for one in stored]})
+
+
+def session_fields(row: SessionRow) -> dict[str, Any]:
+    """A session; times are UTC seconds."""
+    return {
+        "id": row.id,
+        "name": row.external_id,
+        "model": row.model,
+        "found_by": row.found_by,
+        "full_history": row.full_history,
+        "messages": row.messages,
+        "exchanges": row.exchanges,
+        "compactions": row.compactions,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+    }
+
+
+def place_fields(place: Place) -> dict[str, Any]:
+    """Which branch is shown; `branch` is null when the session has none."""
+    return {
+        "session": place.row.id,
+        "branch": place.chain.hex() or None,
+        "is_default": place.is_default,
+    }
+
+
+def compaction_fields(compaction: Compaction) -> dict[str, Any]:
+    """A compaction's record: what was folded, what stayed, what it cost and won, who wrote the summary."""
+    return {
+        "id": compaction.id,
+        "kind": compaction.kind,
+        "trigger": compaction.trigger,
+        "reason": compaction.reason,
+        "policy": compaction.policy,
+        "author": compaction.author,
+        "model": compaction.model,
+        "parents": list(compaction.parents),
+        "tokens_before": compaction.tokens_before,
+        "tokens_after": compaction.tokens_after,
+        "tokens_freed": compaction.tokens_before - compaction.tokens_after,
+        "messages_folded": compaction.messages_folded,
+        "watermark": context_id(compaction.watermark) if compaction.watermark else None,
+        "kept": [context_id(chain) for chain in compaction.kept],
+        "masks": [
+            {"message": context_id(mask.chain), "limit_chars": mask.limit_chars} for mask in compaction.masks
+        ],
+        "summary": compaction.summary,
+    }
+
+
+def _stored_fields(stored: StoredCompaction) -> dict[str, Any]:
+    return {**compaction_fields(stored.compaction), "created_at": stored.created_at}
+
+
+def _branches(heads: Sequence[Head]) -> list[dict[str, Any]]:
+    return [
+        {
+            "branch": head.chain.hex(),
+            "is_default": at == 0,
+            "messages": head.depth,
+            "answers": head.answers,
+        }
+        for at, head in enumerate(heads)
+    ]
+
+
+def _item(at: int, message: Message | MessageRow) -> bytes:
+    if isinstance(message, Message):
+        fields = _instruction(at, message)
+        return object_with(fields, "message", message.raw)
+    fields = {
+        "id": context_id(message.chain),
+        "position": at,
+        "role": message.role,
+        "tokens": message.tokens,
+        "origin": "relayed" if message.relayed else "client",
+        "state": message.state,
+        "in_path": message.in_path,
+        "finish_reason": message.finish_reason,
+        "created_at": message.created_at,
+    }
+    return object_with(fields, "message", message.body)
+
+
+def _instruction(at: int, message: Message) -> dict[str, Any]:
+    """Instructions stand outside the chain (rule 1): no id names them."""
+    return {
+        "id": None,
+        "position": at,
+        "role": message.role,
+        "tokens": message.tokens,
+        "origin": "instructions",
+        "state": "live",
+        "in_path": True,
+        "finish_reason": None,
+        "created_at": None,
+    }

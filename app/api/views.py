@@ -1,0 +1,113 @@
+"""What the model sees of a stored branch now, and a compaction by hand.
+
+Knows nothing of how either is decided.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from app.api.callers import Admitted, credentials_of, order_of
+from app.api.replies import array_of, object_with, raw_reply, reply
+from app.api.sessions import compaction_fields, place_fields
+from app.core.history.conversation import Conversation
+from app.core.view.masking import context_id
+from app.core.view.outcomes import ViewPart
+from app.proxy.archive import Archive
+from app.proxy.scene import Scene
+from app.proxy.scenes import Scenes
+from app.proxy.viewing import Viewing
+
+_NOTHING_TO_FOLD = "nothing_to_fold"
+
+
+class CompactOrder(BaseModel):
+    """A compaction by hand (D25): `focus` is what the summary should keep in mind."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    focus: Annotated[str, StringConstraints(max_length=2_000)] = ""
+    branch: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
+
+
+class ViewPages:
+    """The endpoints that need to know what a model would be shown."""
+
+    def __init__(self, archive: Archive, scenes: Scenes, viewing: Viewing) -> None:
+        self._archive = archive
+        self._scenes = scenes
+        self._viewing = viewing
+
+    def on(self, api: APIRouter) -> None:
+        """The routes are registered."""
+        api.add_api_route("/sessions/{name:path}/view", self.view, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/compact", self.compact, methods=["POST"])
+
+    async def view(
+        self, request: Request, caller: Admitted, name: str, branch: str | None = None
+    ) -> Response:
+        """What would be forwarded now, part by part, with the numbers it is judged by."""
+        place = await self._archive.place(caller.namespace, name, branch)
+        subject = await self._archive.branch(place, credentials_of(request))
+        scene = await self._scenes.of(subject)
+        shown = scene.under(scene.current)
+        head = {
+            **place_fields(place),
+            "model": subject.model,
+            "view": "original" if shown.is_original else "compacted",
+            "compaction": scene.current.id if scene.current else None,
+            "tokens": shown.tokens,
+            "tokens_full": subject.tokens,
+            **_budget_fields(scene),
+        }
+        parts = [_part(part, subject.conversation, scene) for part in shown.view.parts]
+        return raw_reply(object_with(head, "parts", array_of(parts)))
+
+    async def compact(self, request: Request, caller: Admitted, name: str) -> Response:
+        """A compaction, or the reason why there is none: a no-op is never called a compaction (F35)."""
+        order = await order_of(request, CompactOrder)
+        place = await self._archive.place(caller.namespace, name, order.branch)
+        subject = await self._archive.branch(place, credentials_of(request))
+        done = await self._viewing.by_hand(subject, order.focus)
+        if done is None:
+            return reply({**place_fields(place), "compacted": False, "reason": _NOTHING_TO_FOLD})
+        return reply({**place_fields(place), "compacted": True, "compaction": compaction_fields(done)})
+
+
+def _budget_fields(scene: Scene) -> dict[str, Any]:
+    """The window in the model's tokens, everything else in our count; `ratio` leads from one to the other."""
+    budget = scene.budget
+    return {
+        "window": {
+            "tokens": budget.window.tokens,
+            "source": budget.window.source,
+            "ratio": budget.window.tokens / budget.window_tokens,
+        },
+        "budget": {
+            "window_tokens": budget.window_tokens,
+            "fixed_tokens": budget.fixed_tokens,
+            "available_tokens": budget.available_tokens,
+            "precompute_tokens": budget.precompute_tokens,
+            "trigger_tokens": budget.trigger_tokens,
+            "target_tokens": budget.target_tokens,
+            "ceiling_tokens": budget.ceiling_tokens,
+            "summary_tokens": budget.summary_tokens,
+            "policy": scene.policy.name,
+        },
+    }
+
+
+def _part(part: ViewPart, talk: Conversation, scene: Scene) -> bytes:
+    fields: dict[str, Any] = {
+        "kind": part.kind,
+        "reason": part.reason,
+        "tokens": part.tokens,
+        "masked": part.masked,
+        "id": None if part.index is None else context_id(talk.chains[part.index]),
+    }
+    if part.kind == "summary" and scene.current is not None:
+        fields["compaction"] = scene.current.id
+    return object_with(fields, "message", part.raw)

@@ -1,0 +1,149 @@
+"""Reading back what is stored, for one caller: sessions, branches, messages by the id they are shown with.
+
+Whatever is not there, or belongs to somebody else, is the same NotFound. Changes nothing; knows
+nothing of HTTP nor of how views are made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.history.conversation import Conversation
+from app.core.history.message import Message
+from app.errors import InvalidParameter, NotFound
+from app.proxy.incoming import Headers
+from app.proxy.model_tokens import PRIMING_TOKENS
+from app.proxy.reader import MessageReader
+from app.storage.contract import Head, MessageRow, SessionRow, Store
+
+_ID = re.compile(r"(?:dcm_)?([0-9a-f]{4,64})")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A branch of a session up to `chain` (empty: nothing is stored). `preamble` names its instructions."""
+
+    namespace: str
+    row: SessionRow
+    chain: bytes
+    preamble: bytes
+    is_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A stored branch, read: the subject of a view or a compaction that no request asks for.
+
+    The newest request's tool schemas and answer limit are not stored, so they are not counted.
+    """
+
+    namespace: str
+    row: SessionRow
+    conversation: Conversation
+    headers: Headers
+    fixed_tokens: int = PRIMING_TOKENS
+    max_output_tokens: int | None = None
+    is_new: bool = False
+
+    @property
+    def session(self) -> str:
+        """Our id."""
+        return self.row.id
+
+    @property
+    def model(self) -> str:
+        """The model the session was last asked with."""
+        return self.row.model
+
+    @property
+    def tokens(self) -> int:
+        """The whole prompt with nothing folded, in our count."""
+        talk = self.conversation
+        return self.fixed_tokens + sum(m.tokens for m in (*talk.preamble, *talk.messages))
+
+
+class Archive:
+    """One per application; every method takes the caller's namespace and sees nothing beyond it."""
+
+    def __init__(self, store: Store, reader: MessageReader) -> None:
+        self._store = store
+        self._reader = reader
+
+    async def session(self, namespace: str, name: str) -> SessionRow:
+        """The session of our id or the client's own name."""
+        row = await self._store.session(namespace, name)
+        if row is None:
+            raise missing()
+        return row
+
+    async def branches(self, namespace: str, row: SessionRow) -> Sequence[Head]:
+        """The default one first."""
+        return await self._store.heads(namespace, row.id)
+
+    async def place(self, namespace: str, name: str, branch: str | None) -> Place:
+        """The default branch, or the one up to a head or message whose id begins with `branch`."""
+        row = await self.session(namespace, name)
+        heads = await self._store.heads(namespace, row.id)
+        if branch is None:
+            return _at(namespace, row, heads[0], heads) if heads else Place(namespace, row, b"", b"", True)
+        digits = _digits(branch)
+        found = [head for head in heads if head.chain.hex().startswith(digits)]
+        if len(found) > 1:
+            raise InvalidParameter("More than one branch begins so; give more digits.", param="branch")
+        if found:
+            return _at(namespace, row, found[0], heads)
+        message = await self.message_in(namespace, row, branch)
+        known = await self._store.known(namespace, [message.chain], row.id)
+        return Place(namespace, row, message.chain, known[0].preamble if known else b"", False)
+
+    async def preamble(self, place: Place) -> tuple[Message, ...]:
+        """The branch's instructions."""
+        raws = await self._store.preamble(place.namespace, place.row.id, place.preamble)
+        return await self._reader.read_stored(raws, place.row.model)
+
+    async def transcript(self, place: Place) -> Sequence[MessageRow]:
+        """Every message of the branch, those the client dropped on the way included."""
+        return await self._store.transcript(place.namespace, place.row.id, place.chain)
+
+    async def branch(self, place: Place, headers: Headers) -> Branch:
+        """The branch as the conversation a model is told about."""
+        rows = await self._store.bodies(place.namespace, place.row.id, place.chain)
+        messages = await self._reader.read_stored([row.body for row in rows], place.row.model)
+        talk = Conversation(await self.preamble(place), messages, tuple(row.chain for row in rows))
+        return Branch(place.namespace, place.row, talk, headers)
+
+    async def message(self, namespace: str, ident: str) -> tuple[str, MessageRow]:
+        """The message of an id as views and transcripts give it, and a session it stands in."""
+        digits = _digits(ident)
+        found = await self._store.message(namespace, bytes.fromhex(digits[: len(digits) // 2 * 2]))
+        if found is None or not found[1].chain.hex().startswith(digits):
+            raise missing()
+        return found
+
+    async def message_in(self, namespace: str, row: SessionRow, ident: str) -> MessageRow:
+        """The session's message of this id. Two sessions may have the same beginning."""
+        owner, message = await self.message(namespace, ident)
+        if owner == row.id:
+            return message
+        path = await self._store.bodies(namespace, row.id, message.chain)
+        if not path:
+            raise missing()
+        return path[-1]
+
+
+def missing() -> NotFound:
+    """What is said of everything that is not there or not the caller's: the same words (rule 25)."""
+    return NotFound("There is nothing here, or it is not yours.")
+
+
+def _at(namespace: str, row: SessionRow, head: Head, heads: Sequence[Head]) -> Place:
+    return Place(namespace, row, head.chain, head.preamble, head is heads[0])
+
+
+def _digits(ident: str) -> str:
+    match = _ID.fullmatch(ident.lower())
+    if match is None:
+        raise missing()
+    return match.group(1)
