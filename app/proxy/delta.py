@@ -22,6 +22,7 @@ from app.core.history.append import (
     mode_of,
 )
 from app.core.history.carriers import SessionName
+from app.core.history.chain import conversation_of, seed_of
 from app.core.history.conversation import Conversation
 from app.errors import Conflict
 from app.proxy.incoming import Incoming
@@ -116,5 +117,5 @@ class Deltas:
         rows = await self._store.bodies(namespace, row.id, head.chain)
         raws = await self._store.preamble(namespace, row.id, head.preamble)
         messages = await self._reader.read_stored([*raws, *(row.body for row in rows)], model)
-        count = len(raws)
-        return Conversation(messages[:count], messages[count:], tuple(row.chain for row in rows))
+        # Rows of a rebased list are stored under other digests than those that name this list's past.
+        return conversation_of(messages, seed_of(namespace))

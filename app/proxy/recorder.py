@@ -15,6 +15,7 @@ from typing import Literal
 
 from app.core.history.chain import chain_of
 from app.core.history.message import Message
+from app.core.history.resolve import respelled
 from app.core.wire.answered import Usage
 from app.proxy.jobs import Jobs
 from app.proxy.turn import Shown, Turn
@@ -22,6 +23,7 @@ from app.storage.contract import (
     CloseExchange,
     ExchangeState,
     OpenExchange,
+    PathEntry,
     Store,
     StoredMessage,
     Variant,
@@ -68,20 +70,29 @@ class Recorder:
             self._remember(head, _spelling((*turn.conversation.messages, answer)))
 
     async def _variants(self, turn: Turn) -> list[Variant]:
-        """The messages of the known prefix that the client spells in other bytes than any stored."""
+        """The messages stored already that the client now spells in other bytes (rule 12)."""
+        talk, placement = turn.conversation, turn.placement
+        if turn.is_delta or self._is_spelled(turn):
+            return []
+        prefix: Sequence[PathEntry] = ()
+        anchor_path: Sequence[PathEntry] = ()
+        if placement.base:
+            prefix = await self._store.path(turn.namespace, turn.session, placement.base)
+        if placement.rebase is not None:
+            anchor = placement.rebase.members[-1]
+            anchor_path = await self._store.path(turn.namespace, turn.session, anchor)
+        found = respelled(talk, placement, prefix, anchor_path)
+        return [Variant(chain, talk.messages[i].raw, talk.messages[i].digest) for i, chain in found]
+
+    def _is_spelled(self, turn: Turn) -> bool:
+        """True when nothing is stored of it yet, or every byte of what is has been seen here before."""
         base = turn.placement.base
+        if turn.placement.rebase is not None:
+            return False
         position = turn.conversation.position(base) if base else None
-        if turn.is_delta or position is None:
-            return []
-        prefix = turn.conversation.messages[: position + 1]
-        if self._spelled.get(base) == _spelling(prefix):
-            return []
-        stored = await self._store.path(turn.namespace, turn.session, base)
-        return [
-            Variant(entry.chain, message.raw, message.digest)
-            for entry, message in zip(stored, prefix, strict=False)
-            if entry.digest != message.digest
-        ]
+        if position is None:
+            return True
+        return self._spelled.get(base) == _spelling(turn.conversation.messages[: position + 1])
 
     def _remember(self, head: bytes, spelling: bytes) -> None:
         self._spelled[head] = spelling
@@ -110,7 +121,7 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         ],
         variants=variants,
         rebase=placement.rebase,
-        preamble=[(message.digest, message.raw) for message in talk.preamble],
+        preamble=[(message.raw, message.digest) for message in talk.preamble],
         preamble_digest=turn.preamble_digest,
         model=turn.request.model,
         found_by=placement.found_by,
