@@ -124,7 +124,7 @@ class PolicySettings(Section):
         le=0.9,
     )
     precompute_ratio: float = setting(
-        0.75,
+        0.85,
         "From here on the next summary is written in the background.",
         "A summary takes seconds; begun here it is ready when the trigger is reached.",
         unit=_SHARE,

@@ -27,7 +27,7 @@ class Policy:
     # The target after the upstream itself said "too long" (A29).
     overflow_target_ratio: float = 0.35
     # A background summary is begun here, so that no turn waits for one (idea 3).
-    precompute_ratio: float = 0.75
+    precompute_ratio: float = 0.85
     # Serves only the target and the summary budget; scaled to min(this, window / 2) (rule 19).
     reserved_tokens: int = 8_000
     # Summary budget: max(min, min(max, share of what is available)) (A12, A13).
