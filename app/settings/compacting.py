@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from app.core.view.policy import Policy
 from app.settings.fields import Section, setting
 
+# Defaults are the core's, so that they cannot differ.
+_CORE = Policy()
 _SHARE = "share of the window"
 _TARGET_SHARE = "share of the target"
 
@@ -76,7 +79,7 @@ class PolicySettings(Section):
         unit="policy name",
     )
     trigger_ratio: float = setting(
-        0.90,
+        _CORE.trigger_ratio,
         "A prompt at or above it is compacted.",
         "Late enough to compact rarely, early enough to leave room for the answer.",
         unit=_SHARE,
@@ -84,7 +87,7 @@ class PolicySettings(Section):
         le=0.95,
     )
     trigger_reserve_tokens: int = setting(
-        0,
+        _CORE.trigger_reserve_tokens,
         "Room kept free below the window when the trigger is computed; the lower of the two counts.",
         "The share alone decides, unless answers are known to be long.",
         unit="tokens",
@@ -92,7 +95,7 @@ class PolicySettings(Section):
         le=1_000_000,
     )
     target_ratio: float = setting(
-        0.50,
+        _CORE.target_ratio,
         "What a compacted prompt is brought down to.",
         "One large step; every compaction costs the whole prompt cache.",
         unit=_SHARE,
@@ -100,7 +103,7 @@ class PolicySettings(Section):
         le=0.9,
     )
     target_floor_ratio: float = setting(
-        0.30,
+        _CORE.target_floor_ratio,
         "The target is not below this, whatever is reserved.",
         "On small windows the reserve would leave no room for the user's own words.",
         unit="share of the window less instructions and tools",
@@ -108,7 +111,7 @@ class PolicySettings(Section):
         le=0.9,
     )
     guard_ratio: float = setting(
-        0.95,
+        _CORE.guard_ratio,
         "No compacted prompt may exceed it.",
         "Leaves a margin for counts that are a little off.",
         unit=_SHARE,
@@ -116,7 +119,7 @@ class PolicySettings(Section):
         le=1.0,
     )
     overflow_target_ratio: float = setting(
-        0.35,
+        _CORE.overflow_target_ratio,
         "The target after the upstream itself said that the prompt is too long.",
         "Then our count was wrong, so the second try leaves more room.",
         unit=_SHARE,
@@ -124,7 +127,7 @@ class PolicySettings(Section):
         le=0.9,
     )
     precompute_ratio: float = setting(
-        0.85,
+        _CORE.precompute_ratio,
         "From here on the next summary is written in the background.",
         "A summary takes seconds; begun here it is ready when the trigger is reached.",
         unit=_SHARE,
@@ -132,7 +135,7 @@ class PolicySettings(Section):
         le=0.95,
     )
     reserved_tokens: int = setting(
-        8_000,
+        _CORE.reserved_tokens,
         "Room held back when the target and the summary are sized, at most half the window.",
         "Space for instructions and an answer of usual length.",
         unit="tokens",
@@ -140,7 +143,7 @@ class PolicySettings(Section):
         le=1_000_000,
     )
     summary_max_tokens: int = setting(
-        4_096,
+        _CORE.summary_max_tokens,
         "Largest summary.",
         "Longer ones repeat what the kept messages say.",
         unit="tokens",
@@ -148,7 +151,7 @@ class PolicySettings(Section):
         le=100_000,
     )
     summary_min_tokens: int = setting(
-        500,
+        _CORE.summary_min_tokens,
         "Smallest summary budget, also on tiny windows.",
         "Nine sections do not fit into less.",
         unit="tokens",
@@ -156,7 +159,7 @@ class PolicySettings(Section):
         le=100_000,
     )
     summary_share: float = setting(
-        0.08,
+        _CORE.summary_share,
         "Summary budget between its smallest and largest.",
         "16,000 tokens of window give about 640, 200,000 give the largest.",
         unit="share of what is available",
@@ -164,7 +167,7 @@ class PolicySettings(Section):
         le=0.5,
     )
     summary_input_chars: int = setting(
-        60_000,
+        _CORE.summary_input_chars,
         "What a summarizer is given in one call; more is folded in several.",
         "About 15,000 tokens, within the window of any model worth asking.",
         unit="characters",
@@ -172,7 +175,7 @@ class PolicySettings(Section):
         le=10_000_000,
     )
     user_chars: int = setting(
-        3_000,
+        _CORE.user_chars,
         "What the summarizer reads of one user message.",
         "Users' words matter most, so they get the most room.",
         unit="characters",
@@ -180,7 +183,7 @@ class PolicySettings(Section):
         le=1_000_000,
     )
     assistant_chars: int = setting(
-        1_500,
+        _CORE.assistant_chars,
         "What the summarizer reads of one answer.",
         "Head and tail say what was decided.",
         unit="characters",
@@ -188,7 +191,7 @@ class PolicySettings(Section):
         le=1_000_000,
     )
     tool_result_chars: int = setting(
-        1_200,
+        _CORE.tool_result_chars,
         "What the summarizer reads of one tool result.",
         "Dumps carry little per character, and stay readable in the archive.",
         unit="characters",
@@ -196,7 +199,7 @@ class PolicySettings(Section):
         le=1_000_000,
     )
     tool_call_chars: int = setting(
-        800,
+        _CORE.tool_call_chars,
         "What the summarizer reads of one tool call's arguments.",
         "A path or a command fits; a whole file does not need to.",
         unit="characters",
@@ -204,7 +207,7 @@ class PolicySettings(Section):
         le=1_000_000,
     )
     tool_result_tokens: int = setting(
-        10_000,
+        _CORE.tool_result_tokens,
         "A tool result above it is shown shortened, 70 % head and 30 % tail.",
         "One dump must not push out the conversation; the whole text can be read by its id.",
         unit="tokens",
@@ -212,7 +215,7 @@ class PolicySettings(Section):
         le=1_000_000,
     )
     tool_result_share: float = setting(
-        0.25,
+        _CORE.tool_result_share,
         "A tool result is also shortened above this.",
         "On a small window 10,000 tokens would be everything.",
         unit=_SHARE,
@@ -220,7 +223,7 @@ class PolicySettings(Section):
         le=0.9,
     )
     old_result_chars: int = setting(
-        600,
+        _CORE.old_result_chars,
         "What is left of older tool results where shortening them may do; 0 leaves them alone.",
         "Head and tail say what a result was; the whole can be read by its id.",
         unit="characters",
@@ -228,7 +231,7 @@ class PolicySettings(Section):
         le=1_000_000,
     )
     recent_result_share: float = setting(
-        0.25,
+        _CORE.recent_result_share,
         "The newest tool results, up to this, are never shortened for being old.",
         "The work at hand rests on them.",
         unit=_TARGET_SHARE,
@@ -236,7 +239,7 @@ class PolicySettings(Section):
         le=0.9,
     )
     active_path_share: float = setting(
-        0.15,
+        _CORE.active_path_share,
         "Room for older messages that name a file path seen in the last four.",
         "The file being worked on should not vanish.",
         unit=_TARGET_SHARE,
@@ -244,7 +247,7 @@ class PolicySettings(Section):
         le=0.5,
     )
     user_wording_share: float = setting(
-        0.25,
+        _CORE.user_wording_share,
         "Room for folded user messages that stay word for word, newest first.",
         "What was asked for is the last thing that may be paraphrased.",
         unit=_TARGET_SHARE,
@@ -252,7 +255,7 @@ class PolicySettings(Section):
         le=0.8,
     )
     identifier_share: float = setting(
-        0.10,
+        _CORE.identifier_share,
         "Room for identifiers of folded messages: paths, ids, addresses, error codes.",
         "Models lose them in prose, so code carries them over.",
         unit=_TARGET_SHARE,
@@ -260,7 +263,7 @@ class PolicySettings(Section):
         le=0.5,
     )
     min_gain_ratio: float = setting(
-        0.05,
+        _CORE.min_gain_ratio,
         "A compaction that would free less is not made.",
         "It would cost the prompt cache and gain nothing.",
         unit=_SHARE,
@@ -268,7 +271,7 @@ class PolicySettings(Section):
         le=0.5,
     )
     breaker_failures: int = setting(
-        3,
+        _CORE.breaker_failures,
         "Failures in a row after which no summarizer is asked for a while.",
         "Three are no accident; summaries are then made without a model.",
         unit="failures",
