@@ -40,7 +40,8 @@ _RESERVED_SHARE = 0.88
 # Shares of what is left beside the reserved part, then of the prose.
 _REQUEST_SHARE = 0.3
 _FACT_SHARE = 0.55
-_PROSE_SHARE = 0.9
+_PROSE_SHARE = 0.5
+_TOLD_SHARE = 0.9
 _ERROR_SHARE = 0.25
 _WORK_SHARE = 0.35
 # Characters.
@@ -60,7 +61,7 @@ def deterministic_block(
     if source.previous and not source.fresh:
         return shortened(source.previous, budget.tokens, count_text, style)
     material = material_of(source)
-    return _assembled(material, _plain_sections(material), budget, count_text, style)
+    return _assembled(material, (_plain_sections(material), _PROSE_SHARE), budget, count_text, style)
 
 
 def model_block(
@@ -84,7 +85,7 @@ def model_block(
         bodies[2] = "\n".join(part for part in (lead, bodies[2]) if part)
     plain = _plain_sections(material)
     prose = repaired(Sections(tuple(bodies)), plain)
-    return _assembled(material, prose, budget, count_text, style)
+    return _assembled(material, (prose, _TOLD_SHARE), budget, count_text, style)
 
 
 def shortened(block: str, max_tokens: int, count_text: CountText, style: SummaryStyle) -> str:
@@ -143,7 +144,7 @@ class _Purse:
 
 def _assembled(
     material: Material,
-    prose: Sections,
+    told: tuple[Sections, float],
     budget: SummaryBudget,
     count_text: CountText,
     style: SummaryStyle,
@@ -158,11 +159,11 @@ def _assembled(
     purse = _Purse(room - count_text(wording) - for_identifiers, count_text)
     bodies = ["" for _ in TITLES]
     bodies[1] = wording
-    told = prose.bodies[8]
-    bodies[8] = purse.spend(_next_step(material, wording, purse.share(_REQUEST_SHARE), told))
+    prose, share = told
+    bodies[8] = purse.spend(_next_step(material, wording, purse.share(_REQUEST_SHARE), prose.bodies[8]))
     # Statements first, for a model may have missed them; then prose; then what statements remain.
     facts = _chosen(material, wording, purse, purse.share(_FACT_SHARE), ())
-    _spend_prose(prose, bodies, purse)
+    _spend_prose(prose, bodies, purse, purse.share(share))
     facts += _chosen(material, wording, purse, purse.left, facts, for_identifiers)
     _place(facts, bodies)
     shown = "\n".join(bodies)
@@ -205,10 +206,10 @@ def _next_step(material: Material, wording: str, limit: int, told: str) -> str:
     return f"{advice}\n{newest}" if advice else newest
 
 
-def _spend_prose(prose: Sections, bodies: list[str], purse: _Purse) -> None:
+def _spend_prose(prose: Sections, bodies: list[str], purse: _Purse, room: int) -> None:
     """Fill the prose sections: short ones whole, of longer ones the newest lines."""
     limits = {0: 0.2, 6: 0.15, 7: 0.2, 4: 0.12, 5: 0.12, 3: _ERROR_SHARE, 2: _WORK_SHARE}
-    room = max(0, purse.share(_PROSE_SHARE))
+    room = max(0, room)
     spare = 0
     for number, share in limits.items():
         body = prose.bodies[number]

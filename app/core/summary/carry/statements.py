@@ -140,11 +140,12 @@ class Statement:
         """How much it is worth carrying over; below `LEAST_SCORE` it is not."""
         cues = sum(weight for weight, words in CUES if self.low & words)
         cues += 2.0 if self.text.lower().startswith(PROHIBITIONS) else 0.0
-        cues += 1.0 if _ERROR.search(self.text) else 0.0
+        # What tools report as errors stands in a section of its own.
+        cues += 1.0 if self.role == "user" and _ERROR.search(self.text) else 0.0
         told = [shape for shape in self.values.values() if shape != "word"]
         if not told and not self.low & _STRONG:
             return 0.0
-        if self.role != "user" and len(self.words) < _SHORTEST_REPORT:
+        if self.role != "user" and (not cues or len(self.words) < _SHORTEST_REPORT):
             return 0.0
         worth = _WORTH if self.role == "user" else _WORTH_TOLD
         score = (
