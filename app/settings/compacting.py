@@ -128,7 +128,7 @@ class PolicySettings(Section):
     )
     precompute_ratio: float = setting(
         _CORE.precompute_ratio,
-        "From here on the next summary is written in the background.",
+        "From here on the next summary is written in the background; not above the trigger.",
         "A summary takes seconds; begun here it is ready when the trigger is reached.",
         unit=_SHARE,
         ge=0.1,

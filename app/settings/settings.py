@@ -94,8 +94,6 @@ def _check(policy: Policy, where: str) -> None:
     """Ratios that would compact for ever or never are refused (F04)."""
     if policy.target_ratio >= policy.trigger_ratio:
         raise ValueError(f"{where}.target_ratio must be below trigger_ratio; every turn would compact again")
-    if policy.precompute_ratio > policy.trigger_ratio:
-        raise ValueError(f"{where}.precompute_ratio must not exceed trigger_ratio")
     if policy.guard_ratio < policy.target_ratio:
         raise ValueError(f"{where}.guard_ratio must not be below target_ratio")
     if policy.summary_min_tokens > policy.summary_max_tokens:

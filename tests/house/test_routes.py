@@ -10,26 +10,39 @@ from tests.house.sources import sources
 VERBS = frozenset({"get", "post", "put", "patch", "delete", "head", "options"})
 
 # Answered for anybody: they say nothing of anybody's conversations.
-OPEN = frozenset({"GET /healthz", "GET /readyz"})
-# Answered within the caller's namespace only.
+OPEN = frozenset({"GET /healthz", "HEAD /healthz", "GET /readyz", "HEAD /readyz"})
+# Below `/api`, answered within the caller's namespace only.
 SCOPED = frozenset(
     {
-        "GET /api/sessions",
-        "GET /api/sessions/{session}",
-        "GET /api/sessions/{session}/messages",
-        "GET /api/sessions/{session}/view",
-        "GET /api/sessions/{session}/compactions",
-        "POST /api/sessions/{session}/compact",
-        "POST /api/sessions/{session}/pins",
-        "DELETE /api/sessions/{session}/pins/{message}",
-        "GET /api/context/{message}",
+        "GET /sessions",
+        "GET /sessions/{name:path}",
+        "GET /sessions/{name:path}/messages",
+        "GET /sessions/{name:path}/view",
+        "GET /sessions/{name:path}/compactions",
+        "POST /sessions/{name:path}/compact",
+        "GET /sessions/{name:path}/pins",
+        "POST /sessions/{name:path}/pins",
+        "DELETE /sessions/{name:path}/pins/{message}",
+        "GET /context/{ident}",
     }
 )
 
 
 def test_every_route_is_listed() -> None:
-    found = {route for source in sources("app/api") for route in _routes(source.tree)}
-    assert found - OPEN - SCOPED == set()
+    open_ones = {route for s in sources("app/api") if s.path.stem == "health" for route in _routes(s.tree)}
+    scoped = {route for s in sources("app/api") if s.path.stem != "health" for route in _routes(s.tree)}
+    assert (frozenset(open_ones), frozenset(scoped)) == (OPEN, SCOPED)
+
+
+def test_whoever_calls_a_scoped_route_is_asked_who_he_is() -> None:
+    (pages,) = (source for source in sources("app/api") if source.path.stem == "pages")
+    routers = [
+        {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        for node in ast.walk(pages.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "APIRouter"
+    ]
+    assert [router["prefix"] for router in routers] == ["'/api'"]
+    assert all("Depends(Doorkeeper" in router["dependencies"] for router in routers)
 
 
 def test_a_route_is_seen() -> None:
