@@ -225,12 +225,16 @@ class Store(Protocol):
 
         Returns every row (one a session) of the deepest known chain and, when none of those has a
         relayed answer on its path, those of the deepest chain that has. Limited to `session` if given.
+        Of more than 64 sessions that share a chain, the 64 created last are looked at.
         """
 
     async def relayed(
         self, namespace: str, canonicals: Sequence[bytes], session: str | None
     ) -> Sequence[Known]:
-        """Answers we relayed whose own canonical digest is one of `canonicals`, live or incomplete."""
+        """Answers we relayed whose own canonical digest is one of `canonicals`, live or incomplete.
+
+        In the order asked; at most 64 for one digest.
+        """
 
     async def path(self, namespace: str, session: str, chain: bytes) -> Sequence[PathEntry]:
         """The path named by `chain`, oldest first; empty when unknown."""
@@ -260,7 +264,7 @@ class Store(Protocol):
         """Session and head of the newest exchange that carried this key."""
 
     async def open_exchange(self, exchange: OpenExchange) -> None:
-        """Commit a request (P2)."""
+        """Commit a request (P2). Conflict when `external_id` already names another session."""
 
     async def close_exchange(self, exchange: CloseExchange) -> None:
         """Commit an answer or a failure (P3)."""

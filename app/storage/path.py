@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 from sqlalchemy import BigInteger, LargeBinary, Select, and_, cast, func, literal_column, null, select
 
+from app.core.history.known import Rebase
 from app.core.history.lineage import Point, bases_of, lineage_of, path_of
 from app.storage.contract import MessageRow, PathEntry
 from app.storage.database import Database, InsertInto, Params, Reading, Row, Statement, p, rows_of
@@ -23,34 +25,21 @@ _MIN_PREFIX_BYTES = 12
 _DIGEST_BYTES = 32
 # Rows asked for by their digests at once.
 _SIZES = (8, 256)
+# A message row without its body, in this order: kept as the driver's tuple, for a path has thousands.
 _FACTS = (
     *("chain", "canonical", "role", "tokens", "depth", "arrival"),
-    *("relayed", "state", "digest", "finish_reason", "created_at"),
+    *("relayed", "state", "finish_reason", "created_at", "digest"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """A message row without its body."""
-
-    chain: bytes
-    canonical: bytes
-    role: str
-    tokens: int
-    depth: int
-    arrival: int
-    relayed: bool
-    state: Any
-    digest: bytes
-    finish_reason: str | None
-    created_at: float
+_ARRIVAL = _FACTS.index("arrival")
+_DIGEST = _FACTS.index("digest")
+_Facts: TypeAlias = Row
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
     """Points oldest first, and the messages among them."""
 
-    points: tuple[Point, ...]
+    points: Sequence[Point]
     facts: dict[bytes, _Facts]
 
 
@@ -61,8 +50,7 @@ class PathReads:
 
     async def path(self, namespace: str, session: str, chain: bytes) -> Sequence[PathEntry]:
         """See the contract."""
-        facts = await self._db.far(_path(_Place(namespace, session), chain))
-        return [PathEntry(f.chain, f.canonical, f.digest, f.role, f.relayed) for f in facts]
+        return await self._db.far(_entries(_Place(namespace, session), chain))
 
     async def bodies(self, namespace: str, session: str, chain: bytes) -> Sequence[MessageRow]:
         """See the contract."""
@@ -101,25 +89,30 @@ def _path(place: _Place, chain: bytes) -> Reading[list[_Facts]]:
     return [facts[c] for c in chains if c in facts]
 
 
+def _entries(place: _Place, chain: bytes) -> Reading[list[PathEntry]]:
+    path = yield from _path(place, chain)
+    return [PathEntry(f[0], f[1], f[_DIGEST], f[2], bool(f[6])) for f in path]
+
+
 def _bodies(place: _Place, chain: bytes) -> Reading[list[MessageRow]]:
     path = yield from _path(place, chain)
-    bodies = yield from _bodies_of(place.namespace, [f.digest for f in path])
-    return [_row(f, bodies[f.digest], in_path=True) for f in path]
+    bodies = yield from _bodies_of(place.namespace, [f[_DIGEST] for f in path])
+    return [_row(f, bodies[f[_DIGEST]], in_path=True) for f in path]
 
 
 def _transcript(place: _Place, chain: bytes) -> Reading[list[MessageRow]]:
     path = yield from _path(place, chain)
     walk = yield from _walk(place, chain, _BY_ANCHOR)
-    paths = {}
+    paths: dict[bytes, list[bytes]] = {}
     for base in bases_of(walk.points):
         if base not in paths:
-            paths[base] = [f.chain for f in (yield from _path(place, base))]
+            paths[base] = [f[0] for f in (yield from _path(place, base))]
+    in_path = {f[0]: f for f in path}
     line = lineage_of(walk.points, paths)
-    known = walk.facts | {f.chain: f for f in path}
-    facts = yield from _with_missing(place, known, line)
-    bodies = yield from _bodies_of(place.namespace, [f.digest for f in facts.values()])
-    in_path = {f.chain for f in path}
-    return [_row(facts[c], bodies[facts[c].digest], in_path=c in in_path) for c in line if c in facts]
+    facts = yield from _with_missing(place, walk.facts | in_path, line)
+    said = [facts[c] for c in line if c in facts]
+    bodies = yield from _bodies_of(place.namespace, [f[_DIGEST] for f in said])
+    return [_row(f, bodies[f[_DIGEST]], in_path=f[0] in in_path) for f in said]
 
 
 def _message(namespace: str, prefix: bytes) -> Reading[tuple[str, MessageRow] | None]:
@@ -128,7 +121,7 @@ def _message(namespace: str, prefix: bytes) -> Reading[tuple[str, MessageRow] | 
     if not found:
         return None
     session, body, *facts = found[0]
-    return session, _row(_facts(facts), body, in_path=True)
+    return session, _row(facts, body, in_path=True)
 
 
 def _preamble(namespace: str, session: str, digest: bytes) -> Reading[list[bytes]]:
@@ -146,15 +139,14 @@ def _walk(place: _Place, chain: bytes, statement: Statement) -> Reading[_Walk]:
     points: list[Point] = []
     facts: dict[bytes, _Facts] = {}
     # Arrival falls at every step, so that it orders the walk whatever order the rows come in.
-    for arrival, base, members, *message in sorted(rows, key=lambda row: int(row[0])):
-        if members is not None:
-            points.append(Point(message[0], base, unpacked(members)))
-            continue
-        message[_FACTS.index("arrival")] = arrival
-        found = _facts(message)
-        facts[found.chain] = found
-        points.append(Point(found.chain, b"", ()))
-    return _Walk(tuple(points), facts)
+    for row in sorted(rows, key=itemgetter(_ARRIVAL)):
+        base, members = row[-2:]
+        if members is None:
+            facts[row[0]] = row[:-2]
+            points.append(row[0])
+        else:
+            points.append(Rebase(row[0], base, unpacked(members)))
+    return _Walk(points, facts)
 
 
 def _with_missing(
@@ -165,7 +157,7 @@ def _with_missing(
     found = dict(known)
     for listed, size in _listed("chain", missing):
         rows = yield from rows_of(_MESSAGES_AMONG[size], {**place.at(b""), **listed})
-        found.update((row[0], _facts(row)) for row in rows)
+        found.update((row[0], row) for row in rows)
     return found
 
 
@@ -185,26 +177,10 @@ def _listed(name: str, digests: Sequence[bytes]) -> Iterable[tuple[Params, int]]
         yield {f"{name}_{i}": part[min(i, len(part) - 1)] for i in range(size)}, size
 
 
-def _facts(row: Row) -> _Facts:
-    chain, canonical, role, tokens, depth, arrival, relayed, *rest = row
-    return _Facts(chain, canonical, role, tokens, depth, arrival, bool(relayed), *rest)
-
-
 def _row(facts: _Facts, body: bytes, *, in_path: bool) -> MessageRow:
-    return MessageRow(
-        chain=facts.chain,
-        canonical=facts.canonical,
-        role=facts.role,
-        tokens=facts.tokens,
-        depth=facts.depth,
-        arrival=facts.arrival,
-        relayed=facts.relayed,
-        state=facts.state,
-        in_path=in_path,
-        body=body,
-        finish_reason=facts.finish_reason,
-        created_at=facts.created_at,
-    )
+    chain, canonical, role, tokens, depth, arrival, relayed, state, finish_reason, created_at, _ = facts
+    said = (chain, canonical, role, tokens, depth, arrival, bool(relayed), state, in_path, body)
+    return MessageRow(*said, finish_reason, created_at)
 
 
 def _walked(_: InsertInto, via: str) -> Select[Any]:
@@ -242,7 +218,7 @@ def _walked(_: InsertInto, via: str) -> Select[Any]:
     )
     walk = start.union_all(step)
     facts = [walk.c[name] for name in _FACTS]
-    return select(walk.c.arrival, walk.c.base, walk.c.members, *facts).where(walk.c.chain.is_not(None))
+    return select(*facts, walk.c.base, walk.c.members).where(walk.c.chain.is_not(None))
 
 
 def _messages_among(_: InsertInto, size: int) -> Select[Any]:

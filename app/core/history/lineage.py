@@ -7,23 +7,22 @@ was ever said on the way, what the client dropped included.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
+from app.core.history.known import Rebase
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A message (`members` empty) or the end of a rebased list, on the way to some chain."""
-
-    chain: bytes
-    base: bytes
-    members: tuple[bytes, ...]
+# A message by its chain digest, or the end of a rebased list, on the way to some chain.
+Point: TypeAlias = bytes | Rebase
 
 
 def path_of(points: Iterable[Point]) -> list[bytes]:
     """The messages of a path, given its points oldest first (rebases continued at their bases)."""
     path: list[bytes] = []
     for point in points:
-        path.extend(point.members or (point.chain,))
+        if isinstance(point, bytes):
+            path.append(point)
+        else:
+            path.extend(point.members)
     return path
 
 
@@ -31,7 +30,10 @@ def bases_of(points: Iterable[Point]) -> Iterator[bytes]:
     """Bases whose paths `lineage_of` needs: those that do not stand on the lineage themselves."""
     passed: set[bytes] = set()
     for point in points:
-        if point.members and point.base and point.base not in passed:
+        if isinstance(point, bytes):
+            passed.add(point)
+            continue
+        if point.base and point.base not in passed:
             yield point.base
         passed.add(point.chain)
         passed.update(point.members)
@@ -46,13 +48,14 @@ def lineage_of(points: Iterable[Point], paths: Mapping[bytes, Sequence[bytes]]) 
     line: list[bytes] = []
     passed: set[bytes] = set()
     for point in points:
-        if not point.members:
-            line.append(point.chain)
-        else:
-            listed = [*paths.get(point.base, ()), *point.members]
-            if any(chain not in passed for chain in listed):
-                line = merged(line, listed)
-            passed.update(listed)
+        if isinstance(point, bytes):
+            line.append(point)
+            passed.add(point)
+            continue
+        listed = [*paths.get(point.base, ()), *point.members]
+        if any(chain not in passed for chain in listed):
+            line = merged(line, listed)
+        passed.update(listed)
         passed.add(point.chain)
     return line
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.history.known import Rebase
 from app.core.history.lineage import Point, bases_of, lineage_of, merged, path_of
 
 
@@ -12,12 +13,12 @@ def _names(text: str) -> list[bytes]:
     return [letter.encode() for letter in text]
 
 
-def _point(chain: str, base: str = "", members: str = "") -> Point:
-    return Point(chain.encode(), base.encode(), tuple(_names(members)))
+def _rebase(base: str, members: str) -> Rebase:
+    return Rebase(b"R", base.encode(), tuple(_names(members)))
 
 
 def test_a_path_goes_through_the_members_of_a_rebase() -> None:
-    points = [_point("a"), _point("b"), _point("R", base="b", members="xy"), _point("c")]
+    points: list[Point] = [b"a", b"b", _rebase("b", "xy"), b"c"]
     assert path_of(points) == _names("abxyc")
 
 
@@ -27,13 +28,13 @@ def test_dropped_messages_stay_and_new_ones_stand_before_the_next_kept() -> None
 
 
 def test_a_lineage_goes_through_anchors() -> None:
-    points = [_point("a"), _point("b"), _point("c"), _point("R", members="Xc"), _point("d")]
+    points: list[Point] = [b"a", b"b", b"c", _rebase("", "Xc"), b"d"]
     assert list(bases_of(points)) == []
     assert lineage_of(points, {}) == _names("abXcd")
 
 
 def test_the_path_of_a_base_elsewhere_is_merged_in() -> None:
-    points = [_point("a"), _point("b"), _point("R", base="q", members="b"), _point("d")]
+    points: list[Point] = [b"a", b"b", _rebase("q", "b"), b"d"]
     assert list(bases_of(points)) == [b"q"]
     assert lineage_of(points, {b"q": _names("aq")}) == _names("aqbd")
 
