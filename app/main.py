@@ -16,6 +16,7 @@ from fastapi import FastAPI
 
 from app.api.chat import ChatEndpoint
 from app.api.front import Front
+from app.api.pages import Pages, pages_of
 from app.api.passthrough import PassthroughEndpoint
 from app.core.history.carriers import Carriers
 from app.core.wire.chat_request import Limits
@@ -206,9 +207,10 @@ def _front(parts: Parts, pages: FastAPI) -> Front:
         lambda model: to_policy(parts.settings, model),
         parts.outgoing,
     )
-    compactor = _compactor(parts)
+    viewing = Viewing(scenes, _compactor(parts), wait_seconds=parts.settings.compaction.deadline_seconds)
     passthrough = Passthrough(parts.upstream, parts.outgoing)
-    exchange = _exchange(parts, scenes, compactor, passthrough)
+    exchange = _exchange(parts, viewing, passthrough)
+    pages_of(pages, Pages(parts.store, parts.access, parts.reader, scenes, viewing))
     return Front(
         chat=ChatEndpoint(exchange, body_bytes=limits.body_bytes, body_seconds=limits.body_seconds),
         passthrough=PassthroughEndpoint(parts.access, passthrough, body_bytes=limits.body_bytes),
@@ -236,10 +238,9 @@ def _compactor(parts: Parts) -> Compactor:
     )
 
 
-def _exchange(parts: Parts, scenes: Scenes, compactor: Compactor, passthrough: Passthrough) -> Exchange:
+def _exchange(parts: Parts, viewing: Viewing, passthrough: Passthrough) -> Exchange:
     settings, limits = parts.settings, parts.settings.limits
     recorder = Recorder(parts.store, parts.jobs)
-    viewing = Viewing(scenes, compactor, wait_seconds=settings.compaction.deadline_seconds)
     relay = Relay(
         recorder,
         Outcomes(parts.reader),

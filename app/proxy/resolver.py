@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+
+import uuid_utils
 
 from app.core.history.append import Repeat
 from app.core.history.carriers import Carriers, SessionName, session_name_of
@@ -125,7 +126,7 @@ class Resolver:
         if name is None or row is not None:
             return self._new_id()
         digest = hashlib.sha256(f"{namespace}\0{name.value}".encode("utf-8", "surrogatepass")).digest()
-        return str(uuid.UUID(bytes=digest[:16], version=8))
+        return str(uuid_utils.UUID(bytes=digest[:16], version=8))
 
 
 def is_retry(incoming: Incoming) -> bool:
