@@ -142,5 +142,4 @@ def _by_hand(situation: Situation, limits: Limits) -> Draft | None:
     every = list(drafts(situation, limits, must_keep(situation, with_task=True), start=1))
     short = [draft for draft in every if draft.tail_tokens <= most] or every[-1:]
     messages = situation.conversation.messages
-    chosen = next((draft for draft in short if messages[draft.cut].role == "user"), short[0])
-    return chosen if chosen.cut > situation.since else None
+    return next((draft for draft in short if messages[draft.cut].role == "user"), short[0])

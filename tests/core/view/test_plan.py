@@ -193,6 +193,42 @@ def test_parallel_results_far_beyond_a_small_window_are_shortened_until_they_fit
     assert talk.view.parts[-1].tokens > 50
 
 
+@pytest.mark.spec("A32")
+def test_a_pinned_tool_result_is_never_shortened() -> None:
+    talk = Talk(user("go"), calls("a", "b"), result("a", prose(3_000)), result("b", prose(3_000)))
+    for turn in range(20):
+        talk.says(assistant(prose(90, f"a{turn}")), user(prose(90, f"u{turn}")))
+    talk.pin(2).carry_out(talk.plan())
+    shown = {part.index: part for part in talk.view.parts}
+    assert {1, 2, 3} <= shown.keys()
+    assert not any(shown[index].masked for index in (2, 3))
+
+
+def test_a_standing_summary_is_written_again_shorter_when_nothing_else_is_left() -> None:
+    talk = chat(45)
+    talk.carry_out(talk.plan())
+    assert talk.current is not None
+    cut = (talk.conversation.position(talk.current.watermark) or 0) + 1
+    block = next(part.tokens for part in talk.view.parts if part.kind == "summary")
+    assert block > 1_000
+    # The client goes back to the first message after the cut and makes it enormous.
+    talk.fields = [*talk.fields[:cut], user(prose(9_500 - block + 400))]
+    plan = talk.plan()
+    assert isinstance(plan, Fold)
+    assert plan.cut == plan.since == cut
+    assert plan.summary_tokens < block
+    talk.carry_out(plan)
+    assert fits(talk.view, talk.budget)
+    assert talk.plan() == Send(talk.view)
+
+
+@pytest.mark.spec("F12")
+def test_a_compaction_that_would_free_next_to_nothing_is_not_made() -> None:
+    talk = Talk(user(prose(8_400)), assistant(prose(550)), user("now"), assistant(prose(90)), user("go on"))
+    assert talk.budget.trigger_tokens <= talk.tokens <= talk.budget.ceiling_tokens
+    assert talk.plan() == Send(talk.view)
+
+
 def test_a_newest_user_message_above_a_known_window_is_refused() -> None:
     talk = chat(3).says(assistant("ok"), user(prose(10_500)))
     plan = talk.plan()

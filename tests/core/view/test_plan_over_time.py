@@ -55,7 +55,7 @@ def test_by_hand_there_is_nothing_to_do_with_hardly_anything_to_fold(turns: int)
 
 
 def test_a_background_fold_is_asked_for_below_the_trigger_and_lands_near_the_target_at_it() -> None:
-    talk = chat(38)
+    talk = chat(38, policy=Policy(precompute_ratio=0.75))
     plan = talk.plan()
     assert isinstance(plan, Send)
     assert plan.precompute is not None
@@ -105,6 +105,18 @@ def test_each_fold_takes_up_only_what_is_newly_folded() -> None:
     assert talk.current is not None
     folded = set(range(talk.conversation.position(talk.current.watermark) or 0)) - {0}
     assert folded <= set(taken)
+
+
+def test_what_is_kept_no_longer_is_taken_up_by_the_next_summary() -> None:
+    talk = chat(45).pin(7)
+    talk.carry_out(talk.plan())
+    talk.pins = frozenset()
+    for turn in range(60):
+        talk.says(assistant(prose(94, f"b{turn}")), user(prose(94, f"v{turn}")))
+    plan = talk.plan()
+    assert isinstance(plan, Fold)
+    assert plan.kept == (0,)
+    assert folded_indexes(plan, talk.conversation, talk.current) == (7, *range(plan.since, plan.cut))
 
 
 @pytest.mark.spec("P10")

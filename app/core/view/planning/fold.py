@@ -54,23 +54,18 @@ def fold_to(situation: Situation, limits: Limits, target: int) -> Draft | None:
 def drafts(
     situation: Situation, limits: Limits, must: frozenset[int], start: int | None = None
 ) -> Iterator[Draft]:
-    """A draft for every legal cut that folds more than is folded now, or any from `start` on.
-
-    Longest tail first.
-    """
-    first = situation.since + 1 if start is None else start
+    """A draft for every legal cut beyond what is folded, or from `start` on; longest tail first."""
+    first = situation.since + 1 if start is None else max(1, start)
     messages, sizes = situation.conversation.messages, limits.sizes
     tail, kept_tokens, wording = sum(sizes), 0, 0
-    folds = False
     for group in situation.groups:
-        if group.start >= first and folds:
+        if group.start >= first:
             summary = block_room(situation, tokens=sum(sizes) - tail - kept_tokens, wording=wording)
             total = situation.budget.fixed_tokens + kept_tokens + summary + tail
             kept = frozenset(index for index in must if index < group.start)
             yield Draft(group.start, kept, summary, tail, total, limits)
         for index in range(group.start, group.stop):
             tail -= sizes[index]
-            folds = folds or (index not in must and (start is not None or index >= situation.since))
             if index in must:
                 kept_tokens += sizes[index]
             elif messages[index].role == "user":
