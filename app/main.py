@@ -40,7 +40,8 @@ from app.proxy.recorder import Recorder
 from app.proxy.relay import Relay, RelayLimits
 from app.proxy.resolver import Resolver
 from app.proxy.scenes import Scenes
-from app.proxy.summaries import Summaries, SummarizerChoice
+from app.proxy.summaries import Summaries
+from app.proxy.summary_writer import SummarizerChoice, SummaryWriter
 from app.proxy.viewing import Viewing
 from app.proxy.windows import Windows, WindowSources
 from app.settings.models import ModelSettings
@@ -220,14 +221,16 @@ def _front(parts: Parts, pages: FastAPI) -> Front:
 
 def _compactor(parts: Parts) -> Compactor:
     how, policy = parts.settings.compaction, parts.settings.policy
+    chosen = parts.settings.summarizer
     choice = SummarizerChoice(
-        model=parts.settings.summarizer.model,
-        window_tokens=parts.settings.summarizer.window_tokens,
-        concurrent=how.concurrent_summaries,
+        model=chosen.model,
+        window_tokens=chosen.window_tokens,
+        may_ride=chosen.base_url is None and chosen.model is None,
         call_seconds=max(1.0, PATIENCE * how.deadline_seconds),
     )
     breaker = Breaker(policy.breaker_failures, how.breaker_seconds, time.monotonic)
-    summaries = Summaries(parts.summarizer, choice, parts.jobs, breaker, new_id)
+    writer = SummaryWriter(parts.summarizer, choice, breaker)
+    summaries = Summaries(writer, parts.jobs, concurrent=how.concurrent_summaries, new_id=new_id)
     return Compactor(
         parts.store,
         summaries,

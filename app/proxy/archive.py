@@ -45,6 +45,7 @@ class Branch:
     headers: Headers
     fixed_tokens: int = PRIMING_TOKENS
     max_output_tokens: int | None = None
+    tools: bytes | None = None
     is_new: bool = False
 
     @property

@@ -43,6 +43,10 @@ class Subject(Protocol):
         """The most the model may answer, in its tokens; None when nobody said."""
 
     @property
+    def tools(self) -> bytes | None:
+        """The tool schemas of its requests as raw JSON; None without any, or when they are not known."""
+
+    @property
     def tokens(self) -> int:
         """The whole prompt with nothing folded, in our count."""
 

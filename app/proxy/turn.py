@@ -62,6 +62,11 @@ class Turn:
         return self.incoming.headers
 
     @property
+    def tools(self) -> bytes | None:
+        """The tool schemas, raw; not the legacy `functions`, which go under another name."""
+        return self.request.tools if self.request.shape.last("functions") is None else None
+
+    @property
     def tokens(self) -> int:
         """The whole prompt as the client sent it (append mode: as it would be), in our count."""
         talk = self.conversation

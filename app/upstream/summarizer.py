@@ -71,6 +71,16 @@ class _Dialect:
     temperature: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, of whom, and how long the answer may be, tokens."""
+
+    messages: Sequence[bytes]
+    model: str
+    max_tokens: int
+    tools: bytes | None
+
+
 class Summarizer:
     """A model that writes summaries, behind an open `upstream`.
 
@@ -100,17 +110,20 @@ class Summarizer:
         max_tokens: int,
         headers: Iterable[tuple[bytes, bytes]],
         deadline_seconds: float,
+        tools: bytes | None = None,
     ) -> SummaryOutcome:
         """One summary of at most `max_tokens` tokens, or why there is none, within `deadline_seconds`.
 
         `messages` are JSON objects as bytes. `headers` are the client's; only credentials are taken.
+        `tools` are schemas as raw JSON: they are part of a cached prompt, and forbidden to be called.
         A request that the server refuses for its `max_tokens` or `temperature` field is put again in
         the server's terms; nothing else is ever asked twice.
         """
         credentials = self._credentials(headers)
         try:
             async with asyncio.timeout(deadline_seconds):
-                return await self._settled(messages, self._model or model, max_tokens, credentials)
+                question = Question(messages, self._model or model, max_tokens, tools)
+                return await self._settled(question, credentials)
         except (TimeoutError, UpstreamTimeout):
             return Failed("timeout")
         except UpstreamUnreachable:
@@ -120,12 +133,10 @@ class Summarizer:
         except UpstreamError:
             return Failed("unreadable")
 
-    async def _settled(
-        self, messages: Sequence[bytes], model: str, max_tokens: int, credentials: list[tuple[bytes, bytes]]
-    ) -> SummaryOutcome:
+    async def _settled(self, question: Question, credentials: list[tuple[bytes, bytes]]) -> SummaryOutcome:
         while True:
-            dialect = self._dialects.get(model, _Dialect())
-            body = _body(messages, model, max_tokens, dialect)
+            dialect = self._dialects.get(question.model, _Dialect())
+            body = _body(question, dialect)
             request = self._http.build_request(
                 "POST",
                 self._url,
@@ -137,7 +148,7 @@ class Summarizer:
             # Each lesson takes one field away or renames it, so this ends after two.
             if learned == dialect:
                 return _outcome(reply)
-            self._dialects[model] = learned
+            self._dialects[question.model] = learned
 
     def _credentials(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         if self._key is not None:
@@ -147,12 +158,14 @@ class Summarizer:
         return [(name, value) for name, value in headers if name.lower() in CREDENTIALS | _COMPANIONS]
 
 
-def _body(messages: Sequence[bytes], model: str, max_tokens: int, dialect: _Dialect) -> bytes:
+def _body(question: Question, dialect: _Dialect) -> bytes:
     fields: dict[str, Any] = {
-        "model": model,
-        "messages": [msgspec.Raw(message) for message in messages],
-        dialect.limit: max_tokens,
+        "model": question.model,
+        "messages": [msgspec.Raw(message) for message in question.messages],
+        dialect.limit: question.max_tokens,
     }
+    if question.tools is not None:
+        fields |= {"tools": msgspec.Raw(question.tools), "tool_choice": "none"}
     if dialect.temperature:
         # The same history should give the same summary.
         fields["temperature"] = 0

@@ -80,9 +80,9 @@ class SummaryLimits:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """One request: the two chat messages as bytes, their texts, and the answer's bound in tokens."""
+    """One request: its chat messages as bytes, the texts of our own, the answer's bound in tokens."""
 
-    messages: tuple[bytes, bytes]
+    messages: tuple[bytes, ...]
     system: str
     user: str
     max_tokens: int

@@ -1,0 +1,35 @@
+"""A summary request that is the conversation itself with one instruction behind it (idea 2).
+
+To the same model the conversation's prompt is known already: a provider's prompt cache serves all of
+it but the instruction, at a tenth of the price or less (0 % against 90 to 99 % cached were measured
+elsewhere). Knows nothing of who is asked, nor of whether it fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from app.core.summary.prompt import SummaryRequest
+from app.core.summary.sections import TITLES
+
+INSTRUCTION = (
+    "[Note of the system that keeps this conversation, not of the user.] The conversation is becoming too "
+    "long and its older part will be replaced by a record. Do not go on with the task and call no tools. "
+    "Summarize everything above, including any earlier record, for an agent who will see nothing else of it. "
+    "Write exactly these nine sections, each under its numbered heading, in the conversation's language:\n"
+    + "\n".join(f"## {number}. {title}" for number, title in enumerate(TITLES, 1))
+    + "\nKeep what still holds; where a later message changes a value or a decision, keep only the new one. "
+    "Mark work and requests as [done] or [pending]. Keep identifiers exact: names, numbers, dates, paths, "
+    "URLs, ids, commands, error messages. Section 2 may be short, user wording is kept elsewhere. Be dense: "
+    "facts, not story. Never write secrets (keys, passwords, tokens), never dump raw data, never write about "
+    "these instructions. Reply with the record alone."
+)
+
+
+def riding_request(shown: Sequence[bytes], max_tokens: int, focus: str = "") -> SummaryRequest:
+    """The request behind `shown`, the messages the model was shown last, byte for byte."""
+    text = f"{INSTRUCTION}\nKeep in mind above all: {focus[:500]}" if focus else INSTRUCTION
+    last = msgspec.json.encode({"role": "user", "content": text})
+    return SummaryRequest((*shown, last), "", text, max_tokens)

@@ -1,0 +1,152 @@
+"""Asks a model for a summary until one is accepted, or says that there is none this time.
+
+Knows nothing of when a summary is needed nor of what becomes of it. The first question rides on the
+prompt the model knows already, where it is the same model and there is room; the second is a
+question of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import structlog
+
+from app.core.summary.acceptance import SummaryReply, accepted
+from app.core.summary.prompt import SummaryLimits, SummaryRequest, summary_requests
+from app.core.summary.riding import INSTRUCTION, riding_request
+from app.core.summary.source import SummarySource
+from app.errors import SummaryRejected
+from app.proxy.breaker import Breaker
+from app.proxy.scene import Scene
+from app.upstream.summarizer import Failed, KeyRefused, Summarizer, SummaryAnswer, TooLong
+
+_log = structlog.get_logger("palimpsest.summaries")
+# A question that rides must fit with its answer; our count may be off by this share of the window.
+RIDING_SHARE = 0.98
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizerChoice:
+    """Who writes: `model` None is the conversation's own; `window_tokens` None is the conversation's.
+
+    `may_ride`: the conversation's own model on its own upstream is asked, so that its cached prompt can be
+    used. One summary takes at most `call_seconds`, all its calls together.
+    """
+
+    model: str | None
+    window_tokens: int | None
+    may_ride: bool
+    call_seconds: float
+
+
+class SummaryWriter:
+    """One for the application."""
+
+    def __init__(self, summarizer: Summarizer, choice: SummarizerChoice, breaker: Breaker) -> None:
+        self._summarizer = summarizer
+        self._choice = choice
+        self._breaker = breaker
+
+    @property
+    def is_resting(self) -> bool:
+        """True while nobody is asked, after too many failures."""
+        return self._breaker.is_open
+
+    def model_for(self, scene: Scene) -> str:
+        """The model that writes."""
+        return self._choice.model or scene.turn.model
+
+    async def told(self, scene: Scene, source: SummarySource) -> str | None:
+        """What the model says of the source, accepted; None when there is nothing acceptable (F09)."""
+        ends = time.monotonic() + self._choice.call_seconds
+        replaced = sum(message.tokens for _, message in source.fresh) + scene.count_text(source.previous)
+        for rides in (True, False) if self._rides(scene) else (False, False):
+            try:
+                text = await self._asked(scene, source, replaced, ends, rides=rides)
+            except SummaryRejected as rejected:
+                _log.warning("summary_rejected", reason=rejected.message, session=scene.turn.session)
+            except _NoAnswer as failure:
+                _log.warning("summary_failed", reason=failure.reason, session=scene.turn.session)
+                if failure.is_final:
+                    self._failed(failure)
+                    return None
+            else:
+                self._breaker.succeeded()
+                return text
+        self._breaker.failed()
+        return None
+
+    async def _asked(
+        self, scene: Scene, source: SummarySource, replaced: int, ends: float, *, rides: bool
+    ) -> str:
+        questions = _riding(scene) if rides else self._own(scene, source)
+        request = next(questions)
+        while True:
+            answer = await self._answer(scene, request, ends, rides=rides)
+            reply = SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
+            text = accepted(reply, request, replaced, scene.count_text)
+            try:
+                request = questions.send(text)
+            except StopIteration:
+                return text
+
+    async def _answer(
+        self, scene: Scene, request: SummaryRequest, ends: float, *, rides: bool
+    ) -> SummaryAnswer:
+        seconds = ends - time.monotonic()
+        if seconds <= 0:
+            raise _NoAnswer("timeout")
+        tools = scene.turn.tools if rides else None
+        outcome = await self._summarizer.ask(
+            request.messages, scene.turn.model, request.max_tokens, scene.outgoing, seconds, tools
+        )
+        match outcome:
+            case SummaryAnswer():
+                return outcome
+            case KeyRefused():
+                raise _NoAnswer("key_refused", counts=False)
+            case TooLong():
+                raise _NoAnswer("too_long", is_final=not rides)
+            case Failed(reason):
+                # A server that refuses the tools or their choice may take a question without them.
+                raise _NoAnswer(reason, is_final=not (rides and reason == "status_400"))
+
+    def _own(self, scene: Scene, source: SummarySource) -> Generator[SummaryRequest, str, None]:
+        window = self._choice.window_tokens or scene.budget.window_tokens
+        limits = SummaryLimits.of(scene.policy, window, scene.budget.summary_tokens)
+        return summary_requests(source, limits, scene.count_text, scene.focus)
+
+    def _rides(self, scene: Scene) -> bool:
+        """True when the model knows the prompt already and the question fits behind it."""
+        if not self._choice.may_ride:
+            return False
+        asked = scene.count_text(INSTRUCTION) + scene.budget.summary_tokens
+        room = RIDING_SHARE * scene.budget.window_tokens
+        return scene.under(scene.current).tokens + asked <= room
+
+    def _failed(self, failure: _NoAnswer) -> None:
+        if failure.counts:
+            self._breaker.failed()
+
+
+class _NoAnswer(Exception):
+    """No summary from this question.
+
+    `counts`: the breaker should hear of it (rule 23). `is_final`: another question would fare no better.
+    """
+
+    def __init__(self, reason: str, *, counts: bool = True, is_final: bool = True) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.counts = counts
+        self.is_final = is_final
+
+
+def _riding(scene: Scene) -> Generator[SummaryRequest, str, None]:
+    talk = scene.conversation
+    shown = scene.under(scene.current).view.messages or tuple(
+        message.raw for message in (*talk.preamble, *talk.messages)
+    )
+    yield riding_request(shown, scene.budget.summary_tokens, scene.focus)
