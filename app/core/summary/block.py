@@ -37,11 +37,12 @@ PREAMBLE = (
 )
 # Of the room beside headings and preamble, wording and identifiers may reserve this much together.
 _RESERVED_SHARE = 0.88
-# Shares of what is left beside the reserved part, then of the prose.
+# Shares of what is left at each step: the newest request, statements, prose by code or by a model.
 _REQUEST_SHARE = 0.3
 _FACT_SHARE = 0.55
 _PROSE_SHARE = 0.5
 _TOLD_SHARE = 0.9
+# Shares of the prose.
 _ERROR_SHARE = 0.25
 _WORK_SHARE = 0.35
 # Characters.
@@ -149,6 +150,7 @@ def _assembled(
     count_text: CountText,
     style: SummaryStyle,
 ) -> str:
+    """The block of `told`, sections of prose and their share, with everything code carries over."""
     empty = Sections(tuple("" for _ in TITLES), identifiers="-")
     room = max(0, budget.tokens - count_text(_dressed(empty, style)))
     reserved = budget.user_tokens + budget.identifier_tokens

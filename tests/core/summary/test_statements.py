@@ -63,6 +63,7 @@ def test_what_an_assistant_repeated_falls_with_it() -> None:
     [
         (("user", "The kickoff is on 4 June."), ("user", "The dinner is on 11 June.")),
         (("user", "The kickoff is on 4 June."), ("assistant", "The kickoff is on 11 June.")),
+        (("user", "The kickoff is on 4 June."), ("assistant", "The kickoff is now on 11 June.")),
         (("user", "The kickoff is on 4 June."), ("user", "What if the kickoff were on 11 June?")),
         (("user", "My user id is ana_1."), ("user", "The order id is 4471.")),
         (("assistant", "Flight 1 costs $120."), ("assistant", "Flight 2 costs $90.")),
