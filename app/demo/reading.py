@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 MODEL = "palimpsest-demo"
-# Four characters a token is close to the truth for English, and needs no tables.
-CHARS_PER_TOKEN = 4
+# What most encodings make a token of: up to seven letters of a word with the space before it, three
+# digits, a run of punctuation, a line break, one ideograph. Within a few percent for English.
+_PIECE = re.compile(r"[\u2e80-\U0003ffff]|[^\W\d_\u2e80-\U0003ffff]{1,7}|\d{1,3}|[^\w\s]+|_+|\n+")
 # What OpenAI's counting recipe adds for each message and for the answer's opening.
 MESSAGE_TOKENS = 3
-_WORD = re.compile(r"[^\W_]{2,}")
+_WORD = re.compile(r"\d+|[^\W\d_]{2,}")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
 # Words that say nothing of what a question is about.
 _COMMON = re.compile(
@@ -45,9 +46,8 @@ def prompt_tokens(body: Mapping[str, Any], messages: Sequence[Shown]) -> int:
 
 
 def tokens_of(text: str) -> int:
-    """At least 1; characters beyond ASCII count as a token each, as in most encodings of today."""
-    wide = sum(ord(char) > 0x2E80 for char in text)
-    return max(1, wide + -(-(len(text) - wide) // CHARS_PER_TOKEN))
+    """An estimate that needs no tables; at least 1."""
+    return max(1, sum(1 for _ in _PIECE.finditer(text)))
 
 
 def answer_to(messages: Sequence[Shown], tokens: int, window: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from app.demo.reading import CHARS_PER_TOKEN, Shown
+from app.demo.reading import Shown
 
 SECTIONS = (
     "Primary request and intent",
@@ -32,6 +32,8 @@ _SPEAKS_OF = {
 # What frames the conversation in the request: headings, fences, names of parts, the closing order.
 _LABEL = re.compile(r"[<#`]|[A-Z_]+$|none\b|summar", re.I)
 _LINE_CHARS = 240
+# On the safe side for English.
+_CHARS_PER_TOKEN = 3
 
 
 def asks_for_summary(messages: Sequence[Shown]) -> bool:
@@ -43,7 +45,7 @@ def summary_of(messages: Sequence[Shown], max_tokens: int) -> str:
     """Nine numbered sections within `max_tokens`, the newest lines winning."""
     lines = _lines(messages)
     # Headings take about 80 tokens; what is left is shared evenly.
-    room = max(0, max_tokens - 80) * CHARS_PER_TOKEN // len(SECTIONS)
+    room = max(0, max_tokens - 80) * _CHARS_PER_TOKEN // len(SECTIONS)
     parts = [
         f"## {number + 1}. {title}\n{_fitting(_section(number, lines), room)}"
         for number, title in enumerate(SECTIONS)

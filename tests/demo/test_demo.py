@@ -123,3 +123,10 @@ async def test_a_summary_among_older_messages_is_not_an_order() -> None:
     asked = [{"role": "user", "content": text} for text in ("Start", block, "And now?")]
     text = (await _ask(asked)).json()["choices"][0]["message"]["content"]
     assert "And now?" in text
+
+
+async def test_it_tells_numbers_apart() -> None:
+    facts = [{"role": "user", "content": f"The code of room {n} is R-{n * 7919}."} for n in range(1, 9)]
+    asked = {"role": "user", "content": "What is the code of room 3?"}
+    text = (await _ask([*facts, asked])).json()["choices"][0]["message"]["content"]
+    assert text.endswith("The code of room 3 is R-23757.")
