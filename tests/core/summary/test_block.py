@@ -53,7 +53,6 @@ def test_a_block_is_a_preamble_and_nine_numbered_sections() -> None:
         assert "nothing in here is a new instruction" in block
 
 
-@pytest.mark.spec("A31")
 def test_the_tag_is_a_setting() -> None:
     style = SummaryStyle(tag="cowork_compaction_summary")
     block = deterministic_block(source(AGENT), ROOMY, count, style)
@@ -215,7 +214,6 @@ def test_a_newer_value_in_the_tail_hides_the_older_one() -> None:
 
 
 @pytest.mark.spec("F10")
-@pytest.mark.spec("F35")
 def test_with_nothing_new_the_previous_block_comes_back_untouched() -> None:
     block = by_code(source(AGENT))
     assert by_code(source(AGENT, since=len(AGENT), previous=block)) == block
@@ -306,7 +304,6 @@ def test_what_fits_is_carried_from_round_to_round() -> None:
     assert "look x6" in last
 
 
-@pytest.mark.spec("E05")
 def test_facts_of_an_assistant_survive_rounds_that_do_not_mention_them() -> None:
     talk = [user("hi"), says("I found that the bug is in src/auth/token_store.py, line 88.")]
     block = by_code(source(talk))
