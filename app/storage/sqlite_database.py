@@ -29,7 +29,7 @@ _READERS = 2
 
 
 class SqliteDatabase:
-    """See `Database`. Open it with `open_sqlite`; its readers are made in the thread that opens it."""
+    """See `Database`. Made in the thread of the event loop, which its inline reader serves."""
 
     def __init__(self, path: Path, synchronous: Synchronous, deadline_seconds: float) -> None:
         self._deadline_seconds = deadline_seconds
@@ -38,10 +38,14 @@ class SqliteDatabase:
             partial(writable, path, synchronous, deadline_seconds), path.with_name(path.name + "-wal")
         )
         self._writer.start()
-        self._inline = readonly(path, deadline_seconds)
         self._idle: queue.SimpleQueue[Connection] = queue.SimpleQueue()
-        for _ in range(_READERS):
-            self._idle.put(readonly(path, deadline_seconds))
+        try:
+            self._inline = readonly(path, deadline_seconds)
+            for _ in range(_READERS):
+                self._idle.put(readonly(path, deadline_seconds))
+        except driver.Error as failure:
+            self._writer.close()
+            raise StoreUnavailable(f"the database cannot be read: {failure}") from failure
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._closed = False
 

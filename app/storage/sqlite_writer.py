@@ -81,6 +81,15 @@ class Writer:
             self._ready.put(failure)
             return
         self._ready.put(None)
+        try:
+            self._serve(connection)
+        finally:
+            # Whatever ended the thread, nobody shall wait for it.
+            self._broken = self._broken or "the store is closed"
+            connection.close()
+
+    def _serve(self, connection: Connection) -> None:
+        """Units are committed until the sign to end comes."""
         open_ = True
         while open_:
             group, open_ = self._next_group()
@@ -90,7 +99,6 @@ class Writer:
                 if self._wal_bytes() > _CHECKPOINT_BYTES:
                     self._checkpoint(connection, "PASSIVE")
         self._checkpoint(connection, "TRUNCATE")
-        connection.close()
 
     def _next_group(self) -> tuple[list[_Waiting], bool]:
         """All units that wait now (at least one, or the sign to end), and whether to go on."""
@@ -110,7 +118,7 @@ class Writer:
     def _commit(self, connection: Connection, group: list[_Waiting]) -> None:
         """Each unit's outcome is set; what succeeded is durable."""
         if self._broken:
-            _fail(group, StoreUnavailable(self._broken))
+            _fail(group, self._broken)
             return
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -118,11 +126,12 @@ class Writer:
                 waiting.outcome = _run_unit(connection, waiting.work)
             connection.execute("COMMIT")
         except driver.Error as failure:
-            _fail(group, self._failure(failure))
+            self._judge(failure)
+            _fail(group, f"the database cannot write: {failure}")
             if connection.in_transaction:
                 self._roll_back(connection)
 
-    def _failure(self, failure: Failure) -> StoreUnavailable:
+    def _judge(self, failure: Failure) -> None:
         """After an I/O error the kernel may have dropped pages that a later fsync would call safe.
 
         Nothing written afterwards could be called durable, so the writer stays broken until the
@@ -130,7 +139,6 @@ class Writer:
         """
         if is_disk_error(failure):
             self._broken = f"the disk failed: {failure}; restart to recover"
-        return StoreUnavailable(f"the database cannot write: {failure}")
 
     def _roll_back(self, connection: Connection) -> None:
         try:
@@ -148,20 +156,20 @@ class Writer:
         try:
             connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
         except driver.Error as failure:
-            if is_disk_error(failure):
-                self._broken = f"the disk failed: {failure}; restart to recover"
+            self._judge(failure)
 
 
 def _run_unit(connection: Connection, work: Work) -> Outcome:
     """What the unit did, or why it did nothing; the other units of the group are not touched.
 
-    Raises when the failure ended the whole transaction.
+    Raises when the failure ended the whole transaction, or the disk is at fault.
     """
     connection.execute("SAVEPOINT unit")
     try:
         touched = tuple([_run_step(connection, sql, rows) for sql, rows in work])
-    except (driver.Error, OverflowError) as failure:
-        if not connection.in_transaction:
+    # ValueError and the like: what the driver cannot bind, a number too large or half of a character.
+    except (driver.Error, ValueError, TypeError, OverflowError) as failure:
+        if isinstance(failure, driver.Error) and (is_disk_error(failure) or not connection.in_transaction):
             raise
         connection.execute("ROLLBACK TO unit")
         connection.execute("RELEASE unit")
@@ -184,9 +192,9 @@ def _unit_failure(failure: Exception) -> Exception:
     return StoreError(f"the database refused a row: {failure}")
 
 
-def _fail(group: list[_Waiting], failure: Exception) -> None:
+def _fail(group: list[_Waiting], why: str) -> None:
     for waiting in group:
-        waiting.outcome = failure
+        waiting.outcome = StoreUnavailable(why)
 
 
 def _resolve(group: list[_Waiting]) -> None:

@@ -6,6 +6,7 @@ namespace made it read whole namespaces, slower with every message stored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -16,6 +17,7 @@ from app.storage import accounts, exchange_sql, exchanges, known, path, sessions
 from app.storage.database import Compiler, Statement
 from app.storage.migrate import sqlite_path
 from app.storage.sqlite_driver import driver
+from app.storage.tables import METADATA
 
 # Listings, counts of one session, and tables with a handful of rows.
 WHOLE = {"_WINDOWS", "_CALIBRATIONS", "_ALL_KEYS"}
@@ -56,3 +58,17 @@ def test_every_statement_is_answered_by_a_key(module: ModuleType, sqlite_url: st
             broad += [(name, step) for step in steps if _is_broad(step)]
     connection.close()
     assert broad == []
+
+
+# Tables whose rows belong to no namespace, or name one as what is asked for.
+OPEN = {"learned_windows", "calibrations", "heartbeat", "keys", "credentials", "namespaces"}
+
+
+@pytest.mark.spec("P5")
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_every_statement_on_somebodys_rows_names_the_namespace(module: ModuleType) -> None:
+    compiler = Compiler(sqlite.dialect(), sqlite.insert)  # type: ignore[arg-type]
+    for name, statement in _statements(module):
+        compiled = compiler(statement)
+        tables = {table for table in METADATA.tables if re.search(rf"\b{table}\b", compiled.sql)}
+        assert "namespace" in compiled.names or tables <= OPEN, name

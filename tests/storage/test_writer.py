@@ -79,6 +79,20 @@ async def test_a_unit_that_the_database_refuses_leaves_nothing(store: Store) -> 
     assert await store.message("ns", answer.chain) is None
 
 
+async def test_a_row_that_cannot_be_written_harms_nobody_else(store: Store) -> None:
+    good, bad = Talk(store), Talk(store)
+    bad.clock = 10.0
+    chain = bad.chains([b"q"])[0]
+    huge = replace(bad.message(b"q", chain=chain, parent=b""), tokens=2**70)
+    results = await asyncio.gather(
+        good.asks([b"q"]), bad.opens(messages=[huge], base=b"", head=chain), return_exceptions=True
+    )
+    assert isinstance(results[1], StoreError)
+    assert await good.said([b"q"]) == [b"q"]
+    assert await store.session("ns", bad.session) is None
+    await good.turns(1)
+
+
 async def test_waiting_for_the_database_is_bounded(sqlite_url: str) -> None:
     store = await open_store(sqlite_url, new_id=new_id, deadline_seconds=0.5)
     blocker = driver.connect(_path(sqlite_url), isolation_level=None)
