@@ -103,6 +103,7 @@ def test_an_event_is_given_out_with_its_last_byte() -> None:
         (b"data:  {}\r\r", b" {}"),
         (b"event: error\ndata: {}\nid: 1\n\n", b"{}"),
         (b"data: a\ndata: b\n\n", b"a\nb"),
+        (b"data: a\rid: 1\n\n", b"a"),
         (b"data: a\rdata\r\ndata: \n\n", b"a\n\n"),
         (b"data:\n\n", b""),
         (b": comment\n\n", None),
