@@ -60,7 +60,8 @@ class Outline:
 def outline(body: bytes, deepest: int = 128) -> Outline:
     """The outline of a valid JSON text; InvalidJson when nested more than `deepest` levels.
 
-    One pass, linear in the size; a third more than json.loads takes (2026-11, benchmarks/parse.py).
+    One pass, linear in the size; about twice what json.loads takes, two fifths of it for `_masked`
+    (2026-11, interleaved runs on busy cores; benchmarks/parse.py).
     """
     walk = _Walk(body, deepest)
     end = 0
@@ -84,8 +85,8 @@ def refuse_deeper(body: bytes, deepest: int) -> None:
 def _masked(body: bytes) -> bytes:
     """`body`, same length, without an escaped quote: every quote left begins or ends a string.
 
-    Escape pairs are consumed from the left, as JSON reads them. With `split`, three times as fast as
-    a pattern that knows strings.
+    Escape pairs are consumed from the left, as JSON reads them. Quicker than walking the tokens with
+    a pattern that knows escapes: 28 against 48 ms for 5.4 MB (2026-11).
     """
     return body.replace(b"\\\\", b"__").replace(b'\\"', b"__")
 
