@@ -14,7 +14,10 @@ Json = dict[str, Any]
 
 
 class Chat:
-    """One conversation. `said` is everything sent and answered, in order, instructions included."""
+    """One conversation. `said` is everything sent and answered, in order, instructions included.
+
+    `sent` are the lists of messages of its requests.
+    """
 
     def __init__(
         self,
@@ -33,6 +36,7 @@ class Chat:
         if session is not None:
             self.headers["x-session-id"] = session
         self.said: list[Json] = [{"role": "system", "content": system}] if system else []
+        self.sent: list[list[Json]] = []
         self.replies: list[httpx.Response] = []
 
     @property
@@ -62,6 +66,7 @@ class Chat:
         body: Json = {"model": "test-model", "messages": messages, **self._extra}
         if self._stream:
             body["stream"] = True
+        self.sent.append(messages)
         reply = await self._http.post(
             "/v1/chat/completions", json=body, headers=self.headers | (headers or {})
         )
@@ -70,9 +75,23 @@ class Chat:
 
     async def transcript(self) -> list[Json]:
         """The messages the archive has of the conversation."""
-        reply = await self._http.get(f"/api/sessions/{self.session}/messages", headers=self.headers)
+        return [row["message"] for row in (await self._read(f"sessions/{self.session}/messages"))["messages"]]
+
+    async def compactions(self) -> list[Json]:
+        """The records of the session's compactions, oldest first."""
+        compactions: list[Json] = (await self._read(f"sessions/{self.session}/compactions"))["compactions"]
+        return compactions
+
+    async def recalls(self, ident: str) -> str:
+        """The whole text of the message that a view or a mask names so."""
+        text: str = (await self._read(f"context/{ident}?limit=1000000"))["text"]
+        return text
+
+    async def _read(self, path: str) -> Json:
+        reply = await self._http.get(f"/api/{path}", headers=self.headers)
         assert reply.status_code == 200, reply.text
-        return [row["message"] for row in reply.json()["messages"]]
+        fields: Json = reply.json()
+        return fields
 
 
 def message_of(reply: httpx.Response) -> Json:

@@ -11,11 +11,14 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from app.core.summary.prompt import INSTRUCTIONS
+from app.core.summary.riding import INSTRUCTION
 from app.core.view.validity import Fault, faults_of
-from app.tokenizer.counting import Tokenizer
+from app.core.wire.chat_request import Limits, parse_chat_request
+from app.tokenizer.counting import Counter, Tokenizer
 
 Json = dict[str, Any]
 Scope = Any
@@ -40,6 +43,15 @@ class Seen:
     @property
     def faults(self) -> tuple[Fault, ...]:
         return faults_of([json.dumps(message).encode() for message in self.messages])
+
+    @property
+    def spans(self) -> tuple[bytes, ...]:
+        """The messages as they were sent, byte for byte."""
+        return tuple(parse_chat_request(self.raw, Limits(64, 100_000)).message_spans)
+
+    def extends(self, earlier: Seen) -> bool:
+        """True when its messages begin with all of the earlier request's, byte for byte."""
+        return self.spans[: len(earlier.spans)] == earlier.spans
 
     @property
     def text(self) -> str:
@@ -70,7 +82,6 @@ class ModelServer:
     summary: Callable[[Seen], Says | Awaitable[Says]] | None = None
     seen: list[Seen] = field(default_factory=list)
     models: bool = True
-    _counter: Any = None
 
     @property
     def prompts(self) -> list[Seen]:
@@ -121,15 +132,12 @@ class ModelServer:
         return {"object": "list", "data": [entry]}
 
     def _read(self, scope: Scope, raw: bytes) -> Seen:
-        if self._counter is None:
-            self._counter = Tokenizer().counter_for("test-model")
         body = json.loads(raw)
-        tokens = 3 + sum(self._counter.count_message(message) for message in body["messages"])
+        tokens = 3 + sum(_counter().count_message(message) for message in body["messages"])
         if body.get("tools"):
-            tokens += self._counter.count_tools(json.dumps(body["tools"]).encode())
+            tokens += _counter().count_tools(json.dumps(body["tools"]).encode())
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        first = body["messages"][0].get("content")
-        return Seen(raw, body, headers, int(tokens * self.counted), first == INSTRUCTIONS)
+        return Seen(raw, body, headers, int(tokens * self.counted), _asks_for_a_summary(body["messages"]))
 
     async def _answer(self, seen: Seen, send: Any) -> None:
         asked = int(seen.body.get("max_tokens") or 0) if self.counts_output else 0
@@ -162,9 +170,21 @@ class ModelServer:
         return Says({"role": "assistant", "content": f"Answer {len(self.prompts)}."})
 
 
+def _asks_for_a_summary(messages: list[Json]) -> bool:
+    """True for both ways of asking: on its own, and behind the conversation's own prompt."""
+    last = messages[-1].get("content")
+    return messages[0].get("content") == INSTRUCTIONS or (isinstance(last, str) and INSTRUCTION in last)
+
+
+@cache
+def _counter() -> Counter:
+    return Tokenizer().counter_for("test-model")
+
+
 def plain_summary(seen: Seen) -> str:
     """A short summary in the nine sections that was really made from the request."""
-    words = seen.messages[-1]["content"].split()
+    told = seen.messages[1:] if seen.messages[0].get("content") == INSTRUCTIONS else seen.messages[:-1]
+    words = " ".join(str(message.get("content")) for message in told).split()
     titles = (
         "Primary request and intent",
         "User messages",
