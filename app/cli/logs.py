@@ -19,17 +19,16 @@ def configure_logs(settings: Logging) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    colors = sys.stderr.isatty()
-    form = (
-        structlog.processors.JSONRenderer()
+    form: list[structlog.types.Processor] = (
+        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if settings.format == "json"
-        else structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0)
+        else [_console(colors=sys.stderr.isatty())]
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, form],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *form],
         )
     )
     structlog.configure(
@@ -44,3 +43,9 @@ def configure_logs(settings: Logging) -> None:
     # What they say of ordinary work is said by us, or of no use; warnings still pass.
     for library in ("uvicorn", "alembic"):
         logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def _console(*, colors: bool) -> structlog.dev.ConsoleRenderer:
+    """Tracebacks in plain form: the pretty one prints local variables, and with them keys and messages."""
+    plain = structlog.dev.plain_traceback
+    return structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0, exception_formatter=plain)
