@@ -56,7 +56,7 @@ def by_masks(situation: Situation, limits: Limits, goal: Goal) -> MaskOnly | Non
     """Masks alone, if they reach the target: of oversized results, of a huge newest group, of old results."""
     if situation.total_with(limits) <= goal.target:
         return _masks(situation, limits, goal, "oversized tool results shortened")
-    newest = _newest_squeezed(situation, limits, goal)
+    newest = None if _newest_fits(situation, limits, goal) else _newest_squeezed(situation, limits, goal)
     if newest is not None:
         return _masks(situation, newest, goal, "the newest tool results shortened")
     stubs = older(situation, limits, goal.target)
@@ -95,7 +95,8 @@ def _by_fold(situation: Situation, limits: Limits, goal: Goal) -> Fold | None:
 def _above_target(situation: Situation, limits: Limits, goal: Goal) -> Fold | MaskOnly | None:
     """The target is out of reach: the lowest point that is worth it and within the limit."""
     lowest = fold_to(situation, limits, goal.target)
-    soft = squeeze(situation, limits, goal.target, with_task=True, floor=_SOFT_FLOOR_TOKENS)
+    room = goal.limit if _newest_fits(situation, limits, goal) else goal.target
+    soft = squeeze(situation, limits, room, with_task=True, floor=_SOFT_FLOOR_TOKENS)
     candidates = [soft] if is_new(situation, soft) else []
     if lowest is not None:
         trigger = min(situation.budget.trigger_tokens, situation.total)
@@ -153,6 +154,15 @@ def _masks(situation: Situation, limits: Limits, goal: Goal, what: str) -> MaskO
     if limits.chars == situation.limits.chars:
         return None
     return MaskOnly(masks, goal.trigger, f"{reason_of(situation)}: {what}")
+
+
+def _newest_fits(situation: Situation, limits: Limits, goal: Goal) -> bool:
+    """True when the smallest view with the newest results whole is within the limit.
+
+    The model is about to act on them: they are shortened when they must be, not to reach a target.
+    """
+    smallest = squeeze(situation, limits, goal.limit, with_task=True, floor=0)
+    return smallest.total <= goal.limit and smallest.limits.chars == limits.chars
 
 
 def _newest_squeezed(situation: Situation, limits: Limits, goal: Goal) -> Limits | None:
