@@ -45,7 +45,7 @@ from app.proxy.summary_writer import SummarizerChoice, SummaryWriter
 from app.proxy.viewing import Viewing
 from app.proxy.windows import Windows, WindowSources
 from app.settings.models import ModelSettings
-from app.settings.settings import Settings, model_settings, to_policy
+from app.settings.settings import Settings, configured_window, model_settings, to_policy
 from app.storage.contract import Store
 from app.storage.open import open_store
 from app.tokenizer.counting import Tokenizer
@@ -188,7 +188,7 @@ def _windows(settings: Settings, store: Store, jobs: Jobs, upstream: Upstream) -
 
     sources = WindowSources(
         upstream=upstream.url("/"),
-        configured=lambda model: _of(settings, model).window_tokens,
+        configured=lambda model: configured_window(settings, model),
         ask=ask,
         model_data=window_from_model_data,
         default_tokens=settings.window.default_window_tokens,
