@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 
 from app.api.callers import Doorkeeper
 from app.api.context import ContextPages
+from app.api.front import guarded
 from app.api.health import HealthPages
 from app.api.pins import PinPages
-from app.api.problems import problem_body, problem_headers, send_problem, unexpected
+from app.api.problems import problem_body, problem_headers, send_problem
 from app.api.replies import raw_reply
 from app.api.sessions import SessionPages
 from app.api.views import ViewPages
@@ -43,15 +45,13 @@ class Pages:
 def pages_of(app: FastAPI, pages: Pages) -> None:
     """`app` serves our endpoints; it may be running already.
 
-    They are an application of their own, mounted: a running one takes no more error handlers.
+    They stand behind a wall of their own, mounted: a running application takes no more error handlers.
     """
-    own = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    # Registered for BaseException, as the framework re-raises what a handler for Exception answered.
-    for kind in (BaseException, HTTPException, RequestValidationError):
-        own.exception_handlers[kind] = _answered
-    HealthPages(pages.store).on(own.router)
+    own = APIRouter(redirect_slashes=False)
+    HealthPages(pages.store).on(own)
     own.include_router(api_of(pages))
-    app.mount("/", WebSocketsRefused(own))
+    kinds = (PalimpsestError, HTTPException, RequestValidationError)
+    app.mount("/", Wall(ExceptionMiddleware(own, dict.fromkeys(kinds, _answered))))
 
 
 def api_of(pages: Pages) -> APIRouter:
@@ -67,8 +67,8 @@ def api_of(pages: Pages) -> APIRouter:
     return api
 
 
-class WebSocketsRefused:
-    """Says plainly that nothing here speaks WebSocket; all else goes on to `app`."""
+class Wall:
+    """Says plainly that nothing here speaks WebSocket; a bug in `app` becomes an answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -76,7 +76,7 @@ class WebSocketsRefused:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
         if scope["type"] != "websocket":
-            await self._app(scope, receive, send)
+            await guarded(self._app, scope, receive, send)
         elif "websocket.http.response" in scope.get("extensions", {}):
             await send_problem(_as_denial(send), NotFound("WebSockets are not served here."))
         else:
@@ -111,7 +111,5 @@ def _problem(error: Exception) -> PalimpsestError:
             return missing()
         case HTTPException(status_code=405):
             return MethodNotAllowed("This path exists, but not with this method.")
-        case HTTPException():
-            return RequestError("The request cannot be understood.")
         case _:
-            return unexpected(error)
+            return RequestError("The request cannot be understood.")

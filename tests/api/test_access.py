@@ -1,0 +1,142 @@
+"""Whose things are seen: two callers never cross, and what is not there looks like what is not yours."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from app.api.callers import Doorkeeper
+from app.api.pages import Pages, api_of
+from tests.kit.chat import Chat
+from tests.kit.proxy import Proxy
+
+STRANGER = {"authorization": "Bearer key-2"}
+NOWHERE = "0192f0c4-0000-7000-8000-000000000000"
+
+
+async def paths_of(proxy: Proxy, chat: Chat) -> list[tuple[str, str]]:
+    """Every endpoint that names something of the chat's."""
+    listed = await proxy.http.get(f"/api/sessions/{chat.session}/messages", headers=chat.headers)
+    ident = listed.json()["messages"][1]["id"]
+    await proxy.http.post(f"/api/sessions/{chat.session}/pins", headers=chat.headers, json={"message": ident})
+    session = f"/api/sessions/{chat.session}"
+    reads = [("GET", session + end) for end in ("", "/messages", "/view", "/compactions", "/pins")]
+    return [
+        *reads,
+        ("POST", session + "/compact"),
+        ("POST", session + "/pins"),
+        ("DELETE", f"{session}/pins/{ident}"),
+        ("GET", f"/api/context/{ident}"),
+        ("GET", f"/api/context/{ident}?raw=1"),
+    ]
+
+
+@pytest.mark.spec("P5")
+async def test_what_is_somebody_elses_and_what_is_nothing_answer_the_same(proxy: Proxy, chat: Chat) -> None:
+    bodies = set()
+    await proxy.chat(key="key-2").says("a namespace of my own")
+    for method, path in await paths_of(proxy, chat):
+        body = {"message": "dcm_" + "0" * 32} if path.endswith("/pins") and method == "POST" else None
+        nothing = path.replace(chat.session, NOWHERE).replace("dcm_", "dcm_00")
+        for asked in (path, nothing):
+            reply = await proxy.http.request(method, asked, headers=STRANGER, json=body)
+            assert (reply.status_code, reply.headers["content-type"]) == (404, "application/json"), asked
+            bodies.add(reply.content)
+    assert len(bodies) == 1
+    listed = (await proxy.http.get("/api/sessions", headers=STRANGER)).json()["sessions"]
+    assert chat.session not in [row["id"] for row in listed]
+
+
+@pytest.mark.spec("P5")
+async def test_equal_conversations_of_two_callers_stay_apart(proxy: Proxy) -> None:
+    chats = [proxy.chat(key=key, session="same") for key in ("key-1", "key-2")]
+    idents = []
+    for chat in chats:
+        proxy.model.says("the same answer")
+        await chat.says("the same question")
+        reply = await proxy.http.get("/api/sessions/same/messages", headers=chat.headers)
+        assert reply.json()["session"] == chat.session
+        idents.append([row["id"] for row in reply.json()["messages"]])
+    assert not set(idents[0]) & set(idents[1])
+
+
+async def test_nothing_of_a_stranger_changes_anything(proxy: Proxy, chat: Chat) -> None:
+    calls = await paths_of(proxy, chat)
+    for method, path in calls:
+        if method != "GET":
+            await proxy.http.request(method, path, headers=STRANGER, json={})
+    pins = await proxy.http.get(f"/api/sessions/{chat.session}/pins", headers=chat.headers)
+    assert len(pins.json()["pins"]) == 1
+    assert await chat.transcript() == chat.said
+
+
+async def test_a_message_is_pinned_in_its_own_session_only(proxy: Proxy, chat: Chat) -> None:
+    other = proxy.chat(session="other")
+    await other.says("something else")
+    listed = await proxy.http.get("/api/sessions/other/messages", headers=chat.headers)
+    ident = listed.json()["messages"][0]["id"]
+    path = f"/api/sessions/{chat.session}/pins"
+    reply = await proxy.http.post(path, headers=chat.headers, json={"message": ident})
+    assert reply.status_code == 404
+
+
+@pytest.mark.parametrize("name", ["authorization", "x-api-key"])
+async def test_a_credential_that_stands_twice_is_refused(proxy: Proxy, chat: Chat, name: str) -> None:
+    headers = [(name, "Bearer key-1"), (name, "Bearer key-2")]
+    reply = await proxy.http.get("/api/sessions", headers=headers)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "repeated_header")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/api/sessions/{id}/../{id}/messages",
+        "/healthz/../api/sessions/{id}",
+        "//api/sessions/{id}",
+        "/api//sessions/{id}",
+        "/api/sessions/{id}/messages/",
+        "/API/sessions/{id}",
+    ],
+)
+async def test_tricks_with_host_and_path_open_nothing(proxy: Proxy, chat: Chat, target: str) -> None:
+    """Spoken on the socket, as clients tidy such paths up."""
+    port = int(proxy.url.rsplit(":", 1)[1])
+    for host in ("127.0.0.1", "localhost", "evil.example", ""):
+        line = f"GET {target.replace('{id}', chat.session)} HTTP/1.1\r\nHost: {host}\r\n"
+        reply = await said(port, line + "Authorization: Bearer key-2\r\nConnection: close\r\n\r\n")
+        assert reply.startswith((b"HTTP/1.1 404", b"HTTP/1.1 400")), reply[:40]
+        assert b"question" not in reply
+
+
+async def said(port: int, request: str) -> bytes:
+    import asyncio
+
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, family=socket.AF_INET)
+    writer.write(request.encode())
+    reply = await reader.read()
+    writer.close()
+    return reply
+
+
+def test_the_doorkeeper_stands_before_every_route() -> None:
+    parts = cast("Any", None)
+    api = api_of(Pages(parts, parts, parts, parts, parts))
+    routes = [route for route in api.routes if isinstance(route, APIRoute)]
+    assert len(routes) == len(api.routes) >= 10
+    assert {route.path for route in routes if not _is_kept(route)} == set()
+    assert all(route.path.startswith("/api/") for route in routes)
+
+
+def _is_kept(route: APIRoute) -> bool:
+    return any(getattr(d.call, "__func__", None) is Doorkeeper.admit for d in _all(route.dependant))
+
+
+def _all(dependant: Dependant) -> Iterator[Dependant]:
+    for inner in dependant.dependencies:
+        yield inner
+        yield from _all(inner)
