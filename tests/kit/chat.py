@@ -84,8 +84,13 @@ class Chat:
 
     async def recalls(self, ident: str) -> str:
         """The whole text of the message that a view or a mask names so."""
-        text: str = (await self._read(f"context/{ident}?limit=1000000"))["text"]
-        return text
+        pages = []
+        offset: int | None = 0
+        while offset is not None:
+            page = await self._read(f"context/{ident}?limit=1000000&offset={offset}")
+            pages.append(page["text"])
+            offset = page["next_offset"]
+        return "".join(pages)
 
     async def _read(self, path: str) -> Json:
         reply = await self._http.get(f"/api/{path}", headers=self.headers)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-_WORDS = (
+_TEXT = (
     "harbour lantern orchard meadow copper window river market engine garden letter winter bridge "
     "captain silver morning ladder paper forest mirror kitchen village thunder pocket island candle "
     "brother engine station carpet whistle feather anchor barrel chimney dragon easel ferry glacier "
     "carries follows paints measures repairs questions answers borrows hides remembers builds opens "
     "slowly quietly twice again tomorrow yesterday never often behind under between without across"
-).split()
+)
+_WORDS = _TEXT.split()
 
 
 def prose(seed: int, words: int) -> str:

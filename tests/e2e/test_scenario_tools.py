@@ -1,0 +1,92 @@
+"""Scenarios 3 and 4: long work with tools in one human turn, and results larger than the window."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.agent import TOOLS, Call, works
+from tests.kit.judge import are_sound, is_sound, rewritten
+from tests.kit.model import ModelServer
+from tests.kit.proxy import proxied
+from tests.kit.words import prose
+
+GOAL = "Read every module of the harbour project and tell me which of them open a socket."
+
+
+def steps_of(count: int, *, fresh_ids: bool) -> list[list[Call]]:
+    """One call a step, three at once every third step; ids of their own or the same ones every time."""
+    steps = []
+    for step in range(count):
+        width = 3 if step % 3 == 2 else 1
+        ids = [f"call_{step}_{at}" if fresh_ids else f"call_{at}" for at in range(width)]
+        steps.append([(ids[at], "read_file", {"path": f"src/part{step}_{at}.py"}) for at in range(width)])
+    return steps
+
+
+@pytest.mark.spec("S3", "F01", "F02", "A10", "E04", "P9", "P10")
+@pytest.mark.parametrize(("window", "stream", "fresh_ids"), [(8_000, True, True), (12_000, False, False)])
+async def test_forty_five_steps_in_one_human_turn(
+    window: int, stream: bool, fresh_ids: bool, tmp_path: Path
+) -> None:
+    model = ModelServer(window=window)
+
+    def found(_: str, function: dict[str, Any]) -> str:
+        path = json.loads(function["arguments"])["path"]
+        return f"# {path}\n{prose(sum(path.encode()), 220)}"
+
+    async with proxied(model, tmp_path) as proxy:
+        chat = proxy.chat(system="You are a careful engineer.", stream=stream, extra={"tools": TOOLS})
+        await works(chat, model, GOAL, steps_of(45, fresh_ids=fresh_ids), found)
+        assert len(model.prompts) == 46
+        are_sound(model.prompts, chat.sent, window)
+        assert all(prompt.messages[1] == chat.said[1] for prompt in model.prompts)
+        assert len(await chat.compactions()) == rewritten(model.prompts) > 1
+        assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("S4", "A08", "A20", "E10", "A28")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_result_of_two_megabytes(stream: bool, tmp_path: Path) -> None:
+    model = ModelServer(window=10_000)
+    middle = prose(3, 330_000)
+    dump = f"FIRST LINE OF THE DUMP\n{middle}\nLAST LINE OF THE DUMP"
+    assert len(dump) > 2_000_000
+    async with proxied(model, tmp_path) as proxy:
+        chat = proxy.chat(system="You read logs.", stream=stream, extra={"tools": TOOLS})
+        model.calls(("call_1", "read_file", {"path": "dump.log"}))
+        await chat.says("Look at dump.log.")
+        await chat.sends({"role": "tool", "tool_call_id": "call_1", "content": dump})
+        for turn in range(6):
+            await chat.says(f"Question {turn}. {prose(turn, 1_100)}")
+        are_sound(model.prompts, chat.sent, 10_000)
+        first = model.prompts[1].messages[-1]["content"]
+        assert first.startswith("FIRST LINE OF THE DUMP")
+        assert first.endswith("LAST LINE OF THE DUMP")
+        # The marker names what was left out; read by that name it is all there, to the character.
+        (ident,) = re.findall(r"dcm_[0-9a-f]{32}", first)
+        assert await chat.recalls(ident) == dump
+        assert model.summaries
+        assert all(len(seen.raw) < 100_000 for seen in model.seen)
+        assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("F33", "A28")
+async def test_ten_results_at_once_larger_than_the_window(tmp_path: Path) -> None:
+    model = ModelServer(window=16_000)
+    calls = [(f"call_{at}", "read_file", {"path": f"big{at}.txt"}) for at in range(10)]
+    async with proxied(model, tmp_path) as proxy:
+        chat = proxy.chat(system="You read logs.", extra={"tools": TOOLS})
+        await works(chat, model, "Compare the ten files.", [calls], lambda ident, _: ident + prose(1, 25_000))
+        prompt = model.prompts[-1]
+        is_sound(prompt, chat.sent[-1], 16_000)
+        shown = {message["tool_call_id"]: message["content"] for message in prompt.messages[3:]}
+        assert set(shown) == {ident for ident, _, _ in calls}
+        assert all(content.startswith(ident) for ident, content in shown.items())
+        (compaction,) = await chat.compactions()
+        assert compaction["trigger"] == "reactive"
+        assert model.summaries == []
