@@ -41,7 +41,7 @@ def configure_logs(settings: Logging) -> None:
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
     # What they say of ordinary work is said by us, or of no use; warnings still pass.
-    for library in ("uvicorn", "alembic"):
+    for library in ("uvicorn", "alembic", "httpx"):
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
