@@ -18,6 +18,11 @@ _PIECE = re.compile(r"[\u2e80-\U0003ffff]|[^\W\d_\u2e80-\U0003ffff]{1,7}|\d{1,3}
 MESSAGE_TOKENS = 3
 _WORD = re.compile(r"\d+|[^\W\d_]{2,}")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
+# How the demo's own lines begin, also where they come back in a summary: they are no facts.
+OWN_LINE = re.compile(
+    r"(?:ASSISTANT \[\d+(?:, continued)?\]: )?"
+    r"(?:This is the built-in demo|Your last request was|What I find about it|I find nothing more)"
+)
 # Words that say nothing of what a question is about.
 _COMMON = re.compile(
     r"^(and|are|but|can|did|for|from|had|has|have|how|into|its|not|now|our|says?|tell|that|the|their|them|then|"
@@ -87,9 +92,11 @@ def _best_sentence(question: str, messages: Sequence[Shown]) -> str:
     wanted = _words(question)
     best, score = "", 0
     for message in messages:
-        if message.role in ("system", "developer") or message.text.startswith("This is the built-in demo"):
+        if message.role in ("system", "developer") or OWN_LINE.match(message.text):
             continue
         for sentence in _SENTENCE.findall(message.text):
+            if OWN_LINE.match(sentence.strip().lstrip("-»• ")):
+                continue
             shared = len(wanted & _words(sentence))
             if shared >= max(score, 1) and sentence.strip() not in question:
                 best, score = sentence.strip(), shared

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from app.demo.reading import Shown
+from app.demo.reading import OWN_LINE, Shown
 
 SECTIONS = (
     "Primary request and intent",
@@ -67,7 +67,12 @@ def _lines(messages: Sequence[Shown]) -> list[str]:
     order = _order_in(messages)
     given = [m.text for m in messages if m is not order] or [_after_order(m.text) for m in messages]
     lines = (line.strip().lstrip("-* ") for text in given for line in text.splitlines())
-    return [line[:_LINE_CHARS] for line in lines if len(line) > 8 and not _LABEL.match(line)]
+    return [line[:_LINE_CHARS] for line in lines if len(line) > 8 and not _is_framing(line)]
+
+
+def _is_framing(line: str) -> bool:
+    """What is no part of what was talked about: labels, and what the demo says of itself."""
+    return bool(_LABEL.match(line) or OWN_LINE.match(line))
 
 
 def _after_order(text: str) -> str:
