@@ -88,16 +88,21 @@ def _part(part: Any) -> str:
 
 
 def _best_sentence(question: str, messages: Sequence[Shown]) -> str:
-    """The sentence that shares most words with the question; the newest of equals; not the question."""
+    """The statement that shares most words with the question, a number among them if it names one.
+
+    The newest of equals; never a question, nor a piece of this one.
+    """
     wanted = _words(question)
+    numbers = {word for word in wanted if word.isdigit()}
     best, score = "", 0
     for message in messages:
         if message.role in ("system", "developer") or OWN_LINE.match(message.text):
             continue
         for sentence in _SENTENCE.findall(message.text):
-            if OWN_LINE.match(sentence.strip().lstrip("-»• ")):
+            if OWN_LINE.match(sentence.strip().lstrip("-»• ")) or sentence.endswith("?"):
                 continue
-            shared = len(wanted & _words(sentence))
+            words = _words(sentence)
+            shared = len(wanted & words) if not numbers or numbers & words else 0
             if shared >= max(score, 1) and sentence.strip() not in question:
                 best, score = sentence.strip(), shared
     return best

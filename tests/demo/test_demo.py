@@ -130,3 +130,10 @@ async def test_it_tells_numbers_apart() -> None:
     asked = {"role": "user", "content": "What is the code of room 3?"}
     text = (await _ask([*facts, asked])).json()["choices"][0]["message"]["content"]
     assert text.endswith("The code of room 3 is R-23757.")
+
+
+async def test_it_says_so_when_the_fact_is_not_there() -> None:
+    facts = [{"role": "user", "content": f"The code of room {n} is R-{n * 7919}."} for n in range(4, 9)]
+    asked = {"role": "user", "content": "What is the code of room 3?"}
+    text = (await _ask([*facts, asked])).json()["choices"][0]["message"]["content"]
+    assert text.endswith("I find nothing more about it in what I was shown.")
