@@ -57,7 +57,7 @@ class SessionPages:
         return reply(
             {
                 "sessions": [session_fields(row) for row in page],
-                "count": len(page),
+                "total": await self._store.session_count(caller.namespace, prefix or ""),
                 "next": page[-1].id if len(rows) > limit else None,
             }
         )

@@ -16,8 +16,10 @@ from app.errors import InvalidParameter, NotFound
 from app.proxy.incoming import Headers
 from app.proxy.model_tokens import PRIMING_TOKENS
 from app.proxy.reader import MessageReader
-from app.storage.contract import Head, MessageRow, SessionRow, Store
+from app.storage.contract import Asked, Head, MessageRow, SessionRow, Store
 
+# The newest request of a branch ended within so many messages of its end.
+_NEWEST = 8
 _ID = re.compile(r"(?:dcm_)?([0-9a-f]{4,64})")
 
 
@@ -36,14 +38,15 @@ class Place:
 class Branch:
     """A stored branch, read: the subject of a view or a compaction that no request asks for.
 
-    The newest request's tool schemas and answer limit are not stored, so they are not counted.
+    `fixed_tokens` are those of the newest request on it, whose answer limit nobody stored.
     """
 
     namespace: str
     row: SessionRow
     conversation: Conversation
     headers: Headers
-    fixed_tokens: int = PRIMING_TOKENS
+    model: str
+    fixed_tokens: int
     max_output_tokens: int | None = None
     tools: bytes | None = None
     is_new: bool = False
@@ -52,11 +55,6 @@ class Branch:
     def session(self) -> str:
         """Our id."""
         return self.row.id
-
-    @property
-    def model(self) -> str:
-        """The model the session was last asked with."""
-        return self.row.model
 
     @property
     def tokens(self) -> int:
@@ -111,9 +109,15 @@ class Archive:
     async def branch(self, place: Place, headers: Headers) -> Branch:
         """The branch as the conversation a model is told about."""
         rows = await self._store.bodies(place.namespace, place.row.id, place.chain)
-        messages = await self._reader.read_stored([row.body for row in rows], place.row.model)
-        talk = Conversation(await self.preamble(place), messages, tuple(row.chain for row in rows))
-        return Branch(place.namespace, place.row, talk, headers)
+        chains = tuple(row.chain for row in rows)
+        newest = (place.chain, *chains[:-_NEWEST:-1]) if rows else ()
+        asked = await self._store.asked(place.namespace, place.row.id, newest)
+        model = asked.model if asked else place.row.model
+        raws = await self._store.preamble(place.namespace, place.row.id, place.preamble)
+        preamble = await self._reader.read_stored(raws, model)
+        messages = await self._reader.read_stored([row.body for row in rows], model)
+        talk = Conversation(preamble, messages, chains)
+        return Branch(place.namespace, place.row, talk, headers, model, _fixed_tokens(talk, asked))
 
     async def message(self, namespace: str, ident: str) -> tuple[str, MessageRow]:
         """The message of an id as views and transcripts give it, and a session it stands in."""
@@ -137,6 +141,16 @@ class Archive:
 def missing() -> NotFound:
     """What is said of everything that is not there or not the caller's: the same words (rule 25)."""
     return NotFound("There is nothing here, or it is not yours.")
+
+
+def _fixed_tokens(talk: Conversation, asked: Asked | None) -> int:
+    """What the newest request's prompt held besides messages, mostly its tool schemas."""
+    if asked is None:
+        return PRIMING_TOKENS
+    place = talk.position(asked.head)
+    sent = talk.messages if place is None else talk.messages[: place + 1]
+    said = sum(message.tokens for message in (*talk.preamble, *sent))
+    return max(PRIMING_TOKENS, asked.tokens_full - said)
 
 
 def _at(namespace: str, row: SessionRow, head: Head, heads: Sequence[Head]) -> Place:

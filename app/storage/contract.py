@@ -181,6 +181,15 @@ class StoredCompaction:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A finished request: its last message, its model, and its whole prompt in our count, tools included."""
+
+    head: bytes
+    model: str
+    tokens_full: int
+
+
+@dataclass(frozen=True, slots=True)
 class PinRow:
     """A message pinned by hand."""
 
@@ -256,6 +265,12 @@ class Store(Protocol):
 
     async def sessions(self, namespace: str, limit: int, before: str | None) -> Sequence[SessionRow]:
         """Newest first, starting after the session id `before`."""
+
+    async def session_count(self, namespace: str, prefix: str) -> int:
+        """How many sessions there are whose id begins with `prefix` (of a lower-case UUID; "": all)."""
+
+    async def asked(self, namespace: str, session: str, heads: Sequence[bytes]) -> Asked | None:
+        """The newest finished request that ended at one of `heads` (at most 8), None when there is none."""
 
     async def heads(self, namespace: str, session: str) -> Sequence[Head]:
         """Branches, the default one first: most relayed answers, then the newest (rule 7)."""

@@ -16,6 +16,7 @@ from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     Integer,
+    LargeBinary,
     Select,
     Table,
     delete,
@@ -27,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.expression import literal_column, true
 
 from app.core.view.compaction import Compaction, Mask
-from app.storage.contract import Head, PinRow, SessionRow, StoredCompaction
+from app.storage.contract import Asked, Head, PinRow, SessionRow, StoredCompaction
 from app.storage.database import (
     Database,
     InsertInto,
@@ -46,6 +47,9 @@ from app.storage.tables import COMPACTIONS, EXCHANGES, MESSAGES, PINS, REBASES, 
 
 # Sorts after every id.
 _AFTER_ALL = "\U0010ffff"
+# Sorts after every digit of an id, whatever the database's collation.
+_AFTER_DIGITS = "g"
+_MOST_HEADS = 8
 _MASK = struct.Struct(">32sQ")
 _COLUMNS = (
     *("id", "kind", "watermark", "kept", "masks", "summary", "policy", "trigger", "author", "model"),
@@ -70,6 +74,21 @@ class SessionRows:
         """See the contract."""
         key = {"namespace": namespace, "before": plain(before) if before else _AFTER_ALL, "limit": limit}
         return [_session(row) for row in await self._db.far(rows_of(_SESSIONS, key))]
+
+    async def session_count(self, namespace: str, prefix: str) -> int:
+        """See the contract."""
+        key = {"namespace": namespace, "first": prefix, "last": prefix + _AFTER_DIGITS}
+        count: int = (await self._db.far(rows_of(_SESSION_COUNT, key)))[0][0]
+        return count
+
+    async def asked(self, namespace: str, session: str, heads: Sequence[bytes]) -> Asked | None:
+        """See the contract."""
+        if not heads:
+            return None
+        listed = {f"head_{i}": heads[min(i, len(heads) - 1)] for i in range(_MOST_HEADS)}
+        key: Params = {"namespace": namespace, "session": session, **listed}
+        rows = await self._db.near(rows_of(_ASKED, key))
+        return Asked(*rows[0]) if rows else None
 
     async def heads(self, namespace: str, session: str) -> Sequence[Head]:
         """See the contract (rule 7)."""
@@ -190,6 +209,30 @@ _SESSIONS = Statement(
         .where(SESSIONS.c.id < p("before"))
         .order_by(SESSIONS.c.id.desc())
         .limit(p("limit", Integer))
+    )
+)
+_SESSION_COUNT = Statement(
+    lambda _: (
+        select(func.count())
+        .select_from(SESSIONS)
+        .where(
+            SESSIONS.c.namespace == p("namespace"),
+            SESSIONS.c.id >= p("first"),
+            SESSIONS.c.id < p("last"),
+        )
+    )
+)
+_ASKED = Statement(
+    lambda _: (
+        select(EXCHANGES.c.head, EXCHANGES.c.model, EXCHANGES.c.tokens_full)
+        .where(
+            EXCHANGES.c.session == p("session"),
+            EXCHANGES.c.head.in_([p(f"head_{i}", LargeBinary) for i in range(_MOST_HEADS)]),
+            EXCHANGES.c.namespace == p("namespace"),
+            EXCHANGES.c.tokens_full.is_not(None),
+        )
+        .order_by(EXCHANGES.c.arrival.desc())
+        .limit(literal_column("1"))
     )
 )
 _HEADS = Statement(_heads)

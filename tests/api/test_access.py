@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from typing import Any, cast
@@ -14,6 +15,8 @@ from app.api.callers import Doorkeeper
 from app.api.pages import Pages, api_of
 from tests.kit.chat import Chat
 from tests.kit.proxy import Proxy
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STRANGER = {"authorization": "Bearer key-2"}
 NOWHERE = "0192f0c4-0000-7000-8000-000000000000"
@@ -54,7 +57,7 @@ async def test_what_is_somebody_elses_and_what_is_nothing_answer_the_same(proxy:
 
 @pytest.mark.spec("P5")
 async def test_equal_conversations_of_two_callers_stay_apart(proxy: Proxy) -> None:
-    chats = [proxy.chat(key=key, session="same") for key in ("key-1", "key-2")]
+    chats = [proxy.chat(key=key, session="same") for key in ("twin-1", "twin-2")]
     idents = []
     for chat in chats:
         proxy.model.says("the same answer")
@@ -114,8 +117,6 @@ async def test_tricks_with_host_and_path_open_nothing(proxy: Proxy, chat: Chat, 
 
 
 async def said(port: int, request: str) -> bytes:
-    import asyncio
-
     reader, writer = await asyncio.open_connection("127.0.0.1", port, family=socket.AF_INET)
     writer.write(request.encode())
     reply = await reader.read()
@@ -123,7 +124,7 @@ async def said(port: int, request: str) -> bytes:
     return reply
 
 
-def test_the_doorkeeper_stands_before_every_route() -> None:
+async def test_the_doorkeeper_stands_before_every_route() -> None:
     parts = cast("Any", None)
     api = api_of(Pages(parts, parts, parts, parts, parts))
     routes = [route for route in api.routes if isinstance(route, APIRoute)]

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.kit.chat import Chat
 from tests.kit.model import Says, Seen
 from tests.kit.proxy import Proxy
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 Json = dict[str, Any]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def long_chat(proxy: Proxy) -> Chat:
     talk = proxy.chat(system="Be exact.", session="long")
     for turn in range(8):

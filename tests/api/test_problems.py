@@ -11,6 +11,8 @@ from app.proxy.asgi import ASGIMessage
 from tests.kit.chat import Chat
 from tests.kit.proxy import Proxy
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 @pytest.mark.parametrize("path", ["/", "/api", "/api/nothing", "/docs", "/openapi.json", "/api/sessions/"])
 async def test_an_unknown_path_is_not_found(proxy: Proxy, path: str) -> None:

@@ -12,6 +12,8 @@ import pytest
 from tests.kit.chat import Chat
 from tests.kit.proxy import Proxy
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 Json = dict[str, Any]
 
 
