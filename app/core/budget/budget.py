@@ -59,6 +59,10 @@ _TRIGGER_FLOOR = 0.25
 _GROWTH_SHARE = 0.25
 # A background summary starts no earlier than half way from the target to the trigger.
 _PRECOMPUTE_FLOOR = 0.5
+# A summary is asked for behind the whole prompt (idea 2), so prompt, question and answer must fit
+# together, with this much of the window to spare for one more turn and a count that is off.
+_QUESTION_TOKENS = 500
+_SPARE_SHARE = 0.03
 # One summary block takes at most half of the room the target gives to messages: the other half is
 # the task and the tail. It matters below about 4k tokens of window only.
 _SUMMARY_SHARE = 0.5
@@ -104,6 +108,8 @@ def budget_of(
     summary = min(max(policy.summary_min_tokens, wanted), int((target - fixed_tokens) * _SUMMARY_SHARE))
     precompute = trigger * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
     halfway = target + (trigger - target) * _PRECOMPUTE_FLOOR
+    riding = free - summary - _QUESTION_TOKENS - size * _SPARE_SHARE
+    precompute = min(precompute, riding)
     return Budget(
         window=window,
         window_tokens=size,

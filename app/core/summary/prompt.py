@@ -95,7 +95,10 @@ def summary_chunks(source: SummarySource, limits: SummaryLimits, count_text: Cou
     """
     room_chars = limits.input_chars - len(INSTRUCTIONS) - _FRAME_CHARS
     room_chars -= min(len(source.previous), int(limits.input_chars * _PREVIOUS_SHARE))
-    room_tokens = int(_part_tokens(limits, count_text) * (1 - _PREVIOUS_SHARE))
+    room_tokens = _part_tokens(limits, count_text)
+    # Every request holds a record too: first the one there is, then the answer before.
+    record = max(count_text(source.previous), limits.max_tokens)
+    room_tokens -= min(record, int(room_tokens * _PREVIOUS_SHARE))
     chunks: list[str] = []
     held: list[str] = []
     chars = tokens = 0

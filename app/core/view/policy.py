@@ -21,7 +21,7 @@ class Policy:
     target_ratio: float = 0.50
     # ... but no lower than this share of the window less the fixed part: below 27k the reserve would
     # leave so little that neither the user's words nor identifiers survive. 0 in `handoff`.
-    target_floor_ratio: float = 0.30
+    target_floor_ratio: float = 0.45
     # No compacted prompt may exceed this share (A27).
     guard_ratio: float = 0.95
     # The target after the upstream itself said "too long" (A29).
@@ -54,7 +54,7 @@ class Policy:
     # Folded user messages stay verbatim up to this share of the target, newest first (A16).
     user_wording_share: float = 0.25
     # Identifiers of folded messages carried over by code, share of the target (idea 7).
-    identifier_share: float = 0.10
+    identifier_share: float = 0.15
     # A compaction that frees less than this share of the window is not worth a broken prefix (F12).
     min_gain_ratio: float = 0.05
     # Calls to a summarizer stop for a while after so many failures in a row (F05).
