@@ -19,6 +19,7 @@
     |   `-- ContextLengthExceeded    nothing is left that compaction could cut
     |-- StoreError                   the store could not do what was asked
     |   |-- StoreUnavailable         503: cannot record; nothing was forwarded
+    |   |-- AnswerNotStored          503: an answer came and could not be recorded; not to be asked for again
     |   `-- SchemaMismatch           start is refused: the database has a schema we do not know
     |-- UpstreamError                no usable answer came from the upstream (never an HTTP error status)
     |   |-- UpstreamUnreachable      502
@@ -168,6 +169,13 @@ class StoreUnavailable(StoreError):
 
     status = 503
     code = "store_unavailable"
+
+
+class AnswerNotStored(StoreError):
+    """An answer came and could not be recorded (rule 15). It is paid for: trying again would pay twice."""
+
+    status = 503
+    code = "answer_not_stored"
 
 
 class SchemaMismatch(StoreError):

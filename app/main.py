@@ -248,7 +248,11 @@ def _exchange(parts: Parts, viewing: Viewing, passthrough: Passthrough) -> Excha
         recorder,
         Outcomes(parts.reader),
         parts.jobs,
-        RelayLimits(limits.frame_bytes, limits.answer_bytes),
+        RelayLimits(
+            limits.frame_bytes,
+            limits.answer_bytes,
+            delivers_unstored=settings.database.on_store_failure == "passthrough",
+        ),
         Answered(parts.windows, parts.calibrations),
     )
     sending = Sending(parts.upstream, parts.outgoing, settings.compaction.overflow_retries)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from app.api.problems import send_problem, unexpected
+from app.api.problems import note_cut, send_problem, unexpected
 from app.errors import NotFound, PalimpsestError
 from app.proxy.asgi import ASGIApp, Receive, Scope, Send
 
@@ -63,8 +63,8 @@ def target_of(scope: Scope) -> str:
 async def guarded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Runs `app`; an error raised before the response began becomes an OpenAI-shaped one.
 
-    After it began nothing can be said any more: the exception goes on and the server cuts the
-    connection, which clients notice.
+    After it began nothing can be said any more: the server cuts the connection of an application that
+    returns before its response is complete, which clients notice.
     """
     started = False
 
@@ -76,11 +76,13 @@ async def guarded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
     try:
         await app(scope, receive, noting)  # type: ignore[arg-type]
     except PalimpsestError as error:
-        if started:
-            raise
+        await _told(send, error, started=started)
+    except Exception as error:  # noqa: BLE001  # the outermost wall: a bug becomes a 500, never a traceback
+        await _told(send, unexpected(error), started=started)
+
+
+async def _told(send: Send, error: PalimpsestError, *, started: bool) -> None:
+    if started:
+        note_cut(error)
+    else:
         await send_problem(send, error)
-    except Exception as error:  # the outermost wall: a bug becomes a 500, never a traceback
-        problem = unexpected(error)
-        if started:
-            raise problem from error
-        await send_problem(send, problem)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import structlog
 
-from app.errors import PalimpsestError
+from app.errors import AnswerNotStored, PalimpsestError
 from app.proxy.asgi import Send
 
 _log = structlog.get_logger("palimpsest.problems")
@@ -31,10 +31,10 @@ def problem_body(error: PalimpsestError) -> bytes:
 def problem_headers(error: PalimpsestError) -> list[tuple[bytes, bytes]]:
     """`x-should-retry: false` where trying again cannot help: the SDKs obey it."""
     headers = [(b"content-type", b"application/json")]
-    if error.status in (409, 503):
-        headers.append((b"retry-after", b"1"))
-    elif error.status < 500:
+    if (error.status < 500 and error.status != 409) or isinstance(error, AnswerNotStored):
         headers.append((b"x-should-retry", b"false"))
+    elif error.status in (409, 503):
+        headers.append((b"retry-after", b"1"))
     return headers
 
 
@@ -44,6 +44,11 @@ async def send_problem(send: Send, error: PalimpsestError) -> None:
     headers = [*problem_headers(error), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def note_cut(error: PalimpsestError) -> None:
+    """An answer that had begun was broken off; the log has the code."""
+    _log.warning("answer_cut", code=error.code)
 
 
 def unexpected(error: Exception) -> PalimpsestError:

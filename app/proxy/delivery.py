@@ -5,6 +5,7 @@ Knows nothing of how a view is made. The upstream's own errors go to the client 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -78,14 +79,21 @@ class Delivery:
         if body is not turn.incoming.body:
             headers = [h for h in headers if h[0].lower() != b"content-encoding"]
         near = shown.tokens >= NEAR_WINDOW * self._windows.known(turn.request.model).tokens
+        relaying = False
         try:
             async with self._sending.upstream.open("POST", turn.incoming.target, headers, body) as answer:
                 if answer.status >= 300:
                     return await _refusal(answer, near_window=near)
+                relaying = True
                 return await self._relayed(turn, shown, answer, client, near_window=near)
         except UpstreamError:
-            if not client.started:
-                await self._recorder.close(turn, shown, Outcome(state="failed", status=None))
+            # Once it is relaying, the relay records.
+            if not relaying:
+                await self._recorder.note(turn, shown, Outcome(state="failed", status=None))
+            raise
+        except asyncio.CancelledError:
+            if not relaying:
+                self._recorder.abandon(turn, shown)
             raise
 
     async def _relayed(
@@ -119,7 +127,7 @@ class Delivery:
     async def _refused(self, turn: Turn, shown: Shown, refusal: Refusal, client: Client) -> None:
         """The upstream's error, as it came, after it is recorded that the exchange ended so."""
         outcome = Outcome(state=state_of_status(refusal.status), status=refusal.status)
-        await self._recorder.close(turn, shown, outcome)
+        await self._recorder.note(turn, shown, outcome)
         headers = [*answer_headers(refusal.headers), *exchange_headers(turn, shown)]
         await client.start(refusal.status, headers)
         await client.end(refusal.body)

@@ -14,6 +14,7 @@ Nothing is decided here but the order, and what happens when a step cannot be do
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,7 +76,10 @@ class Exchange:
             try:
                 shown = await self.viewing.shown(turn)
             except RequestError as refused:
-                await self.recorder.close(turn, shown, Outcome(state="refused", status=refused.status))
+                await self.recorder.note(turn, shown, Outcome(state="refused", status=refused.status))
+                raise
+            except asyncio.CancelledError:
+                self.recorder.abandon(turn, shown)
                 raise
         await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
 

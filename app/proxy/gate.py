@@ -53,7 +53,9 @@ class Gate:
         was_closed = self.is_closed
         start = 0
         for frame in frames:
-            if self._reads(frame).finishes and not self.is_closed:
+            verdict = self._reads(frame)
+            # Clients stop reading at `[DONE]`, whether or not a finish_reason came before it.
+            if (verdict.finishes or verdict.done) and not self.is_closed:
                 self.is_closed = True
                 self._held_from = max(0, start - before)
             start += len(frame)

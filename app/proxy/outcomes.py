@@ -34,10 +34,10 @@ class Outcomes:
     def __init__(self, reader: MessageReader) -> None:
         self._reader = reader
 
-    def of_stream(self, turn: Turn, gate: Gate, *, complete: bool) -> Outcome:
-        """A streamed answer as it stands. `complete`: the upstream ended it of its own accord."""
+    def of_stream(self, turn: Turn, gate: Gate) -> Outcome:
+        """A streamed answer as it stands."""
         assembly = gate.assembly
-        ended = assembly.is_finished or (complete and assembly.is_done)
+        ended = assembly.is_finished or assembly.is_done
         state: Literal["live", "incomplete"] = "live"
         if not ended or assembly.error is not None or not gate.is_readable:
             state = "incomplete"
@@ -80,7 +80,7 @@ class Outcomes:
 
 def _exchange_state(state: str, assembly: Assembly, answers: Sequence[Message]) -> ExchangeState:
     if state == "live":
-        return "done"
+        return "done" if answers else "failed"
     return "incomplete" if answers or assembly.choices() else "failed"
 
 

@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import structlog
+
 from app.core.history.chain import chain_of
 from app.core.history.message import Message
 from app.core.history.resolve import respelled
 from app.core.wire.answered import Usage
+from app.errors import StoreError
 from app.proxy.jobs import Jobs
 from app.proxy.turn import Shown, Turn
 from app.storage.contract import (
@@ -33,6 +36,7 @@ from app.storage.contract import (
 REMEMBERED_PATHS = 20_000
 
 NO_USAGE = Usage()
+_log = structlog.get_logger("palimpsest.recorder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,17 @@ class Recorder:
             answer = outcome.answers[0]
             head = chain_of(turn.conversation.head, answer.canonical)
             self._remember(head, _spelling((*turn.conversation.messages, answer)))
+
+    async def note(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
+        """As `close`, for an end without an answer: that it could not be stored is logged, not raised."""
+        try:
+            await self.close(turn, shown, outcome)
+        except StoreError as error:
+            _log.error("end_not_stored", error=type(error).__name__, exchange=turn.exchange)
+
+    def abandon(self, turn: Turn, shown: Shown) -> None:
+        """The client left before an answer began; recorded soon, by a job of its own."""
+        self._jobs.start(self.note(turn, shown, Outcome(state="failed", status=None)))
 
     async def _variants(self, turn: Turn) -> list[Variant]:
         """The messages stored already that the client now spells in other bytes (rule 12)."""

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
+import structlog
 
 from app.core.wire.assembly import Assembly
-from app.errors import PalimpsestError, StoreError, UpstreamCut, UpstreamError
+from app.errors import AnswerNotStored, PalimpsestError, StoreError, UpstreamCut, UpstreamError
 from app.proxy.client import Client
 from app.proxy.gate import Gate
 from app.proxy.jobs import Jobs
@@ -31,10 +32,14 @@ Answered = Callable[[Turn, Shown, Outcome], None]
 
 @dataclass(frozen=True, slots=True)
 class RelayLimits:
-    """Bytes: of one streamed event, and of an answer that is assembled for storing."""
+    """Bytes: of one streamed event, and of an answer that is assembled for storing.
+
+    `delivers_unstored`: an answer that could not be stored is given to the client all the same.
+    """
 
     frame_bytes: int
     answer_bytes: int
+    delivers_unstored: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class Relay:
                     await self._begin(passage)
                     await passage.client.body(out)
                     if gate.is_closed and not committed:
-                        await self._commit(passage, gate, complete=False)
+                        await self._commit(passage, gate)
                         committed = True
                         await passage.client.body(gate.release())
             except UpstreamError as cut:
@@ -88,11 +93,11 @@ class Relay:
             gate.finish()
             if gate.is_empty and passage.is_near_window and not passage.client.started:
                 return b""
-            await self._begin(passage)
             await self._ended(passage, gate, committed=committed)
         except asyncio.CancelledError:
             if not committed:
-                self._jobs.start(self._commit(passage, gate, complete=False))
+                outcome = self._outcomes.of_stream(passage.turn, gate)
+                self._jobs.start(self._recorder.note(passage.turn, passage.shown, outcome))
             raise
         return None
 
@@ -109,7 +114,7 @@ class Relay:
                     await passage.client.body(b"".join(pieces))
                     pieces = []
         except (asyncio.CancelledError, UpstreamError) as error:
-            self._jobs.start(self._recorder.close(passage.turn, passage.shown, _FAILED))
+            self._jobs.start(self._recorder.note(passage.turn, passage.shown, _FAILED))
             if passage.client.started and isinstance(error, UpstreamError):
                 raise UpstreamCut("The answer was cut.") from error
             raise
@@ -119,36 +124,46 @@ class Relay:
             outcome = self._outcomes.of_body(
                 passage.turn, passage.answer.status, self._decoded(passage, whole)
             )
-        await self._recorder.close(passage.turn, passage.shown, outcome)
+        is_stored = await self._stored(passage, outcome)
         self._answered(passage.turn, passage.shown, outcome)
-        await self._begin(passage)
+        await self._begin(passage, () if is_stored else NOT_STORED)
         await passage.client.end(whole)
 
-    async def _begin(self, passage: Passage) -> None:
+    async def _begin(self, passage: Passage, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
         if not passage.client.started:
-            headers = [*answer_headers(passage.answer.headers), *passage.extra]
+            headers = [*answer_headers(passage.answer.headers), *passage.extra, *more]
             await passage.client.start(passage.answer.status, headers)
 
-    async def _commit(self, passage: Passage, gate: Gate, *, complete: bool) -> Outcome:
-        outcome = self._outcomes.of_stream(passage.turn, gate, complete=complete)
+    async def _stored(self, passage: Passage, outcome: Outcome) -> bool:
+        """Whether the answer is durable; AnswerNotStored when it is not and must not be delivered then."""
         try:
             await self._recorder.close(passage.turn, passage.shown, outcome)
         except StoreError as error:
+            _log.error("answer_not_stored", error=type(error).__name__, session=passage.turn.session)
+            if self._limits.delivers_unstored:
+                return False
+            raise AnswerNotStored("The answer came and could not be stored.") from error
+        return True
+
+    async def _commit(self, passage: Passage, gate: Gate) -> None:
+        try:
+            await self._stored(passage, self._outcomes.of_stream(passage.turn, gate))
+        except AnswerNotStored as error:
             await self._fail_in_band(passage, error)
-        return outcome
 
     async def _ended(self, passage: Passage, gate: Gate, *, committed: bool) -> None:
         """The upstream ended its body properly."""
-        outcome = self._outcomes.of_stream(passage.turn, gate, complete=True)
+        outcome = self._outcomes.of_stream(passage.turn, gate)
         self._answered(passage.turn, passage.shown, outcome)
         if committed:
             # The counts came after the end: they are added to the record, nobody waits for that.
             if gate.assembly.usage is not None:
-                self._jobs.start(self._recorder.close(passage.turn, passage.shown, outcome))
+                self._jobs.start(self._recorder.note(passage.turn, passage.shown, outcome))
             await passage.client.end()
             return
-        await self._recorder.close(passage.turn, passage.shown, outcome)
+        await self._commit(passage, gate)
         if outcome.state == "done" or gate.assembly.error is not None or not gate.is_readable:
+            await self._begin(passage)
             await passage.client.end()
             return
         await self._fail_in_band(
@@ -158,7 +173,7 @@ class Relay:
     async def _cut(self, passage: Passage, gate: Gate, cut: UpstreamError, *, committed: bool) -> None:
         """The upstream broke off: stored as incomplete, and the client is told."""
         if not committed:
-            await self._commit(passage, gate, complete=False)
+            await self._commit(passage, gate)
         if not passage.client.started:
             raise cut
         await self._fail_in_band(passage, cut)
@@ -167,7 +182,7 @@ class Relay:
         """An error event, then an abrupt end: a clean one would look like success to the SDKs."""
         if not passage.client.started:
             raise error
-        if not _is_coded(passage.answer.headers):
+        if _takes_an_event(passage.answer.headers):
             await passage.client.body(b"data: " + error_event(error) + b"\n\n")
         raise error
 
@@ -188,13 +203,21 @@ class Relay:
         return decoder.feed(body) if decoder else b""
 
 
+# Said of an answer that was delivered all the same.
+NOT_STORED = ((b"x-palimpsest-store", b"unavailable"),)
 _FAILED = Outcome(state="failed", status=200)
+_log = structlog.get_logger("palimpsest.relay")
 
 
 def error_event(error: PalimpsestError) -> bytes:
     """The error object of the API, as one line of JSON."""
     body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
     return msgspec.json.encode({"error": body})
+
+
+def _takes_an_event(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """False where an event of ours would be no part of the coding, or more than the length announced."""
+    return not _is_coded(headers) and not any(name.lower() == b"content-length" for name, _ in headers)
 
 
 def _is_coded(headers: Sequence[tuple[bytes, bytes]]) -> bool:

@@ -170,6 +170,10 @@ class Line:
         statement = "SELECT state FROM exchanges WHERE session = ? ORDER BY started_at, id"
         return [state for (state,) in self.query(statement, reply.header("x-palimpsest-session"))]
 
+    def session_of_newest(self) -> str:
+        """The session of the newest exchange, for answers that do not say it."""
+        return str(self.query("SELECT session FROM exchanges ORDER BY started_at DESC, id DESC")[0][0])
+
     def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """What a reader of the database file finds."""
         with opened(self.database) as connection:
