@@ -91,7 +91,7 @@ def _masked(body: bytes) -> bytes:
     return body.replace(b"\\\\", b"__").replace(b'\\"', b"__")
 
 
-def _trimmed(body: bytes, start: int, end: int) -> Span:
+def _without_blanks(body: bytes, start: int, end: int) -> Span:
     while start < end and body[start] in _BLANK:
         start += 1
     while end > start and body[end - 1] in _BLANK:
@@ -186,7 +186,7 @@ class _Walk:
             self._member_ends(at)
 
     def _element_ends(self, at: int) -> None:
-        start, end = _trimmed(self._body, self._element, at)
+        start, end = _without_blanks(self._body, self._element, at)
         # Blank only in an empty array.
         if start < end:
             self._elements.append((start, end))
@@ -194,7 +194,7 @@ class _Walk:
 
     def _member_ends(self, at: int) -> None:
         if self._key is not None:
-            start, end = _trimmed(self._body, self._start, at)
+            start, end = _without_blanks(self._body, self._start, at)
             self.members.append(Member(self._key, start, end, tuple(self._elements)))
         self._key = None
         self._elements = []
