@@ -25,11 +25,10 @@ from tests.kit.serving import served
 
 
 @dataclass
-class Proxy:
-    """A running proxy. `http` speaks to it, `model` is the server behind it."""
+class Front:
+    """A running proxy. `http` speaks to it."""
 
     url: str
-    model: ModelServer
     http: httpx.AsyncClient
 
     def chat(self, **options: Any) -> Chat:
@@ -37,26 +36,49 @@ class Proxy:
         return Chat(self.http, **options)
 
 
+@dataclass
+class Proxy(Front):
+    """A running proxy, and the scripted server behind it."""
+
+    model: ModelServer
+
+
 @asynccontextmanager
 async def proxied(
     model: ModelServer, folder: Path, overrides: dict[str, Any] | None = None, url: str | None = None
 ) -> AsyncIterator[Proxy]:
     """A proxy whose database lies in `folder`, so that a second one there is a restart of the first."""
-    async with served(model, lifespan="off") as upstream:
-        settings = load_settings(
-            None,
-            {
-                "upstream.base_url": f"{upstream}/v1",
-                "database.url": url or f"sqlite:///{folder / 'palimpsest.db'}",
-                "database.data_folder": str(folder),
-                "server.shutdown_seconds": 5,
-                **(overrides or {}),
-            },
-            {},
-        )
-        await migrate(settings.database.url.get_secret_value())
-        async with (
-            served(create_app(settings)) as address,
-            httpx.AsyncClient(base_url=address, timeout=60, trust_env=False) as http,
-        ):
-            yield Proxy(address, model, http)
+    async with (
+        served(model, lifespan="off") as upstream,
+        fronting(f"{upstream}/v1", folder, overrides, url=url) as front,
+    ):
+        yield Proxy(front.url, front.http, model)
+
+
+@asynccontextmanager
+async def fronting(
+    upstream: str,
+    folder: Path,
+    overrides: dict[str, Any] | None = None,
+    *,
+    url: str | None = None,
+    patience_seconds: float = 60,
+) -> AsyncIterator[Front]:
+    """As `proxied`, before any server whose base URL is `upstream`; clients wait so long for a byte."""
+    settings = load_settings(
+        None,
+        {
+            "upstream.base_url": upstream,
+            "database.url": url or f"sqlite:///{folder / 'palimpsest.db'}",
+            "database.data_folder": str(folder),
+            "server.shutdown_seconds": 5,
+            **(overrides or {}),
+        },
+        {},
+    )
+    await migrate(settings.database.url.get_secret_value())
+    async with (
+        served(create_app(settings)) as address,
+        httpx.AsyncClient(base_url=address, timeout=patience_seconds, trust_env=False) as http,
+    ):
+        yield Front(address, http)
