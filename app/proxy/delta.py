@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -20,10 +20,12 @@ from app.core.history.append import (
     Repeat,
     appended_of,
     mode_of,
+    waits_its_turn,
 )
 from app.core.history.carriers import SessionName
 from app.core.history.chain import conversation_of, seed_of
 from app.core.history.conversation import Conversation
+from app.core.history.message import Message
 from app.errors import Conflict
 from app.proxy.incoming import Incoming
 from app.proxy.reader import MessageReader
@@ -88,11 +90,12 @@ class Deltas:
 
     @asynccontextmanager
     async def in_turn(
-        self, namespace: str, incoming: Incoming, name: SessionName | None
+        self, namespace: str, incoming: Incoming, name: SessionName | None, messages: Sequence[Message]
     ) -> AsyncIterator[None]:
         """Requests that may append to one session go one after the other; Conflict when too many wait."""
-        mode = incoming.header(b"x-session-mode") or self._default_mode
-        if name is None or not name.may_append or mode not in ("append", "detect"):
+        header = incoming.header(b"x-session-mode")
+        waits = waits_its_turn(messages, header, self._default_mode)
+        if name is None or not name.may_append or not waits:
             yield
             return
         key = f"{namespace}\0{name.value}"

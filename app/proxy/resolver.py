@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import uuid_utils
 
@@ -88,12 +88,13 @@ class Resolver:
             started_at=time.time(),
         )
 
-    def in_turn(
-        self, namespace: str, incoming: Incoming, request: ChatRequest
-    ) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def in_turn(self, namespace: str, incoming: Incoming, request: ChatRequest) -> AsyncIterator[None]:
         """While it lasts, no other append to the same named session goes on."""
         name = self._name(incoming, request)
-        return self._deltas.in_turn(namespace, incoming, name)
+        messages = await self._reader.read(request.message_spans, request.model) if name else ()
+        async with self._deltas.in_turn(namespace, incoming, name, messages):
+            yield
 
     def _name(self, incoming: Incoming, request: ChatRequest) -> SessionName | None:
         wanted = (*self._carriers.body_keys, "metadata")

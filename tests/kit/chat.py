@@ -16,7 +16,7 @@ Json = dict[str, Any]
 class Chat:
     """One conversation. `said` is everything sent and answered, in order, instructions included.
 
-    `sent` are the lists of messages of its requests.
+    `sent` are the lists of messages of its requests. `stream` may change between turns.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Chat:
         extra: Json | None = None,
     ) -> None:
         self._http = http
-        self._stream = stream
+        self.stream = stream
         self._extra = extra or {}
         self.headers = {"authorization": f"Bearer {key}"}
         if session is not None:
@@ -64,7 +64,7 @@ class Chat:
     async def posts(self, messages: list[Json], headers: dict[str, str] | None = None) -> httpx.Response:
         """A request with exactly these messages; nothing is asserted or kept."""
         body: Json = {"model": "test-model", "messages": messages, **self._extra}
-        if self._stream:
+        if self.stream:
             body["stream"] = True
         self.sent.append(messages)
         reply = await self._http.post(
@@ -73,9 +73,11 @@ class Chat:
         self.replies.append(reply)
         return reply
 
-    async def transcript(self) -> list[Json]:
-        """The messages the archive has of the conversation."""
-        return [row["message"] for row in (await self._read(f"sessions/{self.session}/messages"))["messages"]]
+    async def transcript(self, branch: str | None = None) -> list[Json]:
+        """The messages the archive has of the conversation, on its default branch if none is named."""
+        wanted = f"?branch={branch}" if branch else ""
+        page = await self._read(f"sessions/{self.session}/messages{wanted}")
+        return [row["message"] for row in page["messages"]]
 
     async def compactions(self) -> list[Json]:
         """The records of the session's compactions, oldest first."""

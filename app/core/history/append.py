@@ -80,6 +80,16 @@ def mode_of(request: Conversation, facts: ModeFacts, stored: Conversation | None
     return "append" if _is_delta(request, stored) else "full"
 
 
+def waits_its_turn(messages: Sequence[Message], header: str | None, default: str) -> bool:
+    """True when a request to a named session may be a delta: those go one after the other (rule 10).
+
+    A list with answers or instructions in it is a full history: several of those, of sub-agents say,
+    run at the same time. `header` and `default` are as in `ModeFacts`.
+    """
+    asked = default if header is None else header.strip().lower()
+    return asked == "append" or (asked == "detect" and _brings_only_news(messages))
+
+
 def appended_of(stored: Conversation, request: Conversation, repeat: Repeat) -> Appended:
     """The stored transcript with what is new of the request behind it (rule 10).
 
@@ -131,7 +141,11 @@ def _asked(facts: ModeFacts) -> str:
 def _may_be_delta(request: Conversation, facts: ModeFacts) -> bool:
     if not facts.exists or facts.full_history or request.preamble or not request.messages:
         return False
-    return all(message.role in ("user", "tool") for message in request.messages)
+    return _brings_only_news(request.messages)
+
+
+def _brings_only_news(messages: Sequence[Message]) -> bool:
+    return all(message.role in ("user", "tool") for message in messages)
 
 
 def _is_delta(request: Conversation, stored: Conversation) -> bool:
