@@ -37,7 +37,7 @@ def proxy(running: Proxy) -> Proxy:
     model.seen.clear()
     model.answers.clear()
     model.summary = None
-    return Shared(running.url, model, running.http, key=uuid.uuid4().hex)
+    return Shared(running.url, running.http, model, key=uuid.uuid4().hex)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -31,7 +31,7 @@ class Chat:
     ) -> None:
         self._http = http
         self.stream = stream
-        self._extra = extra or {}
+        self.extra = extra or {}
         self.headers = {"authorization": f"Bearer {key}"}
         if session is not None:
             self.headers["x-session-id"] = session
@@ -63,7 +63,7 @@ class Chat:
 
     async def posts(self, messages: list[Json], headers: dict[str, str] | None = None) -> httpx.Response:
         """A request with exactly these messages; nothing is asserted or kept."""
-        body: Json = {"model": "test-model", "messages": messages, **self._extra}
+        body: Json = {"model": "test-model", "messages": messages, **self.extra}
         if self.stream:
             body["stream"] = True
         self.sent.append(messages)
