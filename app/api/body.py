@@ -5,6 +5,7 @@ Knows nothing of what the bytes mean.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from app.errors import BodyTooLarge, ClientLeft
@@ -17,7 +18,16 @@ class ArrivingBody:
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive = receive
         self._limit = limit
-        self.finished = False
+        self._ended = asyncio.Event()
+
+    @property
+    def finished(self) -> bool:
+        """True once nothing more will come."""
+        return self._ended.is_set()
+
+    async def ended(self) -> None:
+        """Returns when somebody has read the last piece."""
+        await self._ended.wait()
 
     async def piece(self) -> bytes:
         """The next piece, perhaps empty. ClientLeft when it breaks off, BodyTooLarge beyond the limit."""
@@ -28,7 +38,8 @@ class ArrivingBody:
         self._limit -= len(part)
         if self._limit < 0:
             raise BodyTooLarge("The request's body is larger than this proxy accepts.")
-        self.finished = not message.get("more_body", False)
+        if not message.get("more_body", False):
+            self._ended.set()
         return part
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

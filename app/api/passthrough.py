@@ -34,13 +34,8 @@ class PassthroughEndpoint:
                 body=first if upload.finished else b"",
                 path_session=None,
             )
-            await self._access.caller_of(incoming)
-            client = Client(receive, send)
-            if upload.finished:
-                async with client.attended():
-                    await self._passthrough.relay(incoming, upload, client)
-            else:
-                await self._passthrough.relay(incoming, _Continued(first, upload), client)
+            await self._access.admit(incoming)
+            await self._passthrough.relay(incoming, _Continued(first, upload), Client(receive, send))
         except ClientLeft:
             return
 
@@ -55,6 +50,9 @@ class _Continued:
     @property
     def finished(self) -> bool:
         return self._rest.finished
+
+    async def ended(self) -> None:
+        await self._rest.ended()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._first

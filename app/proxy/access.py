@@ -60,6 +60,13 @@ class Access:
             self._known.popitem(last=False)
         return Caller(namespace)
 
+    async def admit(self, incoming: Incoming) -> None:
+        """Whoever asks may pass; as `caller_of`, but nothing is recorded and nothing need be."""
+        if self._proxy_keys:
+            await self.caller_of(incoming)
+        else:
+            credential_of(incoming)
+
     async def _namespace(self, credential: str, identity: tuple[str, ...], digest: bytes) -> str:
         if not self._proxy_keys:
             return await self._store.namespace_of(digest, time.time())

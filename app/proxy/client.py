@@ -7,7 +7,7 @@ asked to write what nobody reads; what has been said until then is recorded by w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from app.proxy.asgi import Receive, Send
@@ -25,10 +25,11 @@ class Client:
         self.started = False
 
     @asynccontextmanager
-    async def attended(self) -> AsyncIterator[Client]:
+    async def attended(self, after: Callable[[], Awaitable[None]] | None = None) -> AsyncIterator[Client]:
         """While it lasts, the client's leaving cancels the current task; that end is silent.
 
-        Within another of its kind it adds nothing. It reads from the client, so nobody else may.
+        Within another of its kind it adds nothing. It reads from the client, so nobody else may; when
+        somebody still does, it begins `after` that.
         """
         if self._attended:
             yield self
@@ -36,7 +37,7 @@ class Client:
         self._attended = True
         owner = asyncio.current_task()
         assert owner is not None
-        watch = asyncio.get_running_loop().create_task(self._watch(owner))
+        watch = asyncio.get_running_loop().create_task(self._watch(owner, after))
         try:
             yield self
         except asyncio.CancelledError:
@@ -61,7 +62,9 @@ class Client:
         self._done = True
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
-    async def _watch(self, owner: asyncio.Task[object]) -> None:
+    async def _watch(self, owner: asyncio.Task[object], after: Callable[[], Awaitable[None]] | None) -> None:
+        if after is not None:
+            await after()
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":

@@ -56,10 +56,10 @@ class Exchange:
         """The client has an answer. Errors before it began are raised; nothing recorded is lost."""
         control = self._control(incoming)
         try:
-            caller = await self.access.caller_of(incoming)
             if control == "no-store":
                 await self._unrecorded(incoming, client, b"no-store")
                 return
+            caller = await self.access.caller_of(incoming)
             request = parse_chat_request(incoming.body, self.behaviour.limits)
             async with self.resolver.in_turn(caller.namespace, incoming, request):
                 turn = await self.resolver.turn_of(caller.namespace, incoming, request)
@@ -84,7 +84,11 @@ class Exchange:
         await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
 
     async def _unrecorded(self, incoming: Incoming, client: Client, why: bytes) -> None:
-        """The request passes through as it came, and the answer says that nothing was stored."""
+        """The request passes through as it came, and the answer says that nothing was stored.
+
+        Who asks is checked all the same: a store that is down must open the door to nobody.
+        """
+        await self.access.admit(incoming)
         await self.passthrough.relay(incoming, WholeBody(), client, [(b"x-palimpsest-store", why)])
 
     def _control(self, incoming: Incoming) -> str:

@@ -6,7 +6,6 @@ Nothing is read, kept or counted. The upstream's error statuses are its own.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import nullcontext
 from typing import Protocol
 
 from app.proxy.client import Client
@@ -25,6 +24,9 @@ class Upload(Protocol):
     def finished(self) -> bool:
         """True once nothing more will come."""
 
+    async def ended(self) -> None:
+        """Returns when the last byte has been read."""
+
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Its pieces, as they arrive."""
 
@@ -33,6 +35,9 @@ class WholeBody:
     """The upload of a request whose body is in memory."""
 
     finished = True
+
+    async def ended(self) -> None:
+        """It has."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Nothing more comes."""
@@ -54,7 +59,7 @@ class Passthrough:
         body = None if upload.finished else aiter(upload)
         opened = self._upstream.open(incoming.method, incoming.target, headers, incoming.body or body)
         # While the client is still sending, its leaving shows in the upload.
-        async with opened as answer, client.attended() if upload.finished else nullcontext():
+        async with client.attended(upload.ended), opened as answer:
             await client.start(answer.status, [*answer_headers(answer.headers), *extra])
             async for chunk in answer.chunks():
                 await client.body(chunk)

@@ -87,6 +87,13 @@ class Caller:
         async with asyncio.timeout(20):
             return await self._reader.read(65536)
 
+    def arrived(self) -> bytes:
+        """What has come and was not read yet; waits for nothing."""
+        held: bytearray = self._reader._buffer  # type: ignore[attr-defined]
+        came = bytes(held)
+        held.clear()
+        return came
+
     async def head(self) -> Reply:
         """The answer's head."""
         interim: list[bytes] = []
@@ -143,8 +150,9 @@ class Line:
         return int(self.url.rpartition(":")[2])
 
     @asynccontextmanager
-    async def caller(self) -> AsyncIterator[Caller]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=2**26)
+    async def caller(self, window: int = 2**26) -> AsyncIterator[Caller]:
+        """A connection; its client takes in about twice `window` bytes before anybody reads."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=window)
         try:
             yield Caller(reader, writer)
         finally:
