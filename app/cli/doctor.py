@@ -109,7 +109,11 @@ def _pepper(settings: Settings) -> Finding:
 
 
 def _access(settings: Settings) -> Finding:
-    key = "the operator's key" if settings.upstream.api_key else "the caller's key"
+    if settings.upstream.api_key:
+        key = "the operator's key"
+    else:
+        # A key of ours says nothing to the upstream.
+        key = "the caller's key" if settings.access.mode == "open" else "no key"
     return Finding("access", "ok", f"{settings.access.mode}; {key} goes upstream")
 
 
