@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from app.settings.load import known_keys
 from app.settings.models import ModelSettings
 from app.settings.settings import Settings
-from tests.house.sources import ROOT
+from tests.house.sources import ROOT, sources
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
@@ -33,3 +34,13 @@ def test_the_patterns_see_what_they_should() -> None:
     assert _LINK.findall("[a](b.md) [c](https://d) [e](f.md#g)") == ["b.md", "f.md"]
     assert _PATH.findall("`app/main.py`, `app.py`") == ["app/main.py"]
     assert _SETTING.findall("`access.mode: keys` `policy.no_such`") == ["access.mode", "policy.no_such"]
+
+
+def test_settings_without_effect_are_told() -> None:
+    """A setting has an effect when something beside its declaration reads an attribute of its name."""
+    readers = [source for source in sources("app") if "/settings/" not in source.name]
+    readers += [source for source in sources("app/settings") if source.path.stem == "settings"]
+    read = {n.attr for source in readers for n in ast.walk(source.tree) if isinstance(n, ast.Attribute)}
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"^- `([a-z_.]+)`$", page, re.MULTILINE))
+    assert {key for key in known_keys() if key.rsplit(".", 1)[-1] not in read} == told
