@@ -110,7 +110,8 @@ def message_of(reply: httpx.Response) -> Json:
     calls: list[Json] = []
     for event in reply.text.split("\n\n"):
         data = event.removeprefix("data: ")
-        if not data or data == "[DONE]":
+        # Comments stand between events: llama.cpp sends some while it reads a long prompt.
+        if data == event or data == "[DONE]":
             continue
         for choice in json.loads(data).get("choices", []):
             delta = choice["delta"]
