@@ -48,7 +48,7 @@ class Gate:
 
     def take(self, chunk: bytes) -> bytes:
         """What may go out of this chunk; the rest is held."""
-        before = 0 if self._is_coded else len(self._splitter.rest)
+        before = 0 if self._is_coded else self._splitter.rest_bytes
         frames = self._frames_in(chunk)
         was_closed = self.is_closed
         start = 0

@@ -38,6 +38,11 @@ class FrameSplitter:
         """What was fed and not yet given out."""
         return bytes(self._buffer)
 
+    @property
+    def rest_bytes(self) -> int:
+        """The length of `rest`, which a large frame makes costly to copy."""
+        return len(self._buffer)
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """The frames that `chunk` completes.
 
