@@ -49,7 +49,6 @@ class Branch:
     fixed_tokens: int
     max_output_tokens: int | None = None
     tools: bytes | None = None
-    is_new: bool = False
 
     @property
     def session(self) -> str:

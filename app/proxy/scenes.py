@@ -42,10 +42,11 @@ class Scenes:
         self._policy_for = policy_for
         self._outgoing = outgoing
 
-    async def of(self, turn: Subject, *, by_hand: bool = False) -> Scene:
+    async def of(self, turn: Subject, *, by_hand: bool = False, untouched: bool = False) -> Scene:
         """The scene now: everything that can have changed is read again.
 
         Pins are left out where nothing will be folded; `by_hand` a small conversation may be.
+        `untouched` says that no compaction can be stored of the conversation, so that none is looked for.
         """
         model = turn.model
         headers = self._outgoing(turn.headers)
@@ -59,7 +60,7 @@ class Scenes:
             ratio=self._calibrations.ratio_of(model),
             policy=policy,
         )
-        current = await self._in_force(turn)
+        current = None if untouched else await self._in_force(turn)
         is_small = not by_hand and current is None and turn.tokens < budget.precompute_tokens
         return Scene(
             turn=turn,
@@ -72,9 +73,7 @@ class Scenes:
         )
 
     async def _in_force(self, turn: Subject) -> Compaction | None:
-        """The compaction that applies; a session that begins with this turn has none."""
-        if turn.is_new:
-            return None
+        """The compaction that applies, also one made a moment ago in the session's first turn."""
         stored = await self._store.compactions(turn.namespace, turn.session)
         return applicable([row.compaction for row in stored], turn.conversation) if stored else None
 

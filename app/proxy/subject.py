@@ -23,10 +23,6 @@ class Subject(Protocol):
         """Our id."""
 
     @property
-    def is_new(self) -> bool:
-        """True when the session begins here: nothing can be stored of it yet."""
-
-    @property
     def model(self) -> str:
         """The model it is for; "" when the client names none."""
 

@@ -15,7 +15,7 @@ import structlog
 
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.prompt import SummaryLimits, SummaryRequest, summary_requests
-from app.core.summary.riding import INSTRUCTION, riding_request
+from app.core.summary.riding import INSTRUCTION, may_be_shown, riding_request
 from app.core.summary.source import SummarySource
 from app.errors import SummaryRejected
 from app.proxy.breaker import Breaker
@@ -119,12 +119,13 @@ class SummaryWriter:
         return summary_requests(source, limits, scene.count_text, scene.focus)
 
     def _rides(self, scene: Scene) -> bool:
-        """True when the model knows the prompt already and the question fits behind it."""
+        """True when the model knows the prompt already, the question fits behind it, and all may be shown."""
         if not self._choice.may_ride:
             return False
         asked = scene.count_text(INSTRUCTION) + scene.budget.summary_tokens
         room = RIDING_SHARE * scene.budget.window_tokens
-        return scene.under(scene.current).tokens + asked <= room
+        shown = scene.under(scene.current)
+        return shown.tokens + asked <= room and may_be_shown(shown.view.messages)
 
     def _failed(self, failure: _NoAnswer) -> None:
         if failure.counts:

@@ -86,7 +86,7 @@ class Viewing:
             return await self._compactor.by_hand(scene, plan) if isinstance(plan, Fold) else None
 
     async def _decided(self, turn: Turn) -> Shown:
-        scene = await self._scenes.of(turn)
+        scene = await self._scenes.of(turn, untouched=turn.is_new)
         if scene.current is None and turn.tokens < scene.budget.precompute_tokens:
             return original(turn)
         plan = self._planned(scene)

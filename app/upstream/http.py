@@ -18,6 +18,7 @@ import msgspec
 from httpx_aiohttp import AiohttpTransport
 
 from app.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from app.upstream.body import WRITE_BYTES
 from app.upstream.client import Upstream
 from app.upstream.decoding import decoder_for
 
@@ -61,6 +62,12 @@ def client_over(upstream: Upstream) -> httpx.AsyncClient:
         # The deadlines that count are the callers'. This one ends what a caller forgot.
         timeout=600,
     )
+
+
+async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
+    """A body so that a megabyte of it does not hold the loop: aiohttp writes bytes in one go, and warns."""
+    for start in range(0, len(body), WRITE_BYTES):
+        yield body[start : start + WRITE_BYTES]
 
 
 async def fetch(http: httpx.AsyncClient, request: httpx.Request, limit: int) -> Reply:

@@ -18,7 +18,7 @@ import msgspec
 from app.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from app.upstream.client import Upstream
 from app.upstream.headers import CREDENTIALS, UpstreamKey
-from app.upstream.http import Reply, client_over, fetch
+from app.upstream.http import Reply, client_over, fetch, in_pieces
 from app.upstream.overflow import NotOverflow, Overflow, classify
 
 # A summary is a few kilobytes; a reasoning model's thoughts come along in the same answer.
@@ -140,8 +140,12 @@ class Summarizer:
             request = self._http.build_request(
                 "POST",
                 self._url,
-                content=body,
-                headers=[*credentials, (b"content-type", b"application/json")],
+                content=in_pieces(body),
+                headers=[
+                    *credentials,
+                    (b"content-type", b"application/json"),
+                    (b"content-length", str(len(body)).encode()),
+                ],
             )
             reply = await fetch(self._http, request, ANSWER_BYTES)
             learned = _learned(reply, dialect)

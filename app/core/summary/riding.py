@@ -12,8 +12,12 @@ from collections.abc import Sequence
 import msgspec
 
 from app.core.summary.prompt import SummaryRequest
+from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import TITLES
+from app.core.summary.wording import without_data
 
+# Types of content parts that are not text, as they stand in a message.
+_MEDIA = ('"image_url"', '"input_audio"', '"file"')
 INSTRUCTION = (
     "[Note of the system that keeps this conversation, not of the user.] The conversation is becoming too "
     "long and its older part will be replaced by a record. Do not go on with the task and call no tools. "
@@ -26,6 +30,20 @@ INSTRUCTION = (
     "facts, not story. Never write secrets (keys, passwords, tokens), never dump raw data, never write about "
     "these instructions. Reply with the record alone."
 )
+
+
+def may_be_shown(shown: Sequence[bytes]) -> bool:
+    """True when nothing in the messages is to be kept from a summarizer: secrets, pictures, data (A17, A22).
+
+    Otherwise the question must be one of its own, which leaves them out.
+    """
+    return not any(_holds_what_is_left_out(raw.decode("utf-8", "replace")) for raw in shown)
+
+
+def _holds_what_is_left_out(text: str) -> bool:
+    if any(kind in text for kind in _MEDIA):
+        return True
+    return without_data(text) != text or without_secrets(text) != text
 
 
 def riding_request(shown: Sequence[bytes], max_tokens: int, focus: str = "") -> SummaryRequest:

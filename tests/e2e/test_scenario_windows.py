@@ -1,0 +1,176 @@
+"""Scenarios 8, 9 and 15: windows that shrink, counts that mislead, and a long history at first contact."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.judge import are_sound, is_sound
+from tests.kit.model import ModelServer, Says, Seen, plain_summary
+from tests.kit.proxy import proxied
+from tests.kit.words import prose
+
+Json = dict[str, Any]
+pytestmark = pytest.mark.timeout(60)
+
+
+def overflow(window: int, tokens: int) -> Says:
+    """vLLM's words, for a prompt that this upstream does not take."""
+    message = (
+        f"This model's maximum context length is {window} tokens. However, you requested {tokens} tokens "
+        "in the messages, Please reduce the length of the messages."
+    )
+    return Says(status=400, error={"object": "error", "message": message, "code": 400})
+
+
+@pytest.mark.spec("S8", "A29", "E06", "P9")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_window_halves_in_the_middle_of_a_session(stream: bool, tmp_path: Path) -> None:
+    model = ModelServer(window=16_000)
+    async with proxied(model, tmp_path) as proxy:
+        chat = proxy.chat(system="You keep the log.", stream=stream)
+        for turn in range(12):
+            await chat.says(f"Entry {turn}. {prose(turn, 700)}")
+        model.window = 8_000
+        for turn in range(12, 24):
+            await chat.says(f"Entry {turn}. {prose(turn, 700)}")
+        assert chat.reply.status_code == 200
+        refused = [prompt for prompt in model.prompts[12:] if prompt.tokens > 8_000]
+        # The error itself said what the window is: nothing beyond it was sent again.
+        assert len(refused) == 1
+        are_sound([prompt for prompt in model.prompts if prompt not in refused], chat.sent, 16_000)
+        assert {compaction["trigger"] for compaction in await chat.compactions()} >= {"overflow"}
+        assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("F08")
+async def test_a_switch_to_a_model_with_a_smaller_window(tmp_path: Path) -> None:
+    model = ModelServer(window=200_000)
+    small = [{"match": "small-*", "window_tokens": 6_000}]
+    async with proxied(model, tmp_path, {"models": small}) as proxy:
+        chat = proxy.chat(system="You keep the log.")
+        for turn in range(10):
+            await chat.says(f"Entry {turn}. {prose(turn, 900)}")
+        assert await chat.compactions() == []
+        chat.extra["model"] = "small-model"
+        await chat.says("And on a small model?")
+        await chat.says("Still there?")
+        for prompt, sent in zip(model.prompts[-2:], chat.sent[-2:], strict=True):
+            is_sound(prompt, sent, 6_000)
+        assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("A29", "E06", "F31")
+async def test_overflow_is_tried_again_a_bounded_number_of_times(tmp_path: Path) -> None:
+    model = ModelServer(window=100_000)
+    async with proxied(model, tmp_path, {"compaction.overflow_retries": 2}) as proxy:
+        chat = proxy.chat(system="You keep the log.")
+        for turn in range(8):
+            await chat.says(f"Entry {turn}. {prose(turn, 500)}")
+        model.answers.append(overflow(4_096, 5_000))
+        await chat.says("Refused once.")
+        assert len(model.prompts) == 8 + 2
+        assert model.prompts[-1].tokens < 4_096
+        # An upstream that refuses everything: its own words reach the client after the last try.
+        model.answers.extend(overflow(4_096, 5_000) for _ in range(9))
+        reply = await chat.posts([*chat.said, {"role": "user", "content": "Refused for ever."}])
+        assert reply.status_code == 400
+        assert "maximum context length is 4096" in reply.text
+        assert len(model.prompts) <= 8 + 2 + 3
+        model.answers.clear()
+        await chat.says("And it goes on.")
+        compactions = len(await chat.compactions())
+        sent = len(model.prompts)
+        model.answers.append(Says(status=429, error={"error": {"message": "Rate limit: tokens per minute"}}))
+        reply = await chat.posts([*chat.said, {"role": "user", "content": "Too fast."}])
+        assert (reply.status_code, len(model.prompts)) == (429, sent + 1)
+        assert len(await chat.compactions()) == compactions
+
+
+def _pictures(turn: int) -> Json:
+    """A picture whose base64 would be 60,000 tokens as text."""
+    noise = base64.b64encode(bytes((turn + at * at) % 256 for at in range(60_000))).decode()
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{noise}", "detail": "low"}}
+    return {"role": "user", "content": [{"type": "text", "text": f"{turn}: {prose(turn, 300)}"}, picture]}
+
+
+def _chinese(turn: int) -> Json:
+    return {
+        "role": "user",
+        "content": f"第{turn}条：" + "港口的灯笼在河上慢慢移动，船长记录每一件事情。" * 25,
+    }
+
+
+def _english(turn: int) -> Json:
+    return {"role": "user", "content": f"{turn}: {prose(turn, 450)}"}
+
+
+SCHEMAS = [
+    {
+        "type": "function",
+        "function": {
+            "name": f"tool_{at}",
+            "description": prose(at, 90),
+            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+        },
+    }
+    for at in range(25)
+]
+TRAPS: dict[str, tuple[ModelServer, Json, Any]] = {
+    "CJK": (ModelServer(window=8_000), {}, _chinese),
+    "pictures": (ModelServer(window=8_000), {}, _pictures),
+    "tool schemas": (ModelServer(window=12_000), {"tools": SCHEMAS}, _english),
+    "max_tokens counted": (ModelServer(window=8_000, counts_output=True), {"max_tokens": 2_500}, _english),
+    "another tokenizer": (ModelServer(window=8_000, counted=1.3), {}, _english),
+    "another tokenizer, window unsaid": (ModelServer(window=8_000, counted=1.3, models=False), {}, _english),
+}
+
+
+@pytest.mark.spec("S9", "F13", "F14")
+@pytest.mark.parametrize("trap", TRAPS)
+async def test_no_overflow_that_compaction_cures_reaches_the_client(trap: str, tmp_path: Path) -> None:
+    model, extra, message = TRAPS[trap]
+    async with proxied(model, tmp_path) as proxy:
+        chat = proxy.chat(system="You keep the log.", extra=extra, stream=trap == "CJK")
+        for turn in range(26):
+            await chat.sends(message(turn))
+        answered = {prompt.raw: prompt for prompt in model.prompts if prompt.tokens <= model.window}
+        assert len(answered) >= 26
+        assert all(prompt.faults == () for prompt in model.prompts)
+        assert await chat.compactions()
+        assert not any(";base64," in seen.text for seen in model.summaries)
+        assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("S15", "A28", "F32", "P9")
+@pytest.mark.parametrize(("window", "hangs"), [(200_000, True), (50_000, False)])
+async def test_first_contact_with_a_long_history(window: int, hangs: bool, tmp_path: Path) -> None:
+    let_go = asyncio.Event()
+
+    async def summary(seen: Seen) -> Says:
+        if hangs:
+            await let_go.wait()
+        return Says({"role": "assistant", "content": plain_summary(seen)})
+
+    model = ModelServer(window=window, summary=summary)
+    overrides = {"compaction.deadline_seconds": 0.2} if hangs else {}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        chat = proxy.chat(system="You keep the log.")
+        # The client has talked to the model directly so far; then its base_url was switched.
+        for turn in range(60):
+            chat.said.append({"role": "user", "content": f"Entry {turn}. {prose(turn, window * 14 // 1000)}"})
+            chat.said.append({"role": "assistant", "content": f"Noted {turn}."})
+        await chat.says("What came before this?")
+        full = int(chat.reply.headers["x-palimpsest-tokens"].split("/")[0])
+        assert full >= 0.9 * window
+        await chat.says("And now?")
+        let_go.set()
+        are_sound(model.prompts, chat.sent, window)
+        (compaction,) = await chat.compactions()
+        assert compaction["author"] == ("deterministic" if hangs else "model")
+        assert compaction["tokens_after"] < 0.6 * window
+        assert await chat.transcript() == chat.said
