@@ -28,7 +28,10 @@ class Front:
         if scope["type"] != "http":
             await self._pages(scope, receive, send)
             return
-        session, path = split_session(scope["path"])
+        if _wants_websocket(scope):
+            await send_problem(send, NotFound("WebSockets are not served here."))
+            return
+        session, path = split_session(_path_of(scope))
         if not path.startswith("/v1/"):
             await self._pages(scope, receive, send)
             return
@@ -38,7 +41,10 @@ class Front:
 
 
 def split_session(path: str) -> tuple[str | None, str]:
-    """`/s/{session}/v1/x` as (session, "/v1/x"); any other path as (None, path)."""
+    """`/s/{session}/v1/x` as (session, "/v1/x"); any other path as (None, path).
+
+    The path is the client's own spelling: a session's name may hold an escaped slash.
+    """
     if not path.startswith("/s/"):
         return None, path
     session, slash, rest = path[3:].partition("/")
@@ -50,14 +56,29 @@ def target_of(scope: Scope) -> str:
 
     Dot segments would let a caller leave the operator's base path while the operator's key is sent.
     """
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    path = raw.decode("latin-1")
-    if path.startswith("/s/"):
-        path = "/" + path[3:].partition("/")[2]
-    if any(unquote(segment) in (".", "..") for segment in path.split("/")):
+    _, path = split_session(_path_of(scope))
+    if _has_dot_segment(path):
         raise NotFound("A path with dot segments is not forwarded.")
     query = scope["query_string"].decode("latin-1")
     return path.removeprefix("/v1") + (f"?{query}" if query else "")
+
+
+def _path_of(scope: Scope) -> str:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.decode("latin-1")
+
+
+def _has_dot_segment(path: str) -> bool:
+    """Also behind escaped slashes and escaped escapes: nobody knows how often the other side decodes."""
+    while (plain := unquote(path)) != path:
+        path = plain
+    return any(segment in (".", "..") for segment in path.replace("\\", "/").split("/"))
+
+
+def _wants_websocket(scope: Scope) -> bool:
+    """The server hands on what it does not upgrade as an ordinary GET, which an upstream would not mean."""
+    headers = scope["headers"] if scope["method"] == "GET" else ()
+    return any(name == b"upgrade" and value.lower() == b"websocket" for name, value in headers)
 
 
 async def guarded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

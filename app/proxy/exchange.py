@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.core.wire.chat_request import Limits, parse_chat_request
-from app.errors import RequestError, StoreUnavailable
+from app.errors import InvalidField, RequestError, StoreUnavailable
 from app.proxy.access import Access
 from app.proxy.client import Client
 from app.proxy.delivery import Delivery
@@ -54,7 +54,7 @@ class Exchange:
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
         """The client has an answer. Errors before it began are raised; nothing recorded is lost."""
-        control = self._control(incoming)
+        control = control_of(incoming, may_ask=self.behaviour.allow_off)
         try:
             if control == "no-store":
                 await self._unrecorded(incoming, client, b"no-store")
@@ -91,8 +91,18 @@ class Exchange:
         await self.access.admit(incoming)
         await self.passthrough.relay(incoming, WholeBody(), client, [(b"x-palimpsest-store", why)])
 
-    def _control(self, incoming: Incoming) -> str:
-        """The X-Palimpsest header, if the operator allows it (rule 29)."""
-        if not self.behaviour.allow_off:
-            return ""
-        return (incoming.header(b"x-palimpsest") or "").strip().lower()
+
+def control_of(incoming: Incoming, *, may_ask: bool) -> str:
+    """The X-Palimpsest header (rule 29): "off", "no-store", or "" for neither.
+
+    InvalidField for any other word, and where the operator does not allow it: who asks for privacy and
+    is misspelled must not be stored. RepeatedHeader when one of our own headers stands twice.
+    """
+    for name in (b"x-session-id", b"x-session-mode"):
+        incoming.only(name)
+    asked = (incoming.only(b"x-palimpsest") or "").strip().lower()
+    if asked not in ("", "off", "no-store"):
+        raise InvalidField("X-Palimpsest is off or no-store.", param="X-Palimpsest")
+    if asked and not may_ask:
+        raise InvalidField("This proxy allows no X-Palimpsest header.", param="X-Palimpsest")
+    return asked
