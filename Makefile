@@ -1,7 +1,7 @@
 # Every task of the project. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test check spec bench format lock clean
+.PHONY: help install run demo test test-model model check spec bench format lock clean
 
 # The newest interpreter that is new enough; PYTHON=... overrides.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
@@ -14,7 +14,7 @@ RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
 help: ## List the tasks
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 install: $(DEV_STAMP) ## Make .venv with everything needed to develop
 
@@ -25,8 +25,14 @@ run: $(RUN_STAMP) ## Start the proxy on 127.0.0.1:8000, with the demo behind it 
 demo: $(RUN_STAMP) ## Show a conversation being compacted, then stop
 	@bash scripts/tour
 
-test: $(DEV_STAMP) ## Run all tests (needs PostgreSQL for the store's)
-	@$(BIN)/python -m pytest -q
+test: $(DEV_STAMP) ## Run all tests but those with a real model (needs PostgreSQL for the store's)
+	@$(BIN)/python -m pytest -q --ignore=tests/realmodel
+
+test-model: model ## Run a long conversation with a real small model behind the proxy (minutes)
+	@$(BIN)/python -m pytest -q tests/realmodel
+
+model: $(DEV_STAMP) ## Fetch the small model and its server (127 MB, once)
+	@$(BIN)/python -m tests.realmodel.fetch
 
 check: $(DEV_STAMP) ## Format, lint, types, layers, ceilings
 	@$(BIN)/ruff format --check --quiet app migrations tests benchmarks
