@@ -75,9 +75,13 @@ class Chat:
 
     async def transcript(self, branch: str | None = None) -> list[Json]:
         """The messages the archive has of the conversation, on its default branch if none is named."""
+        return [row["message"] for row in await self.rows(branch)]
+
+    async def rows(self, branch: str | None = None) -> list[Json]:
+        """As `transcript`, each message with what the archive knows of it."""
         wanted = f"?branch={branch}" if branch else ""
-        page = await self._read(f"sessions/{self.session}/messages{wanted}")
-        return [row["message"] for row in page["messages"]]
+        rows: list[Json] = (await self._read(f"sessions/{self.session}/messages{wanted}"))["messages"]
+        return rows
 
     async def compactions(self) -> list[Json]:
         """The records of the session's compactions, oldest first."""
