@@ -20,8 +20,7 @@ _WORD = re.compile(r"\d+|[^\W\d_]{2,}")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
 # How the demo's own lines begin, also where they come back in a summary: they are no facts.
 OWN_LINE = re.compile(
-    r"(?:ASSISTANT \[\d+(?:, continued)?\]: )?"
-    r"(?:This is the built-in demo|Your last request was|What I find about it|I find nothing more)"
+    r"This is the built-in demo|Your last request was|What I find about it|I find nothing more"
 )
 # Words that say nothing of what a question is about.
 _COMMON = re.compile(
@@ -98,13 +97,14 @@ def _best_sentence(question: str, messages: Sequence[Shown]) -> str:
     for message in messages:
         if message.role in ("system", "developer") or OWN_LINE.match(message.text):
             continue
-        for sentence in _SENTENCE.findall(message.text):
-            if OWN_LINE.match(sentence.strip().lstrip("-»• ")) or sentence.endswith("?"):
+        for found in _SENTENCE.findall(message.text):
+            sentence = found.strip().lstrip("-»• ")
+            if OWN_LINE.match(sentence) or sentence.endswith("?"):
                 continue
             words = _words(sentence)
             shared = len(wanted & words) if not numbers or numbers & words else 0
-            if shared >= max(score, 1) and sentence.strip() not in question:
-                best, score = sentence.strip(), shared
+            if shared >= max(score, 1) and sentence not in question:
+                best, score = sentence, shared
     return best
 
 

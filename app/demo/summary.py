@@ -31,6 +31,8 @@ _SPEAKS_OF = {
 }
 # What frames the conversation in the request: headings, fences, names of parts, the closing order.
 _LABEL = re.compile(r"[<#`]|[A-Z_]+$|none\b|summar", re.I)
+# Who said it, before the first line of each message; the demo's answers need no such numbers.
+_SPEAKER = re.compile(r"^[A-Z]+ \[\d+(?:, continued)?\]: ")
 _LINE_CHARS = 240
 # On the safe side for English.
 _CHARS_PER_TOKEN = 3
@@ -66,7 +68,7 @@ def _lines(messages: Sequence[Shown]) -> list[str]:
     """Lines of the conversation itself: the order to summarize, headings and labels left out."""
     order = _order_in(messages)
     given = [m.text for m in messages if m is not order] or [_after_order(m.text) for m in messages]
-    lines = (line.strip().lstrip("-* ") for text in given for line in text.splitlines())
+    lines = (_SPEAKER.sub("", line.strip().lstrip("-* ")) for text in given for line in text.splitlines())
     return [line[:_LINE_CHARS] for line in lines if len(line) > 8 and not _is_framing(line)]
 
 
