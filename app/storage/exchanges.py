@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import CompoundSelect, LargeBinary, func, select, true, union_all
 
 from app.storage import exchange_sql as sql
+from app.storage import head_sql as heads
 from app.storage.contract import CloseExchange, OpenExchange, StoredMessage
 from app.storage.database import (
     Database,
@@ -73,19 +74,23 @@ def opening(exchange: OpenExchange, size: RebaseSize) -> Unit:
         "anchor": exchange.rebase.members[-1] if exchange.rebase else b"",
         "preamble": exchange.preamble_digest,
     }
+    session = _session_row(exchange, arrivals)
     steps = [
-        Step(sql.PUT_SESSION, [_session_row(exchange, arrivals)]),
+        Step(sql.REOPEN_SESSION, [session]),
+        Step(sql.PUT_SESSION, [session], "untouched"),
         Step(sql.PUT_BODY, _body_rows(exchange.namespace, _bodies_of_opening(exchange))),
         Step(sql.PUT_REBASE, _rebase_rows(exchange, size, arrivals - 1)),
         Step(sql.PUT_MESSAGE, _message_rows(exchange, arrivals - 2)),
         Step(sql.PUT_VARIANT, _variant_rows(exchange)),
         Step(sql.PUT_PREAMBLE, _preamble_rows(exchange)),
         Step(sql.PUT_EXCHANGE, [_exchange_row(exchange)]),
-        Step(sql.LEAVE_BASE, [place] if exchange.base or exchange.rebase else []),
-        Step(sql.LEAVE_REBASE, [place] if exchange.base else []),
     ]
+    if exchange.base:
+        steps += [Step(heads.LEAVE_BASE, [place]), Step(heads.LEAVE_REBASE, [place], "untouched")]
+    if exchange.base or exchange.rebase:
+        steps.append(Step(heads.LEAVE_BEFORE, [place]))
     if not any(message.chain == exchange.head for message in exchange.messages):
-        steps += [Step(sql.SET_HEAD, [place]), Step(sql.SET_REBASE_HEAD, [place])]
+        steps += [Step(heads.SET_HEAD, [place]), Step(heads.SET_REBASE_HEAD, [place], "untouched")]
     return [step for step in steps if step.rows]
 
 
@@ -113,17 +118,20 @@ def _heads_after(exchange: CloseExchange, place: Params) -> Iterator[Step]:
     if exchange.state in _WITHDRAWN:
         # Newest first: a message that something else was built on meanwhile stays.
         withdrawn = [{**place, "chain": c, "state": exchange.state} for c in reversed(exchange.withdrawn)]
-        yield Step(sql.WITHDRAW, withdrawn)
-        yield Step(sql.CLEAR_REBASE_HEAD, [place])
-        yield Step(sql.RESTORE_HEADS, [place])
-        yield Step(sql.RESTORE_REBASE_HEAD, [place])
+        yield Step(heads.WITHDRAW, withdrawn)
+        yield Step(heads.CLEAR_REBASE_HEAD, [place])
+        yield Step(heads.RESTORE_HEADS, [place])
+        yield Step(heads.RESTORE_REBASE_HEAD, [place])
     if _has_new_head(exchange):
-        yield Step(sql.LEAVE_HEAD, [place])
-        yield Step(sql.CLEAR_REBASE_HEAD, [place])
+        yield Step(heads.LEAVE_HEAD, [place])
+        yield Step(heads.CLEAR_REBASE_HEAD, [place], "untouched")
+        # An answered message is on the path, whatever another exchange that brought it made of it meanwhile.
+        yield Step(heads.REVIVE_HEAD, [place])
+        yield Step(heads.REVIVE_BASE, [place], "touched")
     elif exchange.answers:
-        yield Step(sql.KEEP_HEAD, [place])
+        yield Step(heads.REVIVE_HEAD, [place])
     else:
-        yield Step(sql.CLEAR_ANSWERED_HEAD, [place])
+        yield Step(heads.CLEAR_ANSWERED_HEAD, [place])
 
 
 def _has_new_head(exchange: CloseExchange) -> bool:
@@ -331,7 +339,7 @@ def _size_of() -> CompoundSelect[Any]:
 _SIZE_OF = Statement(lambda _: _size_of())
 _RELAYED_AMONG = Statement(
     lambda _: select(func.count()).where(
-        *sql.SESSION_MESSAGES,
+        *heads.SESSION_MESSAGES,
         MESSAGES.c.chain.in_([p(f"chain_{i}", LargeBinary) for i in range(_MEMBERS)]),
         MESSAGES.c.relayed.is_(true()),
     )

@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect
 from sqlalchemy.engine import Dialect
 
 from app.errors import Conflict, StoreError, StoreUnavailable
-from app.storage.database import Ask, Compiler, InsertInto, Reading, Row, Step, Unit
+from app.storage.database import Ask, Compiler, InsertInto, Reading, Row, Step, Unit, is_due
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class PostgresDatabase:
     def __init__(self, pool: asyncpg.Pool, deadline_seconds: float) -> None:
         self._pool = pool
         self._deadline_seconds = deadline_seconds
-        self._compile = Compiler(cast(Callable[[], Dialect], dialect)(), cast(InsertInto, postgresql.insert))
+        self._compiled = Compiler(cast(Callable[[], Dialect], dialect)(), cast(InsertInto, postgresql.insert))
 
     async def write(self, unit: Unit) -> Sequence[int]:
         """See `Database`."""
@@ -98,10 +98,15 @@ class PostgresDatabase:
 
     async def _commit(self, unit: Unit) -> Sequence[int]:
         async with self._pool.acquire() as connection, connection.transaction():
-            return [await self._run(connection, step) for step in unit]
+            touched, last = [], 0
+            for step in unit:
+                due = is_due(step.after, last)
+                last = await self._run(connection, step) if due else last
+                touched.append(last if due else 0)
+            return touched
 
     async def _run(self, connection: PoolConnectionProxy, step: Step) -> int:
-        compiled = self._compile(step.statement)
+        compiled = self._compiled[step.statement]
         rows = [compiled.bind(row) for row in step.rows]
         if len(rows) == 1:
             # The command tag ends with the number of rows: "UPDATE 1".
@@ -118,7 +123,7 @@ class PostgresDatabase:
             return cast(T, end.value)
 
     async def _rows(self, connection: PoolConnectionProxy, ask: Ask) -> Sequence[Row]:
-        compiled = self._compile(ask.statement)
+        compiled = self._compiled[ask.statement]
         rows = await connection.fetch(compiled.sql, *compiled.bind(ask.params))
         return [tuple(row.values()) for row in rows]
 

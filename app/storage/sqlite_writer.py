@@ -15,16 +15,19 @@ from pathlib import Path
 from typing import TypeAlias
 
 from app.errors import Conflict, StoreError, StoreUnavailable
+from app.storage.database import After, is_due
 from app.storage.sqlite_driver import Connection, Failure, driver, is_disk_error
 
-# The statement's text and the positional rows it is run for.
-Work: TypeAlias = Sequence[tuple[str, Sequence[Sequence[object]]]]
+# The statement's text, the positional rows it is run for, and when it is run.
+Work: TypeAlias = list[tuple[str, Sequence[Sequence[object]], After]]
 Outcome: TypeAlias = "tuple[int, ...] | Exception"
 
 # Bytes of WAL before a checkpoint is tried. A reset WAL is cut to `journal_size_limit`, far below.
 _CHECKPOINT_BYTES = 16_000_000
 # How SQLite says that a unique index is violated; `pysqlite3` does not give the extended code.
 _UNIQUE = "UNIQUE constraint failed"
+# What refuses a unit; ValueError and the like: a number too large, or half of a character.
+_REFUSALS = (driver.Error, ValueError, TypeError, OverflowError)
 # Units committed together at most, so that one commit stays well below a deadline.
 _GROUP_UNITS = 512
 
@@ -105,7 +108,7 @@ class Writer:
         group: list[_Waiting] = []
         item = self._waiting.get()
         while item is not None:
-            if not item.future.cancelled():
+            if not item.future.done():
                 group.append(item)
             if len(group) >= _GROUP_UNITS:
                 return group, True
@@ -122,8 +125,7 @@ class Writer:
             return
         try:
             connection.execute("BEGIN IMMEDIATE")
-            for waiting in group:
-                waiting.outcome = _run_unit(connection, waiting.work)
+            _run_group(connection, group)
             connection.execute("COMMIT")
         except driver.Error as failure:
             self._judge(failure)
@@ -147,7 +149,10 @@ class Writer:
             self._broken = f"a failed commit could not be undone: {failure}; restart to recover"
 
     def _wal_bytes(self) -> int:
-        return self._wal.stat().st_size if self._wal.exists() else 0
+        try:
+            return self._wal.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def _checkpoint(self, connection: Connection, mode: str) -> None:
         """The WAL is copied into the database, as far as readers let it."""
@@ -159,6 +164,20 @@ class Writer:
             self._judge(failure)
 
 
+def _run_group(connection: Connection, group: list[_Waiting]) -> None:
+    """Each unit's outcome is set. Units rarely fail: only then is each put into a savepoint of its own."""
+    try:
+        for waiting in group:
+            waiting.outcome = _run_steps(connection, waiting.work)
+    except _REFUSALS as failure:
+        if _ends_all(connection, failure):
+            raise
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN IMMEDIATE")
+        for waiting in group:
+            waiting.outcome = _run_unit(connection, waiting.work)
+
+
 def _run_unit(connection: Connection, work: Work) -> Outcome:
     """What the unit did, or why it did nothing; the other units of the group are not touched.
 
@@ -166,10 +185,9 @@ def _run_unit(connection: Connection, work: Work) -> Outcome:
     """
     connection.execute("SAVEPOINT unit")
     try:
-        touched = tuple([_run_step(connection, sql, rows) for sql, rows in work])
-    # ValueError and the like: what the driver cannot bind, a number too large or half of a character.
-    except (driver.Error, ValueError, TypeError, OverflowError) as failure:
-        if isinstance(failure, driver.Error) and (is_disk_error(failure) or not connection.in_transaction):
+        touched = _run_steps(connection, work)
+    except _REFUSALS as failure:
+        if _ends_all(connection, failure):
             raise
         connection.execute("ROLLBACK TO unit")
         connection.execute("RELEASE unit")
@@ -178,10 +196,22 @@ def _run_unit(connection: Connection, work: Work) -> Outcome:
     return touched
 
 
-def _run_step(connection: Connection, sql: str, rows: Sequence[Sequence[object]]) -> int:
-    if len(rows) == 1:
-        return int(connection.execute(sql, rows[0]).rowcount)
-    return int(connection.executemany(sql, rows).rowcount) if rows else 0
+def _ends_all(connection: Connection, failure: Exception) -> bool:
+    """True when the failure ended the whole transaction, or the disk is at fault."""
+    return isinstance(failure, driver.Error) and (is_disk_error(failure) or not connection.in_transaction)
+
+
+def _run_steps(connection: Connection, work: Work) -> tuple[int, ...]:
+    """Rows touched by each step."""
+    touched, last = [], 0
+    for sql, rows, after in work:
+        due = is_due(after, last)
+        if due and len(rows) == 1:
+            last = connection.execute(sql, rows[0]).rowcount
+        elif due:
+            last = connection.executemany(sql, rows).rowcount
+        touched.append(last if due else 0)
+    return tuple(touched)
 
 
 def _unit_failure(failure: Exception) -> Exception:

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 from sqlalchemy.dialects import sqlite
 
-from app.storage import accounts, exchange_sql, exchanges, known, path, sessions
+from app.storage import accounts, exchange_sql, exchanges, head_sql, known, path, sessions
 from app.storage.database import Compiler, Statement
 from app.storage.migrate import sqlite_path
 from app.storage.sqlite_driver import driver
@@ -38,7 +38,7 @@ def _is_broad(step: str) -> bool:
     return step.startswith("SEARCH") and step.endswith(("(session=?)", "(namespace=?)"))
 
 
-MODULES = (accounts, exchange_sql, exchanges, known, path, sessions)
+MODULES = (accounts, exchange_sql, exchanges, head_sql, known, path, sessions)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
@@ -49,7 +49,7 @@ def test_every_statement_is_answered_by_a_key(module: ModuleType, sqlite_url: st
     connection = driver.connect(file)
     broad = []
     for name, statement in _statements(module):
-        compiled = compiler(statement)
+        compiled = compiler[statement]
         rows = connection.execute(
             f"EXPLAIN QUERY PLAN {compiled.sql}", [None] * len(compiled.names)
         ).fetchall()
@@ -69,6 +69,6 @@ OPEN = {"learned_windows", "calibrations", "heartbeat", "keys", "credentials", "
 def test_every_statement_on_somebodys_rows_names_the_namespace(module: ModuleType) -> None:
     compiler = Compiler(sqlite.dialect(), sqlite.insert)  # type: ignore[arg-type]
     for name, statement in _statements(module):
-        compiled = compiler(statement)
+        compiled = compiler[statement]
         tables = {table for table in METADATA.tables if re.search(rf"\b{table}\b", compiled.sql)}
         assert "namespace" in compiled.names or tables <= OPEN, name
