@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import NoReturn, assert_never
@@ -53,28 +53,14 @@ class Viewing:
 
     async def shown(self, turn: Turn) -> Shown:
         """The view for a turn; a RequestError when what must be sent does not fit a known window."""
-        try:
-            return await self._decided(turn)
-        except (RequestError, StoreError):
-            raise
-        except Exception as error:  # noqa: BLE001  # P8: a bug in planning must not cost the answer
-            _log.error("planning_failed", error=type(error).__name__, session=turn.session)
-            return original(turn)
+        return await self._unless_broken(turn, self._decided(turn)) or original(turn)
 
-    async def recovered(self, turn: Turn) -> Shown:
+    async def recovered(self, turn: Turn) -> Shown | None:
         """A smaller view after the upstream said that the last one is too long (A29).
 
-        ContextLengthExceeded when nothing is left to fold.
+        None when none can be made; ContextLengthExceeded when nothing is left to fold.
         """
-        scene = await self._scenes.of(turn)
-        plan = plan_overflow(
-            turn.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
-        )
-        if isinstance(plan, Refuse):
-            _refuse(plan)
-        if isinstance(plan, MaskOnly):
-            return scene.under(await self._compactor.mask(scene, plan))
-        return scene.under(await self._compactor.fold(scene, plan))
+        return await self._unless_broken(turn, self._smaller(turn))
 
     async def by_hand(self, subject: Subject, focus: str) -> Compaction | None:
         """A compaction that somebody asked for (D25); None when nothing would be won by one (F35)."""
@@ -84,6 +70,26 @@ class Viewing:
                 scene.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
             )
             return await self._compactor.by_hand(scene, plan) if isinstance(plan, Fold) else None
+
+    async def _unless_broken(self, turn: Turn, work: Coroutine[None, None, Shown]) -> Shown | None:
+        try:
+            return await work
+        except (RequestError, StoreError):
+            raise
+        except Exception as error:  # noqa: BLE001  # P8: a bug in planning must not cost the answer
+            _log.error("planning_failed", error=type(error).__name__, session=turn.session)
+            return None
+
+    async def _smaller(self, turn: Turn) -> Shown:
+        scene = await self._scenes.of(turn)
+        plan = plan_overflow(
+            turn.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
+        )
+        if isinstance(plan, Refuse):
+            _refuse(plan)
+        if isinstance(plan, MaskOnly):
+            return scene.under(await self._compactor.mask(scene, plan))
+        return scene.under(await self._compactor.fold(scene, plan))
 
     async def _decided(self, turn: Turn) -> Shown:
         scene = await self._scenes.of(turn, untouched=turn.is_new)

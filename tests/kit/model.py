@@ -133,7 +133,7 @@ class ModelServer:
 
     def _read(self, scope: Scope, raw: bytes) -> Seen:
         body = json.loads(raw)
-        tokens = 3 + sum(_counter().count_message(message) for message in body["messages"])
+        tokens = tokens_of(body["messages"])
         if body.get("tools"):
             tokens += _counter().count_tools(json.dumps(body["tools"]).encode())
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
@@ -179,6 +179,11 @@ def _asks_for_a_summary(messages: list[Json]) -> bool:
 @cache
 def _counter() -> Counter:
     return Tokenizer().counter_for("test-model")
+
+
+def tokens_of(messages: list[Json]) -> int:
+    """What a prompt of these messages takes, without tools."""
+    return 3 + sum(_counter().count_message(message) for message in messages)
 
 
 def plain_summary(seen: Seen) -> str:
