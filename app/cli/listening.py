@@ -5,6 +5,7 @@ Knows nothing of what the application does.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -30,9 +31,11 @@ def bound_socket(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        reason = error.strerror or str(error)
+        # A name that cannot be resolved has a number of its own kind; Python adds the address to the others.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
         raise SettingsError(
-            f"server: cannot listen on {host}:{port} ({reason}). Choose another with --host and --port."
+            f"server: cannot listen on {host}:{port} ({reason}). Choose another with --host and --port, or "
+            "with PALIMPSEST_SERVER__HOST and PALIMPSEST_SERVER__PORT."
         ) from None
 
 
