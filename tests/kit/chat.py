@@ -88,6 +88,10 @@ class Chat:
         compactions: list[Json] = (await self._read(f"sessions/{self.session}/compactions"))["compactions"]
         return compactions
 
+    async def session_fields(self) -> Json:
+        """The session and its branches."""
+        return await self._read(f"sessions/{self.session}")
+
     async def recalls(self, ident: str) -> str:
         """The whole text of the message that a view or a mask names so."""
         pages = []
