@@ -92,6 +92,10 @@ class Chat:
         """The session and its branches."""
         return await self._read(f"sessions/{self.session}")
 
+    async def view(self) -> Json:
+        """What the model would be shown now, part by part."""
+        return await self._read(f"sessions/{self.session}/view")
+
     async def recalls(self, ident: str) -> str:
         """The whole text of the message that a view or a mask names so."""
         pages = []

@@ -15,7 +15,7 @@ import httpx
 
 from tests.kit.chat import Chat
 from tests.kit.proxy import Front
-from tests.realmodel.talk import SYSTEM, letter
+from tests.realmodel.talk import FACTS, SYSTEM, letter
 
 Json = dict[str, Any]
 MODEL = "smollm2"
@@ -71,6 +71,8 @@ class Turns:
     async def figures(self) -> Json:
         """One line of a report."""
         compactions = await self.chat.compactions()
+        shown = json.dumps((await self.chat.view())["parts"])
+        planted = FACTS[: len(self.usages)]
         cached = sum(usage.get("prompt_tokens_details", {}).get("cached_tokens", 0) for usage in self.usages)
         return {
             "turns": len(self.usages),
@@ -79,6 +81,7 @@ class Turns:
             "prompt_tokens": sum(usage["prompt_tokens"] for usage in self.usages),
             "cached_tokens": cached,
             "compactions": dict(Counter(compaction["author"] for compaction in compactions)),
+            "facts_shown": f"{sum(fact in shown for fact in planted)} of {len(planted)}",
             "seconds": round(sum(self.seconds), 1),
             "slowest_turn_seconds": round(max(self.seconds), 1),
         }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.house.sources import ROOT
 from tests.realmodel.fetch import is_there, model_folder
@@ -19,9 +20,9 @@ class ModelMissing(Exception):
 
 
 @contextmanager
-def model_server() -> Iterator[str]:
+def model_server(folder: Path | None = None) -> Iterator[str]:
     """The server's base URL for clients (`http://127.0.0.1:port/v1`). ModelMissing says what to do."""
-    folder = model_folder()
+    folder = folder or model_folder()
     if not is_there(folder):
         raise ModelMissing("The model is not on this machine (127 MB). Fetch it with: make model")
     command = [sys.executable, "-m", "tests.realmodel.serve_model", str(folder)]

@@ -16,6 +16,7 @@ from tests.kit.chat import Chat
 from tests.kit.proxy import fronting
 from tests.realmodel.conversation import ANSWER_TOKENS, MODEL, PATIENCE_SECONDS, Turns, client_of, usage_of
 from tests.realmodel.serve_model import CONTEXT_TOKENS
+from tests.realmodel.server import ModelMissing, model_server
 from tests.realmodel.talk import FACTS, letter
 
 pytestmark = pytest.mark.realmodel
@@ -32,24 +33,19 @@ class _Page(msgspec.Struct):
     messages: list[_Row]
 
 
-async def read(chat: Chat, http: httpx.AsyncClient, what: str) -> httpx.Response:
-    reply = await http.get(f"/api/sessions/{chat.session}/{what}", headers=chat.headers)
-    assert reply.status_code == 200, reply.text
-    return reply
-
-
 async def is_archived(chat: Chat, http: httpx.AsyncClient) -> None:
     """Every message is in the archive, in order, and what the client wrote is there byte for byte."""
     assert await chat.transcript() == chat.said
-    page = msgspec.json.decode((await read(chat, http, "messages")).content, type=_Page)
+    reply = await http.get(f"/api/sessions/{chat.session}/messages", headers=chat.headers)
+    page = msgspec.json.decode(reply.content, type=_Page)
     for row, said in zip(page.messages, chat.said, strict=True):
         if said["role"] != "assistant":
             assert bytes(row.message) == json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-async def is_shown_well(chat: Chat, http: httpx.AsyncClient) -> None:
+async def is_shown_well(chat: Chat) -> None:
     """Instructions, first and newest letter stand as they were sent; between them one whole summary."""
-    view = (await read(chat, http, "view")).json()
+    view = await chat.view()
     shown = [part["message"] for part in view["parts"]]
     assert shown[:2] == chat.said[:2]
     assert chat.sent[-1][-1] in shown
@@ -78,13 +74,13 @@ async def test_a_conversation_outgrows_the_model_and_goes_on(model_url: str, tmp
         chat = turns.chat
         assert all(usage["completion_tokens"] > 0 for usage in turns.usages)
         assert turns.full_tokens > CONTEXT_TOKENS >= turns.largest_prompt
-        view = (await read(chat, front.http, "view")).json()
+        view = await chat.view()
         assert (view["window"]["tokens"], view["window"]["source"]) == (CONTEXT_TOKENS, "upstream")
         compactions = await chat.compactions()
         assert {compaction["author"] for compaction in compactions} <= {"model", "deterministic"}
         assert compactions
         await is_archived(chat, front.http)
-        await is_shown_well(chat, front.http)
+        await is_shown_well(chat)
         kept = json.dumps(await chat.transcript())
         assert [fact for fact in FACTS if fact not in kept] == []
         refused_directly(model_url, chat)
@@ -105,9 +101,14 @@ async def test_a_window_configured_too_large_is_learned_from_the_refusal(
             chat.stream = stream
             await chat.says(letter(number))
             assert 0 < usage_of(chat.reply)["prompt_tokens"] <= CONTEXT_TOKENS
-        view = (await read(chat, front.http, "view")).json()
+        view = await chat.view()
         assert (view["window"]["tokens"], view["window"]["source"]) == (CONTEXT_TOKENS, "overflow")
         assert {compaction["trigger"] for compaction in await chat.compactions()} == {"overflow"}
         await is_archived(chat, front.http)
-        await is_shown_well(chat, front.http)
+        await is_shown_well(chat)
         refused_directly(model_url, chat)
+
+
+def test_a_missing_model_is_no_silent_skip(tmp_path: Path) -> None:
+    with pytest.raises(ModelMissing, match="make model"), model_server(tmp_path):
+        pass
