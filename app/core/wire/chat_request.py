@@ -6,10 +6,11 @@ never re-encoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.core.wire.json_spans import Member, Outline, Span, outline
+from app.core.wire.json_members import is_plain, members_of
+from app.core.wire.json_spans import Member, Outline, Span, outline, refuse_deeper
 from app.core.wire.json_text import decoded, verify
 from app.errors import InvalidField, InvalidJson
 
@@ -56,24 +57,30 @@ class ChatRequest:
         return {key: value for key, value in values if value is not None}
 
 
-def parse_chat_request(body: bytes, limits: Limits) -> ChatRequest:
-    """The request that `body` is.
+# Says of a message, with the model it is for, that its bytes have been accepted before.
+IsAccepted = Callable[[str, bytes], bool]
+
+
+def parse_chat_request(body: bytes, limits: Limits, is_accepted: IsAccepted | None = None) -> ChatRequest:
+    """The request that `body` is; messages that `is_accepted` are not searched for repeated keys again.
 
     Raises InvalidJson for what is not JSON (see `json_text.verify`), is nested too deeply or repeats a
     key at the top or inside a message (readers disagree on which one counts), and InvalidField for a
     field of a wrong type. What stands inside a message is judged by `history.read`.
     """
-    verify(body)
-    if not body.lstrip(b" \t\r\n").startswith(b"{"):
-        raise InvalidJson("the body must be a JSON object")
-    shape = outline(body, limits.depth)
-    _refuse_duplicates(shape)
+    quick = members_of(body)
+    shape = _careful(body, limits) if quick is None else Outline(quick, ())
     messages = _messages(body, shape.last("messages"), limits)
+    spans = tuple([body[start:end] for start, end in messages.elements])
     fields = _Fields(body, shape)
+    model = fields.text("model")
+    if quick is not None:
+        unseen = [raw for raw in spans if is_accepted is None or not is_accepted(model, raw)]
+        _examine(body, quick, unseen, limits)
     options = fields.value("stream_options")
     return ChatRequest(
         body=body,
-        model=fields.text("model"),
+        model=model,
         stream=fields.flag("stream"),
         include_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
         n=_choices(fields.integer("n")),
@@ -81,10 +88,30 @@ def parse_chat_request(body: bytes, limits: Limits) -> ChatRequest:
         tools=fields.raw("tools") or fields.raw("functions"),
         response_format=fields.raw("response_format"),
         tool_choice=fields.raw("tool_choice"),
-        message_spans=tuple(body[start:end] for start, end in messages.elements),
+        message_spans=spans,
         messages_at=(messages.start, messages.end),
         shape=shape,
     )
+
+
+def _careful(body: bytes, limits: Limits) -> Outline:
+    """The outline of the body; InvalidJson, saying what is wrong, when there is no one way to read it."""
+    verify(body)
+    if not body.lstrip(b" \t\r\n").startswith(b"{"):
+        raise InvalidJson("the body must be a JSON object")
+    shape = outline(body, limits.depth)
+    _refuse_duplicates(shape)
+    return shape
+
+
+def _examine(body: bytes, members: Sequence[Member], unseen: Sequence[bytes], limits: Limits) -> None:
+    """What the quick way has not looked at: nesting, and keys repeated in the messages `unseen`."""
+    for member in members:
+        if member.key != "messages":
+            refuse_deeper(body[member.start : member.end], limits.depth - 1)
+    # A message stands two levels deep.
+    if not all(is_plain(raw, limits.depth - 2) for raw in unseen):
+        _careful(body, limits)
 
 
 def _refuse_duplicates(shape: Outline) -> None:
@@ -121,14 +148,15 @@ def _choices(n: int | None) -> int:
 class _Fields:
     """The members of the body outside `messages`, decoded on demand and checked for their types."""
 
-    __slots__ = ("_body", "_shape")
+    __slots__ = ("_body", "_members")
 
     def __init__(self, body: bytes, shape: Outline) -> None:
         self._body = body
-        self._shape = shape
+        # Of a repeated key the last one counts.
+        self._members = {member.key: member for member in shape.members}
 
     def raw(self, key: str) -> bytes | None:
-        member = self._shape.last(key)
+        member = self._members.get(key)
         if member is None:
             return None
         raw = self._body[member.start : member.end]

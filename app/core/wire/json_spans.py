@@ -17,6 +17,8 @@ Span = tuple[int, int]
 # What stands between strings and gives the text its structure.
 _MARKS = re.compile(rb"[\[\]{},:]")
 _BLANK = b" \t\r\n"
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,24 @@ def outline(body: bytes, deepest: int = 128) -> Outline:
 def refuse_deeper(body: bytes, deepest: int) -> None:
     """InvalidJson when the valid JSON text is nested more than `deepest` levels."""
     # The brackets are counted first: hardly any text has as many.
-    if body.count(b"[") + body.count(b"{") > deepest:
-        outline(body, deepest)
+    if body.count(b"[") + body.count(b"{") > deepest and is_deeper(structure_of(body), deepest):
+        raise InvalidJson(f"the JSON is nested more than {deepest} levels")
+
+
+def structure_of(body: bytes) -> bytes:
+    """What stands outside the strings of a valid JSON text, joined; quotes left out."""
+    return b"".join(_masked(body).split(b'"')[::2])
+
+
+def is_deeper(structure: bytes, deepest: int) -> bool:
+    """Whether a JSON text with this structure is nested more than `deepest` levels."""
+    if structure.count(b"[") + structure.count(b"{") <= deepest:
+        return False
+    brackets = structure.translate(_ONE_KIND, _NO_BRACKETS)
+    for _ in range(deepest):
+        # The innermost of all branches; one pass takes one level, whatever lies beside.
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
 
 
 def _masked(body: bytes) -> bytes:
