@@ -19,7 +19,7 @@ from app.main import upstream_options
 from app.proxy.pepper import load_pepper
 from app.settings.settings import Settings, configured_window
 from app.storage.migrate import schema_state, sqlite_path
-from app.storage.sqlite_driver import sqlite_version
+from app.storage.sqlite.driver import sqlite_version
 from app.upstream.client import Upstream
 from app.upstream.http import client_over, fetch
 from app.upstream.windows import LIST_BYTES, window_from_model_data

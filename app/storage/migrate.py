@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from app.errors import StoreUnavailable
-from app.storage.sqlite_driver import sqlite_module
+from app.storage.sqlite.driver import sqlite_module
 
 T = TypeVar("T")
 SchemaState: TypeAlias = Literal["current", "behind", "unknown"]

@@ -11,14 +11,14 @@ from app.errors import SchemaMismatch, SettingsError
 from app.storage.accounts import AccountRows
 from app.storage.contract import Store
 from app.storage.database import Database
-from app.storage.exchanges import ExchangeWrites
+from app.storage.exchange.writes import ExchangeWrites
 from app.storage.known import KnownReads
 from app.storage.migrate import schema_state, sqlite_path
 from app.storage.path import PathReads
 from app.storage.postgres_database import open_postgres
 from app.storage.sessions import SessionRows
-from app.storage.sqlite_database import SqliteDatabase
-from app.storage.sqlite_driver import Synchronous
+from app.storage.sqlite.database import SqliteDatabase
+from app.storage.sqlite.driver import Synchronous
 
 
 class SqlStore(ExchangeWrites, KnownReads, PathReads, SessionRows, AccountRows):

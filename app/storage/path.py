@@ -18,7 +18,7 @@ from app.core.history.known import Rebase
 from app.core.history.lineage import Point, bases_of, lineage_of, path_of
 from app.storage.contract import MessageRow, PathEntry
 from app.storage.database import Database, InsertInto, Params, Reading, Row, Statement, p, rows_of
-from app.storage.exchanges import unpacked
+from app.storage.packing import unpacked
 from app.storage.tables import BODIES, MESSAGES, PREAMBLES, REBASES
 
 _MIN_PREFIX_BYTES = 12

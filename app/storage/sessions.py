@@ -41,8 +41,8 @@ from app.storage.database import (
     plain_or_none,
     rows_of,
 )
-from app.storage.exchange_sql import ON_PATH, arriving
-from app.storage.exchanges import packed, unpacked
+from app.storage.exchange.row_sql import ON_PATH, arriving
+from app.storage.packing import packed, unpacked
 from app.storage.tables import COMPACTIONS, EXCHANGES, MESSAGES, PINS, REBASES, SESSIONS
 
 # Sorts after every id.

@@ -25,7 +25,7 @@ from app.main import create_app
 from app.settings.load import load_settings
 from app.settings.settings import Settings
 from app.storage.migrate import migrate
-from app.storage.sqlite_driver import driver
+from app.storage.sqlite.driver import driver
 from tests.upstream.scripted import Scripted
 
 Json = dict[str, Any]

@@ -20,7 +20,7 @@ from pathlib import Path
 from app.storage.contract import Store
 from app.storage.migrate import migrate, sqlite_path
 from app.storage.open import open_store
-from app.storage.sqlite_driver import driver
+from app.storage.sqlite.driver import driver
 from tests.storage.talk import Talk
 
 WRITERS = 16

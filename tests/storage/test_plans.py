@@ -13,10 +13,11 @@ from types import ModuleType
 import pytest
 from sqlalchemy.dialects import sqlite
 
-from app.storage import accounts, exchange_sql, exchanges, head_sql, known, path, sessions
+from app.storage import accounts, known, path, sessions
 from app.storage.database import Compiler, Statement
+from app.storage.exchange import head_sql, row_sql, writes
 from app.storage.migrate import sqlite_path
-from app.storage.sqlite_driver import driver
+from app.storage.sqlite.driver import driver
 from app.storage.tables import METADATA
 
 # Listings, counts of one session, and tables with a handful of rows.
@@ -38,7 +39,7 @@ def _is_broad(step: str) -> bool:
     return step.startswith("SEARCH") and step.endswith(("(session=?)", "(namespace=?)"))
 
 
-MODULES = (accounts, exchange_sql, exchanges, head_sql, known, path, sessions)
+MODULES = (accounts, row_sql, head_sql, writes, known, path, sessions)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

@@ -16,7 +16,7 @@ from app.errors import Conflict, StoreError, StoreUnavailable
 from app.storage.contract import Store
 from app.storage.migrate import sqlite_path
 from app.storage.open import open_store
-from app.storage.sqlite_driver import driver, sqlite_version
+from app.storage.sqlite.driver import driver, sqlite_version
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 

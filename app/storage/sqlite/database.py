@@ -19,8 +19,8 @@ from sqlalchemy.dialects import sqlite
 
 from app.errors import StoreUnavailable
 from app.storage.database import Ask, Compiler, InsertInto, Reading, Row, Unit
-from app.storage.sqlite_driver import Connection, Synchronous, driver, readonly, writable
-from app.storage.sqlite_writer import Work, Writer
+from app.storage.sqlite.driver import Connection, Synchronous, driver, readonly, writable
+from app.storage.sqlite.writer import Work, Writer
 
 T = TypeVar("T")
 

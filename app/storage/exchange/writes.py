@@ -13,8 +13,6 @@ from typing import Any
 
 from sqlalchemy import CompoundSelect, LargeBinary, func, select, true, union_all
 
-from app.storage import exchange_sql as sql
-from app.storage import head_sql as heads
 from app.storage.contract import CloseExchange, OpenExchange, StoredMessage
 from app.storage.database import (
     Database,
@@ -28,10 +26,11 @@ from app.storage.database import (
     plain_or_none,
     rows_of,
 )
+from app.storage.exchange import head_sql as heads
+from app.storage.exchange import row_sql as sql
+from app.storage.packing import packed
 from app.storage.tables import MESSAGES, REBASES
 
-# Digests are sha256.
-DIGEST_BYTES = 32
 # Members of a rebase asked for at once.
 _MEMBERS = 64
 _WITHDRAWN = frozenset({"rejected", "refused"})
@@ -137,16 +136,6 @@ def _heads_after(exchange: CloseExchange, place: Params) -> Iterator[Step]:
 def _has_new_head(exchange: CloseExchange) -> bool:
     """One answer follows; of several, none is head until one comes back (rule 6)."""
     return len(exchange.answers) == 1 and exchange.answer_state not in _WITHDRAWN
-
-
-def packed(digests: Iterable[bytes]) -> bytes:
-    """Digests of 32 bytes, one after the other."""
-    return b"".join(digests)
-
-
-def unpacked(digests: bytes) -> tuple[bytes, ...]:
-    """The inverse of `packed`."""
-    return tuple(digests[i : i + DIGEST_BYTES] for i in range(0, len(digests), DIGEST_BYTES))
 
 
 def _rebase_size(exchange: OpenExchange) -> Reading[RebaseSize]:

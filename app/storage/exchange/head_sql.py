@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, LargeBinary, Table, Update, and_, exists, 
 from sqlalchemy.sql.expression import false, true
 
 from app.storage.database import Statement, p
-from app.storage.exchange_sql import LIVE, OFF_PATH, ON_PATH, ON_PATH_AGAIN, at, is_extended, spot_of
+from app.storage.exchange.row_sql import LIVE, OFF_PATH, ON_PATH, ON_PATH_AGAIN, at, is_extended, spot_of
 from app.storage.tables import EXCHANGES, MESSAGES, REBASES
 
 

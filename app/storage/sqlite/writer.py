@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from app.errors import Conflict, StoreError, StoreUnavailable
 from app.storage.database import After, is_due
-from app.storage.sqlite_driver import Connection, Failure, driver, is_disk_error
+from app.storage.sqlite.driver import Connection, Failure, driver, is_disk_error
 
 # The statement's text, the positional rows it is run for, and when it is run.
 Work: TypeAlias = list[tuple[str, Sequence[Sequence[object]], After]]
