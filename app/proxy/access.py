@@ -17,8 +17,9 @@ from app.proxy.incoming import Incoming
 from app.proxy.pepper import Pepper
 from app.storage.contract import Store
 
-# Where clients of the known kinds put their key; the first that is present counts.
-CREDENTIAL_HEADERS = (b"authorization", b"api-key", b"x-api-key")
+# Where clients of the known kinds put their key. All of them together tell callers apart: beside a key
+# that matters another header may hold a placeholder that everybody sends.
+CREDENTIAL_HEADERS = (b"authorization", b"api-key", b"x-api-key", b"x-goog-api-key")
 # Credentials remembered per process: a digest and a namespace id are about 200 bytes.
 REMEMBERED = 10_000
 # A revoked proxy key may go on working in this process for at most this many seconds.
@@ -47,14 +48,14 @@ class Access:
 
     async def caller_of(self, incoming: Incoming) -> Caller:
         """The caller; Unauthorized when proxy keys are demanded and none is valid."""
-        credential = credential_of(incoming)
+        credentials = credentials_of(incoming)
         identity = tuple(incoming.only(name) or "" for name in self._identity_headers)
-        digest = self._pepper.digest_of(self._realm, credential, *identity)
+        digest = self._pepper.digest_of(self._realm, *credentials, *identity)
         now = time.monotonic()
         remembered = self._known.get(digest)
         if remembered is not None and now < remembered[1]:
             return Caller(remembered[0])
-        namespace = await self._namespace(credential, identity, digest)
+        namespace = await self._namespace(credentials, identity, digest)
         self._known[digest] = (namespace, now + KEY_SECONDS if self._proxy_keys else float("inf"))
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
@@ -65,12 +66,13 @@ class Access:
         if self._proxy_keys:
             await self.caller_of(incoming)
         else:
-            credential_of(incoming)
+            credentials_of(incoming)
 
-    async def _namespace(self, credential: str, identity: tuple[str, ...], digest: bytes) -> str:
+    async def _namespace(self, credentials: tuple[str, ...], identity: tuple[str, ...], digest: bytes) -> str:
         if not self._proxy_keys:
             return await self._store.namespace_of(digest, time.time())
-        issued = await self._store.key_namespace(key_digest(bearer_token(credential)))
+        presented = next(filter(None, credentials), "")
+        issued = await self._store.key_namespace(key_digest(bearer_token(presented)))
         if issued is None:
             raise Unauthorized("This proxy needs a key that it has issued: send it as a bearer token.")
         if any(identity):
@@ -78,13 +80,9 @@ class Access:
         return issued
 
 
-def credential_of(incoming: Incoming) -> str:
-    """The caller's credential as sent, "" when there is none; RepeatedHeader when one stands twice."""
-    for name in CREDENTIAL_HEADERS:
-        value = incoming.only(name)
-        if value:
-            return value
-    return ""
+def credentials_of(incoming: Incoming) -> tuple[str, ...]:
+    """The caller's credentials as sent, "" for each that is absent; RepeatedHeader when one stands twice."""
+    return tuple(incoming.only(name) or "" for name in CREDENTIAL_HEADERS)
 
 
 def bearer_token(credential: str) -> str:
