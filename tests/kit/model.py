@@ -73,7 +73,10 @@ class Says:
 
 @dataclass
 class ModelServer:
-    """`window` tokens; `counted` scales its own counts (a tokenizer that differs from ours)."""
+    """A server of models with `window` tokens, stated for those in `names` unless `models` is false.
+
+    `counted` scales its own counts (a tokenizer that differs from ours).
+    """
 
     window: int = 100_000
     counted: float = 1.0
@@ -82,6 +85,7 @@ class ModelServer:
     summary: Callable[[Seen], Says | Awaitable[Says]] | None = None
     seen: list[Seen] = field(default_factory=list)
     models: bool = True
+    names: tuple[str, ...] = ("test-model",)
 
     @property
     def prompts(self) -> list[Seen]:
@@ -126,10 +130,8 @@ class ModelServer:
         await self._answer(seen, send)
 
     def _models(self) -> Json:
-        entry: Json = {"id": "test-model", "object": "model"}
-        if self.models:
-            entry["context_length"] = self.window
-        return {"object": "list", "data": [entry]}
+        said: Json = {"context_length": self.window} if self.models else {}
+        return {"object": "list", "data": [{"id": name, "object": "model", **said} for name in self.names]}
 
     def _read(self, scope: Scope, raw: bytes) -> Seen:
         body = json.loads(raw)
