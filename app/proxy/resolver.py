@@ -9,6 +9,7 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import uuid_utils
 
@@ -22,6 +23,7 @@ from app.core.history.resolve import (
     Lookups,
     NeedsPath,
     NeedsRelayed,
+    NeedsTwins,
     RequestFacts,
     placement_of,
 )
@@ -52,6 +54,10 @@ class Resolver:
         self._carriers = carriers
         self._tokens = tokens
         self._new_id = new_id
+
+    def has_accepted(self, model: str, raw: bytes) -> bool:
+        """True when a message of these bytes need not be searched for repeated keys again."""
+        return self._reader.has_accepted(model, raw)
 
     async def turn_of(self, namespace: str, incoming: Incoming, request: ChatRequest) -> Turn:
         """The resolved request. RequestError when its headers or messages cannot be what they claim."""
@@ -113,12 +119,15 @@ class Resolver:
         lookups = Lookups(known)
         while True:
             match placement_of(talk, facts, lookups):
+                case NeedsTwins(chain):
+                    twins = await self._store.known(namespace, [chain], None)
+                    lookups = replace(lookups, twins=tuple(twins))
                 case NeedsRelayed(canonicals, session):
                     rows = await self._store.relayed(namespace, canonicals, session)
-                    lookups = Lookups(known, tuple(rows))
+                    lookups = replace(lookups, relayed=tuple(rows))
                 case NeedsPath(session, chain):
                     path = await self._store.path(namespace, session, chain)
-                    lookups = Lookups(known, lookups.relayed, tuple(path))
+                    lookups = replace(lookups, path=tuple(path))
                 case placement:
                     return placement
 

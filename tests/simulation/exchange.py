@@ -30,6 +30,7 @@ from app.core.history.resolve import (
     Lookups,
     NeedsPath,
     NeedsRelayed,
+    NeedsTwins,
     RequestFacts,
     placement_of,
     respelled,
@@ -218,6 +219,9 @@ class Proxy:
             match placement_of(conversation, facts, lookups):
                 case Placement() as placement:
                     return placement, lookups
+                case NeedsTwins(chain):
+                    twins = await self.store.known(self.namespace, [chain], None)
+                    lookups = replace(lookups, twins=twins)
                 case NeedsRelayed(canonicals, session):
                     relayed = await self.store.relayed(self.namespace, canonicals, session)
                     lookups = replace(lookups, relayed=relayed)

@@ -39,13 +39,21 @@ class RequestFacts:
 class Lookups:
     """What has been asked of the store so far; None: not yet.
 
-    `known` answers for the chains of the conversation, `relayed` and `path` for what NeedsRelayed and
-    NeedsPath asked. All are limited to the named session when there is one.
+    `known` answers for the chains of the conversation, `relayed`, `path` and `twins` for what
+    NeedsRelayed, NeedsPath and NeedsTwins asked. All are limited to the named session when there is one.
     """
 
     known: Sequence[Known]
     relayed: Sequence[Known] | None = None
     path: Sequence[PathPoint] | None = None
+    twins: Sequence[Known] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsTwins:
+    """Ask which sessions know this one chain: another one may wait there for just this request."""
+
+    chain: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +83,17 @@ class _Line:
 
 def placement_of(
     conversation: Conversation, facts: RequestFacts, lookups: Lookups
-) -> Placement | NeedsRelayed | NeedsPath:
+) -> Placement | NeedsTwins | NeedsRelayed | NeedsPath:
     """Where the request's messages belong, or what must be asked of the store first.
 
-    Asked at most three times: with `known`, then with `relayed`, then with `path`. A request that only
-    adds messages to a known prefix is placed at once.
+    Asked at most four times: with `known`, then with `twins`, `relayed` and `path` where they matter. A
+    request that only adds messages to the end of a known conversation is placed at once.
     """
     if facts.named and facts.session is None:
         return _extended(conversation, _Line(None, Start(), "id"), None, ())
-    line = _line_of(conversation, facts, lookups.known)
+    if lookups.twins is None and (chain := _twin_point(conversation, facts, lookups.known)):
+        return NeedsTwins(chain)
+    line = _line_of(conversation, facts, (*lookups.known, *(lookups.twins or ())))
     wanted = _answers_in(conversation, line.start.depth)
     if not wanted:
         return _extended(conversation, line, None, ())
@@ -140,15 +150,34 @@ def _is_repeat(conversation: Conversation, facts: RequestFacts, point: Known) ->
     return facts.retry and point.chain == conversation.head
 
 
+def _twin_point(conversation: Conversation, facts: RequestFacts, known: Sequence[Known]) -> bytes | None:
+    """The newest answer on the likeliest path, where another session may be waiting; None: no need to ask.
+
+    Two sessions that began alike share their first digests. When the deepest known point was gone on
+    from already, this request is either a branch there or the next turn of a session that is one answer
+    behind: that one is found at the answer itself.
+    """
+    answered = [k for k in known if k.answers]
+    if facts.named or facts.retry or facts.repeats or not answered:
+        return None
+    likeliest = _likeliest(answered, facts)
+    if not likeliest.extended or likeliest.relayed:
+        return None
+    before = reversed(range(likeliest.depth - 1))
+    place = next((i for i in before if conversation.messages[i].role == "assistant"), None)
+    return None if place is None else conversation.chains[place]
+
+
 def _likeliest(candidates: Sequence[Known], facts: RequestFacts) -> Known:
-    """The deepest; of twins the one with these instructions, then one not yet continued, then the newest."""
+    """Most of our answers, then: sent before, these instructions, not yet gone on from, deepest, newest."""
     return max(
         candidates,
         key=lambda k: (
-            k.depth,
+            k.answers,
             facts.repeats == (k.session, k.chain),
             k.preamble == facts.preamble,
             not k.extended,
+            k.depth,
             # Arrivals of two sessions do not compare; ids of unnamed sessions are in order of time.
             k.session,
             k.arrival,
