@@ -13,8 +13,7 @@ from typing import Any
 from tests.realmodel.fetch import WEIGHTS
 
 CONTEXT_TOKENS = 4096
-# One for the conversation, one for whoever summarizes it meanwhile; each has the whole context.
-SLOTS = 2
+# One request at a time, as desktop servers do: a summary waits for a turn, or a turn for a summary.
 THREADS = 2
 
 
@@ -25,8 +24,8 @@ def main(folder: Path) -> None:
     options = llama.CommonParams()
     options.model.path = str(folder / WEIGHTS)
     options.model_alias = {"smollm2"}
-    options.n_ctx = CONTEXT_TOKENS * SLOTS
-    options.n_parallel = SLOTS
+    options.n_ctx = CONTEXT_TOKENS
+    options.n_parallel = 1
     # A prompt that is too long is refused, not cut.
     options.ctx_shift = False
     options.cpuparams.n_threads = options.cpuparams_batch.n_threads = THREADS

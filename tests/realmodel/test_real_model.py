@@ -68,7 +68,9 @@ def refused_directly(url: str, chat: Chat) -> None:
 
 @pytest.mark.spec("A01", "A45")
 async def test_a_conversation_outgrows_the_model_and_goes_on(model_url: str, tmp_path: Path) -> None:
-    async with fronting(model_url, tmp_path, patience_seconds=PATIENCE_SECONDS) as front:
+    # Half of what a summary may take by default: this model's never stop by themselves.
+    settings = {"compaction.deadline_seconds": 10}
+    async with fronting(model_url, tmp_path, settings, patience_seconds=PATIENCE_SECONDS) as front:
         turns = Turns(client_of(front, "harbour"))
         await turns.go_on(8)
         chat = turns.chat
