@@ -55,11 +55,10 @@ async def _archived(chat: Chat, name: str) -> str:
 
 
 @pytest.mark.spec("S6", "F27", "F36")
-@pytest.mark.parametrize("stream", [False, True])
-async def test_edit_rewind_return_and_retry_after_a_compaction(stream: bool, tmp_path: Path) -> None:
+async def test_edit_rewind_return_and_retry_after_a_compaction(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)
     async with proxied(model, tmp_path, {"compaction.background": False}) as proxy:
-        chat = proxy.chat(system="You keep the log.", stream=stream)
+        chat = proxy.chat(system="You keep the log.", stream=True)
         for turn in range(12):
             await chat.says(f"Entry {turn}: the {_word(turn)} arrived. {prose(turn, 400)}")
         assert len(await chat.compactions()) == 1
