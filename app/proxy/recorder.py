@@ -144,6 +144,7 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         full_history=_is_full_history(turn),
         idempotency_key=turn.incoming.header(b"idempotency-key"),
         started_at=turn.started_at,
+        takes_name=turn.takes_name,
     )
 
 

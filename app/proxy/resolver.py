@@ -88,6 +88,7 @@ class Resolver:
             session=placement.session or self._session_id(namespace, name, row),
             exchange=self._new_id(),
             external_id=name.value if name and is_new else None,
+            takes_name=is_new and row is not None and row.external_id is not None,
             mode=mode,
             preamble_digest=facts.preamble,
             fixed_tokens=self._tokens.fixed_tokens(request),

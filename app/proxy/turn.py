@@ -24,7 +24,8 @@ class Turn:
     """A resolved request.
 
     `conversation` is what the model is to be told about: the request's messages, in append mode with
-    the stored transcript before them. `session` is our id. `preamble_digest` names its instructions.
+    the stored transcript before them. `session` is our id; `takes_name`: it begins under a name
+    that another session had until now. `preamble_digest` names its instructions.
     `fixed_tokens` are the tool schemas and the framing, in our count.
     """
 
@@ -36,6 +37,7 @@ class Turn:
     session: str
     exchange: str
     external_id: str | None
+    takes_name: bool
     mode: Mode
     preamble_digest: bytes
     fixed_tokens: int

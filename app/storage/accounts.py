@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import Insert
 
 from app.storage.contract import Calibration, KeyRow
 from app.storage.database import Database, InsertInto, Statement, Step, named, p, plain, rows_of
-from app.storage.tables import CALIBRATIONS, CREDENTIALS, HEARTBEAT, KEYS, LEARNED_WINDOWS, NAMESPACES
+from app.storage.tables import CALIBRATIONS, CREDENTIALS, HEARTBEAT, KEYS, LEARNED_WINDOWS, NAMESPACES, PEPPER
 
 
 class AccountRows:
@@ -35,6 +35,13 @@ class AccountRows:
             await self._db.write([Step(_ADD_CREDENTIAL, [row]), Step(_ADD_NAMESPACE, [key])])
             found = await self._db.near(rows_of(_NAMESPACE_OF, key))
         return str(found[0][0])
+
+    async def bind_pepper(self, fingerprint: bytes) -> bool:
+        """See the contract. Two first starts at once agree on one pepper."""
+        key = {"id": "pepper"}
+        await self._db.write([Step(_ADD_PEPPER, [{**key, "fingerprint": fingerprint}])])
+        rows = await self._db.near(rows_of(_PEPPER, key))
+        return bool(rows[0][0] == fingerprint)
 
     async def windows(self) -> dict[tuple[str, str], tuple[int, str]]:
         """See the contract."""
@@ -72,7 +79,8 @@ class AccountRows:
             "created_at": key.created_at,
             "revoked_at": key.revoked_at,
         }
-        namespace = {"id": key.namespace, "created_at": key.created_at}
+        # An operator vouches for it: it needs no proof by the upstream.
+        namespace = {"id": key.namespace, "created_at": key.created_at, "proven_at": key.created_at}
         await self._db.write([Step(_ADD_KEY, [row]), Step(_ADD_NAMED, [namespace])])
 
     async def revoke_key(self, key_id: str, now: float) -> bool:
@@ -124,6 +132,8 @@ _NAMESPACE_OF = Statement(
 _ADD_CREDENTIAL = Statement(_adding(CREDENTIALS))
 _ADD_NAMESPACE = Statement(_add_namespace)
 _ADD_NAMED = Statement(_adding(NAMESPACES))
+_ADD_PEPPER = Statement(_adding(PEPPER))
+_PEPPER = Statement(lambda _: select(PEPPER.c.fingerprint).where(PEPPER.c.id == p("id")))
 _WINDOWS = Statement(
     lambda _: select(*(LEARNED_WINDOWS.c[name] for name in ("upstream", "model", "tokens", "source")))
 )

@@ -63,7 +63,8 @@ class OpenExchange:
     becomes live again. `head` is the digest of the request's last message; it becomes a branch head
     and `base` stops being one. `preamble` are the instructions, each as its body and
     the body's sha256, in this order; `preamble_digest` is their joint sha256. `full_history` is true
-    when the request carried answers or instructions.
+    when the request carried answers or instructions. With `takes_name` a session that begins takes the
+    name `external_id` over: the one that had it keeps its id and has no name any more (rule 9).
     """
 
     namespace: str
@@ -83,6 +84,7 @@ class OpenExchange:
     full_history: bool
     idempotency_key: str | None
     started_at: float
+    takes_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,14 @@ class KeyRow:
     revoked_at: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`proven`: the upstream has answered the namespace with a 2xx; then `messages` stay uncounted, 0."""
+
+    proven: bool
+    messages: int
+
+
 class Store(Protocol):
     """See the module docstring: it is the contract."""
 
@@ -228,6 +238,18 @@ class Store(Protocol):
 
     async def namespace_of(self, credential: bytes, now: float) -> str:
         """The namespace of a credential's HMAC; a new one the first time."""
+
+    async def bind_pepper(self, fingerprint: bytes) -> bool:
+        """True when the database belongs to the pepper of this fingerprint; the first one is stored."""
+
+    async def standing(self, namespace: str) -> Standing:
+        """Whether the namespace is proven: by a `close_exchange` of state done or incomplete with a 2xx."""
+
+    async def erase_unproven(self, before: float) -> Sequence[str]:
+        """Nothing is left of the namespaces named: they began before, did nothing since, are not proven.
+
+        At most 16 at a time, the oldest first. Those of issued keys are proven from the start.
+        """
 
     async def known(self, namespace: str, chains: Sequence[bytes], session: str | None) -> Sequence[Known]:
         """The deepest points among `chains` (oldest first) that are stored, live or incomplete.

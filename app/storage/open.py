@@ -19,14 +19,16 @@ from app.storage.postgres_database import open_postgres
 from app.storage.sessions import SessionRows
 from app.storage.sqlite.database import SqliteDatabase
 from app.storage.sqlite.driver import Synchronous
+from app.storage.standing import Proven, StandingRows
 
 
-class SqlStore(ExchangeWrites, KnownReads, PathReads, SessionRows, AccountRows):
+class SqlStore(ExchangeWrites, KnownReads, PathReads, SessionRows, StandingRows, AccountRows):
     """The contract, kept on any `Database`."""
 
     def __init__(self, database: Database, new_id: Callable[[], str]) -> None:
         self._db = database
         self._new_id = new_id
+        self._proven = Proven()
 
     async def close(self) -> None:
         """See the contract. Idempotent."""

@@ -63,12 +63,17 @@ def _some(name: str, where: ColumnElement[bool], *columns: Column[Any]) -> Index
     return Index(name, *columns, sqlite_where=where, postgresql_where=where)
 
 
-NAMESPACES = Table("namespaces", METADATA, _text("id", key=True), _time("created_at"))
+# `proven_at` is when the upstream first answered with a 2xx (rule 26).
+NAMESPACES = Table(
+    "namespaces", METADATA, _text("id", key=True), _time("created_at"), _time("proven_at", null=True)
+)
+_some("ix_namespaces_unproven", NAMESPACES.c.proven_at.is_(None), NAMESPACES.c.created_at)
 
 # `digest` is an HMAC: the credential itself is never stored (P7).
 CREDENTIALS = Table(
     "credentials", METADATA, _bytes("digest", key=True), _text("namespace"), _time("created_at")
 )
+Index(None, CREDENTIALS.c.namespace)
 
 KEYS = Table(
     "keys",
@@ -205,6 +210,8 @@ EXCHANGES = Table(
     sqlite_with_rowid=False,
 )
 Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("session", "head", "namespace", "arrival")))
+# Those that a crash left open are found at the next start.
+_some("ix_exchanges_open", EXCHANGES.c.state == "open", EXCHANGES.c.id)
 _some(
     "ix_exchanges_idempotency_key",
     EXCHANGES.c.idempotency_key.is_not(None),
@@ -266,6 +273,9 @@ CALIBRATIONS = Table(
     _int("samples"),
     _time("saved_at"),
 )
+
+# One row: the pepper that the digests of `credentials` were made with, by its fingerprint.
+PEPPER = Table("pepper", METADATA, _text("id", key=True), _bytes("fingerprint"))
 
 # A row no one reads for its meaning: `ping` writes it to learn whether writing works.
 HEARTBEAT = Table("heartbeat", METADATA, _text("id", key=True), _int("beats"))

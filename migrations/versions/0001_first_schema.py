@@ -30,6 +30,7 @@ def upgrade() -> None:
     _pins()
     _learned_windows()
     _calibrations()
+    _pepper()
     _heartbeat()
 
 
@@ -38,7 +39,11 @@ def _namespaces() -> None:
         "namespaces",
         _text("id"),
         _float("created_at"),
+        _float("proven_at", nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_namespaces")),
+    )
+    op.create_index(
+        "ix_namespaces_unproven", "namespaces", ["created_at"], **_where(sa.column("proven_at").is_(None))
     )
 
 
@@ -50,6 +55,7 @@ def _credentials() -> None:
         _float("created_at"),
         sa.PrimaryKeyConstraint("digest", name=op.f("pk_credentials")),
     )
+    op.create_index(op.f("ix_credentials_namespace"), "credentials", ["namespace"])
 
 
 def _keys() -> None:
@@ -221,6 +227,9 @@ def _exchanges() -> None:
     )
     op.create_index("ix_exchanges_head", "exchanges", ["session", "head", "namespace", "arrival"])
     op.create_index(
+        "ix_exchanges_open", "exchanges", ["id"], **_where(sa.column("state") == sa.text("'open'"))
+    )
+    op.create_index(
         "ix_exchanges_idempotency_key",
         "exchanges",
         ["idempotency_key", "namespace", "id"],
@@ -287,6 +296,15 @@ def _calibrations() -> None:
         _int("samples"),
         _float("saved_at"),
         sa.PrimaryKeyConstraint("model", name=op.f("pk_calibrations")),
+    )
+
+
+def _pepper() -> None:
+    op.create_table(
+        "pepper",
+        _text("id"),
+        _bytes("fingerprint"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_pepper")),
     )
 
 

@@ -98,6 +98,7 @@ class Talk:
         idempotency_key: str | None = None,
         exchange: str | None = None,
         model: str = "m",
+        takes_name: bool = False,
     ) -> OpenExchange:
         self.clock += 1
         opened = OpenExchange(
@@ -118,6 +119,7 @@ class Talk:
             full_history=False,
             idempotency_key=idempotency_key,
             started_at=self.clock,
+            takes_name=takes_name,
         )
         await self.store.open_exchange(opened)
         return opened
@@ -135,6 +137,7 @@ class Talk:
         state: ExchangeState = "done",
         answer_state: MessageState = "live",
         withdrawn: Sequence[bytes] = (),
+        status: int | None = 200,
     ) -> CloseExchange:
         self.clock += 1
         closed = CloseExchange(
@@ -149,7 +152,7 @@ class Talk:
             withdrawn=withdrawn,
             usage=Usage(prompt_tokens=7),
             finish_reason="stop",
-            status=200,
+            status=status,
             view="original",
             tokens_full=10,
             tokens_forwarded=10,

@@ -15,6 +15,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Table,
+    Text,
     and_,
     exists,
     or_,
@@ -22,7 +23,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import Insert
-from sqlalchemy.sql.expression import FromClause, case, false, literal_column, true
+from sqlalchemy.sql.expression import FromClause, case, false, literal_column, null, true
 
 from app.storage.database import InsertInto, Statement, named, p
 from app.storage.tables import BODIES, EXCHANGES, MESSAGES, PREAMBLES, REBASES, SESSIONS, VARIANTS
@@ -34,6 +35,8 @@ REFUSED: ColumnElement[str] = literal_column("'refused'")
 ON_PATH = (LIVE, INCOMPLETE)
 OFF_PATH = (REJECTED, REFUSED)
 ON_PATH_AGAIN = case((MESSAGES.c.state.in_(OFF_PATH), LIVE), else_=MESSAGES.c.state)
+
+_OWN_SESSION = SESSIONS.alias("own_session")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,22 @@ _OPENED = (
     "mode",
 )
 
+# Only for a session that begins: repeated later, it must not take the name from the next one.
+RELEASE_NAME = Statement(
+    lambda _: (
+        update(SESSIONS)
+        .where(
+            SESSIONS.c.external_id == p("external_id"),
+            SESSIONS.c.namespace == p("namespace"),
+            ~exists(
+                select(1).where(
+                    _OWN_SESSION.c.namespace == p("namespace"), _OWN_SESSION.c.id == p("id", Text)
+                )
+            ),
+        )
+        .values(external_id=null())
+    )
+)
 # The common case of the upsert below, at half of its price.
 REOPEN_SESSION = Statement(
     lambda _: (

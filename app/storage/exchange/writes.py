@@ -29,6 +29,7 @@ from app.storage.database import (
 from app.storage.exchange import head_sql as heads
 from app.storage.exchange import row_sql as sql
 from app.storage.packing import packed
+from app.storage.standing import Proven, proving
 from app.storage.tables import MESSAGES, REBASES
 
 # Members of a rebase asked for at once.
@@ -48,6 +49,7 @@ class ExchangeWrites:
     """The two writes every request makes."""
 
     _db: Database
+    _proven: Proven
 
     async def open_exchange(self, exchange: OpenExchange) -> None:
         """See the contract (P2). Conflict: the client's name already belongs to another session."""
@@ -57,8 +59,14 @@ class ExchangeWrites:
         await self._db.write(opening(exchange, size))
 
     async def close_exchange(self, exchange: CloseExchange) -> None:
-        """See the contract (P3)."""
-        await self._db.write(closing(exchange))
+        """See the contract (P3). The first answer of a namespace proves it (rule 26)."""
+        unit = closing(exchange)
+        proves = exchange.namespace not in self._proven and _is_answer(exchange)
+        if proves:
+            unit = [*unit, proving(exchange.namespace, exchange.finished_at)]
+        await self._db.write(unit)
+        if proves:
+            self._proven.add(exchange.namespace)
 
 
 def opening(exchange: OpenExchange, size: RebaseSize) -> Unit:
@@ -75,6 +83,7 @@ def opening(exchange: OpenExchange, size: RebaseSize) -> Unit:
     }
     session = _session_row(exchange, arrivals)
     steps = [
+        Step(sql.RELEASE_NAME, [session] if exchange.takes_name else []),
         Step(sql.REOPEN_SESSION, [session]),
         Step(sql.PUT_SESSION, [session], "untouched"),
         Step(sql.PUT_BODY, _body_rows(exchange.namespace, _bodies_of_opening(exchange))),
@@ -131,6 +140,10 @@ def _heads_after(exchange: CloseExchange, place: Params) -> Iterator[Step]:
         yield Step(heads.REVIVE_HEAD, [place])
     else:
         yield Step(heads.CLEAR_ANSWERED_HEAD, [place])
+
+
+def _is_answer(exchange: CloseExchange) -> bool:
+    return exchange.state in ("done", "incomplete") and 200 <= (exchange.status or 0) < 300
 
 
 def _has_new_head(exchange: CloseExchange) -> bool:
