@@ -12,6 +12,9 @@ from contextlib import asynccontextmanager
 
 from app.proxy.asgi import Receive, Send
 
+# Answers that never have a body, whatever their headers say (RFC 9110, 6.4.1).
+BODILESS = frozenset({204, 304})
+
 
 class Client:
     """One waiting client. `started` is true once the status line has gone out."""
@@ -50,6 +53,9 @@ class Client:
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """The status line and the headers go out."""
         self.started = True
+        if status in BODILESS:
+            # A 304 may state the length of what it does not send; the server would wait for those bytes.
+            headers = [header for header in headers if header[0].lower() != b"content-length"]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def body(self, data: bytes) -> None:

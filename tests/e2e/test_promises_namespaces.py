@@ -17,6 +17,7 @@ from benchmarks.kill_loop import server
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.serving import served
+from tests.kit.wire import holding
 
 FILLER = "The quick brown fox jumps over the lazy dog and writes it down. " * 12
 WINDOW = 2_000
@@ -184,12 +185,6 @@ async def a_hard_day(http: httpx.AsyncClient, model: ModelServer, evening: async
         assert KEY not in reply.text
         statuses.append(reply.status_code)
     return statuses
-
-
-def holding(folder: Path, text: str) -> set[str]:
-    """The files that hold these bytes."""
-    found = [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
-    return {path.name for path in found}
 
 
 @pytest.mark.spec("P7")

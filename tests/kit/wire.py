@@ -206,6 +206,12 @@ def opened(path: Path) -> Iterator[Any]:
         connection.close()
 
 
+def holding(folder: Path, text: str) -> set[str]:
+    """The names of the files that hold these bytes."""
+    found = [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+    return {path.name for path in found}
+
+
 def settings_for(folder: Path, upstream: str, overrides: Json | None = None) -> Settings:
     """Settings of a proxy whose files lie in `folder`."""
     given: Json = {
@@ -238,10 +244,12 @@ async def deployed(settings: Settings) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def wired(folder: Path, overrides: Json | None = None) -> AsyncIterator[Line]:
-    """A proxy between a scripted upstream and raw clients."""
+async def wired(
+    folder: Path, overrides: Json | None = None, *, reads_bodies: bool = True
+) -> AsyncIterator[Line]:
+    """A proxy between a scripted upstream and raw clients. `reads_bodies`: scripts begin after the body."""
     async with (
-        Scripted() as upstream,
+        Scripted(reads_bodies=reads_bodies) as upstream,
         deployed(settings_for(folder, upstream.url, overrides)) as url,
         httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http,
     ):
