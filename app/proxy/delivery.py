@@ -65,7 +65,7 @@ class Delivery:
         """The client has its answer, or the upstream's error."""
         tries = self._sending.retries if may_compact else 0
         while refusal := await self._attempt(turn, shown, client):
-            smaller = await self._smaller(turn, refusal) if tries > 0 else None
+            smaller = await self._smaller(turn, shown, refusal) if tries > 0 else None
             if smaller is None:
                 await self._refused(turn, shown, refusal, client)
                 break
@@ -112,7 +112,7 @@ class Delivery:
         event = b"data: " + failed + b"\n\n" if failed else b""
         return Refusal(answer.status, answer.headers, event, overflow)
 
-    async def _smaller(self, turn: Turn, refusal: Refusal) -> Shown | None:
+    async def _smaller(self, turn: Turn, shown: Shown, refusal: Refusal) -> Shown | None:
         """A smaller view, when the refusal says that one would be answered."""
         overflow = refusal.overflow
         if overflow is None or overflow.kind != "prompt":
@@ -120,7 +120,7 @@ class Delivery:
         if overflow.window is not None:
             await self._windows.overflowed(turn.request.model, overflow.window)
         try:
-            return await self._viewing.recovered(turn)
+            return await self._viewing.recovered(turn, shown)
         except RequestError:
             return None
 

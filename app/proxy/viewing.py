@@ -55,12 +55,12 @@ class Viewing:
         """The view for a turn; a RequestError when what must be sent does not fit a known window."""
         return await self._unless_broken(turn, self._decided(turn)) or original(turn)
 
-    async def recovered(self, turn: Turn) -> Shown | None:
-        """A smaller view after the upstream said that the last one is too long (A29).
+    async def recovered(self, turn: Turn, sent: Shown) -> Shown | None:
+        """A smaller view after the upstream said that `sent` is too long (A29).
 
         None when none can be made; ContextLengthExceeded when nothing is left to fold.
         """
-        return await self._unless_broken(turn, self._smaller(turn))
+        return await self._unless_broken(turn, self._smaller(turn, sent))
 
     async def by_hand(self, subject: Subject, focus: str) -> Compaction | None:
         """A compaction that somebody asked for (D25); None when nothing would be won by one (F35)."""
@@ -80,16 +80,21 @@ class Viewing:
             _log.error("planning_failed", error=type(error).__name__, session=turn.session)
             return None
 
-    async def _smaller(self, turn: Turn) -> Shown:
-        scene = await self._scenes.of(turn)
-        plan = plan_overflow(
-            turn.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
-        )
-        if isinstance(plan, Refuse):
-            _refuse(plan)
-        if isinstance(plan, MaskOnly):
-            return scene.under(await self._compactor.mask(scene, plan))
-        return scene.under(await self._compactor.fold(scene, plan))
+    async def _smaller(self, turn: Turn, sent: Shown) -> Shown:
+        async with self._one_at_a_time(turn):
+            scene = await self._scenes.of(turn)
+            standing = scene.under(scene.current)
+            if standing.tokens < sent.tokens:
+                # Another request of the session met the same refusal and has compacted already.
+                return standing
+            plan = plan_overflow(
+                turn.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
+            )
+            if isinstance(plan, Refuse):
+                _refuse(plan)
+            if isinstance(plan, MaskOnly):
+                return scene.under(await self._compactor.mask(scene, plan))
+            return scene.under(await self._compactor.fold(scene, plan))
 
     async def _decided(self, turn: Turn) -> Shown:
         scene = await self._scenes.of(turn, untouched=turn.is_new)
