@@ -20,9 +20,10 @@ from app.api.pages import Pages, pages_of
 from app.api.passthrough import PassthroughEndpoint
 from app.core.history.carriers import Carriers
 from app.core.wire.chat_request import Limits
+from app.errors import PalimpsestError, SettingsError
 from app.proxy.access import Access
 from app.proxy.answered import Answered
-from app.proxy.asgi import ASGIApp, Receive, Scope, Send
+from app.proxy.asgi import Receive, Scope, Send
 from app.proxy.breaker import Breaker
 from app.proxy.calibrations import Calibrations
 from app.proxy.compactor import Compactor
@@ -58,17 +59,18 @@ from app.upstream.windows import window_from_model_data, window_from_upstream
 CACHE_BYTES = 256 * 1024 * 1024
 # A background summary may take this many times as long as a request would wait for one.
 PATIENCE = 3
-# The pepper's file, in the data folder.
-PEPPER = "pepper"
 
 
 class Application:
     """An ASGI application whose parts exist while its lifespan lasts."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tokenizer: Tokenizer) -> None:
         self._settings = settings
+        self._tokenizer = tokenizer
         self._pages = FastAPI(lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None)
         self._front: Front | None = None
+        # Why the start was refused: servers tell it as a traceback, a person wants the sentence.
+        self.refusal: PalimpsestError | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, or the lifespan."""
@@ -77,14 +79,21 @@ class Application:
     @asynccontextmanager
     async def _lifespan(self, pages: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            parts = await _opened(self._settings, stack)
+            try:
+                parts = await _opened(self._settings, self._tokenizer, stack)
+            except PalimpsestError as refusal:
+                self.refusal = refusal
+                raise
             self._front = _front(parts, pages)
             yield
 
 
-def create_app(settings: Settings) -> ASGIApp:
-    """The whole proxy as one ASGI application; nothing is opened before its lifespan begins."""
-    return Application(settings)
+def create_app(settings: Settings, tokenizer: Tokenizer | None = None) -> Application:
+    """The whole proxy as one ASGI application; nothing is opened before its lifespan begins.
+
+    Applications of one process may share a tokenizer: loading its encodings takes most of a start.
+    """
+    return Application(settings, tokenizer or Tokenizer())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +113,13 @@ class Parts:
     calibrations: Calibrations
 
 
-async def _opened(settings: Settings, stack: AsyncExitStack) -> Parts:
+async def _opened(settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStack) -> Parts:
     """Everything that must be opened and closed; `stack` undoes it in reverse order.
 
     Jobs are drained first, so that open relays are recorded while store and upstream are still there.
     """
     store = await _opened_store(settings, stack)
-    pepper = load_pepper(settings.database.data_folder / PEPPER)
-    tokenizer = Tokenizer()
+    pepper = load_pepper(settings.database.pepper_file)
     tokenizer.load()
     tokens = ModelTokens(tokenizer, lambda model: _of(settings, model).tokenizer)
     upstream = await stack.enter_async_context(Upstream(upstream_options(settings)))
@@ -149,8 +157,14 @@ async def _opened_store(settings: Settings, stack: AsyncExitStack) -> Store:
         synchronous=database.synchronous,
         deadline_seconds=database.store_deadline_seconds,
         new_id=new_id,
+        sole=True,
     )
     stack.push_async_callback(store.close)
+    if not await store.bind_pepper(load_pepper(database.pepper_file).fingerprint):
+        raise SettingsError(
+            f"The pepper {database.pepper_file} is not the one this database was made with: restore that"
+            " file from the backup that belongs to the database. Nobody's conversations are found without it."
+        )
     return store
 
 

@@ -19,6 +19,7 @@ from app.main import upstream_options
 from app.proxy.pepper import load_pepper
 from app.settings.settings import Settings, configured_window
 from app.storage.migrate import schema_state, sqlite_path
+from app.storage.open import bound_pepper
 from app.storage.sqlite.driver import sqlite_version
 from app.upstream.client import Upstream
 from app.upstream.http import client_over, fetch
@@ -48,7 +49,7 @@ async def examine(settings: Settings) -> list[Finding]:
         *_versions(),
         _sqlite(settings),
         await _database(settings),
-        _pepper(settings),
+        await _pepper(settings),
         _access(settings),
         *await _upstream(settings),
     ]
@@ -97,14 +98,20 @@ async def _database(settings: Settings) -> Finding:
     )
 
 
-def _pepper(settings: Settings) -> Finding:
+async def _pepper(settings: Settings) -> Finding:
+    """Also whether it is the one the database was made with: another finds nobody's conversations."""
     file = settings.database.pepper_file
-    if not file.exists():
-        return Finding("pepper", "ok", f"{file} does not exist yet; the first start makes it")
+    url = settings.database.url.get_secret_value()
     try:
-        load_pepper(file)
+        bound = await bound_pepper(url) if await schema_state(url) == "current" else None
+        if not file.exists() and bound is None:
+            return Finding("pepper", "ok", f"{file} does not exist yet; the first start makes it")
+        fits = file.exists() and bound in (None, load_pepper(file).fingerprint)
     except PalimpsestError as error:
         return Finding("pepper", "failed", error.message, "See the message.")
+    if not fits:
+        remedy = "Restore that file from the backup that belongs to the database."
+        return Finding("pepper", "failed", f"{file} is not the one the database was made with", remedy)
     return Finding("pepper", "ok", f"{file}, readable by its owner only")
 
 

@@ -34,11 +34,14 @@ def serve(settings: Settings) -> None:
             upstream = settings.upstream.model_copy(update={"base_url": base_url})
             settings = settings.model_copy(update={"upstream": upstream})
         listening = stack.enter_context(bound_socket(settings.server.host, settings.server.port))
-        server = http_server(create_app(settings), settings.server)
+        application = create_app(settings)
+        server = http_server(application, settings.server)
         typer.echo(welcome(address_of(listening), settings, is_demo=is_demo))
         # The server has finished in good order when it passes the interrupt on.
         with suppress(KeyboardInterrupt):
             server.run([listening])
+        if application.refusal is not None:
+            raise application.refusal
         if not server.started:
             sys.exit(_FAILED_START)
 

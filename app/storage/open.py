@@ -7,32 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sqlalchemy import Connection, select
+
 from app.errors import SchemaMismatch, SettingsError
 from app.storage.accounts import AccountRows
 from app.storage.contract import Store
-from app.storage.database import Database
+from app.storage.database import Database, Step
 from app.storage.exchange.writes import ExchangeWrites
 from app.storage.known import KnownReads
-from app.storage.migrate import schema_state, sqlite_path
+from app.storage.migrate import schema_state, sqlite_path, with_connection
 from app.storage.path import PathReads
 from app.storage.postgres_database import open_postgres
 from app.storage.sessions import SessionRows
 from app.storage.sqlite.database import SqliteDatabase
 from app.storage.sqlite.driver import Synchronous
+from app.storage.sqlite.sole import FAIL_OPEN, SoleUse
 from app.storage.standing import Proven, StandingRows
+from app.storage.tables import PEPPER
 
 
 class SqlStore(ExchangeWrites, KnownReads, PathReads, SessionRows, StandingRows, AccountRows):
     """The contract, kept on any `Database`."""
 
-    def __init__(self, database: Database, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, database: Database, new_id: Callable[[], str], closed: Callable[[], None] = lambda: None
+    ) -> None:
         self._db = database
         self._new_id = new_id
         self._proven = Proven()
+        self._closed = closed
 
     async def close(self) -> None:
         """See the contract. Idempotent."""
         await self._db.close()
+        self._closed()
 
 
 async def open_store(
@@ -41,13 +49,17 @@ async def open_store(
     synchronous: Synchronous = "full",
     deadline_seconds: float = 5.0,
     new_id: Callable[[], str],
+    sole: bool = False,
 ) -> Store:
     """An open store; whoever opens it closes it.
 
     `url` is `sqlite:///path/to/file.db` or `postgresql://user@host:port/name`. `synchronous` is
     SQLite's: "normal" is faster and may lose what was acknowledged in a power cut. `new_id` names
-    namespaces. Raises SchemaMismatch when the database must be migrated, or has a schema of another
-    program or version; StoreUnavailable when it cannot be reached; SettingsError for another url.
+    namespaces. `sole`: the only server of a SQLite file; exchanges that a killed one left open
+    count as failed, and SettingsError is raised while another has the file. PostgreSQL may serve
+    several, so there `sole` says nothing and what has no end stays open. Raises SchemaMismatch when
+    the database must be migrated, or has a schema of another program or version; StoreUnavailable
+    when it cannot be reached; SettingsError for another url.
     """
     path = sqlite_path(url)
     if path is None and not url.startswith("postgresql://"):
@@ -55,9 +67,31 @@ async def open_store(
             f"storage url: expected sqlite:///path or postgresql://..., got {url.split(':')[0]}:"
         )
     await _require_schema(url)
-    if path is not None:
+    if path is None:
+        return SqlStore(await open_postgres(url, deadline_seconds), new_id)
+    if not sole:
         return SqlStore(SqliteDatabase(path, synchronous, deadline_seconds), new_id)
-    return SqlStore(await open_postgres(url, deadline_seconds), new_id)
+    use = SoleUse(path)
+    use.take()
+    try:
+        database = SqliteDatabase(path, synchronous, deadline_seconds)
+        await database.write([Step(FAIL_OPEN, [{}])])
+    except BaseException:
+        use.release()
+        raise
+    return SqlStore(database, new_id, use.release)
+
+
+async def bound_pepper(url: str) -> bytes | None:
+    """The fingerprint of the pepper that the database at `url` belongs to; None before its first start.
+
+    Reads only, beside whoever serves it. The schema must be current.
+    """
+
+    def read(connection: Connection) -> bytes | None:
+        return connection.execute(select(PEPPER.c.fingerprint)).scalar()
+
+    return await with_connection(url, read)
 
 
 async def _require_schema(url: str) -> None:

@@ -1,0 +1,66 @@
+"""A database and its pepper belong together: another refuses the start, and `doctor` says so (rule 25)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app.cli.doctor import Finding, examine
+from app.errors import SettingsError
+from app.main import Application, create_app
+from app.settings.load import load_settings
+from app.settings.settings import Settings
+from app.storage.migrate import migrate
+
+
+async def settings_in(folder: Path) -> Settings:
+    settings = load_settings(
+        None,
+        {
+            "upstream.base_url": "http://127.0.0.1:9/v1",
+            "database.url": f"sqlite:///{folder / 'palimpsest.db'}",
+            "database.data_folder": str(folder),
+        },
+        {},
+    )
+    await migrate(settings.database.url.get_secret_value())
+    return settings
+
+
+async def starts(application: Application) -> None:
+    """The application starts and stops; what refuses it is raised."""
+    asked = iter(["lifespan.startup", "lifespan.shutdown"])
+
+    async def receive() -> dict[str, str]:
+        return {"type": next(asked)}
+
+    async def send(_: object) -> None: ...
+
+    await application({"type": "lifespan", "state": {}}, receive, send)
+
+
+async def told_of_pepper(settings: Settings) -> Finding:
+    (finding,) = [finding for finding in await examine(settings) if finding.name == "pepper"]
+    return finding
+
+
+async def test_another_pepper_refuses_the_start_until_the_first_is_restored(tmp_path: Path) -> None:
+    settings = await settings_in(tmp_path)
+    assert "does not exist yet" in (await told_of_pepper(settings)).detail
+    await starts(create_app(settings))
+    assert (await told_of_pepper(settings)).state == "ok"
+    file = settings.database.pepper_file
+    first = file.read_bytes()
+    file.write_bytes(bytes(len(first)))
+    application = create_app(settings)
+    with pytest.raises(SettingsError, match=re.escape(str(file))):
+        await starts(application)
+    assert isinstance(application.refusal, SettingsError)
+    assert (await told_of_pepper(settings)).state == "failed"
+    file.unlink()
+    assert (await told_of_pepper(settings)).state == "failed"
+    file.write_bytes(first)
+    file.chmod(0o600)
+    await starts(create_app(settings))
