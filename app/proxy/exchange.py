@@ -60,7 +60,7 @@ class Exchange:
                 await self._unrecorded(incoming, client, b"no-store")
                 return
             caller = await self.access.caller_of(incoming)
-            request = parse_chat_request(incoming.body, self.behaviour.limits)
+            request = parse_chat_request(incoming.body, self.behaviour.limits, self.resolver.has_accepted)
             async with self.resolver.in_turn(caller.namespace, incoming, request):
                 turn = await self.resolver.turn_of(caller.namespace, incoming, request)
                 await self.recorder.open(turn)

@@ -13,12 +13,15 @@ from typing import Any
 
 from app.core.history.message import Message
 from app.core.history.read import read_answer, read_message
+from app.core.wire.json_members import is_plain
 
 CountMessage = Callable[[Mapping[str, Any]], int]
 Parse = Callable[[bytes, CountMessage, str], Message]
 
 # Reading less than this takes under 5 ms and is done at once; more would hold up every other stream.
 INLINE_BYTES = 32_768
+# No stricter than the default for requests: what is nested deeper is not remembered.
+LEVELS = 64
 # A parsed message takes about this many times its bytes in memory.
 OVERHEAD = 3
 
@@ -32,47 +35,64 @@ class MessageReader:
         self._held = 0
         self._seen: OrderedDict[tuple[str, bytes], Message] = OrderedDict()
 
+    def has_accepted(self, model: str, raw: bytes) -> bool:
+        """True when these bytes are remembered: nothing remembered repeats a key or nests too deeply."""
+        return (model, raw) in self._seen
+
     async def read(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
         """The messages, in order. InvalidField, naming the message, when one is not a chat message."""
-        return await self._read(raws, model, read_message)
+        fresh, messages = await self._read(raws, model, read_message)
+        self._keep(model, fresh)
+        return messages
 
     async def read_stored(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
         """As `read`, for messages that were stored: an answer's object may have any shape."""
-        return await self._read(raws, model, lambda raw, count, _: read_answer(raw, count))
+        fresh, messages = await self._read(raws, model, lambda raw, count, _: read_answer(raw, count))
+        self._keep(model, _plain(fresh))
+        return messages
 
     def read_answers(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
         """What an upstream answered, in order; an object of any shape is taken."""
         count = self._counter_for(model)
-        answers = tuple(read_answer(raw, count) for raw in raws)
-        for answer in answers:
-            self._keep(model, answer)
+        answers = tuple([read_answer(raw, count) for raw in raws])
+        self._keep(model, _plain(answers))
         return answers
 
-    async def _read(self, raws: Sequence[bytes], model: str, parse: Parse) -> tuple[Message, ...]:
-        unseen = [raw for raw in raws if (model, raw) not in self._seen]
-        if sum(map(len, unseen)) > INLINE_BYTES:
-            fresh = await asyncio.to_thread(self._parsed, raws, model, parse)
+    async def _read(
+        self, raws: Sequence[bytes], model: str, parse: Parse
+    ) -> tuple[Sequence[Message], tuple[Message, ...]]:
+        """Those that had to be parsed, and all."""
+        keys = [(model, raw) for raw in raws]
+        found = [self._seen.get(key) for key in keys]
+        unseen = [index for index, message in enumerate(found) if message is None]
+        for key, message in zip(keys, found, strict=True):
+            if message is not None:
+                self._seen.move_to_end(key)
+        if sum(len(raws[index]) for index in unseen) > INLINE_BYTES:
+            fresh = await asyncio.to_thread(self._parsed, raws, unseen, model, parse)
         else:
-            fresh = self._parsed(raws, model, parse)
-        for message in fresh:
-            self._keep(model, message)
-        return fresh
+            fresh = self._parsed(raws, unseen, model, parse)
+        rest = iter(fresh)
+        return fresh, tuple([message or next(rest) for message in found])
 
-    def _parsed(self, raws: Sequence[bytes], model: str, parse: Parse) -> tuple[Message, ...]:
+    def _parsed(
+        self, raws: Sequence[bytes], unseen: Sequence[int], model: str, parse: Parse
+    ) -> Sequence[Message]:
         count = self._counter_for(model)
-        seen = self._seen
-        return tuple(
-            seen.get((model, raw)) or parse(raw, count, f"messages[{index}]")
-            for index, raw in enumerate(raws)
-        )
+        return [parse(raws[index], count, f"messages[{index}]") for index in unseen]
 
-    def _keep(self, model: str, message: Message) -> None:
-        key = (model, message.raw)
-        if key in self._seen:
-            self._seen.move_to_end(key)
-            return
-        self._seen[key] = message
-        self._held += len(message.raw)
-        while self._held > self._room and self._seen:
-            (_, raw), _ = self._seen.popitem(last=False)
-            self._held -= len(raw)
+    def _keep(self, model: str, messages: Sequence[Message]) -> None:
+        for message in messages:
+            key = (model, message.raw)
+            if key in self._seen:
+                continue
+            self._seen[key] = message
+            self._held += len(message.raw)
+            while self._held > self._room and self._seen:
+                (_, raw), _ = self._seen.popitem(last=False)
+                self._held -= len(raw)
+
+
+def _plain(answers: Sequence[Message]) -> list[Message]:
+    """Those a client might send: an upstream may repeat keys, a client may not."""
+    return [answer for answer in answers if is_plain(answer.raw, LEVELS)]

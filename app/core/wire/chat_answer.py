@@ -7,10 +7,11 @@ send anything.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from app.core.wire.answered import AnsweredChoice, Usage, usage_of
-from app.core.wire.json_spans import Span, outline
+from app.core.wire.json_members import raw_elements, raw_members
+from app.core.wire.json_spans import refuse_deeper
 from app.core.wire.json_text import decoded, verify
 from app.errors import InvalidJson
 
@@ -37,33 +38,29 @@ def parse_answer(body: bytes, deepest: int = 128) -> Answer | Unreadable:
     """What `body` says. Of a repeated key the last one counts."""
     try:
         verify(body)
-        shape = outline(body, deepest)
+        refuse_deeper(body, deepest)
         if not body.lstrip().startswith(b"{"):
             return Unreadable("not_an_object")
-        choices = shape.last("choices")
-        usage = shape.last("usage")
-        if choices is None:
-            return Unreadable("no_choices" if shape.last("error") is None else "error")
-        spans = enumerate(choices.elements)
-        read = tuple(_choice(body, span, index, deepest) for index, span in spans)
-        answered = tuple(choice for choice in read if choice is not None)
+        said = raw_members(body)
+        if "choices" not in said:
+            return Unreadable("error" if "error" in said else "no_choices")
+        read = [_choice(raw, index) for index, raw in enumerate(raw_elements(said["choices"]))]
+        answered = tuple([choice for choice in read if choice is not None])
         if not answered:
             return Unreadable("no_choices")
-        return Answer(answered, usage_of(usage and decoded(body[usage.start : usage.end])))
+        return Answer(answered, usage_of(decoded(said.get("usage", b"null"))))
     except InvalidJson:
         return Unreadable("invalid_json")
 
 
-def _choice(body: bytes, span: Span, position: int, deepest: int) -> AnsweredChoice | None:
-    raw = body[span[0] : span[1]]
-    shape = outline(raw, deepest)
-    message = shape.last("message")
-    if message is None or not raw.startswith(b"{", message.start):
+def _choice(raw: bytes, position: int) -> AnsweredChoice | None:
+    fields = raw_members(raw)
+    message = fields.get("message", b"")
+    if not message.startswith(b"{"):
         return None
-    fields: dict[str, Any] = decoded(raw)
-    index, reason = fields.get("index"), fields.get("finish_reason")
+    index, reason = (decoded(fields.get(key, b"null")) for key in ("index", "finish_reason"))
     return AnsweredChoice(
         index=index if isinstance(index, int) and not isinstance(index, bool) else position,
-        message_body=raw[message.start : message.end],
+        message_body=message,
         finish_reason=reason if isinstance(reason, str) and reason else None,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.wire.json_spans import Member, Span, is_deeper, structure_of
+from app.core.wire.json_spans import Member, Span, is_deeper, outline, structure_of
 from app.core.wire.json_text import decoded
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -44,6 +44,23 @@ def members_of(body: bytes) -> tuple[Member, ...] | None:
         return tuple([Member(key, *place, _elements(body, place[0], values[key])) for key, place in places])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def raw_members(text: bytes) -> dict[str, bytes]:
+    """The members of the valid JSON text as spelled, of repeated ones the last; none when it is no object."""
+    try:
+        return {key: bytes(raw) for key, raw in _OBJECT.decode(text).items()}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {member.key: text[member.start : member.end] for member in outline(text).members}
+
+
+def raw_elements(text: bytes) -> list[bytes]:
+    """The elements of the valid JSON text, as they are spelled; none of no array."""
+    try:
+        return [bytes(raw) for raw in _ARRAY.decode(text)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        wrapped = b'{"elements":' + text + b"}"
+        return [wrapped[start:end] for start, end in outline(wrapped).members[0].elements]
 
 
 def is_plain(text: bytes, deepest: int) -> bool:
