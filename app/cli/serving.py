@@ -37,8 +37,9 @@ def serve(settings: Settings) -> None:
         application = create_app(settings)
         server = http_server(application, settings.server)
         typer.echo(welcome(address_of(listening), settings, is_demo=is_demo))
-        # The server has finished in good order when it passes the interrupt on.
-        with suppress(KeyboardInterrupt):
+        # The server has finished in good order when it passes the interrupt on; it leaves by SystemExit when
+        # the application did not start, and then the reason is told below.
+        with suppress(KeyboardInterrupt, SystemExit):
             server.run([listening])
         if application.refusal is not None:
             raise application.refusal
