@@ -13,10 +13,13 @@
     |   |-- MethodNotAllowed         405: the path exists, not with this method
     |   |-- Unauthorized             401
     |   |-- Conflict                 409: too many appends wait, an epoch moved on
+    |   |-- NamespaceUnproven        429: the upstream never accepted the credential, and its share is used up
+    |   |-- HeadersTooLarge          431
     |   |-- OpenToolGroup            422: an append does not complete the open tool calls
     |   |-- MessageTooLarge          the newest message alone exceeds a known window (rule 18)
     |   |-- PinsTooLarge             the pinned set cannot fit the window
     |   `-- ContextLengthExceeded    nothing is left that compaction could cut
+    |-- ServerBusy                   503: as many requests as are allowed at a time are being answered
     |-- StoreError                   the store could not do what was asked
     |   |-- StoreUnavailable         503: cannot record; nothing was forwarded
     |   |-- AnswerNotStored          503: an answer came and could not be recorded; not to be asked for again
@@ -133,6 +136,20 @@ class Conflict(RequestError):
     code = "session_busy"
 
 
+class NamespaceUnproven(RequestError):
+    """The upstream never accepted this credential, and it has stored `access.unproven_messages` (rule 26)."""
+
+    status = 429
+    code = "namespace_unproven"
+
+
+class HeadersTooLarge(RequestError):
+    """Names and values of the headers exceed `limits.header_bytes`."""
+
+    status = 431
+    code = "headers_too_large"
+
+
 class OpenToolGroup(RequestError):
     """Appended messages do not complete the tool calls that are open at the head."""
 
@@ -156,6 +173,13 @@ class ContextLengthExceeded(RequestError):
     """Nothing is left that compaction could cut."""
 
     code = "context_length_exceeded"
+
+
+class ServerBusy(PalimpsestError):
+    """`limits.concurrent_requests` are being answered; nothing was read of this one."""
+
+    status = 503
+    code = "server_busy"
 
 
 class StoreError(PalimpsestError):

@@ -6,6 +6,7 @@ closes them when every open relay has been recorded.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +16,7 @@ import uuid_utils
 from fastapi import FastAPI
 
 from app.api.chat import ChatEndpoint
-from app.api.front import Front
+from app.api.front import Crowd, Front
 from app.api.pages import Pages, pages_of
 from app.api.passthrough import PassthroughEndpoint
 from app.core.history.carriers import Carriers
@@ -32,10 +33,11 @@ from app.proxy.delta import Deltas
 from app.proxy.exchange import Behaviour, Exchange
 from app.proxy.jobs import Jobs
 from app.proxy.model_tokens import ModelTokens
+from app.proxy.newcomers import Newcomers
 from app.proxy.outcomes import Outcomes
 from app.proxy.outgoing import Outgoing
 from app.proxy.passthrough import Passthrough
-from app.proxy.pepper import load_pepper
+from app.proxy.pepper import Pepper, load_pepper
 from app.proxy.reader import MessageReader
 from app.proxy.recorder import Recorder
 from app.proxy.relay import Relay, RelayLimits
@@ -104,6 +106,7 @@ class Parts:
     store: Store
     jobs: Jobs
     access: Access
+    newcomers: Newcomers
     outgoing: Outgoing
     upstream: Upstream
     summarizer: Summarizer
@@ -126,17 +129,13 @@ async def _opened(settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStac
     summarizer = await _opened_summarizer(settings, upstream, stack)
     jobs = Jobs()
     stack.push_async_callback(jobs.drain, settings.server.shutdown_seconds)
+    access = _access(settings, store, pepper)
     parts = Parts(
         settings=settings,
         store=store,
         jobs=jobs,
-        access=Access(
-            store,
-            pepper,
-            settings.access.realm,
-            proxy_keys=settings.access.mode == "keys",
-            identity_headers=settings.access.identity_headers,
-        ),
+        access=access,
+        newcomers=_newcomers(settings, store, access, stack),
         outgoing=Outgoing(_upstream_key(settings), keeps_credentials=settings.access.mode == "open"),
         upstream=upstream,
         summarizer=summarizer,
@@ -148,6 +147,28 @@ async def _opened(settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStac
     await parts.windows.load()
     await parts.calibrations.load()
     return parts
+
+
+def _access(settings: Settings, store: Store, pepper: Pepper) -> Access:
+    who = settings.access
+    keys = who.mode == "keys"
+    return Access(store, pepper, who.realm, proxy_keys=keys, identity_headers=who.identity_headers)
+
+
+def _newcomers(settings: Settings, store: Store, access: Access, stack: AsyncExitStack) -> Newcomers:
+    """It sweeps until `stack` ends it."""
+    who = settings.access
+    newcomers = Newcomers(
+        store, access.forget, time.time, messages=who.unproven_messages, seconds=who.unproven_seconds
+    )
+    sweeping = asyncio.get_running_loop().create_task(newcomers.keep_sweeping())
+
+    async def end() -> None:
+        sweeping.cancel()
+        await asyncio.wait([sweeping])
+
+    stack.push_async_callback(end)
+    return newcomers
 
 
 async def _opened_store(settings: Settings, stack: AsyncExitStack) -> Store:
@@ -230,6 +251,7 @@ def _front(parts: Parts, pages: FastAPI) -> Front:
         chat=ChatEndpoint(exchange, body_bytes=limits.body_bytes, body_seconds=limits.body_seconds),
         passthrough=PassthroughEndpoint(parts.access, passthrough, body_bytes=limits.body_bytes),
         pages=pages,
+        crowd=Crowd(requests=limits.concurrent_requests, header_bytes=limits.header_bytes),
     )
 
 
@@ -244,20 +266,24 @@ def _compactor(parts: Parts) -> Compactor:
     )
     breaker = Breaker(policy.breaker_failures, how.breaker_seconds, time.monotonic)
     writer = SummaryWriter(parts.summarizer, choice, breaker)
-    summaries = Summaries(writer, parts.jobs, concurrent=how.concurrent_summaries, new_id=new_id)
+    # A request that waits for a summary is open so long at most; its key is not kept for less.
+    key_seconds = max(how.key_ttl_seconds, how.deadline_seconds)
+    summaries = Summaries(
+        writer, parts.jobs, concurrent=how.concurrent_summaries, key_seconds=key_seconds, new_id=new_id
+    )
     return Compactor(
         parts.store,
         summaries,
         parts.jobs,
         deadline_seconds=how.deadline_seconds,
-        background=how.background,
+        background=how.background and how.key_ttl_seconds > 0,
         new_id=new_id,
     )
 
 
 def _exchange(parts: Parts, viewing: Viewing, passthrough: Passthrough) -> Exchange:
     settings, limits = parts.settings, parts.settings.limits
-    recorder = Recorder(parts.store, parts.jobs)
+    recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
     relay = Relay(
         recorder,
         Outcomes(parts.reader),
@@ -269,7 +295,8 @@ def _exchange(parts: Parts, viewing: Viewing, passthrough: Passthrough) -> Excha
         ),
         Answered(parts.windows, parts.calibrations),
     )
-    sending = Sending(parts.upstream, parts.outgoing, settings.compaction.overflow_retries)
+    tells_view = settings.compaction.notify == "header"
+    sending = Sending(parts.upstream, parts.outgoing, settings.compaction.overflow_retries, tells_view)
     return Exchange(
         access=parts.access,
         resolver=_resolver(parts),

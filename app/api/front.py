@@ -6,22 +6,51 @@ rest of the exchange (43 us against 108 us a request, measured). Knows nothing o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import unquote
 
 from app.api.problems import note_cut, send_problem, unexpected
-from app.errors import NotFound, PalimpsestError
+from app.errors import HeadersTooLarge, NotFound, PalimpsestError, ServerBusy
 from app.proxy.asgi import ASGIApp, Receive, Scope, Send
 
 CHAT_PATH = "/v1/chat/completions"
 
 
-class Front:
-    """An ASGI application made of three."""
+class Crowd:
+    """Requests being answered, at most `requests` of them, each with headers of at most `header_bytes`."""
 
-    def __init__(self, *, chat: ASGIApp, passthrough: ASGIApp, pages: ASGIApp) -> None:
+    def __init__(self, *, requests: int, header_bytes: int) -> None:
+        self._requests = requests
+        self._header_bytes = header_bytes
+        self._now = 0
+
+    def objection(self, scope: Scope) -> PalimpsestError | None:
+        """Why this request is not let in; None when it is. Looking at it costs 2 us."""
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > self._header_bytes:
+            return HeadersTooLarge("The request's headers are too large.")
+        if self._now >= self._requests:
+            return ServerBusy("As many requests as are allowed at a time are being answered; try again soon.")
+        return None
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """One more is being answered while it lasts."""
+        self._now += 1
+        try:
+            yield
+        finally:
+            self._now -= 1
+
+
+class Front:
+    """An ASGI application made of three. `crowd` bounds what it answers at a time."""
+
+    def __init__(self, *, chat: ASGIApp, passthrough: ASGIApp, pages: ASGIApp, crowd: Crowd) -> None:
         self._chat = chat
         self._passthrough = passthrough
         self._pages = pages
+        self._crowd = crowd
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """HTTP below `/v1/` and `/s/{session}/v1/` goes upstream, all else is ours."""
@@ -31,13 +60,17 @@ class Front:
         if _wants_websocket(scope):
             await send_problem(send, NotFound("WebSockets are not served here."))
             return
+        if problem := self._crowd.objection(scope):
+            await send_problem(send, problem)
+            return
         session, path = split_session(_path_of(scope))
         if not path.startswith("/v1/"):
             await self._pages(scope, receive, send)
             return
         scope["palimpsest.session"] = session
         is_chat = scope["method"] == "POST" and path.rstrip("/") == CHAT_PATH
-        await guarded(self._chat if is_chat else self._passthrough, scope, receive, send)
+        with self._crowd.counted():
+            await guarded(self._chat if is_chat else self._passthrough, scope, receive, send)
 
 
 def split_session(path: str) -> tuple[str | None, str]:

@@ -68,6 +68,12 @@ class Access:
         else:
             credentials_of(incoming)
 
+    def forget(self, namespaces: Sequence[str]) -> None:
+        """They are gone: whoever asks with their credentials begins anew."""
+        gone = frozenset(namespaces)
+        for digest in [digest for digest, (namespace, _) in self._known.items() if namespace in gone]:
+            del self._known[digest]
+
     async def _namespace(self, credentials: tuple[str, ...], identity: tuple[str, ...], digest: bytes) -> str:
         if not self._proxy_keys:
             return await self._store.namespace_of(digest, time.time())

@@ -42,11 +42,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """How requests go upstream: with which headers, and how often again after an overflow."""
+    """How requests go upstream: with which headers, and how often again after an overflow.
+
+    `tells_view`: the client hears what the model was shown.
+    """
 
     upstream: Upstream
     headers: Callable[[Headers], list[tuple[bytes, bytes]]]
     retries: int
+    tells_view: bool
 
 
 class Delivery:
@@ -99,7 +103,7 @@ class Delivery:
     async def _relayed(
         self, turn: Turn, shown: Shown, answer: Answer, client: Client, *, near_window: bool
     ) -> Refusal | None:
-        extra = exchange_headers(turn, shown)
+        extra = self._told(turn, shown)
         passage = Passage(turn, shown, answer, client, extra, near_window)
         if not _is_stream(answer):
             await self._relay.body(passage)
@@ -111,6 +115,9 @@ class Delivery:
         overflow = verdict if isinstance(verdict, Overflow) else None
         event = b"data: " + failed + b"\n\n" if failed else b""
         return Refusal(answer.status, answer.headers, event, overflow)
+
+    def _told(self, turn: Turn, shown: Shown) -> list[tuple[bytes, bytes]]:
+        return exchange_headers(turn, shown, tells_view=self._sending.tells_view)
 
     async def _smaller(self, turn: Turn, shown: Shown, refusal: Refusal) -> Shown | None:
         """A smaller view, when the refusal says that one would be answered."""
@@ -128,7 +135,7 @@ class Delivery:
         """The upstream's error, as it came, after it is recorded that the exchange ended so."""
         outcome = Outcome(state=state_of_status(refusal.status), status=refusal.status)
         await self._recorder.note(turn, shown, outcome)
-        headers = [*answer_headers(refusal.headers), *exchange_headers(turn, shown)]
+        headers = [*answer_headers(refusal.headers), *self._told(turn, shown)]
         await client.start(refusal.status, headers)
         await client.end(refusal.body)
 

@@ -21,6 +21,7 @@ from app.core.history.resolve import respelled
 from app.core.wire.answered import Usage
 from app.errors import StoreError
 from app.proxy.jobs import Jobs
+from app.proxy.newcomers import Newcomers
 from app.proxy.turn import Shown, Turn
 from app.storage.contract import (
     CloseExchange,
@@ -54,13 +55,18 @@ class Outcome:
 class Recorder:
     """Writes exchanges; remembers which spellings of a path are stored already."""
 
-    def __init__(self, store: Store, jobs: Jobs) -> None:
+    def __init__(self, store: Store, jobs: Jobs, newcomers: Newcomers) -> None:
         self._store = store
+        self._newcomers = newcomers
         self._jobs = jobs
         self._spelled: OrderedDict[bytes, bytes] = OrderedDict()
 
     async def open(self, turn: Turn) -> None:
-        """The request's new messages are durable (P2). StoreUnavailable when they cannot be."""
+        """The request's new messages are durable (P2). StoreUnavailable when they cannot be.
+
+        NamespaceUnproven when its caller has stored too much already (rule 26).
+        """
+        await self._newcomers.admit(turn.namespace, len(turn.placement.new))
         variants = await self._variants(turn)
         await self._jobs.finish(self._store.open_exchange(_opened(turn, variants)))
         self._remember(turn.conversation.head, _spelling(turn.conversation.messages))

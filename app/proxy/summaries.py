@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from app.core.history.conversation import Conversation
@@ -34,13 +35,20 @@ class Job:
 
 
 class Summaries:
-    """Writes summaries as jobs, one table for the application."""
+    """Writes summaries as jobs, one table for the application; none lasts longer than `key_seconds`."""
 
     def __init__(
-        self, writer: SummaryWriter, jobs: Jobs, *, concurrent: int, new_id: Callable[[], str]
+        self,
+        writer: SummaryWriter,
+        jobs: Jobs,
+        *,
+        concurrent: int,
+        key_seconds: float,
+        new_id: Callable[[], str],
     ) -> None:
         self._writer = writer
         self._jobs = jobs
+        self._key_seconds = key_seconds
         self._places = asyncio.Semaphore(concurrent)
         self._new_id = new_id
         self._running: dict[tuple[str, str], list[Job]] = {}
@@ -78,8 +86,11 @@ class Summaries:
             self._running.pop(_key(scene), None)
 
     async def _written(self, scene: Scene, fold: Fold) -> Compaction | None:
-        async with self._places:
-            told = await self._writer.told(scene, scene.source(fold))
+        told = None
+        # A job holds the caller's key: it ends, waiting or not, when the key has been kept long enough.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._key_seconds), self._places:
+                told = await self._writer.told(scene, scene.source(fold))
         if told is None:
             return None
         model = self._writer.model_for(scene)

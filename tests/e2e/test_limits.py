@@ -1,0 +1,119 @@
+"""What an operator bounds: made-up keys, huge headers, too many requests at a time, what clients hear."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.api.front import Crowd, Front
+from app.proxy.newcomers import Newcomers
+from app.storage.contract import Store
+from app.storage.migrate import migrate
+from app.storage.open import open_store
+from tests.kit.model import ModelServer, Says
+from tests.kit.proxy import proxied
+
+KEY = {"authorization": "Bearer key-1"}
+Scope = dict[str, Any]
+
+
+def scope_of(headers: list[tuple[bytes, bytes]]) -> Scope:
+    path = "/v1/chat/completions"
+    return {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
+        "query_string": b"", "headers": headers,
+    }  # fmt: skip
+
+
+class Answers:
+    """The statuses a client saw."""
+
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+        self.headers: dict[bytes, bytes] = {}
+
+    async def __call__(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.statuses.append(message["status"])
+            self.headers = dict(message["headers"])
+
+
+async def nothing() -> Any:
+    raise AssertionError("nobody reads this request")
+
+
+async def test_one_request_too_many_is_told_to_come_again() -> None:
+    inside, leave = asyncio.Event(), asyncio.Event()
+
+    async def chat(scope: Any, receive: Any, send: Any) -> None:
+        inside.set()
+        await leave.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    front = Front(chat=chat, passthrough=chat, pages=chat, crowd=Crowd(requests=1, header_bytes=100))
+    first, second, third = Answers(), Answers(), Answers()
+    running = asyncio.create_task(front(scope_of([]), nothing, first))
+    await inside.wait()
+    await front(scope_of([]), nothing, second)
+    assert second.statuses == [503]
+    assert second.headers[b"retry-after"] == b"1"
+    leave.set()
+    await running
+    await front(scope_of([]), nothing, third)
+    assert (first.statuses, third.statuses) == ([200], [200])
+
+
+async def test_headers_beyond_the_limit_are_refused_before_anything_else() -> None:
+    async def chat(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    front = Front(chat=chat, passthrough=chat, pages=chat, crowd=Crowd(requests=9, header_bytes=10))
+    fits, large = Answers(), Answers()
+    await front(scope_of([(b"name", b"value!")]), nothing, fits)
+    await front(scope_of([(b"name", b"value!!")]), nothing, large)
+    assert (fits.statuses, large.statuses) == ([200], [431])
+
+
+@pytest.mark.parametrize(("notify", "tells"), [("header", True), ("none", False)])
+async def test_a_client_hears_of_views_only_where_the_operator_wants_it(
+    tmp_path: Path, notify: str, tells: bool
+) -> None:
+    async with proxied(ModelServer(), tmp_path, {"compaction.notify": notify}) as proxy:
+        chat = proxy.chat()
+        await chat.says("hello")
+        assert ("x-palimpsest-view" in chat.reply.headers) is tells
+        assert chat.session
+
+
+async def test_a_made_up_key_stores_no_more_than_its_share(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path, {"access.unproven_messages": 3}) as proxy:
+        refused = Says(status=401, error={"error": {"message": "no such key", "code": "invalid_api_key"}})
+        proxy.model.answers.extend([refused] * 3)
+        chat = proxy.chat(key="made-up")
+        asked = [await chat.posts([{"role": "user", "content": f"question {n}"}]) for n in range(5)]
+        assert [reply.status_code for reply in asked] == [401, 401, 401, 429, 429]
+        assert asked[-1].json()["error"]["code"] == "namespace_unproven"
+        assert asked[-1].headers["x-should-retry"] == "false"
+        real = proxy.chat(key="real")
+        for n in range(4):
+            await real.says(f"question {n}")
+
+
+async def test_a_sweep_erases_old_unproven_namespaces_and_says_which(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    await migrate(url)
+    store: Store = await open_store(url, new_id=iter("ab").__next__)
+    gone: list[str] = []
+    now = 1_000.0
+    newcomers = Newcomers(store, gone.extend, lambda: now, messages=1, seconds=60)
+    await store.namespace_of(b"old", 900.0)
+    await store.namespace_of(b"young", 990.0)
+    await newcomers.sweep()
+    assert gone == ["a"]
+    now = 2_000.0
+    await newcomers.sweep()
+    assert gone == ["a", "b"]
+    await store.close()
