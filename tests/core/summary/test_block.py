@@ -83,7 +83,7 @@ def test_over_budget_the_newest_are_whole_and_older_ones_a_line_with_an_id() -> 
     cut = [n for n in range(28) if said[n] not in block and recall_id(made.folded[n][0]) in block]
     assert cut
     assert all(f"Wish {n} begins here" in block for n in cut)
-    assert "more: search the archive" in block
+    assert "more, kept in the archive" in block
 
 
 @pytest.mark.spec("A17")

@@ -16,7 +16,7 @@ from app.core.summary.wording import cut_to, headline
 # Opens an entry: one token, and hardly ever the first character of a line of a user's.
 ENTRY = "» "
 CHANGED = "[since changed]"
-_MISSING = "({} more: search the archive)"
+_MISSING = "({} more, kept in the archive)"
 # Of a budget that does not hold all, this much goes to whole messages.
 _WHOLE_SHARE = 0.85
 # Below this a first line and an id would save nothing (tokens).
