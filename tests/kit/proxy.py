@@ -21,7 +21,7 @@ from app.settings.load import load_settings
 from app.storage.migrate import migrate
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer
-from tests.kit.serving import served
+from tests.kit.serving import served, shared_tokenizer
 
 
 @dataclass
@@ -78,7 +78,7 @@ async def fronting(
     )
     await migrate(settings.database.url.get_secret_value())
     async with (
-        served(create_app(settings)) as address,
+        served(create_app(settings, shared_tokenizer())) as address,
         httpx.AsyncClient(base_url=address, timeout=patience_seconds, trust_env=False) as http,
     ):
         yield Front(address, http)

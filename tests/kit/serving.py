@@ -6,12 +6,21 @@ Knows nothing of what they serve.
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import uvicorn
+
+from app.tokenizer.counting import Tokenizer
+
+
+@functools.cache
+def shared_tokenizer() -> Tokenizer:
+    """One for all proxies of a test run."""
+    return Tokenizer()
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ from app.settings.load import load_settings
 from app.settings.settings import Settings
 from app.storage.migrate import migrate
 from app.storage.sqlite.driver import driver
+from tests.kit.serving import shared_tokenizer
 from tests.upstream.scripted import Scripted
 
 Json = dict[str, Any]
@@ -229,7 +230,7 @@ async def deployed(settings: Settings) -> AsyncIterator[str]:
     """The proxy's address while it runs, on the server that `palimpsest serve` uses."""
     await migrate(settings.database.url.get_secret_value())
     with bound_socket("127.0.0.1", 0) as listening:
-        server = http_server(create_app(settings), settings.server)
+        server = http_server(create_app(settings, shared_tokenizer()), settings.server)
         task = asyncio.ensure_future(server.serve(sockets=[listening]))
         try:
             while not server.started:
