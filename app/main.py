@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import uuid_utils
 from fastapi import FastAPI
@@ -32,7 +33,7 @@ from app.proxy.delivery import Delivery, Sending
 from app.proxy.delta import Deltas
 from app.proxy.exchange import Behaviour, Exchange
 from app.proxy.jobs import Jobs
-from app.proxy.model_tokens import ModelTokens
+from app.proxy.model_tokens import REMEMBERED_MODELS, ModelTokens
 from app.proxy.newcomers import Newcomers
 from app.proxy.outcomes import Outcomes
 from app.proxy.outgoing import Outgoing
@@ -240,7 +241,8 @@ def _front(parts: Parts, pages: FastAPI) -> Front:
         parts.windows,
         parts.calibrations,
         parts.tokens,
-        lambda model: to_policy(parts.settings, model),
+        # Models are the caller's to name, so what is remembered of them is bounded.
+        lru_cache(REMEMBERED_MODELS)(partial(to_policy, parts.settings)),
         parts.outgoing,
     )
     viewing = Viewing(scenes, _compactor(parts), wait_seconds=parts.settings.compaction.deadline_seconds)

@@ -61,8 +61,8 @@ class Exchange:
                 return
             caller = await self.access.caller_of(incoming)
             request = parse_chat_request(incoming.body, self.behaviour.limits, self.resolver.has_accepted)
-            async with self.resolver.in_turn(caller.namespace, incoming, request):
-                turn = await self.resolver.turn_of(caller.namespace, incoming, request)
+            async with self.resolver.in_turn(caller.namespace, incoming, request) as name:
+                turn = await self.resolver.turn_of(caller.namespace, incoming, request, name)
                 await self.recorder.open(turn)
                 await self._delivered(turn, client, may_compact=control != "off")
         except StoreUnavailable:

@@ -124,7 +124,7 @@ class Recorder:
 
 def _spelling(messages: Sequence[Message]) -> bytes:
     """Names the exact bytes of a list of messages."""
-    return hashlib.sha256(b"".join(message.digest for message in messages)).digest()
+    return hashlib.sha256(b"".join([message.digest for message in messages])).digest()
 
 
 def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:

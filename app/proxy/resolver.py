@@ -59,11 +59,12 @@ class Resolver:
         """True when a message of these bytes need not be searched for repeated keys again."""
         return self._reader.has_accepted(model, raw)
 
-    async def turn_of(self, namespace: str, incoming: Incoming, request: ChatRequest) -> Turn:
+    async def turn_of(
+        self, namespace: str, incoming: Incoming, request: ChatRequest, name: SessionName | None
+    ) -> Turn:
         """The resolved request. RequestError when its headers or messages cannot be what they claim."""
         messages = await self._reader.read(request.message_spans, request.model)
         sent = conversation_of(messages, seed_of(namespace))
-        name = self._name(incoming, request)
         row = await self._store.session(namespace, name.value) if name else None
         repeats = await self._repeats(namespace, incoming)
         repeat = Repeat(is_retry(incoming), _head_in(row, repeats))
@@ -96,12 +97,14 @@ class Resolver:
         )
 
     @asynccontextmanager
-    async def in_turn(self, namespace: str, incoming: Incoming, request: ChatRequest) -> AsyncIterator[None]:
-        """While it lasts, no other append to the same named session goes on."""
+    async def in_turn(
+        self, namespace: str, incoming: Incoming, request: ChatRequest
+    ) -> AsyncIterator[SessionName | None]:
+        """The session's name; while it lasts, no other append to the session of that name goes on."""
         name = self._name(incoming, request)
         messages = await self._reader.read(request.message_spans, request.model) if name else ()
         async with self._deltas.in_turn(namespace, incoming, name, messages):
-            yield
+            yield name
 
     def _name(self, incoming: Incoming, request: ChatRequest) -> SessionName | None:
         wanted = (*self._carriers.body_keys, "metadata")

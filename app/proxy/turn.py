@@ -6,7 +6,7 @@ A value. It is made by resolving and read by everything after it; how the exchan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from app.core.history.conversation import Conversation
@@ -26,7 +26,8 @@ class Turn:
     `conversation` is what the model is to be told about: the request's messages, in append mode with
     the stored transcript before them. `session` is our id; `takes_name`: it begins under a name
     that another session had until now. `preamble_digest` names its instructions.
-    `fixed_tokens` are the tool schemas and the framing, in our count.
+    `fixed_tokens` are the tool schemas and the framing, `tokens` the whole prompt as the client sent it
+    (append mode: as it would be), both in our count.
     """
 
     namespace: str
@@ -42,6 +43,12 @@ class Turn:
     preamble_digest: bytes
     fixed_tokens: int
     started_at: float
+    tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        talk = self.conversation
+        said = sum([m.tokens for m in talk.preamble]) + sum([m.tokens for m in talk.messages])
+        object.__setattr__(self, "tokens", self.fixed_tokens + said)
 
     @property
     def is_new(self) -> bool:
@@ -67,12 +74,6 @@ class Turn:
     def tools(self) -> bytes | None:
         """The tool schemas, raw; not the legacy `functions`, which go under another name."""
         return self.request.tools if self.request.shape.last("functions") is None else None
-
-    @property
-    def tokens(self) -> int:
-        """The whole prompt as the client sent it (append mode: as it would be), in our count."""
-        talk = self.conversation
-        return self.fixed_tokens + sum(m.tokens for m in (*talk.preamble, *talk.messages))
 
     @property
     def withdrawn(self) -> Sequence[bytes]:

@@ -80,6 +80,11 @@ def _in_headers(sent: Mapping[str, str], carriers: Carriers) -> Iterator[tuple[s
     if "codex" in sent.get("user-agent", "").lower():
         patterns += carriers.codex_headers
     for pattern in patterns:
+        if "*" not in pattern and "?" not in pattern and "[" not in pattern:
+            # A plain name, as most are: no need to go through what was sent.
+            if pattern in sent and pattern not in _NEVER:
+                yield pattern, sent[pattern]
+            continue
         for name in sorted(sent):
             if name not in _NEVER and fnmatchcase(name, pattern):
                 yield name, sent[name]
