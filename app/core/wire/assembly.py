@@ -104,15 +104,18 @@ class Assembly:
         choices = chunk.get("choices")
         if not choices or not isinstance(choices, list):
             return _USAGE if isinstance(counts, dict) else _ORDINARY
-        was_finished = self.is_finished
+        was_finished = self._finished > 0 and self.is_finished
         for position, choice in enumerate(choices):
             if isinstance(choice, dict):
                 self._add(choice, position)
-        return _FINISHES if self.is_finished and not was_finished else _ORDINARY
+        return _FINISHES if self._finished and self.is_finished and not was_finished else _ORDINARY
 
     def _add(self, part: dict[str, Any], position: int) -> None:
         index = part.get("index")
-        choice = self._choices.setdefault(index if isinstance(index, int) else position, _Choice())
+        place = index if isinstance(index, int) else position
+        choice = self._choices.get(place)
+        if choice is None:
+            choice = self._choices[place] = _Choice()
         delta = part.get("delta")
         if delta is None and choice.message.is_empty:
             # Servers that cannot stream send the whole message in one chunk.

@@ -18,6 +18,8 @@ _FIRST = frozenset({"id", "role"})
 _NAMES = frozenset({"name"})
 # Padding against traffic analysis.
 _DROPPED = frozenset({"obfuscation"})
+# What is streamed under any other name is appended as it comes.
+_NOT_APPENDED = _STATED | _FIRST | _NAMES
 
 
 class DeltaSum:
@@ -43,6 +45,10 @@ class DeltaSum:
             if value is None or key in _DROPPED:
                 continue
             known = self._fields.get(key)
+            if isinstance(known, _Text) and isinstance(value, str) and key not in _NOT_APPENDED:
+                # Nearly every delta of a stream.
+                known.pieces.append(value)
+                continue
             if key == "tool_calls" and isinstance(value, list):
                 value = [_placed(item, known) for item in value]
             self._fields[key] = _sum(key, known, value)
