@@ -23,31 +23,31 @@ from app.api.passthrough import PassthroughEndpoint
 from app.core.history.carriers import Carriers
 from app.core.wire.chat_request import Limits
 from app.errors import PalimpsestError, SettingsError
-from app.proxy.access import Access
-from app.proxy.answered import Answered
+from app.proxy.access.access import Access
+from app.proxy.access.newcomers import Newcomers
+from app.proxy.access.pepper import Pepper, load_pepper
+from app.proxy.answering.answered import Answered
+from app.proxy.answering.delivery import Delivery, Sending
+from app.proxy.answering.outcomes import Outcomes
+from app.proxy.answering.outgoing import Outgoing
+from app.proxy.answering.passthrough import Passthrough
+from app.proxy.answering.relay import Relay, RelayLimits
 from app.proxy.asgi import Receive, Scope, Send
-from app.proxy.breaker import Breaker
-from app.proxy.calibrations import Calibrations
-from app.proxy.compactor import Compactor
-from app.proxy.delivery import Delivery, Sending
-from app.proxy.delta import Deltas
+from app.proxy.compacting.breaker import Breaker
+from app.proxy.compacting.calibrations import Calibrations
+from app.proxy.compacting.compactor import Compactor
+from app.proxy.compacting.model_tokens import REMEMBERED_MODELS, ModelTokens
+from app.proxy.compacting.scenes import Scenes
+from app.proxy.compacting.summaries import Summaries
+from app.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
+from app.proxy.compacting.viewing import Viewing
+from app.proxy.compacting.windows import Windows, WindowSources
 from app.proxy.exchange import Behaviour, Exchange
 from app.proxy.jobs import Jobs
-from app.proxy.model_tokens import REMEMBERED_MODELS, ModelTokens
-from app.proxy.newcomers import Newcomers
-from app.proxy.outcomes import Outcomes
-from app.proxy.outgoing import Outgoing
-from app.proxy.passthrough import Passthrough
-from app.proxy.pepper import Pepper, load_pepper
-from app.proxy.reader import MessageReader
-from app.proxy.recorder import Recorder
-from app.proxy.relay import Relay, RelayLimits
-from app.proxy.resolver import Resolver
-from app.proxy.scenes import Scenes
-from app.proxy.summaries import Summaries
-from app.proxy.summary_writer import SummarizerChoice, SummaryWriter
-from app.proxy.viewing import Viewing
-from app.proxy.windows import Windows, WindowSources
+from app.proxy.sessions.delta import Deltas
+from app.proxy.sessions.reader import MessageReader
+from app.proxy.sessions.recorder import Recorder
+from app.proxy.sessions.resolver import Resolver
 from app.settings.models import ModelSettings
 from app.settings.settings import Settings, configured_window, model_settings, to_policy
 from app.storage.contract import Store

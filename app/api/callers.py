@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.api.body import read_body
 from app.errors import InvalidJson, InvalidParameter, RequestTimeout
-from app.proxy.access import Access, Caller
+from app.proxy.access.access import Access, Caller
 from app.proxy.incoming import Headers, Incoming
 from app.upstream.headers import CREDENTIALS
 

@@ -22,12 +22,12 @@ from app.api.replies import raw_reply
 from app.api.sessions import SessionPages
 from app.api.views import ViewPages
 from app.errors import InvalidParameter, MethodNotAllowed, NotFound, PalimpsestError, RequestError
-from app.proxy.access import Access
+from app.proxy.access.access import Access
 from app.proxy.archive import Archive, missing
 from app.proxy.asgi import ASGIApp, Receive, Scope, Send
-from app.proxy.reader import MessageReader
-from app.proxy.scenes import Scenes
-from app.proxy.viewing import Viewing
+from app.proxy.compacting.scenes import Scenes
+from app.proxy.compacting.viewing import Viewing
+from app.proxy.sessions.reader import MessageReader
 from app.storage.contract import Store
 
 

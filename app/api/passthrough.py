@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from app.api.body import ArrivingBody
 from app.api.front import target_of
 from app.errors import ClientLeft
-from app.proxy.access import Access
+from app.proxy.access.access import Access
+from app.proxy.answering.passthrough import Passthrough
 from app.proxy.asgi import Receive, Scope, Send
 from app.proxy.client import Client
 from app.proxy.incoming import Incoming
-from app.proxy.passthrough import Passthrough
 
 
 class PassthroughEndpoint:

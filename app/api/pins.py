@@ -16,7 +16,7 @@ from app.api.replies import raw_reply, reply
 from app.core.view.masking import context_id
 from app.errors import PinsTooLarge
 from app.proxy.archive import Archive, missing
-from app.proxy.scenes import Scenes
+from app.proxy.compacting.scenes import Scenes
 from app.storage.contract import MessageRow, SessionRow, Store
 
 

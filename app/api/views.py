@@ -17,9 +17,9 @@ from app.core.history.conversation import Conversation
 from app.core.view.masking import context_id
 from app.core.view.outcomes import ViewPart
 from app.proxy.archive import Archive
-from app.proxy.scene import Scene
-from app.proxy.scenes import Scenes
-from app.proxy.viewing import Viewing
+from app.proxy.compacting.scene import Scene
+from app.proxy.compacting.scenes import Scenes
+from app.proxy.compacting.viewing import Viewing
 
 _NOTHING_TO_FOLD = "nothing_to_fold"
 

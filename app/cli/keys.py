@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import uuid_utils
 
 from app.errors import SettingsError
-from app.proxy.access import key_digest
+from app.proxy.access.access import key_digest
 from app.settings.settings import Settings
 from app.storage.contract import KeyRow, Store
 from app.storage.open import open_store

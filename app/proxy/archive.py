@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.errors import InvalidParameter, NotFound
+from app.proxy.compacting.model_tokens import PRIMING_TOKENS
 from app.proxy.incoming import Headers
-from app.proxy.model_tokens import PRIMING_TOKENS
-from app.proxy.reader import MessageReader
+from app.proxy.sessions.reader import MessageReader
 from app.storage.contract import Asked, Head, MessageRow, SessionRow, Store
 
 # The newest request of a branch ended within so many messages of its end.

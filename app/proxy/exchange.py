@@ -20,15 +20,15 @@ from typing import Literal
 
 from app.core.wire.chat_request import Limits, parse_chat_request
 from app.errors import InvalidField, RequestError, StoreUnavailable
-from app.proxy.access import Access
+from app.proxy.access.access import Access
+from app.proxy.answering.delivery import Delivery
+from app.proxy.answering.passthrough import Passthrough, WholeBody
 from app.proxy.client import Client
-from app.proxy.delivery import Delivery
+from app.proxy.compacting.viewing import Viewing, original
 from app.proxy.incoming import Incoming
-from app.proxy.passthrough import Passthrough, WholeBody
-from app.proxy.recorder import Outcome, Recorder
-from app.proxy.resolver import Resolver
+from app.proxy.sessions.recorder import Outcome, Recorder
+from app.proxy.sessions.resolver import Resolver
 from app.proxy.turn import Turn
-from app.proxy.viewing import Viewing, original
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Must not migrate: a schema that does not fit refuses to open.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from sqlalchemy import Connection, select
 
@@ -73,12 +74,11 @@ async def open_store(
         return SqlStore(SqliteDatabase(path, synchronous, deadline_seconds), new_id)
     use = SoleUse(path)
     use.take()
-    try:
+    with ExitStack() as on_failure:
+        on_failure.callback(use.release)
         database = SqliteDatabase(path, synchronous, deadline_seconds)
         await database.write([Step(FAIL_OPEN, [{}])])
-    except BaseException:
-        use.release()
-        raise
+        on_failure.pop_all()
     return SqlStore(database, new_id, use.release)
 
 

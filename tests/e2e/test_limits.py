@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.api.front import Crowd, Front
-from app.proxy.newcomers import Newcomers
+from app.proxy.access.newcomers import Newcomers
 from app.storage.contract import Store
 from app.storage.migrate import migrate
 from app.storage.open import open_store

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.proxy.calibrations import Calibrations
-from app.proxy.recorder import Outcome
+from app.proxy.compacting.calibrations import Calibrations
+from app.proxy.compacting.windows import Windows
+from app.proxy.sessions.recorder import Outcome
 from app.proxy.turn import Shown, Turn
-from app.proxy.windows import Windows
 
 
 class Answered:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold
+from app.proxy.compacting.scene import Scene
+from app.proxy.compacting.summary_writer import SummaryWriter
 from app.proxy.jobs import Jobs
-from app.proxy.scene import Scene
-from app.proxy.summary_writer import SummaryWriter
 
 
 @dataclass(eq=False, slots=True)

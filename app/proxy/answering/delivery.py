@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.errors import RequestError, UpstreamError
+from app.proxy.answering.outcomes import state_of_status
+from app.proxy.answering.relay import Passage, Relay
 from app.proxy.client import Client
+from app.proxy.compacting.viewing import Viewing
+from app.proxy.compacting.windows import Windows
 from app.proxy.incoming import Headers
-from app.proxy.outcomes import state_of_status
-from app.proxy.recorder import Outcome, Recorder
-from app.proxy.relay import Passage, Relay
 from app.proxy.reports import exchange_headers
+from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.turn import Shown, Turn
-from app.proxy.viewing import Viewing
-from app.proxy.windows import Windows
 from app.upstream.client import Answer, Upstream
 from app.upstream.decoding import decoder_for
 from app.upstream.headers import answer_headers

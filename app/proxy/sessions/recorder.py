@@ -20,8 +20,8 @@ from app.core.history.message import Message
 from app.core.history.resolve import respelled
 from app.core.wire.answered import Usage
 from app.errors import StoreError
+from app.proxy.access.newcomers import Newcomers
 from app.proxy.jobs import Jobs
-from app.proxy.newcomers import Newcomers
 from app.proxy.turn import Shown, Turn
 from app.storage.contract import (
     CloseExchange,

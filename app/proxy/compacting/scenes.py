@@ -11,12 +11,12 @@ from app.core.budget.budget import budget_of
 from app.core.view.compaction import Compaction
 from app.core.view.policy import Policy
 from app.core.view.view import applicable
-from app.proxy.calibrations import Calibrations
+from app.proxy.compacting.calibrations import Calibrations
+from app.proxy.compacting.model_tokens import ModelTokens
+from app.proxy.compacting.scene import Scene
+from app.proxy.compacting.windows import Windows
 from app.proxy.incoming import Headers
-from app.proxy.model_tokens import ModelTokens
-from app.proxy.scene import Scene
 from app.proxy.subject import Subject
-from app.proxy.windows import Windows
 from app.storage.contract import Store
 
 # A prompt below this fits every window in use, so nobody waits for the upstream to state it (tokens).

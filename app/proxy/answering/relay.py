@@ -15,11 +15,11 @@ import structlog
 
 from app.core.wire.assembly import Assembly
 from app.errors import AnswerNotStored, PalimpsestError, StoreError, UpstreamCut, UpstreamError
+from app.proxy.answering.gate import Gate
+from app.proxy.answering.outcomes import Outcomes
 from app.proxy.client import Client
-from app.proxy.gate import Gate
 from app.proxy.jobs import Jobs
-from app.proxy.outcomes import Outcomes
-from app.proxy.recorder import Outcome, Recorder
+from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.turn import Shown, Turn
 from app.upstream.client import Answer
 from app.upstream.decoding import decoder_for

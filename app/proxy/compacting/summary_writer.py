@@ -18,8 +18,8 @@ from app.core.summary.prompt import SummaryLimits, SummaryRequest, summary_reque
 from app.core.summary.riding import INSTRUCTION, may_be_shown, riding_request
 from app.core.summary.source import SummarySource
 from app.errors import SummaryRejected
-from app.proxy.breaker import Breaker
-from app.proxy.scene import Scene
+from app.proxy.compacting.breaker import Breaker
+from app.proxy.compacting.scene import Scene
 from app.upstream.summarizer import Failed, KeyRefused, Summarizer, SummaryAnswer, TooLong
 
 _log = structlog.get_logger("palimpsest.summaries")

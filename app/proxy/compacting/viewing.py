@@ -25,9 +25,9 @@ from app.errors import (
     RequestError,
     StoreError,
 )
-from app.proxy.compactor import Compactor
-from app.proxy.scene import Scene
-from app.proxy.scenes import Scenes
+from app.proxy.compacting.compactor import Compactor
+from app.proxy.compacting.scene import Scene
+from app.proxy.compacting.scenes import Scenes
 from app.proxy.subject import Subject
 from app.proxy.turn import Shown, Turn
 

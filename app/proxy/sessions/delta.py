@@ -28,7 +28,7 @@ from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.errors import Conflict
 from app.proxy.incoming import Incoming
-from app.proxy.reader import MessageReader
+from app.proxy.sessions.reader import MessageReader
 from app.storage.contract import SessionRow, Store
 
 _NOTHING = Conversation((), (), ())

@@ -28,10 +28,10 @@ from app.core.history.resolve import (
     placement_of,
 )
 from app.core.wire.chat_request import ChatRequest
-from app.proxy.delta import Deltas, Named
+from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.incoming import Incoming
-from app.proxy.model_tokens import ModelTokens
-from app.proxy.reader import MessageReader
+from app.proxy.sessions.delta import Deltas, Named
+from app.proxy.sessions.reader import MessageReader
 from app.proxy.turn import Turn
 from app.storage.contract import SessionRow, Store
 

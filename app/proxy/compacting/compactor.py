@@ -15,9 +15,9 @@ from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly
 from app.core.view.record import adopts
 from app.errors import Conflict, InvalidView
+from app.proxy.compacting.scene import Scene
+from app.proxy.compacting.summaries import Job, Summaries
 from app.proxy.jobs import Jobs
-from app.proxy.scene import Scene
-from app.proxy.summaries import Job, Summaries
 from app.storage.contract import Store
 
 _log = structlog.get_logger("palimpsest.compactor")

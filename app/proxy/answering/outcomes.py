@@ -13,9 +13,9 @@ from app.core.wire.answered import AnsweredChoice, Usage
 from app.core.wire.assembly import Assembly
 from app.core.wire.chat_answer import Answer, parse_answer
 from app.errors import RequestError
-from app.proxy.gate import Gate
-from app.proxy.reader import MessageReader
-from app.proxy.recorder import Outcome
+from app.proxy.answering.gate import Gate
+from app.proxy.sessions.reader import MessageReader
+from app.proxy.sessions.recorder import Outcome
 from app.proxy.turn import Turn
 from app.storage.contract import ExchangeState
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.errors import Unauthorized
+from app.proxy.access.pepper import Pepper
 from app.proxy.incoming import Incoming
-from app.proxy.pepper import Pepper
 from app.storage.contract import Store
 
 # Where clients of the known kinds put their key. All of them together tell callers apart: beside a key
