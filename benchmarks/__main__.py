@@ -1,0 +1,39 @@
+"""All measurements, or one: python -m benchmarks [overhead|store_writes|upstream_client|parse] [options].
+
+Without a name they run one after the other with their defaults, in about six minutes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# In this order; each with what keeps it short when all of them run.
+_ALL: dict[str, list[str]] = {
+    "parse": [],
+    "store_writes": ["--seconds", "1.5"],
+    "upstream_client": ["--seconds", "0.5", "--rounds", "2"],
+    "overhead": ["--rounds", "2"],
+}
+
+
+def _run(name: str, options: list[str]) -> int:
+    """Each in an interpreter of its own: what one leaves behind would disturb the next."""
+    print(f"\n{name}", flush=True)
+    command = [sys.executable, "-m", f"benchmarks.{name}", *options]
+    return subprocess.run(command, check=False).returncode
+
+
+def main(arguments: list[str]) -> int:
+    """0 when every measurement ended well."""
+    if not arguments:
+        return max(_run(name, options) for name, options in _ALL.items())
+    name, *options = arguments
+    if name not in _ALL:
+        print(f"{name} is none of {', '.join(_ALL)}", file=sys.stderr)
+        return 2
+    return _run(name, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
