@@ -17,7 +17,7 @@ BODILESS = frozenset({204, 304})
 
 
 class Client:
-    """One waiting client. `started` is true once the status line has gone out."""
+    """One waiting client. `started` is true once the status line has gone out, `status` is its number."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -26,6 +26,7 @@ class Client:
         self._gone = False
         self._done = False
         self.started = False
+        self.status: int | None = None
 
     @asynccontextmanager
     async def attended(self, after: Callable[[], Awaitable[None]] | None = None) -> AsyncIterator[Client]:
@@ -53,6 +54,7 @@ class Client:
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """The status line and the headers go out."""
         self.started = True
+        self.status = status
         if status in BODILESS:
             # A 304 may state the length of what it does not send; the server would wait for those bytes.
             headers = [header for header in headers if header[0].lower() != b"content-length"]

@@ -26,9 +26,10 @@ from app.proxy.answering.passthrough import Passthrough, WholeBody
 from app.proxy.client import Client
 from app.proxy.compacting.viewing import Viewing, original
 from app.proxy.incoming import Incoming
+from app.proxy.reports import log_exchange
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.sessions.resolver import Resolver
-from app.proxy.turn import Turn
+from app.proxy.turn import Shown, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +72,21 @@ class Exchange:
             await self._unrecorded(incoming, client, b"unavailable")
 
     async def _delivered(self, turn: Turn, client: Client, *, may_compact: bool) -> None:
-        shown = original(turn)
-        if may_compact:
-            try:
-                shown = await self.viewing.shown(turn)
-            except RequestError as refused:
-                await self.recorder.note(turn, shown, Outcome(state="refused", status=refused.status))
-                raise
-            except asyncio.CancelledError:
-                self.recorder.abandon(turn, shown)
-                raise
-        await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
+        try:
+            shown = await self._shown(turn) if may_compact else original(turn)
+            await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
+        finally:
+            log_exchange(turn, client.status)
+
+    async def _shown(self, turn: Turn) -> Shown:
+        try:
+            return await self.viewing.shown(turn)
+        except RequestError as refused:
+            await self.recorder.note(turn, original(turn), Outcome(state="refused", status=refused.status))
+            raise
+        except asyncio.CancelledError:
+            self.recorder.abandon(turn, original(turn))
+            raise
 
     async def _unrecorded(self, incoming: Incoming, client: Client, why: bytes) -> None:
         """The request passes through as it came, and the answer says that nothing was stored.

@@ -5,7 +5,28 @@ Ids, sizes and words from fixed lists; never contents, never keys.
 
 from __future__ import annotations
 
+import time
+
+import structlog
+
 from app.proxy.turn import Shown, Turn
+
+_log = structlog.get_logger("palimpsest.exchange")
+
+
+def log_exchange(turn: Turn, status: int | None) -> None:
+    """The one line of an exchange, at its end; `status` is None when the client was never answered."""
+    _log.info(
+        "exchange",
+        session=turn.session,
+        exchange=turn.exchange,
+        mode=turn.mode,
+        found=turn.placement.found_by,
+        new_messages=len(turn.placement.new),
+        tokens=turn.tokens,
+        status=status,
+        seconds=round(time.time() - turn.started_at, 3),
+    )
 
 
 def exchange_headers(turn: Turn, shown: Shown, *, tells_view: bool = True) -> list[tuple[bytes, bytes]]:
