@@ -148,6 +148,8 @@ def palimpsest(upstream: int, synchronous: str = "full") -> Iterator[Proxy]:
             env={**quiet, **ours, "PYTHONUNBUFFERED": "1"},
             cwd=folder,
             stdout=subprocess.PIPE,
+            # The line of each exchange is written, and goes nowhere.
+            stderr=subprocess.DEVNULL,
             text=True,
         )
         try:
