@@ -89,7 +89,9 @@ def main(rounds: int) -> None:
     for name, work in (
         ("verify (strict JSON, UTF-8)", lambda: verify(body)),
         ("outline (spans, depth, repeated keys)", lambda: outline(body)),
-        ("parse_chat_request, both of the above", lambda: parse_chat_request(body, Limits())),
+        ("parse_chat_request, every message new", lambda: parse_chat_request(body, Limits())),
+        ("parse_chat_request, every message known",
+         lambda: parse_chat_request(body, Limits(), lambda model, raw: True)),
         ("splice 2,000 messages", lambda: request.spliced(request.message_spans)),
         ("read_message x 2,000 (decode, canonical, 2 sha256)",
          lambda: [read_message(raw, len) for raw in request.message_spans]),
