@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-
-import uuid_utils
 
 from app.core.history.append import Repeat
 from app.core.history.carriers import Carriers, SessionName, session_name_of
@@ -35,6 +34,9 @@ from app.proxy.sessions.reader import MessageReader
 from app.proxy.turn import Turn
 from app.storage.contract import SessionRow, Store
 
+# Names whose first request may still be on its way to the store; two replicas that meet get a Conflict.
+REMEMBERED_NAMES = 1_000
+
 
 class Resolver:
     """Turns a parsed request into a turn."""
@@ -54,6 +56,7 @@ class Resolver:
         self._carriers = carriers
         self._tokens = tokens
         self._new_id = new_id
+        self._given: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def has_accepted(self, model: str, raw: bytes) -> bool:
         """True when a message of these bytes need not be searched for repeated keys again."""
@@ -136,11 +139,13 @@ class Resolver:
                     return placement
 
     def _session_id(self, namespace: str, name: SessionName | None, row: SessionRow | None) -> str:
-        """A first use of a name always gives the same id, so that parallel first requests share it."""
+        """A new id; parallel first requests of one name are given the same one."""
         if name is None or row is not None:
             return self._new_id()
-        digest = hashlib.sha256(f"{namespace}\0{name.value}".encode("utf-8", "surrogatepass")).digest()
-        return str(uuid_utils.UUID(bytes=digest[:16], version=8))
+        given = self._given.setdefault((namespace, name.value), self._new_id())
+        if len(self._given) > REMEMBERED_NAMES:
+            self._given.popitem(last=False)
+        return given
 
 
 def is_retry(incoming: Incoming) -> bool:
