@@ -91,7 +91,7 @@ def main(rounds: int) -> None:
         ("outline (spans, depth, repeated keys)", lambda: outline(body)),
         ("parse_chat_request, every message new", lambda: parse_chat_request(body, Limits())),
         ("parse_chat_request, every message known",
-         lambda: parse_chat_request(body, Limits(), lambda model, raw: True)),
+         lambda: parse_chat_request(body, Limits(), lambda *_: True)),
         ("splice 2,000 messages", lambda: request.spliced(request.message_spans)),
         ("read_message x 2,000 (decode, canonical, 2 sha256)",
          lambda: [read_message(raw, len) for raw in request.message_spans]),
