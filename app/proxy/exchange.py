@@ -76,6 +76,7 @@ class Exchange:
             shown = await self._shown(turn) if may_compact else original(turn)
             await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
         finally:
+            self.viewing.answered(turn)
             log_exchange(turn, client.status)
 
     async def _shown(self, turn: Turn) -> Shown:

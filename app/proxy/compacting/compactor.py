@@ -43,11 +43,14 @@ class Compactor:
         self._background = background
         self._new_id = new_id
 
-    def prepare(self, scene: Scene, fold: Fold) -> Job | None:
-        """A summary is being written in the background, unless one that serves is there; the job."""
-        if not self._background:
-            return None
-        return self._summaries.begun(scene) or self._summaries.begin(scene, fold)
+    def prepare(self, scene: Scene, fold: Fold) -> None:
+        """A summary is being written in the background, unless one that serves is there."""
+        if self.may_prepare(scene) and not self._summaries.begun(scene):
+            self._summaries.begin(scene, fold)
+
+    def may_prepare(self, scene: Scene) -> bool:
+        """True when a summary that serves is being written, or would be if asked for."""
+        return self._background and (self._summaries.can_begin or self._summaries.begun(scene) is not None)
 
     def ready(self, scene: Scene) -> Compaction | None:
         """A finished background summary that does what is needed now, not stored yet."""

@@ -53,6 +53,11 @@ class Summaries:
         self._new_id = new_id
         self._running: dict[tuple[str, str], list[Job]] = {}
 
+    @property
+    def can_begin(self) -> bool:
+        """False while the breaker is open."""
+        return not self._writer.is_resting
+
     def begun(self, scene: Scene) -> Job | None:
         """The newest summary, being written or done, that would serve this conversation."""
         jobs = self._running.get(_key(scene), [])
@@ -63,7 +68,7 @@ class Summaries:
 
     def begin(self, scene: Scene, fold: Fold) -> Job | None:
         """A summary for this fold is being written; None when the breaker is open."""
-        if self._writer.is_resting:
+        if not self.can_begin:
             return None
         watermark = scene.conversation.chains[fold.cut - 1]
         task = self._jobs.start(self._written(scene, fold))

@@ -50,6 +50,7 @@ class Viewing:
         self._wait_seconds = wait_seconds
         self._locks: dict[str, asyncio.Lock] = {}
         self._waiting: Counter[str] = Counter()
+        self._due: dict[str, tuple[Scene, Fold]] = {}
 
     async def shown(self, turn: Turn) -> Shown:
         """The view for a turn; a RequestError when what must be sent does not fit a known window."""
@@ -61,6 +62,15 @@ class Viewing:
         None when none can be made; ContextLengthExceeded when nothing is left to fold.
         """
         return await self._unless_broken(turn, self._smaller(turn, sent))
+
+    def answered(self, turn: Turn) -> None:
+        """The turn is over: the summary that will be needed soon is being written.
+
+        Not sooner: a server that takes one request at a time lets a turn wait for the summary begun before
+        it (llama.cpp with one slot: 60 s, measured), and only now is the prompt cached that it rides on.
+        """
+        if due := self._due.pop(turn.exchange, None):
+            self._compactor.prepare(*due)
 
     async def by_hand(self, subject: Subject, focus: str) -> Compaction | None:
         """A compaction that somebody asked for (D25); None when nothing would be won by one (F35)."""
@@ -81,6 +91,7 @@ class Viewing:
             return None
 
     async def _smaller(self, turn: Turn, sent: Shown) -> Shown:
+        self._due.pop(turn.exchange, None)
         async with self._one_at_a_time(turn):
             scene = await self._scenes.of(turn)
             standing = scene.under(scene.current)
@@ -102,8 +113,8 @@ class Viewing:
             return original(turn)
         plan = self._planned(scene)
         if isinstance(plan, Send):
-            return self._sent(scene, plan)
-        if isinstance(plan, Fold) and (shown := await self._without_waiting(scene, plan)):
+            return self._sent(turn, scene, plan)
+        if isinstance(plan, Fold) and (shown := await self._without_waiting(turn, scene, plan)):
             return shown
         async with self._one_at_a_time(turn):
             return await self._compacted(turn)
@@ -114,7 +125,7 @@ class Viewing:
             plan = self._planned(scene)
             match plan:
                 case Send():
-                    return self._sent(scene, plan)
+                    return self._sent(turn, scene, plan)
                 case MaskOnly():
                     await self._compactor.mask(scene, plan)
                 case Fold():
@@ -126,15 +137,16 @@ class Viewing:
         scene = await self._scenes.of(turn)
         return scene.under(scene.current)
 
-    async def _without_waiting(self, scene: Scene, fold: Fold) -> Shown | None:
-        """The view of a ready summary, else the current one while there is room and one is being written."""
+    async def _without_waiting(self, turn: Turn, scene: Scene, fold: Fold) -> Shown | None:
+        """The view of a ready summary, else the current one while there is room and one will be written."""
         if ready := self._compactor.ready(scene):
-            async with self._one_at_a_time(scene.turn):
-                fresh = await self._scenes.of(scene.turn)
+            async with self._one_at_a_time(turn):
+                fresh = await self._scenes.of(turn)
                 if self._compactor.ready(fresh) is ready:
                     return fresh.under(await self._compactor.adopt(fresh, ready))
                 return None
-        if fold.fits_now and self._compactor.prepare(scene, fold):
+        if fold.fits_now and self._compactor.may_prepare(scene):
+            self._due[turn.exchange] = scene, fold
             return scene.under(scene.current)
         return None
 
@@ -143,9 +155,9 @@ class Viewing:
             scene.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
         )
 
-    def _sent(self, scene: Scene, plan: Send) -> Shown:
+    def _sent(self, turn: Turn, scene: Scene, plan: Send) -> Shown:
         if plan.precompute is not None:
-            self._compactor.prepare(scene, plan.precompute)
+            self._due[turn.exchange] = scene, plan.precompute
         return scene.shown(plan.view)
 
     @asynccontextmanager

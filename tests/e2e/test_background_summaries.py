@@ -1,0 +1,51 @@
+"""A summary made in the background is asked for when the turn has its answer, never beside the turn."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.kit.model import ModelServer, Says, Seen, plain_summary
+from tests.kit.proxy import proxied
+from tests.kit.words import prose
+
+TURNS = 24
+# Passes of the event loop that an answer takes: time enough for any other request to arrive.
+PASSES = 500
+
+
+class Watch:
+    """Answers turns slowly and notes of each summary whether the turn it is about was waiting then."""
+
+    def __init__(self) -> None:
+        self.model = ModelServer(window=16_000, summary=self.summary)
+        self.is_answering = False
+        self.besides: list[bool] = []
+
+    async def answer(self) -> None:
+        self.is_answering = True
+        for _ in range(PASSES):
+            await asyncio.sleep(0)
+        self.is_answering = False
+
+    def summary(self, seen: Seen) -> Says:
+        # It rides on that turn's own prompt.
+        is_about = seen.messages[:-1] == self.model.prompts[-1].messages
+        self.besides.append(self.is_answering and is_about)
+        return Says({"role": "assistant", "content": plain_summary(seen)})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_server_that_takes_one_request_at_a_time_answers_the_turn_first(
+    stream: bool, tmp_path: Path
+) -> None:
+    watch = Watch()
+    async with proxied(watch.model, tmp_path) as proxy:
+        chat = proxy.chat(stream=stream)
+        for turn in range(TURNS):
+            watch.model.answers.append(Says({"role": "assistant", "content": "Noted."}, after=watch.answer))
+            await chat.says(f"Entry {turn}. {prose(turn, 700)}")
+        assert watch.besides
+        assert not any(watch.besides)
