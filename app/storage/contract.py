@@ -26,6 +26,7 @@ from typing import Literal, Protocol
 from app.core.history.known import Known, MessageState, Rebase
 from app.core.view.compaction import Compaction
 from app.core.wire.answered import Usage
+from app.storage.interrupted import PartialAnswers
 
 ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
 
@@ -94,7 +95,7 @@ class CloseExchange:
     `answers` follow `head`; with exactly one of them it becomes the branch head, with several none
     does (rule 6). `answer_state` is "incomplete" for a cut stream. With `state` "rejected" or
     "refused" the messages in `withdrawn` (those the exchange brought, by chain) leave the path but
-    stay stored, and `base` is a branch head again (rule 11).
+    stay stored, and `base` is a branch head again (rule 11). `view` and its tokens: None when unknown.
     """
 
     namespace: str
@@ -109,9 +110,9 @@ class CloseExchange:
     usage: Usage
     finish_reason: str | None
     status: int | None
-    view: Literal["original", "compacted"]
-    tokens_full: int
-    tokens_forwarded: int
+    view: Literal["original", "compacted"] | None
+    tokens_full: int | None
+    tokens_forwarded: int | None
     compaction: str | None
     finished_at: float
 
@@ -227,7 +228,7 @@ class Standing:
     messages: int
 
 
-class Store(Protocol):
+class Store(PartialAnswers, Protocol):
     """See the module docstring: it is the contract."""
 
     async def close(self) -> None:

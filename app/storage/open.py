@@ -14,6 +14,7 @@ from app.errors import SchemaMismatch, SettingsError
 from app.storage.accounts import AccountRows
 from app.storage.contract import Store
 from app.storage.database import Database, Step
+from app.storage.exchange.partial import PartialRows
 from app.storage.exchange.writes import ExchangeWrites
 from app.storage.known import KnownReads
 from app.storage.migrate import schema_state, sqlite_path, with_connection
@@ -27,7 +28,7 @@ from app.storage.standing import Proven, StandingRows
 from app.storage.tables import PEPPER
 
 
-class SqlStore(ExchangeWrites, KnownReads, PathReads, SessionRows, StandingRows, AccountRows):
+class SqlStore(ExchangeWrites, PartialRows, KnownReads, PathReads, SessionRows, StandingRows, AccountRows):
     """The contract, kept on any `Database`."""
 
     def __init__(

@@ -42,8 +42,8 @@ def _text(name: str, *, key: bool = False, null: bool = False) -> Column[str]:
     return Column(name, Text, primary_key=key, nullable=null)
 
 
-def _bytes(name: str, *, key: bool = False) -> Column[bytes]:
-    return Column(name, LargeBinary, primary_key=key, nullable=False)
+def _bytes(name: str, *, key: bool = False, null: bool = False) -> Column[bytes]:
+    return Column(name, LargeBinary, primary_key=key, nullable=null)
 
 
 def _int(name: str, *, null: bool = False) -> Column[int]:
@@ -180,6 +180,7 @@ PREAMBLES = Table(
     sqlite_with_rowid=False,
 )
 
+# `partial` is the answer so far of one that is streamed: empty before, and after its end.
 EXCHANGES = Table(
     "exchanges",
     METADATA,
@@ -207,11 +208,13 @@ EXCHANGES = Table(
     _int("cached_tokens", null=True),
     _time("started_at"),
     _time("finished_at", null=True),
+    _bytes("partial", null=True),
     sqlite_with_rowid=False,
 )
 Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("session", "head", "namespace", "arrival")))
 # Those that a crash left open are found at the next start.
 _some("ix_exchanges_open", EXCHANGES.c.state == "open", EXCHANGES.c.id)
+_some("ix_exchanges_partial", EXCHANGES.c.partial.is_not(None), EXCHANGES.c.id)
 _some(
     "ix_exchanges_idempotency_key",
     EXCHANGES.c.idempotency_key.is_not(None),

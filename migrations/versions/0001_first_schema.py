@@ -222,13 +222,19 @@ def _exchanges() -> None:
         _int("cached_tokens", nullable=True),
         _float("started_at"),
         _float("finished_at", nullable=True),
+        _bytes("partial", nullable=True),
         sa.PrimaryKeyConstraint("id", "namespace", name=op.f("pk_exchanges")),
         sqlite_with_rowid=False,
     )
+    _exchange_indexes()
+
+
+def _exchange_indexes() -> None:
     op.create_index("ix_exchanges_head", "exchanges", ["session", "head", "namespace", "arrival"])
     op.create_index(
         "ix_exchanges_open", "exchanges", ["id"], **_where(sa.column("state") == sa.text("'open'"))
     )
+    op.create_index("ix_exchanges_partial", "exchanges", ["id"], **_where(sa.column("partial").is_not(None)))
     op.create_index(
         "ix_exchanges_idempotency_key",
         "exchanges",
@@ -326,8 +332,8 @@ def _text(name: str, *, nullable: bool = False) -> sa.Column[str]:
     return sa.Column(name, sa.Text(), nullable=nullable)
 
 
-def _bytes(name: str) -> sa.Column[bytes]:
-    return sa.Column(name, sa.LargeBinary(), nullable=False)
+def _bytes(name: str, *, nullable: bool = False) -> sa.Column[bytes]:
+    return sa.Column(name, sa.LargeBinary(), nullable=nullable)
 
 
 def _int(name: str, *, nullable: bool = False) -> sa.Column[int]:

@@ -15,14 +15,14 @@ from sqlalchemy.dialects import sqlite
 
 from app.storage import accounts, known, path, sessions, standing
 from app.storage.database import Compiler, Statement
-from app.storage.exchange import head_sql, row_sql, writes
+from app.storage.exchange import head_sql, partial, row_sql, writes
 from app.storage.migrate import sqlite_path
 from app.storage.sqlite import sole
 from app.storage.sqlite.driver import driver
 from app.storage.tables import METADATA
 
 # Listings, counts of one session, and tables or partial indexes with a handful of rows.
-WHOLE = {"_WINDOWS", "_CALIBRATIONS", "_ALL_KEYS", "FAIL_OPEN"}
+WHOLE = {"_WINDOWS", "_CALIBRATIONS", "_ALL_KEYS", "FAIL_OPEN", "_INTERRUPTED"}
 ONE_SESSION = {"_SESSION", "_SESSIONS", "_COMPACTIONS", "_PINS"}
 
 
@@ -44,7 +44,7 @@ def _is_whole_namespace(step: str) -> bool:
     return _is_broad(step) and step.split()[1] not in ("sessions", "credentials")
 
 
-MODULES = (accounts, row_sql, head_sql, writes, known, path, sessions, sole, standing)
+MODULES = (accounts, row_sql, head_sql, partial, writes, known, path, sessions, sole, standing)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
@@ -73,7 +73,7 @@ def test_every_statement_is_answered_by_a_key(module: ModuleType, sqlite_url: st
 # Tables whose rows belong to no namespace, or name one as what is asked for.
 OPEN = {"learned_windows", "calibrations", "heartbeat", "keys", "credentials", "namespaces", "pepper"}
 # Of all namespaces: which are to be erased, and what a crash left behind.
-OF_ALL = {"_UNPROVEN", "FAIL_OPEN"}
+OF_ALL = {"_UNPROVEN", "FAIL_OPEN", "_INTERRUPTED"}
 
 
 @pytest.mark.spec("P5")

@@ -14,12 +14,14 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    CompoundSelect,
     Table,
     Text,
     and_,
     exists,
     or_,
     select,
+    union_all,
     update,
 )
 from sqlalchemy.dialects.postgresql import Insert
@@ -87,6 +89,11 @@ def is_extended(spot: Spot) -> ColumnElement[bool]:
 def at(table: Table, chain: ColumnElement[bytes]) -> tuple[ColumnElement[bool], ...]:
     """The row of `table` at `chain` in the session."""
     return (table.c.namespace == p("namespace"), table.c.session == p("session"), table.c.chain == chain)
+
+
+def _size_of() -> CompoundSelect[Any]:
+    """Depth and relayed answers of the path that ends at a message or a rebase."""
+    return union_all(*(select(t.c.depth, t.c.answers).where(*at(t, p("chain"))) for t in (MESSAGES, REBASES)))
 
 
 def arriving(insert: InsertInto, table: Table, own: Iterable[str], *where: ColumnElement[bool]) -> Insert:
@@ -225,6 +232,7 @@ REOPEN_SESSION = Statement(
         )
     )
 )
+SIZE_OF = Statement(lambda _: _size_of())
 PUT_SESSION = Statement(_put_session)
 PUT_BODY = Statement(_put_new(BODIES))
 PUT_MESSAGE = Statement(_put_message)
@@ -262,6 +270,7 @@ CLOSE_EXCHANGE = Statement(
                 ),
                 *("prompt_tokens", "completion_tokens", "cached_tokens", "finished_at"),
             )
+            | {"partial": null()}
         )
     )
 )

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import CompoundSelect, LargeBinary, func, select, true, union_all
+from sqlalchemy import LargeBinary, func, select, true
 
 from app.storage.contract import CloseExchange, OpenExchange, StoredMessage
 from app.storage.database import (
@@ -30,7 +29,7 @@ from app.storage.exchange import head_sql as heads
 from app.storage.exchange import row_sql as sql
 from app.storage.packing import packed
 from app.storage.standing import Proven, proving
-from app.storage.tables import MESSAGES, REBASES
+from app.storage.tables import MESSAGES
 
 # Members of a rebase asked for at once.
 _MEMBERS = 64
@@ -156,7 +155,7 @@ def _rebase_size(exchange: OpenExchange) -> Reading[RebaseSize]:
     if rebase is None:
         return RebaseSize()
     point: Params = {"namespace": exchange.namespace, "session": exchange.session, "chain": rebase.base}
-    base = (yield from rows_of(_SIZE_OF, point)) if rebase.base else []
+    base = (yield from rows_of(sql.SIZE_OF, point)) if rebase.base else []
     depth, answers = base[0] if base else (0, 0)
     for start in range(0, len(rebase.members), _MEMBERS):
         part = rebase.members[start : start + _MEMBERS]
@@ -331,14 +330,6 @@ def _closed_row(exchange: CloseExchange) -> Params:
     }
 
 
-def _size_of() -> CompoundSelect[Any]:
-    """Depth and relayed answers of the path that ends at a message or a rebase."""
-    return union_all(
-        *(select(t.c.depth, t.c.answers).where(*sql.at(t, p("chain"))) for t in (MESSAGES, REBASES))
-    )
-
-
-_SIZE_OF = Statement(lambda _: _size_of())
 _RELAYED_AMONG = Statement(
     lambda _: select(func.count()).where(
         *heads.SESSION_MESSAGES,
