@@ -47,6 +47,7 @@ from app.proxy.jobs import Jobs
 from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.recorder import Recorder
+from app.proxy.sessions.recovery import recover
 from app.proxy.sessions.resolver import Resolver
 from app.settings.models import ModelSettings
 from app.settings.settings import Settings, configured_window, model_settings, to_policy
@@ -147,6 +148,7 @@ async def _opened(settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStac
     )
     await parts.windows.load()
     await parts.calibrations.load()
+    await recover(store, parts.reader, time.time())
     return parts
 
 

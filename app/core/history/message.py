@@ -37,3 +37,8 @@ class Message:
     def is_instruction(self) -> bool:
         """True for system and developer messages, wherever they stand."""
         return self.role in INSTRUCTION_ROLES
+
+    @property
+    def can_stand_cut(self) -> bool:
+        """True for an answer that can be gone on from though it was cut: text, no open calls (rule 11)."""
+        return bool(self.fields.get("content")) and not self.calls

@@ -42,6 +42,11 @@ class Gate:
         self._frames = 0
 
     @property
+    def events(self) -> int:
+        """How many events have come."""
+        return self._frames
+
+    @property
     def is_empty(self) -> bool:
         """True while not one event has come."""
         return self._frames == 0

@@ -75,17 +75,13 @@ class Outcomes:
             return ()
         if state == "live":
             return messages
-        return tuple(message for message in messages if _has_text(message) and not message.calls)
+        return tuple(message for message in messages if message.can_stand_cut)
 
 
 def _exchange_state(state: str, assembly: Assembly, answers: Sequence[Message]) -> ExchangeState:
     if state == "live":
         return "done" if answers else "failed"
     return "incomplete" if answers or assembly.choices() else "failed"
-
-
-def _has_text(message: Message) -> bool:
-    return bool(message.fields.get("content"))
 
 
 def _finish_reason(choices: Sequence[AnsweredChoice]) -> str | None:

@@ -17,6 +17,7 @@ from app.core.wire.assembly import Assembly
 from app.errors import AnswerNotStored, PalimpsestError, StoreError, UpstreamCut, UpstreamError
 from app.proxy.answering.gate import Gate
 from app.proxy.answering.outcomes import Outcomes
+from app.proxy.answering.partials import PartialAnswer
 from app.proxy.client import Client
 from app.proxy.jobs import Jobs
 from app.proxy.sessions.recorder import Outcome, Recorder
@@ -75,6 +76,10 @@ class Relay:
         stream fails at once and may mean overflow; None when everything is done.
         """
         gate = self._gate(passage)
+        with PartialAnswer(self._recorder, self._jobs, passage.turn, gate):
+            return await self._streamed(passage, gate)
+
+    async def _streamed(self, passage: Passage, gate: Gate) -> bytes | None:
         committed = False
         try:
             try:

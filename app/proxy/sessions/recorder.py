@@ -90,6 +90,13 @@ class Recorder:
         """The client left before an answer began; recorded soon, by a job of its own."""
         self._jobs.start(self.note(turn, shown, Outcome(state="failed", status=None)))
 
+    async def save_partial(self, turn: Turn, body: bytes) -> None:
+        """The answer so far outlives a crash; that it could not be stored is logged, not raised."""
+        try:
+            await self._store.save_partial(turn.namespace, turn.session, turn.exchange, body)
+        except StoreError as error:
+            _log.warning("partial_answer_not_stored", error=type(error).__name__, exchange=turn.exchange)
+
     async def _variants(self, turn: Turn) -> list[Variant]:
         """The messages stored already that the client now spells in other bytes (rule 12)."""
         talk, placement = turn.conversation, turn.placement
@@ -137,7 +144,7 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         base=placement.base,
         head=talk.head,
         messages=[
-            _stored(talk.messages[new.index], new.chain, new.parent, new.depth, new.answers)
+            stored_message(talk.messages[new.index], new.chain, new.parent, new.depth, new.answers)
             for new in placement.new
         ],
         variants=variants,
@@ -173,7 +180,7 @@ def _closed(turn: Turn, shown: Shown, outcome: Outcome) -> CloseExchange:
         base=turn.placement.base,
         state=outcome.state,
         answers=[
-            _stored(answer, chain_of(head, answer.canonical), head, place.depth + 1, place.answers + 1)
+            stored_message(answer, chain_of(head, answer.canonical), head, place.depth + 1, place.answers + 1)
             for answer in outcome.answers
         ],
         answer_state=outcome.answer_state,
@@ -189,7 +196,8 @@ def _closed(turn: Turn, shown: Shown, outcome: Outcome) -> CloseExchange:
     )
 
 
-def _stored(message: Message, chain: bytes, parent: bytes, depth: int, answers: int) -> StoredMessage:
+def stored_message(message: Message, chain: bytes, parent: bytes, depth: int, answers: int) -> StoredMessage:
+    """The message as a row at `chain`; `depth` and `answers` count it in."""
     return StoredMessage(
         chain=chain,
         parent=parent,
