@@ -27,6 +27,7 @@ from app.core.history.known import Known, MessageState, Rebase
 from app.core.view.compaction import Compaction
 from app.core.wire.answered import Usage
 from app.storage.interrupted import PartialAnswers
+from app.storage.naming import NamedSessions
 
 ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
 
@@ -228,7 +229,7 @@ class Standing:
     messages: int
 
 
-class Store(PartialAnswers, Protocol):
+class Store(PartialAnswers, NamedSessions, Protocol):
     """See the module docstring: it is the contract."""
 
     async def close(self) -> None:

@@ -42,6 +42,7 @@ from app.storage.database import (
     rows_of,
 )
 from app.storage.exchange.row_sql import ON_PATH, arriving
+from app.storage.naming import NamedSession
 from app.storage.packing import packed, unpacked
 from app.storage.tables import COMPACTIONS, EXCHANGES, MESSAGES, PINS, REBASES, SESSIONS
 
@@ -61,6 +62,15 @@ class SessionRows:
     """Sessions, branches, compactions and pins."""
 
     _db: Database
+
+    async def named(self, namespace: str, name: str) -> NamedSession | None:
+        """See the contract."""
+        rows = await self._db.near(rows_of(_NAMED, {"namespace": namespace, "name": plain(name)}))
+        found = sorted(rows, key=lambda row: bool(row[0] != name))
+        if not found:
+            return None
+        ident, external_id, epoch, full_history = found[0]
+        return NamedSession(ident, external_id, epoch, bool(full_history))
 
     async def session(self, namespace: str, name: str) -> SessionRow | None:
         """See the contract."""
@@ -201,6 +211,16 @@ def _stored(row: Row) -> StoredCompaction:
 _SESSION = Statement(
     lambda _: union_all(
         *(_session_rows().where(SESSIONS.c[name] == p("name")) for name in ("id", "external_id"))
+    )
+)
+_NAMED = Statement(
+    lambda _: union_all(
+        *(
+            select(SESSIONS.c.id, SESSIONS.c.external_id, SESSIONS.c.epoch, SESSIONS.c.full_history).where(
+                SESSIONS.c.namespace == p("namespace"), SESSIONS.c[name] == p("name")
+            )
+            for name in ("id", "external_id")
+        )
     )
 )
 _SESSIONS = Statement(

@@ -94,7 +94,7 @@ class Compactor:
         if faults := scene.faults_added(compaction):
             raise InvalidView(f"A view would be refused: {', '.join(faults)}.")
         turn = scene.turn
-        row = await self._store.session(turn.namespace, turn.session)
+        row = await self._store.named(turn.namespace, turn.session)
         stored = row is not None and await self._jobs.finish(
             self._store.add_compaction(turn.namespace, turn.session, row.epoch, compaction, time.time())
         )

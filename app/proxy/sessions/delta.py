@@ -29,7 +29,8 @@ from app.core.history.message import Message
 from app.errors import Conflict
 from app.proxy.incoming import Incoming
 from app.proxy.sessions.reader import MessageReader
-from app.storage.contract import SessionRow, Store
+from app.storage.contract import Store
+from app.storage.naming import NamedSession
 
 _NOTHING = Conversation((), (), ())
 
@@ -39,7 +40,7 @@ class Named:
     """The session a request names, the stored one, and whether the request was sent before."""
 
     name: SessionName | None
-    row: SessionRow | None
+    row: NamedSession | None
     repeat: Repeat
 
 
@@ -111,7 +112,7 @@ class Deltas:
                 del self._holders[key]
                 del self._locks[key]
 
-    async def _transcript(self, namespace: str, row: SessionRow | None, model: str) -> Conversation:
+    async def _transcript(self, namespace: str, row: NamedSession | None, model: str) -> Conversation:
         """The default branch of the session, as the model should see it; empty for a new one."""
         heads = await self._store.heads(namespace, row.id) if row else ()
         if row is None or not heads:

@@ -32,7 +32,8 @@ from app.proxy.incoming import Incoming
 from app.proxy.sessions.delta import Deltas, Named
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.turn import Turn
-from app.storage.contract import SessionRow, Store
+from app.storage.contract import Store
+from app.storage.naming import NamedSession
 
 # Names whose first request may still be on its way to the store; two replicas that meet get a Conflict.
 REMEMBERED_NAMES = 1_000
@@ -68,7 +69,7 @@ class Resolver:
         """The resolved request. RequestError when its headers or messages cannot be what they claim."""
         messages = await self._reader.read(request.message_spans, request.model)
         sent = conversation_of(messages, seed_of(namespace))
-        row = await self._store.session(namespace, name.value) if name else None
+        row = await self._store.named(namespace, name.value) if name else None
         repeats = await self._repeats(namespace, incoming)
         repeat = Repeat(is_retry(incoming), _head_in(row, repeats))
         mode, talk = await self._deltas.read(
@@ -138,7 +139,7 @@ class Resolver:
                 case placement:
                     return placement
 
-    def _session_id(self, namespace: str, name: SessionName | None, row: SessionRow | None) -> str:
+    def _session_id(self, namespace: str, name: SessionName | None, row: NamedSession | None) -> str:
         """A new id; parallel first requests of one name are given the same one."""
         if name is None or row is not None:
             return self._new_id()
@@ -158,5 +159,5 @@ def preamble_digest(preamble: Sequence[Message]) -> bytes:
     return hashlib.sha256(b"".join(message.digest for message in preamble)).digest()
 
 
-def _head_in(row: SessionRow | None, repeats: tuple[str, bytes] | None) -> bytes | None:
+def _head_in(row: NamedSession | None, repeats: tuple[str, bytes] | None) -> bytes | None:
     return repeats[1] if row and repeats and repeats[0] == row.id else None

@@ -1,0 +1,26 @@
+"""The part of the store's contract that every request of a named session asks: who bears the name.
+
+Part of `app.storage.contract`, which holds the promises. Must not count anything: it is on the hot path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSession:
+    """Of a session only what a request is decided by."""
+
+    id: str
+    external_id: str | None
+    epoch: int
+    full_history: bool
+
+
+class NamedSessions(Protocol):
+    """See the module docstring."""
+
+    async def named(self, namespace: str, name: str) -> NamedSession | None:
+        """The session with our id `name`, else the one the client calls so: one row, nothing counted."""
