@@ -37,6 +37,7 @@ async def ends(line: Line, states: list[str]) -> None:
 
 
 @pytest.mark.spec("P3")
+@pytest.mark.spec("F26")
 async def test_a_client_that_leaves_a_stream_ends_it_upstream(tmp_path: Path) -> None:
     async with wired(tmp_path) as line:
         line.upstream.expects(stalls_after(head(200, CHUNKED) + chunk(SAID)))
