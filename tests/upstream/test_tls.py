@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import ssl
 import subprocess
 from collections.abc import Awaitable, Callable
@@ -12,8 +11,6 @@ from app.errors import UpstreamUnreachable
 from app.upstream.client import Upstream, UpstreamOptions
 from app.upstream.http import client_over, fetch
 from tests.upstream.scripted import Scripted, replies
-
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 
 REQUEST = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=upstream -addext subjectAltName=IP:127.0.0.1"
 
