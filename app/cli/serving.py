@@ -19,6 +19,10 @@ from app.demo.server import DEFAULT_WINDOW_TOKENS
 from app.main import create_app
 from app.settings.settings import Settings
 
+# Seconds after which a busy thread must let another run. The store's writer returns from SQLite many times a
+# commit and waits each time for the loop to yield: with Python's 5 ms 64 clients get 330 to 390 requests/s,
+# with this 360 to 440 (alternating runs on one busy machine, two cores).
+_SWITCH_SECONDS = 0.0005
 # What uvicorn itself exits with when the application does not start.
 _FAILED_START = 3
 
@@ -26,6 +30,7 @@ _FAILED_START = 3
 def serve(settings: Settings) -> None:
     """Serves until it is told to stop. Raises SettingsError, SchemaMismatch or StoreUnavailable."""
     configure_logs(settings.logging)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     asyncio.run(ready(settings.database.url.get_secret_value()))
     with ExitStack() as stack:
         is_demo = settings.upstream.base_url is None
