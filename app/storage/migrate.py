@@ -6,22 +6,24 @@ command that serves an embedded SQLite file calls `migrate` first.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
+import aiosqlite
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, inspect, text
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from app.errors import StoreUnavailable
-from app.storage.sqlite.driver import sqlite_module
+from app.storage.sqlite.driver import Connection as SqliteConnection
+from app.storage.sqlite.driver import driver
 
 T = TypeVar("T")
 SchemaState: TypeAlias = Literal["current", "behind", "unknown"]
@@ -84,19 +86,29 @@ def _config() -> Config:
 async def with_connection(url: str, act: Callable[[Connection], T]) -> T:
     """What `act` returns, given a connection that nobody else uses."""
     try:
-        if sqlite_path(url) is not None:
-            return await asyncio.to_thread(_on_sqlite, url, act)
-        engine = create_async_engine(asyncpg_url(url), poolclass=NullPool)
-        async with engine.connect() as connection:
+        async with _engine(url).connect() as connection:
             return await connection.run_sync(act)
-    except (DBAPIError, OSError) as failure:
+    except (DBAPIError, OSError, driver.Error) as failure:
         raise StoreUnavailable(f"the database cannot be reached: {failure}") from failure
 
 
-def _on_sqlite(url: str, act: Callable[[Connection], T]) -> T:
-    engine = create_engine(url, module=sqlite_module(), poolclass=NullPool)
-    with engine.connect() as connection:
-        return act(connection)
+def _engine(url: str) -> AsyncEngine:
+    path = sqlite_path(url)
+    if path is None:
+        return create_async_engine(asyncpg_url(url), poolclass=NullPool)
+    return create_async_engine(
+        "sqlite+aiosqlite://", async_creator=partial(_opened, path), poolclass=NullPool
+    )
+
+
+async def _opened(path: Path) -> aiosqlite.Connection:
+    return await aiosqlite.Connection(partial(_connected, path), iter_chunk_size=64)
+
+
+def _connected(path: Path) -> SqliteConnection:
+    """The file by the same SQLite that serves it; a new one can be read by its owner alone."""
+    path.touch(mode=0o600)
+    return driver.connect(path)
 
 
 def asyncpg_url(url: str) -> str:

@@ -70,3 +70,9 @@ async def test_what_cannot_be_reached_is_unavailable(tmp_path: Path) -> None:
         await migrate("postgresql://postgres@127.0.0.1:1/postgres")
     with pytest.raises(SettingsError):
         await open_store("mysql://somewhere", new_id=new_id)
+
+
+async def test_a_new_sqlite_file_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "new.db"
+    await migrate(f"sqlite:///{file}")
+    assert file.stat().st_mode & 0o077 == 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -32,11 +31,6 @@ _STATEMENTS = 256
 def sqlite_version() -> str:
     """The version of the SQLite library in use."""
     return driver.sqlite_version
-
-
-def sqlite_module() -> ModuleType:
-    """The DB-API module, for SQLAlchemy's engine."""
-    return driver
 
 
 def is_disk_error(failure: Failure) -> bool:
