@@ -285,8 +285,8 @@ class Compaction(Section):
 
     deadline_seconds: float = setting(
         20.0,
-        "Longest wait of a request for a summary; then one is made without a model.",
-        "Clients give up near 60 s, and people long before.",
+        "Longest wait of a request for a summary; then one is made without a model. 0 asks none in a turn.",
+        "Clients give up near 60 s, people long before. With background false as well none is ever asked.",
         unit="seconds",
         ge=0,
         le=600,

@@ -69,7 +69,7 @@ class Compactor:
 
     async def fold(self, scene: Scene, fold: Fold) -> Compaction:
         """The fold is in force, with the best summary that can be had before the deadline."""
-        job = self._summaries.begun(scene) or self._summaries.begin(scene, fold)
+        job = self._summaries.begun(scene) or self._asked_for(scene, fold)
         done = await self._awaited(job) if job else None
         usable = done is not None and scene.under(done).tokens <= scene.budget.ceiling_tokens
         if done is None or not usable:
@@ -78,7 +78,7 @@ class Compactor:
 
     async def by_hand(self, scene: Scene, fold: Fold) -> Compaction | None:
         """As `fold`, with a summary of its own; None, and nothing stored, when that would save nothing."""
-        job = self._summaries.begin(scene, fold)
+        job = self._asked_for(scene, fold)
         done = await self._awaited(job) if job else None
         if done is None or done.tokens_after >= done.tokens_before:
             done = await scene.folded(fold, self._new_id(), None, None)
@@ -112,6 +112,10 @@ class Compactor:
             tokens_after=compaction.tokens_after,
         )
         return compaction
+
+    def _asked_for(self, scene: Scene, fold: Fold) -> Job | None:
+        """A summary being written for this moment; None where nobody may wait for one, or be asked."""
+        return self._summaries.begin(scene, fold) if self._deadline_seconds > 0 else None
 
     async def _awaited(self, job: Job) -> Compaction | None:
         """The job's result if it comes in time; the job goes on when it does not."""
