@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.tokenizer.counting import OFF_LOOP_CHARS, Tokenizer, count_off_loop
+from app.tokenizer.counting import Tokenizer
 from app.tokenizer.encodings import EncodingName, Encodings, encoding_name_for, is_openai_model
 from app.tokenizer.text import PIECE_CHARS, RUN_CHARS, TextCounter, is_safe_cut, pieces_of
 
@@ -194,12 +194,6 @@ def test_base64_in_a_text_is_counted_by_sample() -> None:
 @given(st.text(alphabet=st.characters(exclude_categories=()), max_size=200))
 def test_any_string_is_counted_surrogates_too(text: str) -> None:
     assert O200K.count(text) >= (1 if text else 0)
-
-
-@pytest.mark.parametrize("size", [10, OFF_LOOP_CHARS])
-async def test_counting_off_the_loop_counts_alike(size: int) -> None:
-    texts = ["word " * (size // 5), "", "中文"]
-    assert await count_off_loop(O200K.count, texts) == [O200K.count(text) for text in texts]
 
 
 def test_a_counter_is_for_a_model() -> None:

@@ -56,17 +56,6 @@ def calibrated(measure: Measure, usage: Usage) -> Measure:
     return Measure(ratio=max(MIN_RATIO, min(MAX_RATIO, ratio)), samples=measure.samples + 1)
 
 
-def estimate(measure: Measure, ours: int, last: Usage | None) -> int:
-    """The model's tokens for a prompt of `ours`: never below its own last count plus what was added.
-
-    `last` is the usage of an earlier prompt that this one extends, None when there is none.
-    """
-    plain = math.ceil(ours * measure.ratio)
-    if last is None or ours < last.ours:
-        return plain
-    return max(plain, last.theirs + math.ceil((ours - last.ours) * measure.ratio))
-
-
 def _is_believable(measure: Measure, usage: Usage) -> bool:
     if usage.ours < _LEAST_TOKENS or usage.theirs <= 0:
         return False

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.budget.calibration import MAX_RATIO, MIN_RATIO, Measure, Usage, calibrated, estimate
+from app.core.budget.calibration import MAX_RATIO, MIN_RATIO, Measure, Usage, calibrated
 
 
 def after(*usages: Usage, start: Measure | None = None) -> Measure:
@@ -50,9 +50,3 @@ def test_a_changed_tokenizer_is_followed() -> None:
 @given(st.lists(st.tuples(st.integers(-5, 10**6), st.integers(-5, 10**7))))
 def test_the_ratio_never_leaves_its_bounds(pairs: list[tuple[int, int]]) -> None:
     assert MIN_RATIO <= after(*[Usage(*pair) for pair in pairs]).ratio <= MAX_RATIO
-
-
-def test_an_estimate_is_never_below_the_last_count_and_what_was_added() -> None:
-    assert estimate(Measure(1.0, 3), 1_200, Usage(1_000, 1_150)) == 1_350
-    assert estimate(Measure(1.2, 3), 1_200, Usage(1_000, 1_000)) == 1_440
-    assert estimate(Measure(1.2, 3), 500, Usage(1_000, 5_000)) == 600
