@@ -5,6 +5,8 @@
     |   |-- InvalidJson              malformed, NaN, duplicate keys, too deep
     |   |-- InvalidField             a field has the wrong type or value; `param` names it
     |   |-- InvalidParameter         422: a parameter or field of one of our own endpoints
+    |   |-- InvalidCoding            400: the body is not of the content coding it is said to be
+    |   |-- UnsupportedCoding        415: a content coding of the body that is not read here
     |   |-- BodyTooLarge             413
     |   |-- RequestTimeout           408: the body did not arrive in time
     |   |-- RepeatedHeader           a header that decides who is asking stands twice
@@ -80,8 +82,21 @@ class InvalidParameter(RequestError):
     code = "invalid_parameter"
 
 
+class InvalidCoding(RequestError):
+    """The body is not of the coding that its Content-Encoding names, or breaks off in the middle of it."""
+
+    code = "invalid_content_encoding"
+
+
+class UnsupportedCoding(RequestError):
+    """The body's Content-Encoding is none that is read here; the answer says which are."""
+
+    status = 415
+    code = "unsupported_content_encoding"
+
+
 class BodyTooLarge(RequestError):
-    """The body exceeds `limits.body_bytes`."""
+    """The body exceeds `limits.body_bytes`, as it came or with its content coding undone."""
 
     status = 413
     code = "body_too_large"

@@ -310,6 +310,7 @@ def _exchange(parts: Parts, viewing: Viewing, passthrough: Passthrough) -> Excha
         passthrough=passthrough,
         behaviour=Behaviour(
             Limits(limits.depth, limits.messages),
+            limits.body_bytes,
             settings.access.allow_off,
             settings.database.on_store_failure,
         ),

@@ -8,8 +8,9 @@ from __future__ import annotations
 import msgspec
 import structlog
 
-from app.errors import AnswerNotStored, PalimpsestError
+from app.errors import AnswerNotStored, PalimpsestError, UnsupportedCoding
 from app.proxy.asgi import Send
+from app.upstream.decoding import DECODABLE
 
 _log = structlog.get_logger("palimpsest.problems")
 
@@ -29,8 +30,13 @@ def problem_body(error: PalimpsestError) -> bytes:
 
 
 def problem_headers(error: PalimpsestError) -> list[tuple[bytes, bytes]]:
-    """`x-should-retry: false` where trying again cannot help: the SDKs obey it."""
+    """`x-should-retry: false` where trying again cannot help: the SDKs obey it.
+
+    Codings that may be sent instead of an unsupported one stand in `accept-encoding` (RFC 9110, 12.5.3).
+    """
     headers = [(b"content-type", b"application/json")]
+    if isinstance(error, UnsupportedCoding):
+        headers.append((b"accept-encoding", ", ".join(sorted(DECODABLE)).encode()))
     if (error.status < 500 and error.status != 409) or isinstance(error, AnswerNotStored):
         headers.append((b"x-should-retry", b"false"))
     elif error.status in (409, 503):

@@ -25,7 +25,7 @@ from app.proxy.answering.delivery import Delivery
 from app.proxy.answering.passthrough import Passthrough, WholeBody
 from app.proxy.client import Client
 from app.proxy.compacting.viewing import Viewing, original
-from app.proxy.incoming import Incoming
+from app.proxy.incoming import Incoming, plain_body
 from app.proxy.reports import log_exchange
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.sessions.resolver import Resolver
@@ -34,9 +34,10 @@ from app.proxy.turn import Shown, Turn
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What an operator has decided about whole exchanges."""
+    """What an operator has decided about whole exchanges; `body_bytes` bounds a body that is decoded."""
 
     limits: Limits
+    body_bytes: int
     allow_off: bool
     on_store_failure: Literal["refuse", "passthrough"]
 
@@ -61,7 +62,8 @@ class Exchange:
                 await self._unrecorded(incoming, client, b"no-store")
                 return
             caller = await self.access.caller_of(incoming)
-            request = parse_chat_request(incoming.body, self.behaviour.limits, self.resolver.has_accepted)
+            plain = await plain_body(incoming, self.behaviour.body_bytes)
+            request = parse_chat_request(plain, self.behaviour.limits, self.resolver.has_accepted)
             async with self.resolver.in_turn(caller.namespace, incoming, request) as name:
                 turn = await self.resolver.turn_of(caller.namespace, incoming, request, name)
                 await self.recorder.open(turn)

@@ -1,7 +1,7 @@
-"""Undoes an answer's content coding on a copy, in pieces, never growing beyond a limit.
+"""Undoes the content coding of an answer or a request on a copy, in pieces, never growing beyond a limit.
 
-Knows nothing of what the bytes mean and takes no part in relaying them: when it gives up, the client
-still gets every byte.
+Knows nothing of what the bytes mean and takes no part in relaying them: when it gives up on an answer,
+the client still gets every byte.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ class _Corrupt(Exception):
 
 
 class _Coding(Protocol):
+    @property
+    def has_ended(self) -> bool: ...
+
     def decode(self, data: bytes) -> Iterable[bytes]: ...
 
 
 class Decoder:
-    """Decodes the copy of one answer. `limit` bounds all decoded bytes together.
+    """Decodes the copy of one body. `limit` bounds all decoded bytes together.
 
     `failure` says why nothing more will come: "too_large" beyond the limit, "corrupt" when the bytes
     do not fit the coding.
@@ -50,6 +53,11 @@ class Decoder:
         self._codings = codings
         self._left = limit
         self.failure: Failure | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """True when what was fed ends where the coding does; without a coding any end will do."""
+        return self.failure is None and all(coding.has_ended for coding in self._codings)
 
     def feed(self, data: bytes) -> bytes:
         """The decoded bytes that `data` completes; empty after a failure."""
@@ -75,12 +83,14 @@ class Decoder:
             yield from self._through(piece, stage + 1)
 
 
-def decoder_for(headers: Iterable[tuple[bytes, bytes]], limit: int) -> Decoder | None:
-    """A decoder for an answer with these headers; None when its coding is not one we can undo."""
+def decoder_for(
+    headers: Iterable[tuple[bytes, bytes]], limit: int, *, most: int = _MAX_CODINGS
+) -> Decoder | None:
+    """A decoder for a body with these headers; None when it has more than `most` codings, or others."""
     values = [value for name, value in headers if name.lower() == b"content-encoding"]
     names = [part.strip().lower().decode("latin-1") for value in values for part in value.split(b",")]
     names = [name.removeprefix("x-") for name in names if name not in ("", "identity")]
-    if len(names) > _MAX_CODINGS or any(name not in DECODABLE for name in names):
+    if len(names) > most or any(name not in DECODABLE for name in names):
         return None
     # Listed in the order they were applied.
     return Decoder([_coding(name) for name in reversed(names)], limit)
@@ -106,6 +116,10 @@ class _Zlib:
         self._inflate = zlib.decompressobj(wbits)
         self._first = wbits == zlib.MAX_WBITS
 
+    @property
+    def has_ended(self) -> bool:
+        return self._inflate.eof
+
     def decode(self, data: bytes) -> Iterable[bytes]:
         if self._first and data:
             self._first = False
@@ -130,6 +144,10 @@ class _Brotli:
         self._brotli: Any = importlib.import_module("brotli")
         self._inflate: Any = self._brotli.Decompressor()
 
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._inflate.is_finished())
+
     def decode(self, data: bytes) -> Iterable[bytes]:
         while True:
             try:
@@ -149,13 +167,22 @@ class _Zstd:
 
         self._zstandard = zstandard
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
-        self._inflate = self._decompressor.decompressobj(read_across_frames=True)
+        self._inflate = self._decompressor.decompressobj()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._inflate.eof
 
     def decode(self, data: bytes) -> Iterable[bytes]:
-        for start in range(0, len(data), _ZSTD_STEP_BYTES):
+        start = 0
+        while start < len(data):
+            if self._inflate.eof:
+                self._inflate = self._decompressor.decompressobj()
+            step = data[start : start + _ZSTD_STEP_BYTES]
             try:
-                piece = self._inflate.decompress(data[start : start + _ZSTD_STEP_BYTES])
+                piece = self._inflate.decompress(step)
             except self._zstandard.ZstdError as error:
                 raise _Corrupt from error
+            start += len(step) - len(self._inflate.unused_data)
             if piece:
                 yield piece

@@ -34,6 +34,9 @@ _OURS_TO_SAY = frozenset({b"host", b"expect"})
 # `x-litellm-session-id`) go on: their own upstreams read them.
 OWN_CONTROLS = frozenset({b"x-palimpsest", b"x-session-id", b"x-session-mode"})
 OWN_PREFIX = b"x-palimpsest-"
+# True of a body's bytes as they came: how they are coded, and their digests (RFC 1864, 3230, 9530). What
+# is put in their place is neither.
+OF_THE_BYTES = frozenset({b"content-encoding", b"content-md5", b"content-digest", b"repr-digest", b"digest"})
 # Where the servers we speak to look for a key: OpenAI, Azure, Anthropic, Gemini.
 CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key", b"x-goog-api-key"})
 
@@ -91,7 +94,7 @@ def answer_headers(
     received = list(received)
     dropped = _named_by_connection(received) | HOP_BY_HOP
     if body != "untouched":
-        dropped |= {b"content-length", b"content-encoding", b"content-md5", b"content-digest", b"digest"}
+        dropped |= {b"content-length"} | OF_THE_BYTES
     return [(name, value) for name, value in received if name.lower() not in dropped]
 
 

@@ -103,3 +103,16 @@ def test_garbage_is_called_corrupt(coding: str) -> None:
     decoder = opened(coding)
     assert decoder.feed(b"\xff\xfe certainly not coded \x00" * 20) == b""
     assert decoder.failure == "corrupt"
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
+def test_a_body_is_complete_where_its_coding_ends(coding: str) -> None:
+    coded = ENCODERS[coding](b"some words and some more words")
+    decoder = opened(coding)
+    said = []
+    for at in range(len(coded)):
+        decoder.feed(coded[at : at + 1])
+        said.append(decoder.is_complete)
+    assert said == [False] * (len(coded) - 1) + [True]
+    decoder.feed(b"garbage")
+    assert not decoder.is_complete

@@ -21,7 +21,7 @@ from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.turn import Shown, Turn
 from app.upstream.client import Answer, Upstream
 from app.upstream.decoding import decoder_for
-from app.upstream.headers import answer_headers
+from app.upstream.headers import OF_THE_BYTES, answer_headers
 from app.upstream.overflow import Overflow, classify
 
 # An error says what is wrong in its first lines; HTML pages of gateways are longer, and relayed too.
@@ -81,7 +81,7 @@ class Delivery:
         headers = self._sending.headers(turn.incoming.headers)
         body = body_of(turn, shown)
         if body is not turn.incoming.body:
-            headers = [h for h in headers if h[0].lower() != b"content-encoding"]
+            headers = [header for header in headers if header[0].lower() not in OF_THE_BYTES]
         near = shown.tokens >= NEAR_WINDOW * self._windows.known(turn.request.model).tokens
         relaying = False
         try:
