@@ -72,6 +72,17 @@ class Answer:
         self._idle_seconds = idle_seconds
         self.status = response.status
         self.headers: tuple[tuple[bytes, bytes], ...] = tuple(response.raw_headers)
+        self._first: bytes | None = None
+        # Gone from the response once its body is complete.
+        self._protocol = response.connection.protocol if response.connection is not None else None
+
+    async def first(self) -> bytes:
+        """The first chunk, which `chunks` gives all the same; empty without a body. Raises as `chunks`."""
+        if self._first is None:
+            with during_answer():
+                self._first = await self._response.content.readany()
+                self._expect_next_within(self._idle_seconds)
+        return self._first
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives: transfer coding undone, content coding untouched, no chunk empty.
@@ -80,12 +91,9 @@ class Answer:
         bytes than its length, no last chunk, a reset) and UpstreamTimeout when it falls silent. A
         body that is delimited by an orderly end of the connection cannot be told from a cut one.
         """
-        content = self._response.content
-        connection = self._response.connection
-        protocol = connection.protocol if connection is not None else None
+        content, protocol = self._response.content, self._protocol
         with during_answer():
-            chunk = await content.readany()
-            self._expect_next_within(self._idle_seconds)
+            chunk = await self.first()
             while chunk:
                 yield chunk
                 chunk = await content.readany()

@@ -104,6 +104,36 @@ async def test_the_end_of_a_stream_waits_for_the_store(tmp_path: Path, end: list
         assert [row["state"] for row in await line.rows(reply)] == ["live", "live"]
 
 
+def as_lines(parts: list[bytes]) -> list[bytes]:
+    """The same chunks as lines of JSON."""
+    return [part.removeprefix(b"data: ").removesuffix(b"\n") for part in parts]
+
+
+@pytest.mark.spec("P3")
+@pytest.mark.parametrize(
+    ("kind", "opening", "end"),
+    [
+        (b"text/plain", OPENING, [FINISH, DONE]),
+        (b"application/x-ndjson", as_lines(OPENING), as_lines([FINISH])),
+    ],
+)
+async def test_so_does_the_end_of_a_stream_of_another_name(
+    tmp_path: Path, kind: bytes, opening: list[bytes], end: list[bytes]
+) -> None:
+    headers = [(b"Content-Type", kind), (b"Transfer-Encoding", b"chunked")]
+    async with wired(tmp_path) as line, line.caller() as caller:
+        with lock(line) as held:
+            line.upstream.expects(locking(held, streamed([*opening, *end]), headers))
+            await caller.sends(post(chat_body(stream=True)))
+            reply = await caller.head()
+            await caller.until(opening[-1])
+            await time_passes(line)
+            assert b"stop" not in caller.arrived()
+            held.given_back()
+            await caller.until(end[-1])
+        assert [row["state"] for row in await line.rows(reply)] == ["live", "live"]
+
+
 @pytest.mark.spec("P3")
 async def test_a_whole_answer_waits_for_the_store(tmp_path: Path) -> None:
     async with wired(tmp_path) as line, line.caller() as caller:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.errors import RequestError, UpstreamError
+from app.proxy.answering.kinds import framed, kind_of
 from app.proxy.answering.outcomes import state_of_status
 from app.proxy.answering.relay import Passage, Relay
 from app.proxy.client import Client
@@ -88,8 +89,11 @@ class Delivery:
             async with self._sending.upstream.open("POST", turn.incoming.target, headers, body) as answer:
                 if answer.status >= 300:
                     return await _refusal(answer, near_window=near)
+                kind = await kind_of(answer, asked_for_stream=turn.request.stream)
                 relaying = True
-                return await self._relayed(turn, shown, answer, client, near_window=near)
+                return await self._relayed(
+                    Passage(turn, shown, answer, kind, client, self._told(turn, shown), near)
+                )
         except UpstreamError:
             # Once it is relaying, the relay records.
             if not relaying:
@@ -100,20 +104,17 @@ class Delivery:
                 self._recorder.abandon(turn, shown)
             raise
 
-    async def _relayed(
-        self, turn: Turn, shown: Shown, answer: Answer, client: Client, *, near_window: bool
-    ) -> Refusal | None:
-        extra = self._told(turn, shown)
-        passage = Passage(turn, shown, answer, client, extra, near_window)
-        if not _is_stream(answer):
+    async def _relayed(self, passage: Passage) -> Refusal | None:
+        if passage.kind == "whole":
             await self._relay.body(passage)
             return None
         failed = await self._relay.stream(passage)
         if failed is None:
             return None
-        verdict = classify(answer.status, answer.headers, failed, near_window=near_window)
+        answer = passage.answer
+        verdict = classify(answer.status, answer.headers, failed, near_window=passage.is_near_window)
         overflow = verdict if isinstance(verdict, Overflow) else None
-        event = b"data: " + failed + b"\n\n" if failed else b""
+        event = framed(passage.kind, failed) if failed else b""
         return Refusal(answer.status, answer.headers, event, overflow)
 
     def _told(self, turn: Turn, shown: Shown) -> list[tuple[bytes, bytes]]:
@@ -157,8 +158,3 @@ async def _refusal(answer: Answer, *, near_window: bool) -> Refusal:
         answer.status, answer.headers, decoder.feed(body) if decoder else b"", near_window=near_window
     )
     return Refusal(answer.status, answer.headers, body, verdict if isinstance(verdict, Overflow) else None)
-
-
-def _is_stream(answer: Answer) -> bool:
-    types = [value for name, value in answer.headers if name.lower() == b"content-type"]
-    return any(value.strip().lower().startswith(b"text/event-stream") for value in types)

@@ -7,8 +7,10 @@ frames and assembled. Knows nothing of sockets or of the store.
 from __future__ import annotations
 
 from app.core.wire.assembly import Assembly, Verdict
+from app.core.wire.lines import LineSplitter, data_of_line
 from app.core.wire.sse import FrameSplitter, data_of
 from app.errors import UpstreamError
+from app.proxy.answering.kinds import Kind, framed
 from app.upstream.decoding import Decoder
 
 
@@ -17,13 +19,15 @@ class Gate:
 
     `is_closed` is true once the answer's end has been seen and held back: `release` gives it out.
     `is_readable` is false when the copy could not be followed to its end (too large, a coding we
-    cannot undo): the bytes still pass, the stored answer is incomplete.
+    cannot undo, nothing of an answer in what did not claim to be events): the bytes still pass, the
+    stored answer is incomplete.
     """
 
     def __init__(
         self,
         assembly: Assembly,
         decoder: Decoder | None,
+        kind: Kind,
         *,
         is_coded: bool,
         frame_bytes: int,
@@ -35,7 +39,10 @@ class Gate:
         self.has_failed_early = False
         self._decoder = decoder
         self._is_coded = is_coded
-        self._splitter = FrameSplitter(frame_bytes)
+        self._kind = kind
+        is_lines = kind == "lines"
+        self._splitter = LineSplitter(frame_bytes) if is_lines else FrameSplitter(frame_bytes)
+        self._data_of = data_of_line if is_lines else data_of
         self._left = answer_bytes
         self._held = b""
         self._held_from = 0
@@ -79,6 +86,17 @@ class Gate:
         """The upstream's body is complete: what the last bytes completed is read."""
         for frame in self._splitter.finish():
             self._reads(frame)
+        if self._kind != "events" and not self._has_understood:
+            self.is_readable = False
+
+    def in_band(self, data: bytes) -> bytes:
+        """`data` as one more frame; empty where one would be no part of the coding, or of what this is."""
+        is_foreign = self._kind != "events" and not self._has_understood
+        return b"" if self._is_coded or is_foreign else framed(self._kind, data)
+
+    @property
+    def _has_understood(self) -> bool:
+        return bool(self.assembly.choices()) or self.assembly.is_done or self.assembly.error is not None
 
     def _frames_in(self, chunk: bytes) -> list[bytes]:
         if not self.is_readable or self._decoder is None:
@@ -95,7 +113,7 @@ class Gate:
             return []
 
     def _reads(self, frame: bytes) -> Verdict:
-        data = data_of(frame)
+        data = self._data_of(frame)
         if data is None:
             return _COMMENT
         self._frames += 1

@@ -16,6 +16,7 @@ import structlog
 from app.core.wire.assembly import Assembly
 from app.errors import AnswerNotStored, PalimpsestError, StoreError, UpstreamCut, UpstreamError
 from app.proxy.answering.gate import Gate
+from app.proxy.answering.kinds import Kind
 from app.proxy.answering.outcomes import Outcomes
 from app.proxy.answering.partials import PartialAnswer
 from app.proxy.client import Client
@@ -45,7 +46,7 @@ class RelayLimits:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One answer and whom it belongs to. `extra` are our own headers.
+    """One answer, how it is read and whom it belongs to. `extra` are our own headers.
 
     `is_near_window`: the prompt is so large that an empty or failing stream may mean overflow, so the
     status line waits for the first event.
@@ -54,6 +55,7 @@ class Passage:
     turn: Turn
     shown: Shown
     answer: Answer
+    kind: Kind
     client: Client
     extra: Headers
     is_near_window: bool
@@ -154,7 +156,7 @@ class Relay:
         try:
             await self._stored(passage, self._outcomes.of_stream(passage.turn, gate))
         except AnswerNotStored as error:
-            await self._fail_in_band(passage, error)
+            await self._fail_in_band(passage, gate, error)
 
     async def _ended(self, passage: Passage, gate: Gate, *, committed: bool) -> None:
         """The upstream ended its body properly."""
@@ -172,7 +174,7 @@ class Relay:
             await passage.client.end()
             return
         await self._fail_in_band(
-            passage, UpstreamCut("The upstream ended its answer before it was complete.")
+            passage, gate, UpstreamCut("The upstream ended its answer before it was complete.")
         )
 
     async def _cut(self, passage: Passage, gate: Gate, cut: UpstreamError, *, committed: bool) -> None:
@@ -181,14 +183,12 @@ class Relay:
             await self._commit(passage, gate)
         if not passage.client.started:
             raise cut
-        await self._fail_in_band(passage, cut)
+        await self._fail_in_band(passage, gate, cut)
 
-    async def _fail_in_band(self, passage: Passage, error: PalimpsestError) -> None:
+    async def _fail_in_band(self, passage: Passage, gate: Gate, error: PalimpsestError) -> None:
         """An error event, then an abrupt end: a clean one would look like success to the SDKs."""
-        if not passage.client.started:
-            raise error
-        if _takes_an_event(passage.answer.headers):
-            await passage.client.body(b"data: " + error_event(error) + b"\n\n")
+        if passage.client.started and not _has_length(passage.answer.headers):
+            await passage.client.body(gate.in_band(error_event(error)))
         raise error
 
     def _gate(self, passage: Passage) -> Gate:
@@ -196,6 +196,7 @@ class Relay:
         return Gate(
             Assembly(passage.turn.request.n),
             decoder_for(headers, self._limits.answer_bytes),
+            passage.kind,
             is_coded=_is_coded(headers),
             frame_bytes=self._limits.frame_bytes,
             answer_bytes=self._limits.answer_bytes,
@@ -220,9 +221,9 @@ def error_event(error: PalimpsestError) -> bytes:
     return msgspec.json.encode({"error": body})
 
 
-def _takes_an_event(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """False where an event of ours would be no part of the coding, or more than the length announced."""
-    return not _is_coded(headers) and not any(name.lower() == b"content-length" for name, _ in headers)
+def _has_length(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """True where an event of ours would be more than the length announced."""
+    return any(name.lower() == b"content-length" for name, _ in headers)
 
 
 def _is_coded(headers: Sequence[tuple[bytes, bytes]]) -> bool:
