@@ -24,12 +24,12 @@ from app.proxy.access.access import Access
 from app.proxy.answering.delivery import Delivery
 from app.proxy.answering.passthrough import Passthrough, WholeBody
 from app.proxy.client import Client
-from app.proxy.compacting.viewing import Viewing, original
+from app.proxy.compacting.viewing import Viewing
 from app.proxy.incoming import Incoming, plain_body
 from app.proxy.reports import log_exchange
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.sessions.resolver import Resolver
-from app.proxy.turn import Shown, Turn
+from app.proxy.turn import Shown, Turn, original
 
 
 @dataclass(frozen=True, slots=True)

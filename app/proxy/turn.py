@@ -97,3 +97,8 @@ class Shown:
     def is_original(self) -> bool:
         """True when nothing is folded or masked."""
         return self.view.compaction is None
+
+
+def original(turn: Turn) -> Shown:
+    """What the client sent (append mode: what it stands for), as it is."""
+    return Shown(View((), None), turn.tokens)

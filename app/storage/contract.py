@@ -3,12 +3,12 @@
 What is promised
 ----------------
 * A coroutine that writes returns only when its rows are durable (SQLite: synchronous=FULL;
-  PostgreSQL: synchronous_commit=on). All rows of one call are committed together or not at all.
+  PostgreSQL: synchronous_commit=on). All rows of one call are committed together or not at all,
+  also when the caller is cancelled meanwhile.
 * Every write is an upsert on natural keys, so that repeating a call, also after an unknown
   outcome, changes nothing.
 * Nothing is visible to a read before it is durable; after a write returned, every read sees it.
-* Every method takes the namespace and touches no row of another one. What exists elsewhere reads
-  as absent.
+* Every method takes the namespace and touches no other's rows. What exists elsewhere reads as absent.
 * Message bodies are bytes. They come back as they were given, whatever they contain.
 * When the store cannot do its work in `store_deadline_seconds` it raises StoreUnavailable; the
   caller may conclude nothing about whether the rows were written, and may call again.

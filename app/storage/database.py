@@ -128,8 +128,11 @@ def rows_of(statement: Statement, params: Params) -> Reading[Sequence[Row]]:
 class Database(Protocol):
     """Executes units and readings. Every wait is bounded; what fails raises StoreUnavailable."""
 
-    async def write(self, unit: Unit) -> Sequence[int]:
-        """The unit is durable. Rows touched by each step, 0 when left out; Conflict: a name is taken."""
+    async def write(self, unit: Unit, *, alone: bool = False) -> Sequence[int]:
+        """The unit is durable. Rows touched by each step, 0 when left out; Conflict: a name is taken.
+
+        `alone`: nobody else is being served, so that the commit may hold up the calling thread.
+        """
 
     async def near(self, reading: Reading[T]) -> T:
         """The reading's value. For a few indexed rows: it may run on the calling thread."""

@@ -37,6 +37,7 @@ class SqlStore(ExchangeWrites, PartialRows, KnownReads, PathReads, SessionRows, 
         self._db = database
         self._new_id = new_id
         self._proven = Proven()
+        self._open = set()
         self._closed = closed
 
     async def close(self) -> None:

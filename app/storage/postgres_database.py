@@ -62,10 +62,18 @@ class PostgresDatabase:
     def __init__(self, pool: asyncpg.Pool, deadline_seconds: float) -> None:
         self._pool = pool
         self._deadline_seconds = deadline_seconds
+        self._writing: set[asyncio.Task[Sequence[int]]] = set()
         self._compiled = Compiler(cast(Callable[[], Dialect], dialect)(), cast(InsertInto, postgresql.insert))
 
-    async def write(self, unit: Unit) -> Sequence[int]:
-        """See `Database`."""
+    async def write(self, unit: Unit, *, alone: bool = False) -> Sequence[int]:
+        """See `Database`; another process commits: being `alone` gains nothing."""
+        del alone
+        writing = asyncio.get_running_loop().create_task(self._written(unit))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        return await asyncio.shield(writing)
+
+    async def _written(self, unit: Unit) -> Sequence[int]:
         async with self._bounded():
             for _ in range(_ATTEMPTS - 1):
                 try:
@@ -90,6 +98,8 @@ class PostgresDatabase:
 
     async def close(self) -> None:
         """See `Database`."""
+        if self._writing:
+            await asyncio.wait(self._writing)
         try:
             async with asyncio.timeout(self._deadline_seconds):
                 await self._pool.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -62,3 +64,11 @@ def test_the_level_holds_for_everybody(capsys: pytest.CaptureFixture[str]) -> No
     logging.getLogger("library").warning("quiet")
     structlog.get_logger("own").info("quiet")
     assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_that_is_gone_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = io.StringIO()
+    gone.close()
+    configure_logs(Logging())
+    monkeypatch.setattr(sys, "stderr", gone)
+    structlog.get_logger("own").info("exchange", status=200)

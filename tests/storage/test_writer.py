@@ -7,16 +7,23 @@ import os
 import resource
 import subprocess
 import sys
+import uuid
+from collections.abc import Coroutine
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.errors import Conflict, StoreError, StoreUnavailable
 from app.storage.contract import Store
+from app.storage.database import Statement, Step, named
 from app.storage.migrate import sqlite_path
 from app.storage.open import open_store
+from app.storage.sqlite.database import SqliteDatabase
 from app.storage.sqlite.driver import driver, sqlite_version
+from app.storage.tables import HEARTBEAT
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 
@@ -175,3 +182,84 @@ async def test_after_a_disk_error_nothing_is_called_durable(sqlite_url: str) -> 
     await talk.asks([b"first", b"second"], stored=1)
     assert await talk.said([b"first", b"second"]) == [b"first", b"second"]
     await store.close()
+
+
+def _beats(times: int) -> list[Step]:
+    statement = Statement(lambda insert: insert(HEARTBEAT).values(named(HEARTBEAT)).on_conflict_do_nothing())
+    return [Step(statement, [{"id": str(uuid.uuid4()), "beats": times}])]
+
+
+async def _quick_database(url: str, deadline_seconds: float = 30) -> SqliteDatabase:
+    """A database whose disk has proved itself."""
+    database = SqliteDatabase(_path(url), "full", deadline_seconds)
+    for _ in range(50):
+        await database.write(_beats(1))
+    return database
+
+
+def _ends_at_once(work: Coroutine[Any, Any, object]) -> bool:
+    """True when the work is done without waiting for anything."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return True
+    work.close()
+    return False
+
+
+async def test_who_is_alone_is_not_sent_to_another_thread(sqlite_url: str) -> None:
+    database = await _quick_database(sqlite_url)
+    try:
+        assert _ends_at_once(database.write(_beats(2), alone=True))
+        assert not _ends_at_once(database.write(_beats(2)))
+        # The one before is on its way to the thread: nobody is alone, and the order is kept.
+        assert not _ends_at_once(database.write(_beats(2), alone=True))
+    finally:
+        await database.close()
+    with closing(driver.connect(_path(sqlite_url))) as reader:
+        # Callers that went away cancel nothing.
+        assert reader.execute("SELECT count(*) FROM heartbeat WHERE beats = 2").fetchone() == (3,)
+
+
+async def test_a_database_that_another_process_has_locked_holds_up_no_loop(sqlite_url: str) -> None:
+    database = await _quick_database(sqlite_url)
+    blocker = driver.connect(_path(sqlite_url), isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    writing = asyncio.create_task(database.write(_beats(3), alone=True))
+    # Were the loop held up, the lock would never be given back and the deadline would pass.
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+        assert not writing.done()
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    assert await writing == (1,)
+    await database.close()
+
+
+async def test_a_disk_that_was_slow_is_waited_for_elsewhere(sqlite_url: str) -> None:
+    database = SqliteDatabase(_path(sqlite_url), "full", 30)
+    # Nothing is known of this disk yet.
+    assert not _ends_at_once(database.write(_beats(1), alone=True))
+    await database.close()
+
+
+async def test_a_request_is_stored_although_its_caller_leaves(store: Store) -> None:
+    talk = Talk(store)
+    asking = asyncio.create_task(talk.asks([b"q"]))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    # What comes after it is ordered after it.
+    other = Talk(store)
+    await other.turns(1)
+    await _stored(store, talk)
+
+
+async def _stored(store: Store, talk: Talk) -> None:
+    """The session is there; the write was not this task's to wait for."""
+    for _ in range(10_000):
+        if await store.session("ns", talk.session) is not None:
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("the request was lost")

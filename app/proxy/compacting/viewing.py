@@ -16,7 +16,7 @@ from typing import NoReturn, assert_never
 import structlog
 
 from app.core.view.compaction import Compaction
-from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send, View
+from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send
 from app.core.view.plan import plan_manual, plan_of, plan_overflow
 from app.errors import (
     ContextLengthExceeded,
@@ -29,7 +29,7 @@ from app.proxy.compacting.compactor import Compactor
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.scenes import Scenes
 from app.proxy.subject import Subject
-from app.proxy.turn import Shown, Turn
+from app.proxy.turn import Shown, Turn, original
 
 _log = structlog.get_logger("palimpsest.viewing")
 # Carrying a plan out may leave another to do (masks, then a fold); each makes the prompt smaller.
@@ -181,11 +181,6 @@ class Viewing:
             if not self._waiting[key]:
                 del self._waiting[key]
                 del self._locks[key]
-
-
-def original(turn: Turn) -> Shown:
-    """What the client sent (append mode: what it stands for), as it is."""
-    return Shown(View((), None), turn.tokens)
 
 
 def _refuse(plan: Refuse) -> NoReturn:

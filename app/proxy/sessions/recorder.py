@@ -1,11 +1,12 @@
 """Steps 2 and 8 of an exchange: the request is committed before it is forwarded, the answer before it ends.
 
-Knows the store and the turn; nothing of how the answer travelled. Commits run as jobs, so that a
-client that leaves, or a server that stops, cancels nobody's record.
+Knows the store and the turn; nothing of how the answer travelled. The store carries out what it has begun
+to write, so that a client that leaves, or a server that stops, cancels nobody's record.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections import OrderedDict
@@ -22,7 +23,7 @@ from app.core.wire.answered import Usage
 from app.errors import StoreError
 from app.proxy.access.newcomers import Newcomers
 from app.proxy.jobs import Jobs
-from app.proxy.turn import Shown, Turn
+from app.proxy.turn import Shown, Turn, original
 from app.storage.contract import (
     CloseExchange,
     ExchangeState,
@@ -67,13 +68,17 @@ class Recorder:
         NamespaceUnproven when its caller has stored too much already (rule 26).
         """
         await self._newcomers.admit(turn.namespace, len(turn.placement.new))
-        variants = await self._variants(turn)
-        await self._jobs.finish(self._store.open_exchange(_opened(turn, variants)))
+        opened = _opened(turn, await self._variants(turn))
+        try:
+            await self._store.open_exchange(opened)
+        except asyncio.CancelledError:
+            self._jobs.start(self._given_up(turn, opened))
+            raise
         self._remember(turn.conversation.head, _spelling(turn.conversation.messages))
 
     async def close(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """The answer, or the failure, is durable (P3). Repeating it changes nothing."""
-        await self._jobs.finish(self._store.close_exchange(_closed(turn, shown, outcome)))
+        await self._store.close_exchange(_closed(turn, shown, outcome))
         if len(outcome.answers) == 1:
             answer = outcome.answers[0]
             head = chain_of(turn.conversation.head, answer.canonical)
@@ -89,6 +94,18 @@ class Recorder:
     def abandon(self, turn: Turn, shown: Shown) -> None:
         """The client left before an answer began; recorded soon, by a job of its own."""
         self._jobs.start(self.note(turn, shown, Outcome(state="failed", status=None)))
+
+    async def _given_up(self, turn: Turn, opened: OpenExchange) -> None:
+        """The client left while its request was stored: it is stored, and that nobody waits for an answer.
+
+        Opened once more, which changes nothing, because the first attempt may still be under way.
+        """
+        try:
+            await self._store.open_exchange(opened)
+        except StoreError as error:
+            _log.error("request_not_stored", error=type(error).__name__, exchange=turn.exchange)
+            return
+        await self.note(turn, original(turn), Outcome(state="failed", status=None))
 
     async def save_partial(self, turn: Turn, body: bytes) -> None:
         """The answer so far outlives a crash; that it could not be stored is logged, not raised."""

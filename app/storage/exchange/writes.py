@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import LargeBinary, func, select, true
 
+from app.errors import StoreError
 from app.storage.contract import CloseExchange, OpenExchange, StoredMessage
 from app.storage.database import (
     Database,
@@ -49,13 +50,21 @@ class ExchangeWrites:
 
     _db: Database
     _proven: Proven
+    # Exchanges that have begun and not ended: a single one is alone.
+    _open: set[str]
 
     async def open_exchange(self, exchange: OpenExchange) -> None:
         """See the contract (P2). Conflict: the client's name already belongs to another session."""
         size = RebaseSize()
         if exchange.rebase is not None:
             size = await self._db.far(_rebase_size(exchange))
-        await self._db.write(opening(exchange, size))
+        alone = not self._open
+        self._open.add(exchange.exchange)
+        try:
+            await self._db.write(opening(exchange, size), alone=alone)
+        except StoreError:
+            self._open.discard(exchange.exchange)
+            raise
 
     async def close_exchange(self, exchange: CloseExchange) -> None:
         """See the contract (P3). The first answer of a namespace proves it (rule 26)."""
@@ -63,7 +72,8 @@ class ExchangeWrites:
         proves = exchange.namespace not in self._proven and _is_answer(exchange)
         if proves:
             unit = [*unit, proving(exchange.namespace, exchange.finished_at)]
-        await self._db.write(unit)
+        self._open.discard(exchange.exchange)
+        await self._db.write(unit, alone=not self._open)
         if proves:
             self._proven.add(exchange.namespace)
 

@@ -34,9 +34,7 @@ class SqliteDatabase:
     def __init__(self, path: Path, synchronous: Synchronous, deadline_seconds: float) -> None:
         self._deadline_seconds = deadline_seconds
         self._compiled = Compiler(sqlite.dialect(), cast(InsertInto, sqlite.insert))
-        self._writer = Writer(
-            partial(writable, path, synchronous, deadline_seconds), path.with_name(path.name + "-wal")
-        )
+        self._writer = Writer(partial(writable, path, synchronous), deadline_seconds)
         self._writer.start()
         self._idle: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         try:
@@ -49,17 +47,19 @@ class SqliteDatabase:
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._closed = False
 
-    async def write(self, unit: Unit) -> Sequence[int]:
+    async def write(self, unit: Unit, *, alone: bool = False) -> Sequence[int]:
         """See `Database`."""
         work: Work = []
         for step in unit:
             compiled = self._compiled[step.statement]
             work.append((compiled.sql, list(map(compiled.bind, step.rows)), step.after))
-        committed = self._writer.submit(work)
+        committed = self._writer.submit(work, alone=alone)
+        if committed.done():
+            return committed.result()
         # A timer of its own: `asyncio.timeout` costs three times as much.
         late = asyncio.get_running_loop().call_later(self._deadline_seconds, _give_up, committed)
         try:
-            return await committed
+            return await asyncio.shield(committed)
         finally:
             late.cancel()
 

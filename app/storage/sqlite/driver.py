@@ -24,6 +24,11 @@ Synchronous: TypeAlias = Literal["full", "normal"]
 
 # The low byte of SQLite's extended codes: SQLITE_IOERR and SQLITE_CORRUPT.
 _DISK_CODES = frozenset({10, 11})
+# SQLITE_BUSY.
+_BUSY_CODE = 5
+# Bytes that a WAL keeps when it is begun again: writing over them takes half as long as letting a file grow,
+# for then the file's size must be made durable too.
+_WAL_BYTES = 64_000_000
 # Prepared statements kept per connection; we have about 80.
 _STATEMENTS = 256
 
@@ -38,14 +43,20 @@ def is_disk_error(failure: Failure) -> bool:
     return getattr(failure, "sqlite_errorcode", 0) & 0xFF in _DISK_CODES
 
 
-def writable(path: Path, synchronous: Synchronous, busy_seconds: float) -> Connection:
+def is_busy(failure: Failure) -> bool:
+    """True when another connection has the database locked."""
+    code = getattr(failure, "sqlite_errorcode", None)
+    return code & 0xFF == _BUSY_CODE if code is not None else "database is locked" in str(failure)
+
+
+def writable(path: Path, synchronous: Synchronous) -> Connection:
     """The write connection: WAL, no checkpoints of its own, deleted bytes overwritten.
 
-    `busy_seconds` bounds the wait for another process that writes.
+    It never waits for another process that writes: it says at once that it is busy.
     """
     connection = driver.connect(
         path,
-        timeout=busy_seconds,
+        timeout=0.0,
         isolation_level=None,
         cached_statements=_STATEMENTS,
         check_same_thread=False,
@@ -53,7 +64,7 @@ def writable(path: Path, synchronous: Synchronous, busy_seconds: float) -> Conne
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={synchronous.upper()}")
     connection.execute("PRAGMA wal_autocheckpoint=0")
-    connection.execute("PRAGMA journal_size_limit=1048576")
+    connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
     connection.execute("PRAGMA secure_delete=ON")
     connection.execute("PRAGMA cache_size=-32000")
     return connection

@@ -1,4 +1,4 @@
-"""The one thread that writes to SQLite: it commits everybody's units together (group commit).
+"""Commits everybody's units together (group commit), on a thread of its own or, for a single caller, at once.
 
 Must not know statements' meaning. It owns the only write connection and all checkpoints: SQLite
 before 3.51.3 can corrupt a WAL when two connections write or checkpoint at once (sqlite.org/wal).
@@ -9,27 +9,35 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeAlias
 
 from app.errors import Conflict, StoreError, StoreUnavailable
 from app.storage.database import After, is_due
-from app.storage.sqlite.driver import Connection, Failure, driver, is_disk_error
+from app.storage.sqlite.driver import Connection, Failure, driver, is_busy, is_disk_error
 
 # The statement's text, the positional rows it is run for, and when it is run.
 Work: TypeAlias = list[tuple[str, Sequence[Sequence[object]], After]]
 Outcome: TypeAlias = "tuple[int, ...] | Exception"
 
-# Bytes of WAL before a checkpoint is tried. A reset WAL is cut to `journal_size_limit`, far below.
+# Bytes written between two checkpoints, about: a WAL of this size is read and copied in some 20 ms.
 _CHECKPOINT_BYTES = 16_000_000
+# Bytes of WAL that a unit of small rows takes: some twenty pages, most of them of indexes.
+_UNIT_BYTES = 80_000
 # How SQLite says that a unique index is violated; `pysqlite3` does not give the extended code.
 _UNIQUE = "UNIQUE constraint failed"
 # What refuses a unit; ValueError and the like: a number too large, or half of a character.
 _REFUSALS = (driver.Error, ValueError, TypeError, OverflowError)
 # Units committed together at most, so that one commit stays well below a deadline.
 _GROUP_UNITS = 512
+# Seconds a commit may take to be called quick, and how many quick ones in a row prove the disk so:
+# a disk that is slow, or has hiccups, never holds up the caller's thread twice in a row.
+_QUICK_SECONDS = 0.002
+_QUICK_COMMITS = 8
+# Seconds between two attempts while another process has the database locked.
+_RETRY_SECONDS = 0.005
 
 
 @dataclass(slots=True)
@@ -43,13 +51,19 @@ class _Waiting:
 
 
 class Writer:
-    """Runs units in the order they came. `connect` is called on the writer's thread; `wal` is its log."""
+    """Runs units in the order they came. `connect` is called on the writer's thread.
 
-    def __init__(self, connect: Callable[[], Connection], wal: Path) -> None:
+    `busy_seconds` bounds the wait for another process that writes.
+    """
+
+    def __init__(self, connect: Callable[[], Connection], busy_seconds: float) -> None:
         self._connect = connect
-        self._wal = wal
+        self._busy_seconds = busy_seconds
+        # None asks the thread to see whether a checkpoint is due, or whether it is to end.
         self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._broken: str | None = None
+        self._commits: _Commits | None = None
+        self._in_use = threading.Lock()
+        self._pending = 0
         self._closed = False
         self._ready: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -61,14 +75,26 @@ class Writer:
         if failure is not None:
             raise StoreUnavailable(f"the database cannot be opened: {failure}") from failure
 
-    def submit(self, work: Work) -> asyncio.Future[tuple[int, ...]]:
-        """A future of the running loop: the rows each step touched, once they are durable."""
+    def submit(self, work: Work, *, alone: bool = False) -> asyncio.Future[tuple[int, ...]]:
+        """A future of the running loop: the rows each step touched, once they are durable.
+
+        `alone`: nobody else is being served. The commit is then made here if commits have been quick:
+        a hop to the writer's thread and back costs as much as the commit (docs/decisions/0006).
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[int, ...]] = loop.create_future()
-        if self._closed or self._broken:
-            future.set_exception(StoreUnavailable(self._broken or "the store is closed"))
-        else:
-            self._waiting.put(_Waiting(work, loop, future))
+        commits = self._commits
+        if self._closed or commits is None or commits.broken:
+            why = commits.broken if commits else None
+            future.set_exception(StoreUnavailable(why or "the store is closed"))
+            return future
+        waiting = _Waiting(work, loop, future)
+        if alone and not self._pending and self._committed_here(commits, waiting):
+            _deliver([waiting])
+            return future
+        self._pending += 1
+        future.add_done_callback(self._ended)
+        self._waiting.put(waiting)
         return future
 
     def close(self) -> None:
@@ -77,61 +103,144 @@ class Writer:
         self._waiting.put(None)
         self._thread.join()
 
+    def _ended(self, _: asyncio.Future[tuple[int, ...]]) -> None:
+        self._pending -= 1
+
+    def _committed_here(self, commits: _Commits, waiting: _Waiting) -> bool:
+        """False when it would have to wait for anything but a quick disk."""
+        if not commits.is_quick or not self._in_use.acquire(blocking=False):
+            return False
+        try:
+            commits.run([waiting], wait_seconds=0.0)
+        except _Busy:
+            return False
+        finally:
+            self._in_use.release()
+        if commits.is_checkpoint_due:
+            self._waiting.put(None)
+        return True
+
     def _run(self) -> None:
         try:
             connection = self._connect()
         except (driver.Error, OSError) as failure:
             self._ready.put(failure)
             return
+        commits = self._commits = _Commits(connection)
         self._ready.put(None)
         try:
-            self._serve(connection)
+            self._serve(commits)
         finally:
             # Whatever ended the thread, nobody shall wait for it.
-            self._broken = self._broken or "the store is closed"
+            commits.broken = commits.broken or "the store is closed"
             connection.close()
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, commits: _Commits) -> None:
         """Units are committed until the sign to end comes."""
         open_ = True
         while open_:
-            group, open_ = self._next_group()
-            if group:
-                self._commit(connection, group)
-                _resolve(group)
-                if self._wal_bytes() > _CHECKPOINT_BYTES:
-                    self._checkpoint(connection, "PASSIVE")
-        self._checkpoint(connection, "TRUNCATE")
+            group = self._next_group()
+            open_ = bool(group) or not self._closed or not self._waiting.empty()
+            with self._in_use:
+                if group:
+                    self._commit(commits, group)
+                    _resolve(group)
+                if commits.is_checkpoint_due:
+                    commits.checkpoint("PASSIVE")
+        commits.checkpoint("TRUNCATE")
 
-    def _next_group(self) -> tuple[list[_Waiting], bool]:
-        """All units that wait now (at least one, or the sign to end), and whether to go on."""
+    def _commit(self, commits: _Commits, group: list[_Waiting]) -> None:
+        try:
+            commits.run(group, self._busy_seconds)
+        except _Busy as locked:
+            _fail(group, f"the database cannot write: {locked}")
+
+    def _next_group(self) -> list[_Waiting]:
+        """All units that wait now; none when only a sign came."""
         group: list[_Waiting] = []
         item = self._waiting.get()
         while item is not None:
             if not item.future.done():
                 group.append(item)
             if len(group) >= _GROUP_UNITS:
-                return group, True
+                return group
             try:
                 item = self._waiting.get_nowait()
             except queue.Empty:
-                return group, True
-        return group, False
+                return group
+        if group:
+            # The sign is for the next round.
+            self._waiting.put(None)
+        return group
 
-    def _commit(self, connection: Connection, group: list[_Waiting]) -> None:
-        """Each unit's outcome is set; what succeeded is durable."""
-        if self._broken:
-            _fail(group, self._broken)
+
+class _Busy(Exception):
+    """Another process has the database locked; nothing was done."""
+
+
+class _Commits:
+    """The connection's transactions, one at a time. `broken` says why nothing is written any more."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.broken: str | None = None
+        self._connection = connection
+        self._unsaved_bytes = 0
+        self._quick = 0
+
+    @property
+    def is_quick(self) -> bool:
+        """True when the last commits took no time to speak of."""
+        return self._quick >= _QUICK_COMMITS
+
+    @property
+    def is_checkpoint_due(self) -> bool:
+        """True when about as much has been written since the last one as the WAL should hold."""
+        return self._unsaved_bytes >= _CHECKPOINT_BYTES
+
+    def run(self, group: list[_Waiting], wait_seconds: float) -> None:
+        """Each unit's outcome is set; what succeeded is durable. Raises _Busy: no outcome is set."""
+        if self.broken:
+            _fail(group, self.broken)
             return
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            _run_group(connection, group)
-            connection.execute("COMMIT")
+            self._begin(wait_seconds)
+            began = time.perf_counter()
+            _run_group(self._connection, group)
+            self._connection.execute("COMMIT")
         except driver.Error as failure:
+            self._quick = 0
             self._judge(failure)
             _fail(group, f"the database cannot write: {failure}")
-            if connection.in_transaction:
-                self._roll_back(connection)
+            if self._connection.in_transaction:
+                self._roll_back()
+            return
+        self._quick = self._quick + 1 if time.perf_counter() - began < _QUICK_SECONDS else 0
+        self._unsaved_bytes += sum(_size(waiting.work) for waiting in group)
+
+    def checkpoint(self, mode: str) -> None:
+        """The WAL is copied into the database, as far as readers let it."""
+        self._unsaved_bytes = 0
+        if self.broken:
+            return
+        try:
+            self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+        except driver.Error as failure:
+            self._judge(failure)
+
+    def _begin(self, wait_seconds: float) -> None:
+        """A write transaction. SQLite's own wait would hold up a caller's thread: we wait ourselves."""
+        deadline = time.monotonic() + wait_seconds
+        while True:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+            except driver.OperationalError as failure:
+                if not is_busy(failure):
+                    raise
+                if time.monotonic() >= deadline:
+                    raise _Busy(str(failure)) from failure
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return
 
     def _judge(self, failure: Failure) -> None:
         """After an I/O error the kernel may have dropped pages that a later fsync would call safe.
@@ -140,28 +249,19 @@ class Writer:
         process starts again and SQLite recovers from what the disk really holds.
         """
         if is_disk_error(failure):
-            self._broken = f"the disk failed: {failure}; restart to recover"
+            self.broken = f"the disk failed: {failure}; restart to recover"
 
-    def _roll_back(self, connection: Connection) -> None:
+    def _roll_back(self) -> None:
         try:
-            connection.execute("ROLLBACK")
+            self._connection.execute("ROLLBACK")
         except driver.Error as failure:
-            self._broken = f"a failed commit could not be undone: {failure}; restart to recover"
+            self.broken = f"a failed commit could not be undone: {failure}; restart to recover"
 
-    def _wal_bytes(self) -> int:
-        try:
-            return self._wal.stat().st_size
-        except FileNotFoundError:
-            return 0
 
-    def _checkpoint(self, connection: Connection, mode: str) -> None:
-        """The WAL is copied into the database, as far as readers let it."""
-        if self._broken:
-            return
-        try:
-            connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-        except driver.Error as failure:
-            self._judge(failure)
+def _size(work: Work) -> int:
+    """Bytes of WAL that a unit takes, roughly."""
+    values = [value for _, rows, _ in work for row in rows for value in row]
+    return _UNIT_BYTES + sum(len(value) for value in values if isinstance(value, bytes))
 
 
 def _run_group(connection: Connection, group: list[_Waiting]) -> None:
