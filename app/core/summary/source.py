@@ -25,7 +25,8 @@ class SummarySource:
     current block, "" for the first compaction); only user wording is read from them again, so that
     no paraphrase of it is ever copied. `newest_request` is the text of the newest user message of
     the conversation, folded or not. `tail` are the messages after the watermark: identifiers they show
-    are not repeated, and newer values in them win.
+    are not repeated, and newer values in them win. `state` is what the style of the current compaction
+    wants to know again, in its own form; b"" for the first compaction or after another style.
     """
 
     folded: tuple[tuple[bytes, Message], ...]
@@ -33,6 +34,7 @@ class SummarySource:
     previous: str = ""
     newest_request: str = ""
     tail: tuple[Message, ...] = ()
+    state: bytes = b""
 
     @property
     def fresh(self) -> tuple[tuple[bytes, Message], ...]:
