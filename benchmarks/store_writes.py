@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+import os
 import statistics
 import tempfile
 import time
@@ -25,6 +26,11 @@ from app.storage.open import open_store
 
 BODY_BYTES = 1_500
 LONG = 2_000
+# Alternating rounds of the two ways of one caller.
+ROUNDS = 3
+# What a commit of an exchange writes, about.
+SYNC_BYTES = 50_000
+SYNCS = 300
 
 
 def message(session: str, place: int, parent: bytes, *, relayed: bool) -> StoredMessage:
@@ -96,7 +102,7 @@ async def talk(store: Store, until: float, commits: list[float]) -> None:
         base, place = answer.chain, place + 2
 
 
-async def writes(store: Store, callers: int, seconds: float) -> None:
+async def writes(store: Store, callers: int, seconds: float, note: str = "") -> None:
     """Message rows a second and the time of a commit, with so many callers."""
     commits: list[float] = []
     begun, cpu = time.perf_counter(), time.process_time()
@@ -104,8 +110,8 @@ async def writes(store: Store, callers: int, seconds: float) -> None:
     took, cpu = time.perf_counter() - begun, time.process_time() - cpu
     cuts = statistics.quantiles(commits, n=100)
     print(
-        f"{callers:3} callers: {len(commits) / took:7.0f} message rows/s, commit p50 {cuts[49] * 1e3:.2f} ms"
-        f" p99 {cuts[98] * 1e3:.2f} ms, {cpu / len(commits) * 1e6:.0f} us CPU a commit"
+        f"{callers:3} callers{note}: {len(commits) / took:7.0f} message rows/s,"
+        f" commit p50 {cuts[49] * 1e3:.2f} ms p99 {cuts[98] * 1e3:.2f} ms, {cpu / len(commits) * 1e6:.0f} us CPU a commit"
     )
 
 
@@ -151,13 +157,39 @@ async def reads(store: Store) -> None:
     await timed(f"transcript of {LONG}", lambda: store.transcript("n", "long", chain), 20)
 
 
+def disk(folder: Path) -> None:
+    """What making a write durable costs where a file grows, and where it is written over."""
+    page = os.urandom(SYNC_BYTES)
+    for name, size in (("grows", 0), ("is written over", SYNCS * SYNC_BYTES)):
+        file = os.open(folder / "sync.bin", os.O_CREAT | os.O_RDWR | os.O_TRUNC)
+        os.pwrite(file, bytes(size), 0)
+        os.fsync(file)
+        taken = []
+        for number in range(SYNCS):
+            os.pwrite(file, page, number * SYNC_BYTES)
+            begun = time.perf_counter()
+            os.fdatasync(file)
+            taken.append(time.perf_counter() - begun)
+        os.close(file)
+        print(
+            f"{SYNC_BYTES:,} bytes made durable, the file {name}: p50 {statistics.median(taken) * 1e6:.0f} us"
+        )
+
+
 async def run(url: str, seconds: float, synchronous: str) -> None:
     """The whole measurement on one database."""
     await migrate(url)
     mode: Literal["full", "normal"] = "normal" if synchronous == "normal" else "full"
     store = await open_store(url, synchronous=mode, deadline_seconds=60, new_id=lambda: uuid.uuid4().hex)
     try:
-        for callers in (1, 8, 64):
+        # A single caller commits where it is; beside an exchange that is still open, the writer's thread does.
+        waiting = opening("waiting", [message("waiting", 0, b"", relayed=False)], b"")
+        for _ in range(ROUNDS):
+            await writes(store, 1, seconds / ROUNDS, ", alone")
+            await store.open_exchange(waiting)
+            await writes(store, 1, seconds / ROUNDS, ", beside an open exchange")
+            await store.close_exchange(closing(waiting, message("waiting", 1, b"", relayed=True)))
+        for callers in (8, 64):
             await writes(store, callers, seconds)
         await reads(store)
     finally:
@@ -173,6 +205,7 @@ def main() -> None:
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = given.url or f"sqlite:///{Path(folder) / 'bench.db'}"
+        disk(Path(folder))
         asyncio.run(run(url, given.seconds, given.synchronous))
 
 

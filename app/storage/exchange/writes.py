@@ -93,8 +93,9 @@ def opening(exchange: OpenExchange, size: RebaseSize) -> Unit:
     session = _session_row(exchange, arrivals)
     steps = [
         Step(sql.RELEASE_NAME, [session] if exchange.takes_name else []),
-        Step(sql.REOPEN_SESSION, [session]),
-        Step(sql.PUT_SESSION, [session], "untouched"),
+        # Where nothing goes before there is rarely a session yet.
+        Step(sql.REOPEN_SESSION, [session] if exchange.base or exchange.rebase else []),
+        Step(sql.PUT_SESSION, [session], "untouched" if exchange.base or exchange.rebase else "any"),
         Step(sql.PUT_BODY, _body_rows(exchange.namespace, _bodies_of_opening(exchange))),
         Step(sql.PUT_REBASE, _rebase_rows(exchange, size, arrivals - 1)),
         Step(sql.PUT_MESSAGE, _message_rows(exchange, arrivals - 2)),

@@ -34,7 +34,9 @@ class SqliteDatabase:
     def __init__(self, path: Path, synchronous: Synchronous, deadline_seconds: float) -> None:
         self._deadline_seconds = deadline_seconds
         self._compiled = Compiler(sqlite.dialect(), cast(InsertInto, sqlite.insert))
-        self._writer = Writer(partial(writable, path, synchronous), deadline_seconds)
+        self._writer = Writer(
+            partial(writable, path, synchronous), path.with_name(path.name + "-wal"), deadline_seconds
+        )
         self._writer.start()
         self._idle: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         try:

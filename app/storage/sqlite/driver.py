@@ -28,7 +28,7 @@ _DISK_CODES = frozenset({10, 11})
 _BUSY_CODE = 5
 # Bytes that a WAL keeps when it is begun again: writing over them takes half as long as letting a file grow,
 # for then the file's size must be made durable too.
-_WAL_BYTES = 64_000_000
+WAL_BYTES = 64_000_000
 # Prepared statements kept per connection; we have about 80.
 _STATEMENTS = 256
 
@@ -64,7 +64,7 @@ def writable(path: Path, synchronous: Synchronous) -> Connection:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={synchronous.upper()}")
     connection.execute("PRAGMA wal_autocheckpoint=0")
-    connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
+    connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
     connection.execute("PRAGMA secure_delete=ON")
     connection.execute("PRAGMA cache_size=-32000")
     return connection

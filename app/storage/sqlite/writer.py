@@ -12,20 +12,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 from app.errors import Conflict, StoreError, StoreUnavailable
 from app.storage.database import After, is_due
-from app.storage.sqlite.driver import Connection, Failure, driver, is_busy, is_disk_error
+from app.storage.sqlite.driver import WAL_BYTES, Connection, Failure, driver, is_busy, is_disk_error
 
 # The statement's text, the positional rows it is run for, and when it is run.
 Work: TypeAlias = list[tuple[str, Sequence[Sequence[object]], After]]
 Outcome: TypeAlias = "tuple[int, ...] | Exception"
 
-# Bytes written between two checkpoints, about: a WAL of this size is read and copied in some 20 ms.
-_CHECKPOINT_BYTES = 16_000_000
-# Bytes of WAL that a unit of small rows takes: some twenty pages, most of them of indexes.
-_UNIT_BYTES = 80_000
+# Units between two checkpoints: some twenty pages each, most of them of indexes, make a WAL of 16 MB, which
+# is copied in some 20 ms. Long units are noticed by the size of the file, which never shrinks below what
+# `journal_size_limit` lets it keep.
+_CHECKPOINT_UNITS = 200
 # How SQLite says that a unique index is violated; `pysqlite3` does not give the extended code.
 _UNIQUE = "UNIQUE constraint failed"
 # What refuses a unit; ValueError and the like: a number too large, or half of a character.
@@ -51,13 +52,14 @@ class _Waiting:
 
 
 class Writer:
-    """Runs units in the order they came. `connect` is called on the writer's thread.
+    """Runs units in the order they came. `connect` is called on the writer's thread, `wal` is its log.
 
     `busy_seconds` bounds the wait for another process that writes.
     """
 
-    def __init__(self, connect: Callable[[], Connection], busy_seconds: float) -> None:
+    def __init__(self, connect: Callable[[], Connection], wal: Path, busy_seconds: float) -> None:
         self._connect = connect
+        self._wal = wal
         self._busy_seconds = busy_seconds
         # None asks the thread to see whether a checkpoint is due, or whether it is to end.
         self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
@@ -126,7 +128,7 @@ class Writer:
         except (driver.Error, OSError) as failure:
             self._ready.put(failure)
             return
-        commits = self._commits = _Commits(connection)
+        commits = self._commits = _Commits(connection, self._wal)
         self._ready.put(None)
         try:
             self._serve(commits)
@@ -181,10 +183,11 @@ class _Busy(Exception):
 class _Commits:
     """The connection's transactions, one at a time. `broken` says why nothing is written any more."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, wal: Path) -> None:
         self.broken: str | None = None
         self._connection = connection
-        self._unsaved_bytes = 0
+        self._wal = wal
+        self._units = 0
         self._quick = 0
 
     @property
@@ -195,7 +198,7 @@ class _Commits:
     @property
     def is_checkpoint_due(self) -> bool:
         """True when about as much has been written since the last one as the WAL should hold."""
-        return self._unsaved_bytes >= _CHECKPOINT_BYTES
+        return self._units >= _CHECKPOINT_UNITS or self._wal_bytes() > WAL_BYTES
 
     def run(self, group: list[_Waiting], wait_seconds: float) -> None:
         """Each unit's outcome is set; what succeeded is durable. Raises _Busy: no outcome is set."""
@@ -215,17 +218,23 @@ class _Commits:
                 self._roll_back()
             return
         self._quick = self._quick + 1 if time.perf_counter() - began < _QUICK_SECONDS else 0
-        self._unsaved_bytes += sum(_size(waiting.work) for waiting in group)
+        self._units += len(group)
 
     def checkpoint(self, mode: str) -> None:
         """The WAL is copied into the database, as far as readers let it."""
-        self._unsaved_bytes = 0
+        self._units = 0
         if self.broken:
             return
         try:
             self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
         except driver.Error as failure:
             self._judge(failure)
+
+    def _wal_bytes(self) -> int:
+        try:
+            return self._wal.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def _begin(self, wait_seconds: float) -> None:
         """A write transaction. SQLite's own wait would hold up a caller's thread: we wait ourselves."""
@@ -256,12 +265,6 @@ class _Commits:
             self._connection.execute("ROLLBACK")
         except driver.Error as failure:
             self.broken = f"a failed commit could not be undone: {failure}; restart to recover"
-
-
-def _size(work: Work) -> int:
-    """Bytes of WAL that a unit takes, roughly."""
-    values = [value for _, rows, _ in work for row in rows for value in row]
-    return _UNIT_BYTES + sum(len(value) for value in values if isinstance(value, bytes))
 
 
 def _run_group(connection: Connection, group: list[_Waiting]) -> None:
