@@ -196,10 +196,10 @@ async def _opened_summarizer(settings: Settings, upstream: Upstream, stack: Asyn
     chosen = settings.summarizer
     key = UpstreamKey(chosen.api_key.get_secret_value()) if chosen.api_key else None
     if chosen.base_url is None:
-        return Summarizer(upstream, model=chosen.model, key=key or _upstream_key(settings))
+        return Summarizer(upstream, key=key or _upstream_key(settings))
     other = Upstream(upstream_options(settings, chosen.base_url))
     await stack.enter_async_context(other)
-    return Summarizer(other, model=chosen.model, key=key, is_foreign=True)
+    return Summarizer(other, key=key, is_foreign=True)
 
 
 def upstream_options(settings: Settings, base_url: str | None = None) -> UpstreamOptions:

@@ -111,7 +111,8 @@ async def writes(store: Store, callers: int, seconds: float, note: str = "") -> 
     cuts = statistics.quantiles(commits, n=100)
     print(
         f"{callers:3} callers{note}: {len(commits) / took:7.0f} message rows/s,"
-        f" commit p50 {cuts[49] * 1e3:.2f} ms p99 {cuts[98] * 1e3:.2f} ms, {cpu / len(commits) * 1e6:.0f} us CPU a commit"
+        f" commit p50 {cuts[49] * 1e3:.2f} ms p99 {cuts[98] * 1e3:.2f} ms,"
+        f" {cpu / len(commits) * 1e6:.0f} us CPU a commit"
     )
 
 

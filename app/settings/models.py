@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, SecretStr
 
-from app.settings.compacting import PolicySettings
 from app.settings.fields import Section, setting
+from app.settings.policy import PolicySettings
 
 Tokenizer = Literal["o200k_base", "cl100k_base"]
 

@@ -5,16 +5,20 @@ Knows nothing of files or the environment: `app.settings.load` reads those.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
-from typing import Self
+from typing import Any, Self
 
 from pydantic import model_validator
 
 from app.core.view.policy import Policy
-from app.settings.compacting import Compaction, PolicySettings, Sessions
+from app.core.view.presets import CHAT, PRESETS, THRESHOLDS
+from app.settings.compacting import Compaction, Sessions
 from app.settings.fields import Section, setting
 from app.settings.models import ModelSettings, SummarizerSettings, Upstream, WindowSettings
+from app.settings.policy import PolicySettings
 from app.settings.serving import Access, Database, Limits, Logging, Server
 
 
@@ -53,7 +57,8 @@ class Settings(Section):
     def _policies_hold_together(self) -> Self:
         _check(to_policy(self, ""), "policy")
         for index, model in enumerate(self.models):
-            _check(_merged(self, model), f"models[{index}].policy")
+            layers = [layer.model_dump(exclude_unset=True) for layer in (self.policy, model.policy)]
+            _check(merged(layers), f"models[{index}].policy")
         return self
 
 
@@ -80,14 +85,31 @@ def configured_window(settings: Settings, model: str) -> int | None:
     return settings.window.window_tokens if own is None else own
 
 
-def to_policy(settings: Settings, model: str) -> Policy:
-    """The policy for a model: the general one, with what its entry of `models` sets otherwise."""
-    return _merged(settings, model_settings(settings, model))
+def to_policy(settings: Settings, model: str, session: PolicySettings | None = None) -> Policy:
+    """The policy for a model, and for one session of it: what the later layer sets counts.
+
+    A layer that names another preset drops the numbers of the layers before it: they were meant for theirs.
+    """
+    entry = model_settings(settings, model)
+    layers = [settings.policy, entry.policy if entry else PolicySettings(), session or PolicySettings()]
+    return merged([layer.model_dump(exclude_unset=True) for layer in layers])
 
 
-def _merged(settings: Settings, model: ModelSettings | None) -> Policy:
-    own = model.policy.model_dump(exclude_unset=True) if model else {}
-    return Policy(**(settings.policy.model_dump() | own))
+def merged(layers: Sequence[Mapping[str, Any]]) -> Policy:
+    """The preset that the last layer to name one names, with the numbers set for it."""
+    given: dict[str, Any] = {}
+    for layer in layers:
+        if layer.get("name", given.get("name", "auto")) != given.get("name", "auto"):
+            given = {}
+        given |= layer
+    chosen = PolicySettings.model_validate(given)
+    policy = PRESETS[chosen.name]
+    if chosen.mode == "chat":
+        policy = replace(policy, **CHAT)
+    if marks := THRESHOLDS.get(chosen.thresholds):
+        policy = replace(policy, trigger_ratio=marks[0], target_ratio=marks[1])
+        policy = replace(policy, precompute_ratio=min(policy.precompute_ratio, marks[0]))
+    return replace(policy, **chosen.model_dump(exclude_unset=True, exclude={"name", "mode", "thresholds"}))
 
 
 def _check(policy: Policy, where: str) -> None:

@@ -84,7 +84,7 @@ class Question:
 class Summarizer:
     """A model that writes summaries, behind an open `upstream`.
 
-    `model` and `key`, when set, replace the caller's. `is_foreign` says that `upstream` is not the one
+    `key`, when set, replaces the caller's. `is_foreign` says that `upstream` is not the one
     the callers' keys are for: then those are never sent there.
     """
 
@@ -92,13 +92,11 @@ class Summarizer:
         self,
         upstream: Upstream,
         *,
-        model: str | None = None,
         key: UpstreamKey | None = None,
         is_foreign: bool = False,
     ) -> None:
         self._url = upstream.url("/chat/completions")
         self._http = client_over(upstream)
-        self._model = model
         self._key = key
         self._is_foreign = is_foreign
         self._dialects: dict[str, _Dialect] = {}
@@ -122,7 +120,7 @@ class Summarizer:
         credentials = self._credentials(headers)
         try:
             async with asyncio.timeout(deadline_seconds):
-                question = Question(messages, self._model or model, max_tokens, tools)
+                question = Question(messages, model, max_tokens, tools)
                 return await self._settled(question, credentials)
         except (TimeoutError, UpstreamTimeout):
             return Failed("timeout")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from app.core.view.policy import Policy
+from app.core.view.presets import PRESETS
 from app.errors import SettingsError
-from app.settings.compacting import PolicySettings
 from app.settings.load import known_keys, load_settings, variable_of
 from app.settings.models import ModelSettings
+from app.settings.policy import PolicySettings
 from app.settings.settings import Settings, configured_window, is_loopback, model_settings, to_policy
 
 
@@ -99,6 +100,7 @@ def _written(value: Any) -> str:
 
 # For settings that are not set by default.
 _SAMPLES = {
+    "summary_model": "small",
     "base_url": "http://127.0.0.1:1/v1",
     "api_key": "k",
     "proxy_url": "http://127.0.0.1:1",
@@ -212,9 +214,59 @@ def test_loopback_is_recognised(host: str, is_it: bool) -> None:
 
 @pytest.mark.spec("A42")
 def test_the_policy_has_every_number_of_the_core_with_the_same_default() -> None:
-    assert set(PolicySettings.model_fields) == {field.name for field in fields(Policy)}
+    numbers = {field.name for field in fields(Policy)} - {"style"}
+    assert set(PolicySettings.model_fields) == numbers | {"mode", "thresholds"}
     assert to_policy(Settings(), "any") == Policy()
-    assert PolicySettings().model_dump() == asdict(Policy())
+    defaults = {name: value for name, value in asdict(Policy()).items() if name in numbers}
+    assert PolicySettings().model_dump(include=numbers) == defaults
+
+
+def _policy(**layers: dict[str, Any]) -> Policy:
+    """The policy of a model, from what deployment, model and session set."""
+    settings = Settings.model_validate(
+        {"policy": layers.get("general", {}), "models": [{"match": "*", "policy": layers.get("model", {})}]}
+    )
+    return to_policy(settings, "any", PolicySettings.model_validate(layers.get("session", {})))
+
+
+def test_a_preset_gives_what_is_not_set() -> None:
+    assert _policy(general={"name": "rolling"}) == PRESETS["rolling"]
+    chosen = _policy(general={"name": "rolling", "tail_messages": 9})
+    assert chosen == replace(PRESETS["rolling"], tail_messages=9)
+
+
+def test_the_session_goes_before_the_model_and_the_model_before_the_deployment() -> None:
+    policy = _policy(
+        general={"trigger_ratio": 0.7, "target_ratio": 0.3, "user_chars": 700},
+        model={"trigger_ratio": 0.8, "target_ratio": 0.4},
+        session={"trigger_ratio": 0.9},
+    )
+    assert (policy.trigger_ratio, policy.target_ratio, policy.user_chars) == (0.9, 0.4, 700)
+
+
+def test_another_preset_drops_the_numbers_meant_for_the_one_before() -> None:
+    policy = _policy(general={"name": "handoff", "trigger_ratio": 0.7}, session={"name": "worker"})
+    assert policy == PRESETS["worker"]
+    same = _policy(general={"name": "handoff", "trigger_ratio": 0.7}, session={"name": "handoff"})
+    assert same.trigger_ratio == 0.7
+
+
+@pytest.mark.spec("A47")
+@pytest.mark.parametrize(
+    ("name", "marks"), [("cowork", (0.9, 0.5)), ("codex", (0.9, 0.15)), ("late", (0.95, 0.5))]
+)
+def test_the_thresholds_of_other_systems_by_name(name: str, marks: tuple[float, float]) -> None:
+    policy = _policy(session={"thresholds": name})
+    assert (policy.trigger_ratio, policy.target_ratio) == marks
+    assert policy.precompute_ratio <= policy.trigger_ratio
+    assert _policy(session={"thresholds": name, "target_ratio": 0.2}).target_ratio == 0.2
+
+
+@pytest.mark.spec("A42")
+def test_a_wrong_number_is_refused_with_its_name() -> None:
+    with pytest.raises(ValidationError) as refused:
+        PolicySettings.model_validate({"trigger_ratio": 3})
+    assert refused.value.errors()[0]["loc"] == ("trigger_ratio",)
 
 
 def test_the_first_entry_that_matches_decides() -> None:

@@ -136,6 +136,8 @@ def target_of(room: int, fixed: int, trigger: int, policy: Policy) -> int:
 
 def _trigger_tokens(size: int, policy: Policy) -> int:
     by_share = math.ceil(policy.trigger_ratio * size - _ROUNDING)
+    if policy.trigger_tokens:
+        by_share = min(by_share, policy.trigger_tokens)
     if not policy.trigger_reserve_tokens:
         return by_share
     return max(_share(_TRIGGER_FLOOR, size), min(by_share, size - policy.trigger_reserve_tokens))

@@ -30,7 +30,8 @@ class Compaction:
     only, nothing folded) applies if every mask's chain is. Messages up to and including the
     watermark are folded, except those in `kept`, which stay verbatim in their order. `summary` is
     the text of the user-role block that stands for the folded ones ("" when nothing is folded).
-    Tokens are calibrated prompt tokens of the whole forwarded list.
+    Tokens are calibrated prompt tokens of the whole forwarded list. `state` is what the way of
+    summarising wants back next time, in its own form; `details` is a JSON object for people.
     """
 
     id: str
@@ -48,3 +49,5 @@ class Compaction:
     messages_folded: int
     parents: tuple[str, ...] = ()
     reason: str = ""
+    state: bytes = b""
+    details: bytes = b"{}"

@@ -52,10 +52,9 @@ def plan_of(
     where nothing is won, the view goes out as it is. Planning again after carrying a plan out sends.
     """
     situation = situation_of(conversation, current, budget, pins, policy, count_text)
-    if situation.total < budget.precompute_tokens:
-        return Send(situation.view)
-    if situation.total < budget.trigger_tokens:
-        return Send(situation.view, _background(situation))
+    if not situation.is_due:
+        is_soon = situation.total >= budget.precompute_tokens and policy.in_background
+        return Send(situation.view, _background(situation) if is_soon else None)
     trigger: Trigger = "proactive" if situation.total < budget.window_tokens else "reactive"
     goal = Goal(budget.target_tokens, budget.ceiling_tokens, trigger)
     return compacted(situation, oversized(situation), goal)

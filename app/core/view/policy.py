@@ -6,6 +6,9 @@ Pure value. Ratios are shares of the window unless said otherwise; tokens are pr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+StyleName = Literal["handoff", "rolling", "working_state", "batch", "worker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +16,32 @@ class Policy:
     """One policy. Defaults are those of `auto`; rows of the specification stand in brackets."""
 
     name: str = "auto"
+    # How summaries are asked for and written.
+    style: StyleName = "handoff"
     # Whole prompt at or above this share of the window is compacted (A02).
     trigger_ratio: float = 0.90
     # Kept free below the window when deciding the trigger; 40,000 in `rolling` (B02: 32,000 + 8,000).
     trigger_reserve_tokens: int = 0
+    # Due also at so many tokens of prompt, and at so many messages that are not folded (A14); 0: neither.
+    trigger_tokens: int = 0
+    trigger_messages: int = 0
+    # Fewer messages than this are not compacted before they must be (D13).
+    least_messages: int = 0
+    # The newest messages that stay: so many (B05, D15, E03), or this share of the window (E03); with 0 for
+    # both as much as the target leaves room for.
+    tail_messages: int = 0
+    tail_ratio: float = 0.0
+    # The tail begins with a user message, however far back that is (D15).
+    tail_starts_at_user: bool = False
+    # The first user message stays verbatim (A09, E04).
+    keeps_task: bool = True
+    # Summaries are written beside the turns (idea 3, B03); meanwhile a turn that fits goes, or waits (B18).
+    in_background: bool = True
+    waits: bool = False
+    # The conversation's own model is asked behind the prompt it knows already (idea 2).
+    rides: bool = True
+    # Who writes summaries under this policy (D18); None: whoever the deployment has chosen.
+    summary_model: str | None = None
     # What the forwarded prompt is brought down to: this share of what is available (A06) ...
     target_ratio: float = 0.50
     # ... but no lower than this share of the window less the fixed part: below 27k the reserve would

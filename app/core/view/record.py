@@ -5,7 +5,7 @@ Pure. Knows nothing of who writes summaries nor of storage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.budget.budget import Budget
 from app.core.history.conversation import Conversation
@@ -17,9 +17,9 @@ from app.core.view.view import CountText, applies, cut_in, kept_in, prompt_token
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the caller brings to a record: its id, the policy's name, the summary block and its author.
+    """What the caller brings to a record: its id, the policy's name, the summary block, author and state.
 
-    With masks alone: an empty summary, author "none", no model.
+    With masks alone: an empty summary, author "none", no model; the state is the current one's.
     """
 
     id: str
@@ -27,6 +27,7 @@ class Written:
     summary: str = ""
     author: Author = "none"
     model: str | None = None
+    state: bytes = b""
 
 
 def compaction_of(
@@ -45,22 +46,10 @@ def compaction_of(
     folded = _folded(decision, conversation, current, written)
     before = rendered(conversation, current, count_text)
     after = rendered(conversation, folded, count_text)
-    return Compaction(
-        id=folded.id,
-        kind=folded.kind,
-        watermark=folded.watermark,
-        kept=folded.kept,
-        masks=folded.masks,
-        summary=folded.summary,
-        policy=folded.policy,
-        trigger=folded.trigger,
-        author=folded.author,
-        model=folded.model,
+    return replace(
+        folded,
         tokens_before=calibrated_tokens(prompt_tokens(before, budget), budget),
         tokens_after=calibrated_tokens(prompt_tokens(after, budget), budget),
-        messages_folded=folded.messages_folded,
-        parents=folded.parents,
-        reason=folded.reason,
     )
 
 
@@ -135,4 +124,5 @@ def _folded(
         messages_folded=count,
         parents=(current.id,) if current else (),
         reason=decision.reason,
+        state=written.state if is_fold or current is None else current.state,
     )

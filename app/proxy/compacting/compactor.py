@@ -52,6 +52,11 @@ class Compactor:
         """True when a summary that serves is being written, or would be if asked for."""
         return self._background and (self._summaries.can_begin or self._summaries.begun(scene) is not None)
 
+    def is_preparing(self, scene: Scene) -> bool:
+        """True while a summary that serves is being written."""
+        job = self._summaries.begun(scene)
+        return job is not None and not job.task.done()
+
     def ready(self, scene: Scene) -> Compaction | None:
         """A finished background summary that does what is needed now, not stored yet."""
         job = self._summaries.begun(scene)

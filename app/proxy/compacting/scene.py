@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 
 from app.core.budget.budget import Budget
 from app.core.history.conversation import Conversation
-from app.core.summary.block import deterministic_block, model_block
-from app.core.summary.source import SummarySource, SummaryStyle, summary_budget
+from app.core.summary.source import SummarySource, summary_budget
+from app.core.summary.styles.registry import style_of
+from app.core.summary.styles.style import Style
+from app.core.summary.styles.style import Written as Block
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly, View
 from app.core.view.policy import Policy
@@ -45,6 +47,11 @@ class Scene:
     def conversation(self) -> Conversation:
         """The conversation of the turn."""
         return self.turn.conversation
+
+    @property
+    def style(self) -> Style:
+        """How summaries are asked for and written under the policy."""
+        return style_of(self.policy)
 
     def under(self, compaction: Compaction | None) -> Shown:
         """What the model would see with `compaction` in force."""
@@ -88,6 +95,8 @@ class Scene:
             previous=self.current.summary if self.current else "",
             newest_request=_text(talk, newest),
             tail=talk.messages[fold.cut :],
+            # Another style could not read it.
+            state=self.current.state if self.current and self.current.policy == self.policy.name else b"",
         )
 
     async def folded(self, fold: Fold, compaction_id: str, told: str | None, model: str | None) -> Compaction:
@@ -101,18 +110,17 @@ class Scene:
         written = Written(
             id=compaction_id,
             policy=self.policy.name,
-            summary=block,
+            summary=block.text,
             author="deterministic" if told is None else "model",
             model=model if told is not None else None,
+            state=block.state,
         )
         return self._record(fold, written)
 
-    def _block(self, fold: Fold, source: SummarySource, told: str | None) -> str:
+    def _block(self, fold: Fold, source: SummarySource, told: str | None) -> Block:
         room = summary_room(fold, self.conversation, self.budget, self.count_text)
         bounds = summary_budget(self.policy, room, fold.target_tokens)
-        if told is None:
-            return deterministic_block(source, bounds, self.count_text, SummaryStyle())
-        return model_block(source, told, bounds, self.count_text, SummaryStyle())
+        return self.style.written(source, told, bounds, self.count_text)
 
     def _record(self, plan: Fold | MaskOnly, written: Written) -> Compaction:
         return compaction_of(plan, self.conversation, self.current, written, self.budget, self.count_text)

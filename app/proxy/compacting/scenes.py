@@ -61,7 +61,8 @@ class Scenes:
             policy=policy,
         )
         current = None if untouched else await self._in_force(turn)
-        is_small = not by_hand and current is None and turn.tokens < budget.precompute_tokens
+        is_short = turn.tokens < budget.precompute_tokens and not policy.trigger_messages
+        is_small = not by_hand and current is None and is_short
         return Scene(
             turn=turn,
             current=current,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from app.core.summary.acceptance import SummaryReply, accepted
-from app.core.summary.prompt import SummaryLimits, SummaryRequest, summary_requests
+from app.core.summary.acceptance import SummaryReply
+from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.riding import INSTRUCTION, may_be_shown, riding_request
 from app.core.summary.source import SummarySource
 from app.errors import SummaryRejected
@@ -55,11 +55,14 @@ class SummaryWriter:
         return self._breaker.is_open
 
     def model_for(self, scene: Scene) -> str:
-        """The model that writes."""
-        return self._choice.model or scene.turn.model
+        """The model that writes (D18): the policy's, else the deployment's, else the conversation's own."""
+        return scene.policy.summary_model or self._choice.model or scene.turn.model
 
     async def told(self, scene: Scene, source: SummarySource) -> str | None:
-        """What the model says of the source, accepted; None when there is nothing acceptable (F09)."""
+        """What the model says of the source, accepted; None when there is nothing acceptable (F09).
+
+        None also where the policy's style asks no model.
+        """
         ends = time.monotonic() + self._choice.call_seconds
         replaced = sum(message.tokens for _, message in source.fresh) + scene.count_text(source.previous)
         for rides in (True, False) if self._rides(scene) else (False, False):
@@ -67,6 +70,8 @@ class SummaryWriter:
                 text = await self._asked(scene, source, replaced, ends, rides=rides)
             except SummaryRejected as rejected:
                 _log.warning("summary_rejected", reason=rejected.message, session=scene.turn.session)
+            except _NobodyAsked:
+                return None
             except _NoAnswer as failure:
                 _log.warning("summary_failed", reason=failure.reason, session=scene.turn.session)
                 if failure.is_final:
@@ -82,11 +87,14 @@ class SummaryWriter:
         self, scene: Scene, source: SummarySource, replaced: int, ends: float, *, rides: bool
     ) -> str:
         questions = _riding(scene) if rides else self._own(scene, source)
-        request = next(questions)
+        request = next(questions, None)
+        if request is None:
+            raise _NobodyAsked
         while True:
             answer = await self._answer(scene, request, ends, rides=rides)
             reply = SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
-            text = accepted(reply, request, replaced, scene.count_text)
+            # What rides answers in nine sections, whatever the style asks for otherwise.
+            text = scene.style.accepted(reply, request, replaced, scene.count_text)
             try:
                 request = questions.send(text)
             except StopIteration:
@@ -100,7 +108,12 @@ class SummaryWriter:
             raise _NoAnswer("timeout")
         tools = scene.turn.tools if rides else None
         outcome = await self._summarizer.ask(
-            request.messages, scene.turn.model, request.max_tokens, scene.outgoing, seconds, tools
+            request.messages,
+            scene.policy.summary_model or scene.turn.model,
+            request.max_tokens,
+            scene.outgoing,
+            seconds,
+            tools,
         )
         match outcome:
             case SummaryAnswer():
@@ -116,11 +129,11 @@ class SummaryWriter:
     def _own(self, scene: Scene, source: SummarySource) -> Generator[SummaryRequest, str, None]:
         window = self._choice.window_tokens or scene.budget.window_tokens
         limits = SummaryLimits.of(scene.policy, window, scene.budget.summary_tokens)
-        return summary_requests(source, limits, scene.count_text, scene.focus)
+        return scene.style.requests(source, limits, scene.count_text, scene.focus)
 
     def _rides(self, scene: Scene) -> bool:
         """True when the model knows the prompt already, the question fits behind it, and all may be shown."""
-        if not self._choice.may_ride:
+        if not (self._choice.may_ride and scene.policy.rides and not scene.policy.summary_model):
             return False
         asked = scene.count_text(INSTRUCTION) + scene.budget.summary_tokens
         room = RIDING_SHARE * scene.budget.window_tokens
@@ -130,6 +143,10 @@ class SummaryWriter:
     def _failed(self, failure: _NoAnswer) -> None:
         if failure.counts:
             self._breaker.failed()
+
+
+class _NobodyAsked(Exception):
+    """The style needs no model this time."""
 
 
 class _NoAnswer(Exception):

@@ -109,7 +109,8 @@ class Viewing:
 
     async def _decided(self, turn: Turn) -> Shown:
         scene = await self._scenes.of(turn, untouched=turn.is_new)
-        if scene.current is None and turn.tokens < scene.budget.precompute_tokens:
+        is_short = turn.tokens < scene.budget.precompute_tokens and not scene.policy.trigger_messages
+        if scene.current is None and is_short:
             return original(turn)
         plan = self._planned(scene)
         if isinstance(plan, Send):
@@ -145,7 +146,14 @@ class Viewing:
                 if self._compactor.ready(fresh) is ready:
                     return fresh.under(await self._compactor.adopt(fresh, ready))
                 return None
-        if fold.fits_now and self._compactor.may_prepare(scene):
+        policy = scene.policy
+        is_waited_for = policy.waits and self._compactor.is_preparing(scene)
+        if (
+            fold.fits_now
+            and policy.in_background
+            and not is_waited_for
+            and self._compactor.may_prepare(scene)
+        ):
             self._due[turn.exchange] = scene, fold
             return scene.under(scene.current)
         return None

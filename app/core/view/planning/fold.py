@@ -51,6 +51,29 @@ def fold_to(situation: Situation, limits: Limits, target: int) -> Draft | None:
     return next(drafts(situation, limits, must | set(retained), draft.cut))
 
 
+def counted(situation: Situation, limits: Limits) -> Draft | None:
+    """The fold that leaves the tail a policy asks for by number of messages or share of the window.
+
+    By number: the shortest legal tail of at least so many messages. By share: the longest within it.
+    None where the policy counts neither, or nothing further would be folded.
+    """
+    policy, messages = situation.policy, situation.conversation.messages
+    if not policy.tail_messages and not policy.tail_ratio:
+        return None
+    chosen: Draft | None = None
+    for draft in drafts(situation, limits, must_keep(situation, with_task=True)):
+        if policy.tail_starts_at_user and messages[draft.cut].role != "user":
+            continue
+        if policy.tail_messages and len(messages) - draft.cut < policy.tail_messages:
+            break
+        if not policy.tail_messages:
+            most = policy.tail_ratio * situation.budget.window_tokens
+            if draft.tail_tokens <= most:
+                return draft
+        chosen = draft
+    return chosen
+
+
 def drafts(
     situation: Situation, limits: Limits, must: frozenset[int], start: int | None = None
 ) -> Iterator[Draft]:

@@ -66,6 +66,20 @@ class Situation:
         """Tokens a compaction must free to be worth a broken prefix (F12)."""
         return int(self.policy.min_gain_ratio * self.budget.window_tokens)
 
+    @property
+    def unfolded(self) -> int:
+        """How many messages no summary stands for yet."""
+        return len(self.conversation.messages) - self.since
+
+    @property
+    def is_due(self) -> bool:
+        """True at a mark of the policy: of tokens (A02), or of messages (A14); not before the least (D13)."""
+        policy = self.policy
+        if self.unfolded < policy.least_messages and self.total < self.budget.ceiling_tokens:
+            return False
+        is_long = 0 < policy.trigger_messages <= self.unfolded
+        return is_long or self.total >= self.budget.trigger_tokens
+
     def is_visible(self, index: int) -> bool:
         """True when the message stands in the current view."""
         return index >= self.since or index in self.kept
@@ -120,7 +134,8 @@ def must_keep(situation: Situation, with_task: bool) -> frozenset[int]:
     anchors = set(situation.pins)
     if (newest := newest_user(conversation)) is not None:
         anchors.add(newest)
-    if with_task and (task := task_index(conversation)) is not None:
+    keeps_task = with_task and situation.policy.keeps_task
+    if keeps_task and (task := task_index(conversation)) is not None:
         anchors.add(task)
     kept = {index for index, message in enumerate(conversation.messages) if message.is_instruction}
     for anchor in anchors:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from app.core.view.compaction import Trigger
 from app.core.view.cuts import RESULT_ROLES
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
-from app.core.view.planning.fold import Draft, fold_to
+from app.core.view.planning.fold import Draft, counted, fold_to
 from app.core.view.planning.limits import older, squeezed
 from app.core.view.planning.situation import Limits, Situation, masks_of
 from app.core.view.planning.squeeze import (
@@ -45,6 +45,7 @@ def compacted(situation: Situation, limits: Limits, goal: Goal) -> Plan:
         return _alone(situation)
     return (
         by_masks(situation, limits, goal)
+        or _by_count(situation, limits, goal)
         or _by_fold(situation, limits, goal)
         or _above_target(situation, limits, goal)
         or _at_any_price(situation, limits, goal)
@@ -83,6 +84,14 @@ def fold_of(situation: Situation, draft: Draft, goal: Goal) -> Fold:
 def reason_of(situation: Situation) -> str:
     """Sizes for a person, in the style of "820000 / 1000000 at 0.9" (E11)."""
     return f"{situation.total} / {situation.budget.window_tokens} at {situation.policy.trigger_ratio:g}"
+
+
+def _by_count(situation: Situation, limits: Limits, goal: Goal) -> Fold | None:
+    """The tail the policy counts, where the view then fits; else the target decides."""
+    draft = counted(situation, limits)
+    if draft is None or draft.total > goal.limit or not _is_worth(situation, draft.total, goal):
+        return None
+    return fold_of(situation, draft, goal)
 
 
 def _by_fold(situation: Situation, limits: Limits, goal: Goal) -> Fold | None:
