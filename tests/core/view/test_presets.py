@@ -162,7 +162,7 @@ def test_a_chat_is_folded_by_its_messages_and_nothing_falls_between() -> None:
         plan = talk.plan()
         if isinstance(plan, Fold):
             folds.append(turn)
-            talk.carry_out(plan, f"summary {turn}")
+            talk.carry_out(plan)
         shown = {part.index for part in talk.view.parts if part.kind == "tail"}
         folded = set(range(talk.current.messages_folded + len(talk.current.kept))) if talk.current else set()
         assert shown | folded >= set(range(len(talk.conversation.messages)))
