@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.core.view.compaction import Mask
+from app.core.view.results.marker import cut, ends, marker, marker_room
+from app.core.view.results.structure import structured
 from app.core.view.splice import elements, encoded, members, string_at
 
-# How much of what stays is taken from the start (A20).
-_HEAD_SHARE = 0.7
-# An array keeps so many of its items (A08).
-_ARRAY_ITEMS = 50
 # Above this many characters a text is cut without being read as JSON: a view is built every turn.
 _STRUCTURE_CHARS = 1_000_000
 # Below it an object's own marks would be most of what is shown.
@@ -55,19 +53,18 @@ def masked(raw: bytes, mask: Mask) -> bytes:
 
 
 def shown(text: str, limit_chars: int, reference: str) -> str:
-    """What of a text is shown when `limit_chars` of it may stay; the text itself when it is no longer.
+    """What of a text is shown when it may take `limit_chars`, marker included; the text if it is no longer.
 
-    A JSON array keeps 50 items and says "50 of m"; an object with a long `content` is cut inside
-    it and stays an object; all else, and what is still too long then, is cut plainly (A08).
+    JSON stays JSON where it can: arrays keep at most 50 items and say "50 of m", long texts are cut
+    inside objects (A08). All else is cut plainly. The marker is not cut: a limit below it is exceeded.
     """
     if len(text) <= limit_chars:
         return text
     if limit_chars >= _LEAST_STRUCTURE_CHARS and len(text) <= _STRUCTURE_CHARS:
-        structured = _structured(text, limit_chars, reference)
-        if structured is not None and len(structured) <= limit_chars:
-            return structured
-    head, tail = _ends(limit_chars)
-    return text[:head] + _marker(len(text) - head - tail, len(text), reference) + text[len(text) - tail :]
+        shorter = structured(text, limit_chars, reference)
+        if shorter is not None:
+            return shorter
+    return cut(text, limit_chars, reference)
 
 
 def _shown_value(text: str, start: int, mask: Mask) -> str | None:
@@ -79,22 +76,38 @@ def _shown_value(text: str, start: int, mask: Mask) -> str | None:
         return None
     spans = list(elements(text, start))
     texts = [_part_text(text, at) for at, _ in spans]
-    total = sum(len(part[2]) for part in texts if part)
-    if total <= mask.limit_chars:
+    joined = "".join(part[2] for part in texts if part)
+    if len(joined) <= mask.limit_chars:
         return None
-    return _shown_parts(text, spans, texts, mask.limit_chars, reference)
+    if sum(1 for part in texts if part and part[2]) == 1:
+        return _one_part(text, spans, texts, shown(joined, mask.limit_chars, reference))
+    kept_chars = max(0, mask.limit_chars - marker_room(joined, reference))
+    return _shown_parts(text, spans, texts, kept_chars, reference)
+
+
+def _one_part(
+    text: str, spans: list[tuple[int, int]], texts: list[tuple[int, int, str] | None], short: str
+) -> str:
+    """The list of parts, its only text shown as `short`."""
+    pieces = []
+    for (at, end), part in zip(spans, texts, strict=True):
+        if part and part[2]:
+            pieces.append(text[at : part[0]] + encoded(short) + text[part[1] : end])
+        else:
+            pieces.append(text[at:end])
+    return "[" + ",".join(pieces) + "]"
 
 
 def _shown_parts(
     text: str,
     spans: list[tuple[int, int]],
     texts: list[tuple[int, int, str] | None],
-    limit_chars: int,
+    kept_chars: int,
     reference: str,
 ) -> str:
-    """The list of parts with head and tail taken over all texts as if they were one."""
+    """The list of parts with head and tail, `kept_chars` together, of all texts as if they were one."""
     total = sum(len(part[2]) for part in texts if part)
-    head, tail = _ends(limit_chars)
+    head, tail = ends(kept_chars)
     pieces, offset, is_marked = [], 0, False
     for (at, end), part in zip(spans, texts, strict=True):
         if part is None:
@@ -107,10 +120,10 @@ def _shown_parts(
         if len(first) == len(value) or len(last) == len(value):
             pieces.append(text[at:end])
             continue
-        marker = "" if is_marked else _marker(total - head - tail, total, reference)
+        left_out = "" if is_marked else marker(total - head - tail, total, reference)
         # The marker stands where the head ends: in the first part that is not whole.
         is_marked = True
-        if value := first + marker + last:
+        if value := first + left_out + last:
             pieces.append(text[at:start] + encoded(value) + text[stop:end])
     return "[" + ",".join(pieces) + "]"
 
@@ -127,66 +140,6 @@ def _part_text(text: str, at: int) -> tuple[int, int, str] | None:
         elif key == "text" and value is not None:
             place = (start, stop, value)
     return place if kind == "text" else None
-
-
-def _structured(text: str, limit_chars: int, reference: str) -> str | None:
-    """A JSON array or object shortened as such; None when the text is neither."""
-    opening = text.lstrip()[:1]
-    try:
-        if opening == "[":
-            return _fewer_items(text, reference)
-        if opening == "{":
-            return _shorter_content(text, limit_chars, reference)
-    except (ValueError, IndexError, RecursionError):
-        # Not JSON after all, or too deep to be read.
-        return None
-    return None
-
-
-def _fewer_items(text: str, reference: str) -> str | None:
-    spans = list(elements(text))
-    if len(spans) <= _ARRAY_ITEMS:
-        return None
-    head, tail = _ends(_ARRAY_ITEMS)
-    items = [text[start:stop] for start, stop in (*spans[:head], *spans[-tail:])]
-    note = f"[... {_ARRAY_ITEMS} of {len(spans)} items shown; the whole result: {_where(reference)} ...]"
-    return "[" + ",".join([*items[:head], encoded(note), *items[head:]]) + "]"
-
-
-def _shorter_content(text: str, limit_chars: int, reference: str) -> str | None:
-    for key, start, stop in members(text):
-        value = string_at(text, start) if key == "content" else None
-        if value is None:
-            continue
-        # The marker and the escapes of the kept text need room too.
-        spare = limit_chars - (len(text) - (stop - start)) - len(_marker(0, len(value), reference)) - 20
-        if spare <= 0 or len(value) <= spare:
-            return None
-        spare = int(spare * len(value) / (stop - start))
-        head, tail = _ends(spare)
-        cut = (
-            value[:head]
-            + _marker(len(value) - head - tail, len(value), reference)
-            + value[len(value) - tail :]
-        )
-        return text[:start] + encoded(cut) + text[stop:]
-    return None
-
-
-def _ends(limit: int) -> tuple[int, int]:
-    head = int(limit * _HEAD_SHARE)
-    return head, limit - head
-
-
-def _marker(left_out: int, whole: int, reference: str) -> str:
-    return (
-        f"\n[... {left_out:,} of {whole:,} characters left out; the whole result: {_where(reference)} ...]\n"
-    )
-
-
-def _where(reference: str) -> str:
-    # The id once only: 32 hex digits cost some 20 tokens in every marker.
-    return f"GET /api/context/{reference}"
 
 
 def _is_text_part(part: object) -> bool:

@@ -1,4 +1,5 @@
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -7,9 +8,12 @@ from hypothesis import strategies as st
 
 from app.core.view.compaction import Mask
 from app.core.view.masking import context_id, masked, shown, text_of
+from app.core.view.results.structure import structured
 
 CHAIN = bytes(range(32))
 ID = "dcm_" + CHAIN.hex()[:32]
+# The longest marker here.
+LEAST = len(shown("x" * 10_000_000, 0, ID))
 
 
 def shortened(raw: bytes, limit: int) -> dict[str, Any]:
@@ -26,9 +30,17 @@ def test_the_id_is_the_start_of_the_chain() -> None:
 def test_head_and_tail_stay_and_the_marker_names_where_the_rest_is() -> None:
     text = "H" * 800 + "m" * 5_000 + "T" * 400
     short = shown(text, 1_000, ID)
-    assert short.startswith("H" * 700 + "\n[... 5,200 of 6,200 characters left out")
-    assert short.endswith("...]\n" + "T" * 300)
-    assert f"GET /api/context/{ID}" in short
+    marker = f"\n[... 5,319 of 6,200 characters left out; the whole result: GET /api/context/{ID} ...]\n"
+    kept = 1_000 - len(marker)
+    assert short == text[: int(kept * 0.7)] + marker + text[-(kept - int(kept * 0.7)) :]
+    assert len(short) == 1_000
+
+
+def test_below_the_marker_the_marker_stands_alone() -> None:
+    for length in (40, 400):
+        short = shown("漢" * length, 10, ID)
+        assert short == f"\n[... {length} of {length} characters left out; {short.split('; ')[1]}"
+        assert len(short) <= LEAST
 
 
 @pytest.mark.spec("A08")
@@ -49,6 +61,65 @@ def test_an_object_is_cut_inside_its_content_and_stays_an_object() -> None:
     assert (fields["path"], fields["lines"]) == ("a.py", 2_000)
     assert fields["content"].startswith('first "line"')
     assert ID in fields["content"]
+
+
+@pytest.mark.spec("A08")
+def test_an_array_in_an_object_keeps_fifty_items_and_the_other_members_stay() -> None:
+    text = json.dumps({"query": "x", "results": [{"n": i, "text": "x" * 90} for i in range(400)], "next": 1})
+    fields = json.loads(shown(text, 9_000, ID))
+    assert list(fields) == ["query", "results", "next"]
+    assert [item["n"] for item in fields["results"] if isinstance(item, dict)][-1] == 399
+    assert "50 of 400 items" in fields["results"][35]
+    assert ID in fields["results"][35]
+
+
+@pytest.mark.spec("A08")
+def test_long_items_are_cut_inside_and_the_id_is_named_once() -> None:
+    text = json.dumps([{"url": f"https://a/{i}", "content": f"page {i} " * 900} for i in range(20)])
+    short = shown(text, 12_000, ID)
+    items = json.loads(short)
+    assert len(short) <= 12_000
+    assert [item["url"] for item in items] == [f"https://a/{i}" for i in range(20)]
+    assert all("characters left out" in item["content"] for item in items)
+    assert short.count(ID) == 1
+    assert ID in items[0]["content"]
+
+
+@pytest.mark.spec("A08")
+def test_items_that_cannot_be_cut_inside_become_fewer() -> None:
+    text = json.dumps([{f"k{j}": i for j in range(60)} for i in range(40)])
+    items = json.loads(shown(text, 4_000, ID))
+    assert items[0] == {f"k{j}": 0 for j in range(60)}
+    assert items[-1]["k0"] == 39
+    note = next(item for item in items if isinstance(item, str))
+    assert f"{len(items) - 1} of 40 items shown" in note
+
+
+@pytest.mark.spec("A08")
+def test_numbers_keep_their_spelling() -> None:
+    numbers = ["1e2", "1.0", "12345678901234567890.10", "-0", "9" * 900]
+    text = "[" + ", ".join(f'{{"n": {number}, "t": "{"x" * 3_000}"}}' for number in numbers) + "]"
+    short = shown(text, 9_000, ID)
+    assert len(short) <= 9_000
+    assert [item["n"] for item in json.loads(short, parse_int=str, parse_float=str)] == numbers
+
+
+@pytest.mark.spec("A08")
+def test_the_only_text_part_is_shortened_as_json() -> None:
+    whole = json.dumps([{"n": i, "text": "x" * 90} for i in range(400)])
+    parts = [{"type": "image_url", "image_url": {"url": "data:,"}}, {"type": "text", "text": whole}]
+    raw = json.dumps({"role": "tool", "tool_call_id": "x", "content": parts}).encode()
+    content = shortened(raw, 9_000)["content"]
+    assert content[0] == parts[0]
+    assert len(json.loads(content[1]["text"])) == 51
+
+
+@pytest.mark.spec("A08")
+def test_what_follows_json_is_not_dropped_with_it() -> None:
+    listed = "[" + ",".join(["1"] * 400) + "]"
+    assert shown(listed + " and then it failed", 700, ID).endswith("and then it failed")
+    kept = shown(json.dumps({"content": "x" * 4_000}) + "\nexit code 1", 700, ID)
+    assert kept.endswith("exit code 1")
 
 
 @pytest.mark.spec("A08")
@@ -107,11 +178,13 @@ def test_a_masked_message_is_valid_json_and_the_same_each_time(value: str, limit
     assert short == masked(raw, Mask(CHAIN, limit))
     fields = json.loads(short)
     assert fields["tool_call_id"] == "a"
+    assert len(fields["content"]) <= max(limit, LEAST)
     if len(value) <= limit:
         assert short == raw
     else:
         assert ID in fields["content"]
-        assert fields["content"].startswith(value[: int(limit * 0.7)])
+        head = max(0, int((limit - LEAST) * 0.7))
+        assert fields["content"].startswith(value[:head])
 
 
 @given(st.lists(text, max_size=5), st.integers(0, 300))
@@ -121,10 +194,68 @@ def test_masked_parts_hold_head_and_tail(values: list[str], limit: int) -> None:
     ).encode()
     whole = "".join(values)
     joined = text_of(shortened(raw, limit))
-    head = int(limit * 0.7)
+    assert len(joined) <= max(limit, LEAST)
     if len(whole) <= limit:
         assert joined == whole
     else:
-        assert joined.startswith(whole[:head])
-        assert joined.endswith(whole[len(whole) - (limit - head) :] if limit > head else "")
         assert joined.count(f"GET /api/context/{ID}") == 1
+        head = max(0, int((limit - LEAST) * 0.7))
+        tail = max(0, int((limit - LEAST) * 0.3))
+        assert joined.startswith(whole[:head])
+        assert joined.endswith(whole[len(whole) - tail :])
+
+
+def random_value(random: Random, levels: int) -> object:
+    """A JSON value; long texts, long arrays and odd characters are frequent."""
+    kind = random.randrange(8 if levels else 4)
+    if kind == 0:
+        return random.choice([None, True, -0.0, 1e300, 10**30, 7])
+    if kind < 4:
+        unit = random.choice(["word ", "é", '"', "\\", "\n", "\ud800", "漢字", "\x00", "x" * 70])
+        return unit * random.choice([0, 1, 9, 90, 900])
+    if kind < 6:
+        item = random_value(random, levels - 1)
+        return [item] * random.choice([0, 1, 3, 60, 400])
+    if kind == 6:
+        return [random_value(random, levels - 1) for _ in range(random.randrange(9))]
+    return {f"k{i}": random_value(random, levels - 1) for i in range(random.randrange(9))}
+
+
+@pytest.mark.spec("A08")
+@given(st.integers(0, 2**32), st.integers(0, 3_000), st.sampled_from([None, 1]), st.booleans())
+def test_json_is_never_larger_than_the_limit(
+    seed: int, limit: int, indent: int | None, is_ascii: bool
+) -> None:
+    value = random_value(Random(seed), 4)
+    whole = json.dumps(value, ensure_ascii=is_ascii, indent=indent)
+    raw = json.dumps({"role": "tool", "content": whole, "tool_call_id": "a"}).encode()
+    short = shortened(raw, limit)["content"]
+    assert len(short) <= max(limit, LEAST)
+    assert short == shown(whole, limit, ID)
+    assert (short == whole) == (len(whole) <= limit)
+    assert short == whole or short.count(ID) == 1
+    if short == whole or (shape := structured(whole, limit, ID)) is None:
+        return
+    assert len(shape) <= limit
+    assert type(json.loads(shape)) is type(value)
+    if isinstance(value, dict):
+        assert list(json.loads(shape)) == list(value)
+    if limit >= 600 and len(whole) <= 1_000_000:
+        assert short == shape
+
+
+@pytest.mark.spec("A08")
+def test_every_kind_of_nesting_that_agents_send_stays_json() -> None:
+    page = {"type": "text", "text": 'a "quoted" line\n' * 500}
+    for value in (
+        [page],
+        {"content": [page], "isError": False},
+        {"data": {"results": [{"title": "t", "body": page["text"]}] * 90}},
+        {"stdout": "x" * 90_000, "stderr": "y" * 90_000, "code": 0},
+        {"files": {f"src/{i}.py": page["text"] for i in range(12)}},
+        [[i, "é" * 200] for i in range(600)],
+    ):
+        short = shown(json.dumps(value), 8_000, ID)
+        assert len(short) <= 8_000
+        assert type(json.loads(short)) is type(value)
+        assert short.count(ID) == 1

@@ -1,0 +1,64 @@
+"""Expanded documents are told from other tool results (A08)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.core.view.results.documents import is_document
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": "a", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+PAGES = "--- Page 1 ---\nThe parties agree\n" + "line\n" * 3_000 + "--- Page 2 ---\nand so on\n"
+SLIDES = "<!-- Slide number: 1 -->\n# Plan\n<!-- Slide number: 2 -->\n# Costs\n"
+
+
+@pytest.mark.spec("A08")
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (call("read_file", path="contracts/Lease 2026.PDF"), "text"),
+        (call("fetch", url="https://example.org/a.docx?download=1"), "text"),
+        (call("run", command="python -m markitdown deck.pptx > out.md"), "text"),
+        ({"type": "custom", "custom": {"name": "run", "input": "pdftotext a.pdf -"}}, "text"),
+        ({"name": "read", "arguments": '{"path": "a.pdf"}'}, "text"),
+        (call("read_pdf", page=2), "text"),
+        (call("PDFReader", handle=7), "text"),
+        (call("convertDocument", handle=7), "text"),
+        (call("read_attachment", id="att_1"), PAGES),
+        (call("read_attachment", id="att_1"), SLIDES),
+        (call("read_attachment", id="att_1"), "first page\f second page\f"),
+        (call("read_attachment", id="att_1"), '<file type="application/pdf">text</file>'),
+        (None, "%PDF-1.7 ..."),
+    ],
+)
+def test_documents_are_recognised(made: object, text: str) -> None:
+    assert is_document(made, text)
+
+
+@pytest.mark.spec("A08")
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (call("read_file", path="src/pdf.py"), "import os"),
+        (call("run", command="ls *.pdf"), "no such file"),
+        (call("run", command="grep -r pdfkit ."), "package.json: pdfkit"),
+        (call("read_file", path="a.pdf_old"), "text"),
+        (call("search_documents", query="rent"), "[]"),
+        (call("documentSymbols", path="a.ts"), "[]"),
+        (call("read_file", path="notes.md"), "see\nPage 1\nof the contract"),
+        (call("read_file", path="notes.md"), "Page 1 says\nPage 2 says"),
+        (call("list", path="x"), "page: 1\npage: 2\n"),
+        ({"id": "a"}, "text"),
+        ({"function": None}, "text"),
+        ("call", "text"),
+        (None, ""),
+    ],
+)
+def test_other_results_are_not(made: object, text: str) -> None:
+    assert not is_document(made, text)
