@@ -55,10 +55,10 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _policies_hold_together(self) -> Self:
-        _check(to_policy(self, ""), "policy")
+        check_policy(to_policy(self, ""), "policy")
         for index, model in enumerate(self.models):
             layers = [layer.model_dump(exclude_unset=True) for layer in (self.policy, model.policy)]
-            _check(merged(layers), f"models[{index}].policy")
+            check_policy(merged(layers), f"models[{index}].policy")
         return self
 
 
@@ -112,8 +112,8 @@ def merged(layers: Sequence[Mapping[str, Any]]) -> Policy:
     return replace(policy, **chosen.model_dump(exclude_unset=True, exclude={"name", "mode", "thresholds"}))
 
 
-def _check(policy: Policy, where: str) -> None:
-    """Ratios that would compact for ever or never are refused (F04)."""
+def check_policy(policy: Policy, where: str) -> None:
+    """ValueError for ratios that compact for ever or never (F04); `where` stands before their names."""
     if policy.target_ratio >= policy.trigger_ratio:
         raise ValueError(f"{where}.target_ratio must be below trigger_ratio; every turn would compact again")
     if policy.guard_ratio < policy.target_ratio:

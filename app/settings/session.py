@@ -1,0 +1,73 @@
+"""What may be set for one session: the policy, in the same words as for the whole deployment.
+
+Knows nothing of where it is kept. Stored as the JSON that was sent, merged, so that a preset whose numbers
+change with a release changes for the sessions that name it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.core.view.policy import Policy
+from app.errors import InvalidParameter
+from app.settings.fields import Section
+from app.settings.policy import PolicySettings
+from app.settings.settings import Settings, check_policy, to_policy
+
+
+class SessionSettings(Section):
+    """The settings of one session; what is not set is the model's or the deployment's."""
+
+    policy: PolicySettings = PolicySettings()
+
+
+def patched(current: bytes | None, patch: Mapping[str, Any], settings: Settings) -> bytes | None:
+    """The stored settings with `patch` merged in, null removing; None when nothing is left.
+
+    InvalidParameter names the field that cannot be what the patch says, alone or beside the others.
+    """
+    merged = _merged(json.loads(current) if current else {}, patch)
+    try:
+        session = SessionSettings.model_validate(merged)
+        check_policy(to_policy(settings, "", session.policy), "policy")
+    except ValidationError as refused:
+        error = refused.errors()[0]
+        field = ".".join(str(part) for part in error["loc"])
+        raise InvalidParameter(f"{field}: {error['msg']}.", param=field) from refused
+    except ValueError as refused:
+        raise InvalidParameter(f"{refused}.", param=str(refused).split(" ", 1)[0]) from refused
+    return json.dumps(merged, separators=(",", ":"), sort_keys=True).encode() if merged else None
+
+
+def session_policy(settings: Settings, model: str, stored: bytes | None) -> Policy:
+    """The policy of a model in a session with these stored settings.
+
+    What an older version stored and this one no longer takes counts as not set.
+    """
+    if stored is None:
+        return to_policy(settings, model)
+    try:
+        session = SessionSettings.model_validate_json(stored)
+        policy = to_policy(settings, model, session.policy)
+        check_policy(policy, "policy")
+    except ValueError:
+        return to_policy(settings, model)
+    return policy
+
+
+def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON merge patch (RFC 7386): objects are merged, null removes, everything else replaces."""
+    merged = dict(old)
+    for key, value in patch.items():
+        if isinstance(value, Mapping):
+            inner = merged.get(key)
+            value = _merged(inner if isinstance(inner, Mapping) else {}, value) or None
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = value
+    return merged
