@@ -1,0 +1,163 @@
+"""The marks that follow from prices: examples that read as the rule."""
+
+import pytest
+
+from app.core.budget.economy import (
+    Call,
+    Growth,
+    Marks,
+    Objective,
+    Prices,
+    Room,
+    Summaries,
+    grown,
+    marks,
+    prices_of,
+    summarised,
+)
+
+# An agent with 4,000 tokens of tools and instructions in a window of 12,000.
+AGENT = Room(kept_tokens=4_000, tail_tokens=0, ceiling_tokens=10_800)
+ROOMY = Room(kept_tokens=4_000, tail_tokens=0, ceiling_tokens=180_000)
+BLOCK = Summaries(block_tokens=1_000, answer_tokens=1_000)
+
+
+def agent(
+    objective: Objective = "cost",
+    *,
+    room: Room = AGENT,
+    prices: Prices | None = None,
+    growth: float = 250,
+    call: Call | None = None,
+) -> Marks:
+    return marks(prices or Prices(), Growth(growth), BLOCK, room, objective, call)
+
+
+def test_without_a_call_it_compacts_often_and_small() -> None:
+    found = agent()
+    assert found.target_tokens == 4_000 + 1_000 + 250
+    # D = g (sqrt(1/4 + 2 K / c g) - 1/2) with K = 0.9 x 1,000, c = 0.1, g = 250.
+    assert found.trigger_tokens == 5_250 + 2_000
+    assert found.gain_tokens == 2_000
+
+
+def test_a_call_makes_it_compact_rarely() -> None:
+    free, asked = agent(), agent(call=Call())
+    assert asked.target_tokens == free.target_tokens
+    assert asked.trigger_tokens - asked.target_tokens > 2 * (free.trigger_tokens - free.target_tokens)
+
+
+def test_a_call_that_does_not_ride_pays_for_what_it_reads() -> None:
+    riding = agent(room=ROOMY, call=Call())
+    apart = agent(room=ROOMY, call=Call(rides=False))
+    assert apart.trigger_tokens > riding.trigger_tokens
+
+
+def test_a_cheap_summarizer_makes_steps_smaller() -> None:
+    cheap = Call(Prices(input=0.1, cached=0.01, written=0.1, output=0.4))
+    assert agent(call=cheap).trigger_tokens < agent(call=Call()).trigger_tokens
+
+
+def test_summaries_decide_more_than_growth() -> None:
+    doubled = marks(Prices(), Growth(250), Summaries(2_000, 2_000), ROOMY, "cost", None)
+    assert doubled.trigger_tokens - agent(room=ROOMY).trigger_tokens > 1_000
+    assert agent(room=ROOMY, growth=500).trigger_tokens - agent(room=ROOMY).trigger_tokens < 1_250
+
+
+def test_a_free_cache_leaves_the_window_as_the_only_reason() -> None:
+    found = agent(prices=Prices(cached=0.0))
+    assert found.trigger_tokens == AGENT.ceiling_tokens
+
+
+def test_without_a_cache_a_step_still_frees_a_quarter() -> None:
+    found = agent(prices=Prices(cached=1.0))
+    assert found.trigger_tokens - found.target_tokens >= (found.trigger_tokens - 4_000) // 4 - 1
+
+
+def test_a_dearer_write_makes_steps_larger() -> None:
+    assert agent(prices=Prices(written=1.25)).trigger_tokens > agent().trigger_tokens
+
+
+def test_fidelity_uses_the_window_and_keeps_what_it_can() -> None:
+    found = agent("fidelity", room=ROOMY)
+    assert found.trigger_tokens == ROOMY.ceiling_tokens
+    assert found.target_tokens > 0.6 * ROOMY.ceiling_tokens
+
+
+def test_balanced_keeps_more_than_the_cheapest_and_less_than_all() -> None:
+    targets = [agent(objective).target_tokens for objective in ("cost", "balanced", "fidelity")]
+    assert targets == sorted(set(targets))
+
+
+def test_balanced_keeps_a_share_of_a_large_window() -> None:
+    found = agent("balanced", room=ROOMY)
+    assert found.target_tokens >= 4_000 + 1_000 + 0.05 * (180_000 - 5_000)
+
+
+def test_the_tail_is_at_least_what_is_asked_for() -> None:
+    room = Room(kept_tokens=4_000, tail_tokens=2_000, ceiling_tokens=50_000)
+    assert agent(room=room).target_tokens == 4_000 + 1_000 + 2_000
+
+
+def test_a_background_summary_begins_at_the_trigger_unless_the_ceiling_is_near() -> None:
+    far = agent(room=ROOMY, call=Call())
+    assert far.precompute_tokens == far.trigger_tokens
+    near = agent("fidelity", call=Call())
+    assert near.precompute_tokens == AGENT.ceiling_tokens - 250
+
+
+def test_instructions_that_leave_no_room_still_give_marks() -> None:
+    found = agent(room=Room(kept_tokens=20_000, tail_tokens=0, ceiling_tokens=10_800), call=Call())
+    assert found.target_tokens < found.trigger_tokens == 10_800
+
+
+def test_unknown_prices_are_a_tenth_and_the_input_price() -> None:
+    assert prices_of(4.0, 15.0) == Prices(input=4.0, cached=0.4, written=4.0, output=15.0)
+    assert prices_of(3.0, 15.0, cached=0.75, written=3.75) == Prices(3.0, 0.75, 3.75, 15.0)
+    assert prices_of(3.0, 15.0, cached=0.0).cached == 0.0
+
+
+def test_a_model_that_costs_nothing_is_measured_by_its_work() -> None:
+    assert prices_of(0.0, 0.0) == Prices()
+
+
+@pytest.mark.parametrize("price", [-1.0, float("inf"), float("nan")])
+def test_what_is_no_price_is_refused(price: float) -> None:
+    with pytest.raises(ValueError, match="price"):
+        prices_of(1.0, price)
+    with pytest.raises(ValueError, match="price"):
+        prices_of(1.0, 4.0, cached=price)
+
+
+def test_growth_follows_the_newest_turns() -> None:
+    growth = Growth(300)
+    for _ in range(60):
+        growth = grown(growth, 1_000)
+    assert growth.turns == 60
+    assert growth.turn_tokens == pytest.approx(1_000, rel=0.01)
+    assert grown(growth, 2_000).turn_tokens == pytest.approx(1_100, rel=0.01)
+
+
+def test_the_prior_weighs_as_much_as_one_turn() -> None:
+    assert grown(Growth(300), 100).turn_tokens == 200
+
+
+@pytest.mark.parametrize("tokens", [0, -500])
+def test_a_retry_is_no_growth(tokens: int) -> None:
+    assert grown(Growth(300, 4), tokens) == Growth(300, 4)
+
+
+def test_the_first_summary_replaces_the_prior() -> None:
+    assert summarised(Summaries(), 1_800, 700) == Summaries(1_800, 700, 1)
+
+
+def test_a_summary_by_code_says_nothing_of_what_a_model_writes() -> None:
+    assert summarised(Summaries(500, 400), 900, None) == Summaries(900, 400, 1)
+
+
+def test_sizes_of_summaries_follow_the_newest_three() -> None:
+    summaries = Summaries()
+    for tokens in (900, 900, 900, 1_200):
+        summaries = summarised(summaries, tokens, tokens)
+    assert summaries.block_tokens == pytest.approx(1_000)
+    assert summaries.count == 4

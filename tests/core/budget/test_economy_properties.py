@@ -1,0 +1,138 @@
+"""Marks for any prices and sizes: bounds, order, and that no other trigger would have been cheaper."""
+
+from dataclasses import replace
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from app.core.budget.economy import Call, Growth, Marks, Objective, Prices, Room, Summaries, marks
+
+OBJECTIVES: tuple[Objective, ...] = ("cost", "balanced", "fidelity")
+
+prices = st.builds(
+    Prices,
+    input=st.floats(0.01, 50),
+    cached=st.floats(0, 50),
+    written=st.floats(0, 80),
+    output=st.floats(0, 200),
+)
+growths = st.builds(Growth, turn_tokens=st.floats(0, 200_000))
+summaries = st.builds(Summaries, block_tokens=st.floats(0, 50_000), answer_tokens=st.floats(0, 50_000))
+rooms = st.builds(
+    Room,
+    kept_tokens=st.integers(0, 300_000),
+    tail_tokens=st.integers(0, 100_000),
+    ceiling_tokens=st.integers(1, 1_000_000),
+)
+calls = st.none() | st.builds(Call, prices=prices, rides=st.booleans(), question_tokens=st.integers(0, 2_000))
+objectives = st.sampled_from(OBJECTIVES)
+situations = st.tuples(prices, growths, summaries, rooms, objectives, calls)
+
+Situation = tuple[Prices, Growth, Summaries, Room, Objective, Call | None]
+
+
+@given(situations)
+def test_marks_stand_in_order_between_nothing_and_the_ceiling(situation: Situation) -> None:
+    found = marks(*situation)
+    top = max(2, situation[3].ceiling_tokens)
+    assert 1 <= found.target_tokens <= found.precompute_tokens <= found.trigger_tokens <= top
+    assert found.target_tokens < found.trigger_tokens
+    assert 1 <= found.gain_tokens <= found.trigger_tokens - found.target_tokens
+
+
+@given(situations)
+def test_a_target_is_never_below_the_floor_while_the_ceiling_leaves_a_step(situation: Situation) -> None:
+    _, growth, sizes, room, _, _ = situation
+    assume(room.kept_tokens < room.ceiling_tokens)
+    found = marks(*situation)
+    floor = room.kept_tokens + sizes.block_tokens + max(room.tail_tokens, growth.turn_tokens)
+    highest = room.kept_tokens + 0.75 * (room.ceiling_tokens - room.kept_tokens)
+    assert found.target_tokens >= min(floor, highest) - 2
+
+
+@given(situations)
+def test_a_step_frees_a_quarter_of_what_can_be_freed(situation: Situation) -> None:
+    found, kept = marks(*situation), situation[3].kept_tokens
+    step = found.trigger_tokens - found.target_tokens
+    assert step >= 0.25 * (found.trigger_tokens - kept) - 2
+
+
+@given(situations)
+def test_more_fidelity_never_keeps_less(situation: Situation) -> None:
+    every = [marks(*situation[:4], objective, situation[5]) for objective in OBJECTIVES]
+    targets = [found.target_tokens for found in every]
+    triggers = [found.trigger_tokens for found in every]
+    assert targets == sorted(targets)
+    assert triggers == sorted(triggers)
+
+
+@given(situations, st.sampled_from([0.25, 2.0, 1024.0]))
+def test_only_ratios_of_prices_matter(situation: Situation, factor: float) -> None:
+    price, growth, sizes, room, objective, call = situation
+    dearer = call and replace(call, prices=_times(call.prices, factor))
+    assert marks(*situation) == marks(_times(price, factor), growth, sizes, room, objective, dearer)
+
+
+@given(situations, st.floats(1, 100))
+def test_a_dearer_answer_never_makes_compactions_more_frequent(situation: Situation, factor: float) -> None:
+    price, growth, sizes, room, _, call = situation
+    call = call or Call()
+    dear = replace(call, prices=replace(call.prices, output=call.prices.output * factor))
+    assert _step(marks(price, growth, sizes, room, "cost", dear)) >= _step(
+        marks(price, growth, sizes, room, "cost", call)
+    )
+
+
+@given(situations)
+def test_a_riding_call_never_makes_compactions_more_frequent(situation: Situation) -> None:
+    price, growth, sizes, room, _, _ = situation
+    asked = marks(price, growth, sizes, room, "cost", Call(price))
+    free = marks(price, growth, sizes, room, "cost", None)
+    assert asked.trigger_tokens >= free.trigger_tokens
+
+
+@given(situations, st.integers(0, 200_000))
+def test_a_larger_window_never_brings_a_mark_down(situation: Situation, more: int) -> None:
+    room = situation[3]
+    large = replace(room, ceiling_tokens=room.ceiling_tokens + more)
+    small_marks = marks(*situation)
+    large_marks = marks(*situation[:3], large, *situation[4:])
+    assert large_marks.trigger_tokens >= small_marks.trigger_tokens
+    assert large_marks.target_tokens >= small_marks.target_tokens
+
+
+@given(
+    growth=st.integers(50, 2_000),
+    block=st.integers(200, 4_000),
+    kept=st.integers(0, 20_000),
+    cached=st.floats(0.02, 0.6),
+    asks=st.booleans(),
+)
+def test_on_steady_growth_no_trigger_is_much_cheaper(
+    growth: int, block: int, kept: int, cached: float, asks: bool
+) -> None:
+    """The control of the formula: costs added up turn by turn, for every number of turns in a cycle."""
+    price = Prices(cached=cached)
+    room = Room(kept_tokens=kept, tail_tokens=0, ceiling_tokens=10_000_000)
+    found = marks(price, Growth(growth), Summaries(block, block), room, "cost", Call(price) if asks else None)
+    start = kept + block + growth
+    # The quarter that every step frees is not chosen for its price.
+    shortest = -(-(start - kept) // (3 * growth))
+
+    def turn_cost(turns: int) -> float:
+        levels = [start + growth * index for index in range(turns)]
+        carried = sum(cached * level + growth for level in levels[:-1])
+        called = cached * levels[-1] + price.output * block if asks else 0.0
+        return (called + cached * kept + block + growth + carried) / turns
+
+    taken = -(-(found.trigger_tokens - start) // growth)
+    cheapest = min(turn_cost(turns) for turns in range(max(1, shortest), 3 * taken + 3))
+    assert turn_cost(taken) <= 1.01 * cheapest
+
+
+def _times(price: Prices, factor: float) -> Prices:
+    return Prices(price.input * factor, price.cached * factor, price.written * factor, price.output * factor)
+
+
+def _step(found: Marks) -> int:
+    return found.trigger_tokens - found.target_tokens
