@@ -122,6 +122,8 @@ _PRECOMPUTE_FLOOR = 0.5
 # The first prompt above a mark lies half a turn above it when turns are alike. They are not, but
 # nothing between 0 and 2 turns changes the bill by 0.3 %.
 _OVERSHOOT_TURNS = 0.5
+# A cached token that costs no more than this share of a new one is free.
+_FREE_SHARE = 1e-6
 # A mark found through its inverse may come out a little below a whole number.
 _ROUNDING = 1e-6
 
@@ -223,7 +225,7 @@ class _Cycle:
     turn_base: float
 
     def step(self, target: float) -> float:
-        """Tokens from a target to its cheapest trigger: c D^2 / 2g + c v D = setup, solved for D."""
+        """Tokens from a target to its cheapest trigger."""
         setup = max(0.0, self.setup + self.slope * (target - self.least))
         shortest = max(0.0, target - self.kept) * _STEP_SHARE / (1 - _STEP_SHARE)
         return max(1.0, shortest, self._root(_OVERSHOOT_TURNS, setup))
@@ -243,16 +245,20 @@ class _Cycle:
         return self.turn_base + self.cached * trigger
 
     def _root(self, turns: float, setup: float) -> float:
-        if self.cached <= 0:
+        """The D with cached x (D^2 / (2 growth) + turns x D) = setup; no D will do when the cache is free."""
+        if not self.cached:
             return math.inf
-        return self.growth * (math.sqrt(turns * turns + 2 * setup / (self.cached * self.growth)) - turns)
+        ratio = 2 * setup / self.cached
+        # Not growth x (root - turns): with an almost free cache the two are equal but for noise.
+        return ratio / (math.sqrt(turns * turns + ratio / self.growth) + turns)
 
 
 def _cycle_of(
     prices: Prices, growth: Growth, summaries: Summaries, room: Room, objective: Objective, call: Call | None
 ) -> _Cycle:
     turn = max(1.0, growth.turn_tokens)
-    cached, read = prices.cached, max(prices.written, prices.cached)
+    read = max(prices.written, prices.cached)
+    cached = prices.cached if prices.cached > _FREE_SHARE * read else 0.0
     block = max(1.0, summaries.block_tokens)
     free = max(0.0, room.ceiling_tokens - room.kept_tokens - block)
     tail = max(turn, room.tail_tokens, _TAIL_SHARES[objective] * free)
