@@ -1,0 +1,172 @@
+"""Strict alternation: users merged, a summary acknowledged, everything else byte for byte."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.view.alternation import ACKNOWLEDGEMENT, acknowledged, alternated, merged_users
+from app.core.view.masking import text_of
+from app.core.view.validity import faults_of
+from tests.core.histories import assistant, calls, result, system, user
+
+
+def raw(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def said(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(parts), **fields}
+
+
+def text_part(text: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "text", "text": text, **fields}
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+@pytest.mark.spec("A46")
+def test_neighbouring_users_become_one_and_their_text_is_as_spelled() -> None:
+    list_ = (
+        rb'{"role":"system","content":"s"}',
+        rb'{ "content" : "caf\u00e9 \/ \ud800" , "role" : "user" }',
+        rb'{"role":"user","content":"\ude00 1e2 \"q\""}',
+        rb'{"role":"user","content":""}',
+        rb'{"role":"assistant","content":"ok"}',
+        rb'{"role":"user","content":"next"}',
+    )
+    made = merged_users(list_)
+    merged = rb'{ "content" : "caf\u00e9 \/ \ud800\n\n\ude00 1e2 \"q\"\n\n" , "role" : "user" }'
+    assert made.messages == (list_[0], merged, list_[4], list_[5])
+    assert made.sources == ((0,), (1, 2, 3), (4,), (5,))
+    assert made.is_changed
+
+
+@pytest.mark.spec("A46")
+def test_text_parts_stay_parts_with_their_own_fields() -> None:
+    cached = text_part("b", cache_control={"type": "ephemeral"})
+    made = merged_users([raw(user("a")), raw(said(cached, text_part("c"))), raw(user("d"))])
+    (message,) = made.messages
+    fields = json.loads(message)
+    assert fields["content"] == [
+        text_part("a"),
+        {**cached, "text": "\n\nb"},
+        text_part("c"),
+        text_part("\n\nd"),
+    ]
+    assert text_of(fields) == "a\n\nbc\n\nd"
+
+
+@pytest.mark.spec("A46")
+@pytest.mark.parametrize(
+    "left_alone",
+    [
+        said(IMAGE),
+        said(text_part("look"), IMAGE),
+        said({"type": "tool_result", "tool_use_id": "a", "content": "42"}),
+        said(),
+        said({"type": "text"}),
+        {"role": "user", "content": None},
+        {"role": "user"},
+        {"role": "user", "content": "as another", "name": "bob"},
+        result("a", 'the "user" said'),
+        {"role": "function", "name": "f", "content": "user"},
+        system("user"),
+    ],
+)
+def test_what_is_not_text_of_the_same_user_is_left_alone(left_alone: dict[str, Any]) -> None:
+    messages = (raw(user("a")), raw(left_alone), raw(user("b")))
+    made = merged_users(messages)
+    assert made.messages == messages
+    assert not made.is_changed
+
+
+@pytest.mark.spec("A46")
+def test_users_of_one_name_are_merged_and_keep_it() -> None:
+    made = merged_users([raw({**user("a"), "name": "bob"}), raw({**user("b"), "name": "bob"})])
+    assert json.loads(made.messages[0]) == {"role": "user", "content": "a\n\nb", "name": "bob"}
+
+
+@pytest.mark.spec("A46")
+def test_tool_groups_are_untouched() -> None:
+    messages = tuple(map(raw, [user("go"), calls("a", "b"), result("b", "2"), result("a", "1"), user("on")]))
+    assert merged_users(messages).messages == messages
+
+
+@pytest.mark.spec("D19")
+def test_a_summary_is_acknowledged_before_the_next_user_message() -> None:
+    messages = tuple(map(raw, [system("s"), user("task"), user("summary"), user("recent")]))
+    made = acknowledged(messages, 2)
+    assert [json.loads(m)["role"] for m in made.messages] == ["system", "user", "user", "assistant", "user"]
+    assert json.loads(made.messages[3])["content"] == ACKNOWLEDGEMENT
+    assert made.sources == ((0,), (1,), (2,), (), (3,))
+
+
+@pytest.mark.spec("D19")
+@pytest.mark.parametrize("after", [[assistant("ok")], [calls("a"), result("a", "1")], [], [system("rule")]])
+def test_no_acknowledgement_where_no_user_message_follows(after: list[dict[str, Any]]) -> None:
+    messages = tuple(map(raw, [user("summary"), *after]))
+    assert acknowledged(messages, 0).messages == messages
+    assert acknowledged(messages, None).messages == messages
+
+
+@pytest.mark.spec("D19")
+def test_an_instruction_between_does_not_hide_the_user_message() -> None:
+    made = acknowledged([raw(user("summary")), raw(system("rule")), raw(user("go"))], 0)
+    assert [source for source in made.sources if not source] == [()]
+    assert json.loads(made.messages[1])["role"] == "assistant"
+
+
+@pytest.mark.spec("A46")
+@pytest.mark.spec("D19")
+def test_a_view_alternates_with_task_and_summary_in_one_message() -> None:
+    messages = tuple(map(raw, [system("s"), user("task"), user("summary"), user("recent"), user("more")]))
+    made = alternated(messages, 2)
+    assert [json.loads(m)["content"] for m in made.messages] == [
+        "s",
+        "task\n\nsummary",
+        ACKNOWLEDGEMENT,
+        "recent\n\nmore",
+    ]
+    assert made.sources == ((0,), (1, 2), (), (3, 4))
+
+
+pieces = st.sampled_from(
+    [
+        user("one"),
+        user('two "x" \ud800'),
+        said(text_part("three"), text_part("four")),
+        assistant("ok"),
+        said(text_part("five"), IMAGE),
+        {**user("six"), "name": "bob"},
+    ]
+)
+
+
+@pytest.mark.spec("A46")
+@pytest.mark.spec("D19")
+@given(st.lists(pieces, min_size=1, max_size=9), st.integers(0, 8))
+def test_no_text_is_lost_and_nothing_that_could_be_merged_is_left(
+    fields: list[dict[str, Any]], place: int
+) -> None:
+    messages = tuple(map(raw, fields))
+    users = [index for index, each in enumerate(fields) if each["role"] == "user"]
+    summary = users[place % len(users)] if users else None
+    made = alternated(messages, summary)
+    assert [i for source in made.sources for i in source] == list(range(len(messages)))
+    for message, source in zip(made.messages, made.sources, strict=True):
+        if len(source) == 1:
+            assert message == messages[source[0]]
+        elif source:
+            assert text_of(json.loads(message)) == "\n\n".join(text_of(fields[i]) for i in source)
+    shown = [json.loads(message) for message in made.messages]
+    plain = [f["role"] == "user" and "name" not in f and "image_url" not in str(f) for f in shown]
+    assert not any(a and b for a, b in pairwise(plain))
+    assert alternated(made.messages, None).messages == made.messages
+    assert set(faults_of(made.messages)) <= set(faults_of(messages))
