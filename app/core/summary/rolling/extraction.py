@@ -1,0 +1,127 @@
+"""What of the messages this style reads: text, and tool parts on a list; reasoning never (B06, B14).
+
+Nothing that is read is cut: a long message takes several requests. Knows nothing of requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.core.history.message import Message
+from app.core.summary.secrets import without_secrets
+from app.core.summary.source import SummarySource
+from app.core.summary.wording import calls_of, cut_to, without_data, worded
+
+# At the start of an answer; one that never closes is all reasoning.
+_THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?(?:</\1>\s*|\Z)", re.DOTALL | re.IGNORECASE)
+_RESULTS = frozenset({"tool", "function"})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAllowList:
+    """The tools whose calls and results are read, by name or by how the name begins (B14).
+
+    A prefix may be written with a star behind it; "*" allows every tool.
+    """
+
+    names: frozenset[str] = frozenset({"userQuestions", "proceedInOnboarding"})
+    prefixes: tuple[str, ...] = ("linear*",)
+
+    def allows(self, name: str) -> bool:
+        """True for a tool of that name; a result whose tool is unknown has none."""
+        if not name:
+            return "*" in self.prefixes
+        return name in self.names or any(name.startswith(prefix.rstrip("*")) for prefix in self.prefixes)
+
+
+EVERY_TOOL = ToolAllowList(frozenset(), ("*",))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message of the transcript: its number in the conversation from 1, its role, what it says.
+
+    Number 0 is a text that is no message and has no marker.
+    """
+
+    number: int
+    role: str
+    text: str
+
+    def numbered(self, text: str, *, is_continued: bool = False) -> str:
+        """`text`, the whole or a part of this message, behind its marker."""
+        if not self.number:
+            return text
+        more = ", continued" if is_continued else ""
+        return f"[{self.number}{more}] {self.role}: {text}"
+
+
+def unmarked(text: str) -> Line:
+    """A text that is no message, to be divided like one."""
+    return Line(0, "", text)
+
+
+def readable(source: SummarySource, tools: ToolAllowList) -> SummarySource:
+    """`source` without reasoning, and with nothing in the results of tools that are not on the list."""
+    messages = [*(message for _, message in source.folded), *source.tail]
+    read = list(_read(messages, tools))
+    chains = (chain for chain, _ in source.folded)
+    folded = tuple(zip(chains, read[: len(source.folded)], strict=True))
+    return replace(source, folded=folded, tail=tuple(read[len(source.folded) :]))
+
+
+def transcript(source: SummarySource, tools: ToolAllowList, call_chars: int) -> tuple[Line, ...]:
+    """A line for every fresh message that says something, secrets and data left out.
+
+    The input of a call is cut to `call_chars` characters (A19), nothing else is.
+    """
+    fresh = readable(source, tools).fresh
+    lines = (
+        Line(number, message.role, _said(message, tools, call_chars))
+        for number, (_, message) in enumerate(fresh, source.since + 1)
+    )
+    return tuple(line for line in lines if line.text)
+
+
+def _read(messages: Sequence[Message], tools: ToolAllowList) -> Iterator[Message]:
+    # An id may come again with another tool: a result belongs to the newest call before it (F02).
+    names: dict[str, str] = {}
+    for message in messages:
+        names |= {call.id: call.name for call in calls_of(message)}
+        if message.role in _RESULTS:
+            name = names.get(message.answers or "") or str(message.fields.get("name") or "")
+            yield message if tools.allows(name) else _with_content(message, "")
+        else:
+            yield _without_reasoning(message)
+
+
+def _said(message: Message, tools: ToolAllowList, call_chars: int) -> str:
+    parts = [without_secrets(worded(message)).strip()]
+    for call in calls_of(message):
+        if tools.allows(call.name):
+            arguments = cut_to(without_secrets(without_data(call.arguments)), call_chars)
+            parts.append(f"-> calls {call.name} {arguments}".rstrip())
+    return "\n".join(part for part in parts if part)
+
+
+def _without_reasoning(message: Message) -> Message:
+    content = message.fields.get("content")
+    if message.role == "assistant" and isinstance(content, str):
+        spoken = _THOUGHT.sub("", content, count=1)
+        return message if spoken == content else _with_content(message, spoken)
+    if isinstance(content, list | tuple):
+        kept = [part for part in content if not _is_reasoning(part)]
+        return message if len(kept) == len(content) else _with_content(message, kept)
+    return message
+
+
+def _is_reasoning(part: Any) -> bool:
+    kind = str(part.get("type", "")) if isinstance(part, Mapping) else ""
+    return "reasoning" in kind or "thinking" in kind
+
+
+def _with_content(message: Message, content: Any) -> Message:
+    return replace(message, fields={**message.fields, "content": content})

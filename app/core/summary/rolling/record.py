@@ -1,0 +1,96 @@
+"""What this style keeps from one compaction to the next, and how an accepted reply is handed on.
+
+JSON with a version. What is damaged, or of a version we do not know, is empty: the
+block in the view still holds the summary. Knows nothing of how either is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from app.core.summary.block import PREAMBLE as HANDOFF_PREAMBLE
+from app.core.summary.fence import sendable, unfenced
+from app.core.summary.rolling.digest import digest_of, rendered
+from app.core.summary.rolling.shown import HEADING, PREAMBLE
+from app.core.summary.rolling.state import SessionState
+from app.core.summary.secrets import without_secrets
+from app.core.summary.source import SummarySource
+
+VERSION = 1
+_OPENING = "\n```json\n"
+_CLOSING = "\n```"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The summary at its full length, whatever a view could show of it, and the session's state."""
+
+    summary: str = ""
+    state: SessionState = field(default_factory=SessionState)
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An accepted reply: the summary so far, the whole state so far, and what deserves an event."""
+
+    summary: str
+    state: SessionState = field(default_factory=SessionState)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """What stands behind the summary in an accepted reply."""
+
+    whole_state: SessionState
+    notes: tuple[str, ...]
+
+
+def encoded(kept: Kept) -> bytes:
+    """The bytes that `kept_of` reads."""
+    return msgspec.json.encode(Kept(sendable(kept.summary), kept.state))
+
+
+def kept_of(data: bytes) -> Kept:
+    """What `encoded` wrote; empty for anything else."""
+    try:
+        kept = msgspec.json.decode(data, type=Kept)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return Kept()
+    return kept if kept.version == VERSION else Kept()
+
+
+def kept_before(source: SummarySource) -> Kept:
+    """What the compaction in force kept; without its state, or under another style's, what its block says."""
+    kept = kept_of(source.state)
+    if kept.summary or not source.previous:
+        return kept
+    body = without_secrets(unfenced(source.previous))
+    for frame in (f"# {HEADING}", PREAMBLE, HANDOFF_PREAMBLE):
+        body = body.replace(frame, "", 1)
+    digest = digest_of(body)
+    return Kept(body.strip() if digest.is_only_flow else rendered(digest), kept.state)
+
+
+def told_text(told: Told) -> str:
+    """An accepted reply as one text: the summary, then the whole state in a fenced block.
+
+    Several calls may follow each other, and only the text of the last one reaches who writes the block.
+    """
+    tail = msgspec.json.encode(_Tail(told.state, told.notes)).decode()
+    return f"{sendable(told.summary)}{_OPENING}{tail}{_CLOSING}"
+
+
+def told_of(text: str) -> Told | None:
+    """What `told_text` wrote; None for a text of another kind, such as a reply nobody has judged."""
+    summary, opening, tail = text.rpartition(_OPENING)
+    if not opening or not tail.endswith(_CLOSING):
+        return None
+    try:
+        read = msgspec.json.decode(tail.removesuffix(_CLOSING), type=_Tail)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return Told(summary, read.whole_state, read.notes)

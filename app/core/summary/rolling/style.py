@@ -1,0 +1,115 @@
+"""The style `rolling`: a summary that is replaced each time, and a structured state beside it.
+
+Knows nothing of when it is used, of the role its block gets, nor of who is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+
+from app.core.summary.acceptance import SummaryReply, accepted
+from app.core.summary.fence import DEFAULT_TAG
+from app.core.summary.prompt import SummaryLimits, SummaryRequest
+from app.core.summary.rolling.by_code import digest_by_code, digest_to_keep, newest_line, reading_of
+from app.core.summary.rolling.delta import delta_text, reply_of
+from app.core.summary.rolling.digest import digest_of, rendered, repaired
+from app.core.summary.rolling.extraction import ToolAllowList, transcript
+from app.core.summary.rolling.merging import merged
+from app.core.summary.rolling.prompt import Asking, RollingRequest, rolling_requests
+from app.core.summary.rolling.record import Kept, Told, encoded, kept_before, told_of, told_text
+from app.core.summary.rolling.shown import Contents, block_of, digest_tokens
+from app.core.summary.rolling.state import StateCaps, state_lines
+from app.core.summary.source import CountText, SummaryBudget, SummarySource
+from app.core.summary.styles.style import Written
+from app.errors import SummaryRejected
+
+# Codes of what deserves an event.
+DELTA_INVALID = "state_delta_invalid"
+ROLLUP_REJECTED = "rollup_rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class RollingStyle:
+    """See `Style`.
+
+    `chunk_chars`: characters of new messages in one request (B11). `rollup_tokens`: a longer summary is
+    shortened by a request of its own (B12). `tools`: whose calls and results are read (B14). `caps`: of
+    the state's lists (B10). `tag`: the fence's.
+    """
+
+    tag: str = DEFAULT_TAG
+    chunk_chars: int = 120_000
+    rollup_tokens: int = 80_000
+    tools: ToolAllowList = field(default_factory=ToolAllowList)
+    caps: StateCaps = field(default_factory=StateCaps)
+
+    def requests(
+        self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
+    ) -> Generator[SummaryRequest, str, None]:
+        """A request a chunk, each with the result of the one before; none when nothing new can be read."""
+        lines = transcript(source, self.tools, limits.tool_call_chars)
+        asking = Asking(limits, count_text, self.chunk_chars, self.rollup_tokens, focus)
+        return rolling_requests(kept_before(source), lines, asking)
+
+    def accepted(
+        self, reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
+    ) -> str:
+        """The summary, checked, with the whole state behind it; SummaryRejected for what is no summary.
+
+        A broken delta leaves the state as it was (B09). A rollup that is none leaves the summary as long
+        as it was: what was summarised before is valid.
+        """
+        if isinstance(request, RollingRequest) and request.rollup:
+            return told_text(self._rolled_up(reply, request, count_text))
+        parts = reply_of(reply.text)
+        summary = accepted(replace(reply, text=parts.summary), request, replaced_tokens, count_text)
+        if not isinstance(request, RollingRequest):
+            # Nobody knows what it continues: `written` merges the changes.
+            return f"{summary}\n{delta_text(parts.changes)}" if parts.changes else summary
+        so_far = request.so_far
+        notes = dict.fromkeys((*so_far.notes, *([DELTA_INVALID] if parts.is_broken else [])))
+        return told_text(Told(summary, merged(so_far.state, parts.changes, self.caps), tuple(notes)))
+
+    def written(
+        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
+    ) -> Written:
+        """Heading, state and three sections; what a model left out, or everything, is filled by code."""
+        before = kept_before(source)
+        reading = reading_of(source, digest_of(before.summary), self.tools)
+        said = self._said(before, told)
+        lines = state_lines(said.state)
+        room = digest_tokens(budget.tokens, lines, count_text)
+        digest = digest_of(said.summary)
+        if told is None:
+            digest = digest_to_keep(reading, room, self.rollup_tokens, budget, count_text)
+        elif not all(digest.bodies):
+            # Facts that only the users' wording shows stand nowhere when the flow is the model's.
+            wording = 0 if digest.flow else budget.user_tokens
+            bounds = replace(budget, user_tokens=wording)
+            digest = repaired(digest, digest_by_code(reading, room // 2, bounds, count_text))
+        newest = newest_line(reading.material, rendered(digest), room, count_text)
+        text = block_of(Contents(digest, lines, newest), self.tag, budget.tokens, count_text)
+        return Written(text, encoded(Kept(rendered(digest), said.state)), said.notes)
+
+    def _said(self, before: Kept, told: str | None) -> Told:
+        """What was told, its state whole and within the caps."""
+        if told is None:
+            return Told("", merged(before.state, (), self.caps))
+        whole = told_of(told)
+        if whole is not None:
+            return replace(whole, state=merged(whole.state, (), self.caps))
+        parts = reply_of(told)
+        notes = (DELTA_INVALID,) if parts.is_broken else ()
+        return Told(parts.summary, merged(before.state, parts.changes, self.caps), notes)
+
+    def _rolled_up(self, reply: SummaryReply, request: RollingRequest, count_text: CountText) -> Told:
+        so_far = request.so_far
+        replaced = count_text(so_far.summary) + count_text(request.rollup)
+        try:
+            shorter = replace(reply, text=reply_of(reply.text).summary)
+            return replace(so_far, summary=accepted(shorter, request, replaced, count_text))
+        except SummaryRejected:
+            whole = "\n".join(part for part in (so_far.summary, request.rollup) if part)
+            notes = dict.fromkeys((*so_far.notes, ROLLUP_REJECTED))
+            return Told(whole, so_far.state, tuple(notes))

@@ -1,0 +1,82 @@
+"""A summarizer of the rolling style's tests: answers as scripted and remembers what it was asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from app.core.history.message import Message
+from app.core.summary.acceptance import SummaryReply
+from app.core.summary.prompt import SummaryLimits, SummaryRequest
+from app.core.summary.rolling.record import kept_of
+from app.core.summary.rolling.state import SessionState
+from app.core.summary.rolling.style import RollingStyle
+from app.core.summary.source import SummaryBudget, SummarySource
+from app.core.summary.styles.style import Style, Written
+from app.core.view.policy import Policy
+from tests.core.summary.talk import ROOMY, count, source
+
+LIMITS = SummaryLimits.of(Policy(), window_tokens=200_000, max_tokens=2_000)
+Script = Callable[[SummaryRequest, int], str]
+
+
+def sections(facts: str = "-", flow: str = "-", threads: str = "-") -> str:
+    return f"## KEY FACTS\n{facts}\n## CONVERSATION FLOW\n{flow}\n## OPEN THREADS\n{threads}"
+
+
+def reply(summary: str, **delta: object) -> str:
+    return f"{summary}\n\n```json\n{json.dumps(delta)}\n```"
+
+
+def nth(request: SummaryRequest, number: int) -> str:
+    return reply(sections(f"fact of call {number}", f"what call {number} read, in order", "nothing is open"))
+
+
+def asked(
+    style: Style,
+    made_of: SummarySource,
+    script: Script = nth,
+    limits: SummaryLimits = LIMITS,
+    focus: str = "",
+) -> tuple[list[SummaryRequest], str | None]:
+    """Every request, and the text accepted last; None when nothing was asked."""
+    made: list[SummaryRequest] = []
+    told: str | None = None
+    requests = style.requests(made_of, limits, count, focus)
+    try:
+        request = next(requests)
+        while True:
+            made.append(request)
+            answer = SummaryReply(script(request, len(made)), "stop")
+            told = style.accepted(answer, request, 100_000, count)
+            request = requests.send(told)
+    except StopIteration:
+        return made, told
+
+
+def after(
+    before: Written | None, folded: Sequence[Message], fresh: Sequence[Message], tail: Sequence[Message] = ()
+) -> SummarySource:
+    """The source of the next fold: `folded` stand in `before`."""
+    made = source([*folded, *fresh], since=len(folded), previous=before.text if before else "", tail=tail)
+    return replace(made, state=before.state if before else b"")
+
+
+def compacted(
+    style: Style, made_of: SummarySource, script: Script | None = nth, budget: SummaryBudget = ROOMY
+) -> Written:
+    """A whole compaction; no script: nobody can be asked."""
+    told = asked(style, made_of, script)[1] if script else None
+    return style.written(made_of, told, budget, count)
+
+
+def state_of(written: Written) -> SessionState:
+    return kept_of(written.state).state
+
+
+def text_in(request: SummaryRequest, tag: str) -> str:
+    return request.user.split(f"<{tag}>\n", 1)[1].split(f"\n</{tag}>", 1)[0]
+
+
+ROLLING = RollingStyle()

@@ -1,0 +1,98 @@
+"""Blocks of the rolling style without a model, and over rounds; budgets and fences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.history.message import Message
+from app.core.summary.fence import unfenced
+from app.core.summary.rolling.digest import digest_of
+from app.core.summary.rolling.record import kept_of
+from app.core.summary.rolling.shown import HEADING, bare
+from app.core.summary.source import SummaryBudget
+from tests.core.summary.rolling.asking import (
+    ROLLING,
+    after,
+    asked,
+    compacted,
+    reply,
+    sections,
+    text_in,
+)
+from tests.core.summary.talk import calls, count, result, says, source, user
+
+FIRST = [user("The port of the gate is 54329."), says("Noted, the gate listens there.")]
+SECOND = [user("Deploy it on Friday to Lisbon."), says("Deployed.")]
+
+
+AGENT: list[Message] = [
+    user("Always use tabs. The ticket is OPS-48213 and the deadline is 4 May."),
+    calls("edit", "a", path="src/gate.py"),
+    result("done", "a"),
+    says("We decided to keep the gate on port 54329 because of the firewall."),
+    user("Now write the tests in tests/test_gate.py."),
+]
+
+
+def test_without_a_model_code_fills_the_sections() -> None:
+    written = compacted(ROLLING, source(AGENT), None)
+    digest = digest_of(unfenced(written.text))
+    assert "Always use tabs. The ticket is OPS-48213" in digest.flow
+    assert "Ran: edit x1: src/gate.py" in digest.flow
+    assert "54329" in digest.facts
+    assert "[pending]: Now write the tests in tests/test_gate.py." in digest.threads
+
+
+def test_code_keeps_what_a_model_said_and_what_code_said_before() -> None:
+    first = compacted(ROLLING, source(FIRST), lambda *_: reply(sections("the owner is Marta")))
+    second = compacted(ROLLING, after(first, FIRST, AGENT), None)
+    third = compacted(ROLLING, after(second, [*FIRST, *AGENT], SECOND), None)
+    assert third.text.count("the owner is Marta") == 1
+    assert third.text.count("Always use tabs.") == 1
+    assert third.text.count("Ran: edit x1: src/gate.py") == 1
+    assert third.text.count("keep the gate on port 54329") == 1
+
+
+def test_rounds_without_a_model_do_not_grow() -> None:
+    written, past = None, list[Message]()
+    for number in range(12):
+        fresh = [user(f"Set the limit of zone {number} to {number * 37}."), says(f"Zone {number} is set.")]
+        written = compacted(ROLLING, after(written, past, fresh), None, SummaryBudget(500, 150, 80))
+        past += fresh
+        assert count(written.text) <= 500
+        assert len(written.state) < 4_000
+
+
+def test_a_small_view_costs_no_words_of_the_summary() -> None:
+    told = reply(sections("\n".join(f"fact number {n} of the matter" for n in range(120))))
+    first = compacted(ROLLING, source(FIRST), lambda *_: told)
+    second = compacted(ROLLING, after(first, FIRST, SECOND), None, SummaryBudget(300, 100, 50))
+    assert count(second.text) <= 300
+    assert "fact number 60 of" in kept_of(second.state).summary
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{}", b"{broken", b'{"version":2}'])
+def test_without_its_state_the_summary_is_read_from_the_block(damaged: bytes) -> None:
+    first = compacted(ROLLING, source(FIRST), lambda *_: reply(sections("the owner is Marta"), tasks=["x"]))
+    (request,), _ = asked(ROLLING, replace(after(first, FIRST, SECOND), state=damaged))
+    assert text_in(request, "previous-summary").startswith("## KEY FACTS\nthe owner is Marta")
+    assert text_in(request, "existing-workstream-state") == "(none)"
+
+
+WORDS = st.text("abc XYZ\n.:#-é{}<>`", max_size=300)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(WORDS, min_size=1, max_size=8), st.none() | WORDS, st.integers(0, 500))
+def test_a_block_keeps_its_budget_and_its_fence(said: list[str], told: str | None, tokens: int) -> None:
+    made = source([*(user(text) for text in said), says("done")])
+    written = ROLLING.written(made, told, SummaryBudget(tokens, tokens // 3, tokens // 5), count)
+    least = bare(ROLLING.tag)
+    assert count(written.text) <= max(tokens, count(least))
+    assert written.text.startswith(f"<{ROLLING.tag}>\n# {HEADING}\n")
+    assert written.text.count(f"</{ROLLING.tag}>") == 1
+    assert written == ROLLING.written(made, told, SummaryBudget(tokens, tokens // 3, tokens // 5), count)

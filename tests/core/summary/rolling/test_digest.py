@@ -1,0 +1,89 @@
+"""Three sections: read as models write them, written in one form, cut to size."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.summary.rolling.digest import (
+    Digest,
+    clipped,
+    digest_of,
+    fitted,
+    lines_within,
+    rendered,
+    repaired,
+)
+from tests.core.summary.talk import count
+
+
+@pytest.mark.spec("B08")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## KEY FACTS\na\nb\n## CONVERSATION FLOW\nc\n## OPEN THREADS\nd",
+        "**Key Facts**\na\nb\n\n**Conversation Flow:**\nc\n\n**Open threads**\nd",
+        "1. KEY FACTS:\na\nb\n2) Conversation flow\nc\n### 3. OPEN_THREADS\nd\n",
+        "OPEN THREADS: d\nKEY FACTS\na\nb\nCONVERSATION FLOW: c",
+        "c\n# Key facts\na\n# Open threads\nd\n# key facts\nb",
+    ],
+)
+def test_sections_are_found_however_they_are_marked(text: str) -> None:
+    assert digest_of(text) == Digest("a\nb", "c", "d")
+
+
+@pytest.mark.spec("B08")
+def test_they_are_written_in_one_form() -> None:
+    text = rendered(Digest("a", "", "d"))
+    assert text == "## KEY FACTS\na\n## CONVERSATION FLOW\nNone recorded.\n## OPEN THREADS\nd"
+    assert digest_of(text) == Digest("a", "", "d")
+
+
+def test_a_sentence_is_no_heading() -> None:
+    assert digest_of("Key facts are few.\n- Open threads: two").flow.count("\n") == 1
+
+
+def test_a_section_of_the_state_is_left_out() -> None:
+    assert digest_of("## SESSION STATE\n- task: x\n## KEY FACTS\na") == Digest("a")
+
+
+@pytest.mark.spec("B08")
+def test_a_missing_section_is_repaired() -> None:
+    assert repaired(Digest("a", "", ""), Digest("x", "y", "")) == Digest("a", "y", "")
+
+
+def test_of_a_digest_too_long_first_facts_and_newest_flow_remain() -> None:
+    lines = "\n".join(f"line {n:03d} of many" for n in range(200))
+    small = fitted(Digest(lines, lines, "one thread"), 300, count)
+    assert count(rendered(small)) <= 300
+    assert small.facts.startswith("line 000")
+    assert small.facts.endswith("line 199 of many")
+    assert "line 000" not in small.flow
+    assert small.flow.endswith("line 199 of many")
+    assert small.threads == "one thread"
+
+
+def test_one_endless_line_is_cut_in_its_middle() -> None:
+    small = fitted(Digest("", "begin " + "x " * 40_000 + "end", ""), 300, count)
+    assert "begin" in small.flow
+    assert small.flow.endswith("end")
+
+
+BODIES = st.lists(st.text(max_size=80), max_size=20).map("\n".join)
+
+
+@settings(max_examples=100, deadline=None)
+@given(BODIES, BODIES, BODIES, st.integers(30, 400))
+def test_it_always_fits(facts: str, flow: str, threads: str, tokens: int) -> None:
+    assert count(rendered(fitted(Digest(facts, flow, threads), tokens, count))) <= tokens
+
+
+@given(st.text(max_size=600), st.integers(-5, 120))
+def test_a_cut_text_fits(text: str, tokens: int) -> None:
+    assert count(clipped(text, tokens, count)) <= max(0, tokens)
+
+
+@given(st.lists(st.text(max_size=60), max_size=30), st.integers(-5, 200), st.sampled_from([0.0, 0.5, 0.7]))
+def test_chosen_lines_fit(lines: list[str], tokens: int, head: float) -> None:
+    assert sum(count(line) + 1 for line in lines_within(lines, tokens, count, head)) <= max(0, tokens)
