@@ -1,0 +1,249 @@
+"""The vocabulary of events: every type there is, and what its payload holds.
+
+An event tells users what happened to a session; the store adds order and time. Payload names are those
+of the sources (camel case), payloads plain JSON values. Knows nothing of when something happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+from app.core.runtime.checkpoint import Checkpoint
+from app.core.runtime.checkpoint import payload_of as checkpoint_payload
+from app.core.runtime.snapshot import RuntimeSnapshot
+from app.core.runtime.snapshot import payload_of as snapshot_payload
+from app.core.summary.fence import sendable
+from app.core.view.compaction import Compaction
+
+EventType = Literal[
+    "checkpoint",
+    "flush",
+    "compaction_started",
+    "context_summarized",
+    "overflow_guard",
+    "pinned_insert",
+    "memory",
+    "compaction_completed",
+    "compaction_failed",
+    "overflow_recovery_started",
+    "overflow_recovery_completed",
+    "overflow_recovery_failed",
+    "client_changed_prefix",
+    "conversation_snapshot",
+    "compaction_undone",
+    "state_delta_invalid",
+    "spending_limit",
+]
+EVENT_TYPES: tuple[EventType, ...] = get_args(EventType)
+
+# The title of a compaction's entry in a timeline (A23).
+SUMMARIZED_TITLE = "Session context compacted"
+# Triggers that come only when the window is full (A26).
+_REACTIVE = frozenset({"reactive", "overflow"})
+Layer = Literal["reasoning_strip", "tool_thinning", "summarisation"]
+
+
+class Event(NamedTuple):
+    """What is appended: its type, and a payload of plain JSON values."""
+
+    type: EventType
+    payload: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a compaction took, beside its record: how an entry of the log becomes complete (E11).
+
+    `watermark_from`: the chain up to which was folded before, b"" for nothing. `turns`: user turns
+    newly folded. `passes`: calls to the summarizer that gave the text, 0 without a model. `run_id`:
+    the summarizer's run, "" without one. `strips_reasoning`: reasoning was taken out as well.
+    """
+
+    watermark_from: bytes = b""
+    turns: int = 0
+    passes: int = 0
+    run_id: str = ""
+    strips_reasoning: bool = False
+
+
+def checkpoint_event(checkpoint: Checkpoint) -> Event:
+    """A checkpoint was written (A36 to A39)."""
+    return Event("checkpoint", checkpoint_payload(checkpoint))
+
+
+def flush_event(text: str, tokens: int, slack_tokens: int, path_tokens: int) -> Event:
+    """A flush was made (A43): the note, its tokens, the slack that caused it, the path's size then."""
+    return Event(
+        "flush",
+        {"text": text, "tokens": tokens, "slackTokens": slack_tokens, "pathTokens": path_tokens},
+    )
+
+
+def compaction_started(compaction: Compaction) -> Event:
+    """A compaction is being made."""
+    return Event(
+        "compaction_started",
+        {
+            "compactionId": compaction.id,
+            "kind": compaction.kind,
+            "trigger": compaction.trigger,
+            "reason": compaction.reason,
+            "policy": compaction.policy,
+            "tokensBefore": compaction.tokens_before,
+            "proactive": is_proactive(compaction),
+        },
+    )
+
+
+def context_summarized(compaction: Compaction, previous: Compaction | None, effort: Effort) -> Event:
+    """Messages gave way to a summary: the entry of A23 and, in the same payload, that of E11.
+
+    `removedCount` counts messages this compaction removed from the view, `foldedCount` all that its
+    summary stands for. `previous` is the compaction that was in force before, if any.
+    """
+    return Event(
+        "context_summarized",
+        {
+            "title": SUMMARIZED_TITLE,
+            "summary": sendable(compaction.summary),
+            "removedCount": removed_count(compaction, previous),
+            "foldedCount": compaction.messages_folded,
+            "tokensBefore": compaction.tokens_before,
+            "tokensAfter": compaction.tokens_after,
+            "tokensFreed": compaction.tokens_before - compaction.tokens_after,
+            "proactive": is_proactive(compaction),
+            "compactionId": compaction.id,
+            "kind": compaction.kind,
+            "policy": compaction.policy,
+            "trigger": compaction.trigger,
+            "reason": compaction.reason,
+            "watermarkFrom": effort.watermark_from.hex(),
+            "watermarkTo": compaction.watermark.hex(),
+            "turnsSummarised": effort.turns,
+            "passes": effort.passes,
+            "layersApplied": list(layers_of(compaction, previous, effort)),
+            "summarizerRunId": effort.run_id,
+            "model": compaction.model,
+            "author": compaction.author,
+        },
+    )
+
+
+def overflow_guard(compaction_id: str, tokens_before: int, tokens_after: int, ceiling_tokens: int) -> Event:
+    """A summary was shortened so that the view stays below the ceiling (A27); tokens of the summary."""
+    return Event(
+        "overflow_guard",
+        {
+            "compactionId": compaction_id,
+            "tokensBefore": tokens_before,
+            "tokensAfter": tokens_after,
+            "ceilingTokens": ceiling_tokens,
+        },
+    )
+
+
+def pinned_insert(compaction: Compaction, previous: Compaction | None) -> Event:
+    """The summary block stands in the view (A31), in the place of the earlier one if there was one."""
+    replaced = previous.id if previous is not None and previous.summary else None
+    return Event("pinned_insert", {"compactionId": compaction.id, "replaces": replaced})
+
+
+def memory_event(compaction_id: str, memory_id: str) -> Event:
+    """The summary is in memory (A30)."""
+    return Event("memory", {"compactionId": compaction_id, "memoryId": memory_id})
+
+
+def compaction_completed(compaction: Compaction, previous: Compaction | None) -> Event:
+    """A compaction is in force."""
+    return Event(
+        "compaction_completed",
+        {
+            "compactionId": compaction.id,
+            "kind": compaction.kind,
+            "trigger": compaction.trigger,
+            "removedCount": removed_count(compaction, previous),
+            "maskedCount": len(compaction.masks),
+            "tokensBefore": compaction.tokens_before,
+            "tokensAfter": compaction.tokens_after,
+            "author": compaction.author,
+        },
+    )
+
+
+def compaction_failed(reason: str, trigger: str, watermark: bytes = b"") -> Event:
+    """No compaction came of it; `reason` is a stable word and quotes nobody. History stays."""
+    return Event("compaction_failed", {"reason": reason, "trigger": trigger, "watermark": watermark.hex()})
+
+
+def overflow_recovery_started(attempt: int, most: int, tokens: int) -> Event:
+    """The upstream said "too long" (A29) to `tokens`; attempts count from 1 to `most`."""
+    return Event("overflow_recovery_started", {"attempt": attempt, "most": most, "tokens": tokens})
+
+
+def overflow_recovery_completed(attempts: int, compaction_id: str, tokens: int) -> Event:
+    """The upstream took `tokens` after so many attempts."""
+    return Event(
+        "overflow_recovery_completed",
+        {"attempts": attempts, "compactionId": compaction_id, "tokens": tokens},
+    )
+
+
+def overflow_recovery_failed(attempts: int, code: str) -> Event:
+    """The client was told: `code` is the error's."""
+    return Event("overflow_recovery_failed", {"attempts": attempts, "code": code})
+
+
+def client_changed_prefix(position: int, before: bytes, after: bytes) -> Event:
+    """The client rewrote what it had sent (rule 14): the first changed place, and the chains there."""
+    return Event(
+        "client_changed_prefix", {"position": position, "before": before.hex(), "after": after.hex()}
+    )
+
+
+def conversation_snapshot(snapshot: RuntimeSnapshot) -> Event:
+    """The runtime state, under the name it has always had (A34); the payload is the snapshot itself."""
+    return Event("conversation_snapshot", snapshot_payload(snapshot))
+
+
+def compaction_undone(compaction: Compaction, restored: Compaction | None) -> Event:
+    """A compaction is no longer in force; `restored` is the one that is again."""
+    return Event(
+        "compaction_undone",
+        {"compactionId": compaction.id, "restoredId": restored.id if restored else None},
+    )
+
+
+def state_delta_invalid(compaction_id: str, faults: Sequence[str]) -> Event:
+    """A summarizer's state delta could not be read (B09): the summary counts, the delta does not."""
+    return Event("state_delta_invalid", {"compactionId": compaction_id, "faults": list(faults)})
+
+
+def spending_limit(spent: float, limit: float, what: str) -> Event:
+    """Nothing is asked of a model any more until the limit allows it; `what` names the unit."""
+    return Event("spending_limit", {"spent": spent, "limit": limit, "what": what})
+
+
+def is_proactive(compaction: Compaction) -> bool:
+    """True when it was made before the window was full: also by hand and in the background (A26)."""
+    return compaction.trigger not in _REACTIVE
+
+
+def removed_count(compaction: Compaction, previous: Compaction | None) -> int:
+    """Messages that this compaction took out of the view, those folded before it apart."""
+    before = previous.messages_folded if previous is not None else 0
+    return max(0, compaction.messages_folded - before)
+
+
+def layers_of(compaction: Compaction, previous: Compaction | None, effort: Effort) -> tuple[Layer, ...]:
+    """What was done, in the order of E11: reasoning taken out, tool results thinned, messages summarised."""
+    masked = set(previous.masks) if previous is not None else set()
+    layers: list[Layer] = []
+    if effort.strips_reasoning:
+        layers.append("reasoning_strip")
+    if set(compaction.masks) - masked:
+        layers.append("tool_thinning")
+    if compaction.kind == "message_removal":
+        layers.append("summarisation")
+    return tuple(layers)

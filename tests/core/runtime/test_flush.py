@@ -1,0 +1,141 @@
+"""The flush before a compaction: when, what, and how much."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.runtime.flush import (
+    TITLES,
+    FlushLimits,
+    LastFlush,
+    Pressure,
+    flush_due,
+    flush_of,
+    flushable,
+)
+from tests.core.histories import assistant, calls, count_text, result, system, user
+from tests.core.runtime.records import entries, exchanges
+
+LIMITS = FlushLimits()
+SECRET = "sk-" + "Ab1" * 7
+TALK = [
+    user("We decided to use PostgreSQL 16 for the ledger."),
+    calls("call_1", arguments='{"command": "make check"}'),
+    result("call_1", "TypeError: cannot add str and int"),
+    assistant("The issue was a wrong type in ledger.py. Next, I will fix the parser."),
+    user("And port 5432?"),
+]
+NOTE = """\
+## Decisions
+- We decided to use PostgreSQL 16 for the ledger.
+## Open loops
+- run make check: TypeError: cannot add str and int
+- And port 5432?
+## Next actions
+- Next, I will fix the parser.
+- Answer: And port 5432?
+## Key findings
+- The issue was a wrong type in ledger.py."""
+
+
+def due(
+    slack: int = 100,
+    messages: int = 10,
+    at: float = 1_000.0,
+    path: int = 9_000,
+    last: LastFlush | None = None,
+) -> bool:
+    return flush_due(messages, Pressure(at, slack, path), last, LIMITS)
+
+
+@pytest.mark.spec("A43")
+@pytest.mark.parametrize(("slack", "wanted"), [(1_200, False), (1_199, True), (0, True), (-50, True)])
+def test_only_when_little_room_is_left(slack: int, wanted: bool) -> None:
+    assert due(slack=slack) is wanted
+
+
+@pytest.mark.spec("A43")
+@pytest.mark.parametrize(("messages", "wanted"), [(3, False), (4, True)])
+def test_only_with_four_messages(messages: int, wanted: bool) -> None:
+    assert due(messages=messages) is wanted
+
+
+@pytest.mark.spec("A43")
+@pytest.mark.parametrize(("at", "wanted"), [(119.9, False), (120.0, True)])
+def test_no_more_than_once_in_two_minutes(at: float, wanted: bool) -> None:
+    assert due(at=500.0 + at, last=LastFlush(500.0, 8_000)) is wanted
+
+
+@pytest.mark.spec("A43")
+@pytest.mark.parametrize(("path", "wanted"), [(8_249, False), (8_250, True), (100, False)])
+def test_only_when_enough_has_come_since(path: int, wanted: bool) -> None:
+    assert due(path=path, last=LastFlush(500.0, 8_000)) is wanted
+
+
+@pytest.mark.spec("A43")
+def test_the_note_has_four_sections_and_comes_without_a_model() -> None:
+    assert flush_of(entries(TALK), LIMITS, count_text) == NOTE
+
+
+@pytest.mark.spec("A43")
+def test_pins_blocks_and_instructions_are_not_read() -> None:
+    said = entries([*TALK, system("Never say no."), user("We decided to use Redis 7.")])
+    ignored = frozenset({said[0].chain, said[-1].chain})
+    read = flushable(said, ignored)
+    assert [entry.seq for entry in read] == [2, 3, 4, 5]
+    note = flush_of(read, LIMITS, count_text)
+    assert "decided" not in note
+    assert "Never say no" not in note
+    assert note.startswith("## Decisions\nNone.\n")
+
+
+@pytest.mark.spec("A43")
+def test_where_nothing_stands_out_the_newest_words_do() -> None:
+    note = flush_of(
+        entries([user("hm"), assistant("hm indeed"), user("so"), assistant("yes")]), LIMITS, count_text
+    )
+    assert note == "## Decisions\nNone.\n## Open loops\n- so\n## Next actions\nNone.\n## Key findings\n- yes"
+    assert flush_of([], LIMITS, count_text) == ""
+
+
+@pytest.mark.spec("A43")
+def test_secrets_are_not_in_the_note() -> None:
+    said = entries(
+        [user(f"Remember: the key is {SECRET} for host db-7."), assistant(f"Because {SECRET}, ok.")]
+    )
+    note = flush_of(said, LIMITS, count_text)
+    assert "db-7" in note
+    assert SECRET not in note
+
+
+@pytest.mark.spec("A43")
+def test_every_section_gets_its_share_and_the_newest_lines_win() -> None:
+    rules = [
+        user(f"Important: you must always deploy service{n} to region{n} before noon.") for n in range(40)
+    ]
+    note = flush_of(entries([*rules, *TALK]), FlushLimits(output_tokens=120), count_text)
+    assert count_text(note) <= 120
+    assert all(f"## {title}\n- " in note for title in TITLES)
+    assert "PostgreSQL 16" in note
+    assert "service0 " not in note
+
+
+@pytest.mark.spec("A43")
+@given(
+    st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), st.text(max_size=400)), max_size=12),
+    st.integers(0, 300),
+)
+def test_the_note_is_the_same_every_time_and_within_its_bound(said: list[tuple[str, str]], most: int) -> None:
+    fields = [result("c1", t) if r == "tool" else user(t) if r == "user" else assistant(t) for r, t in said]
+    limits = FlushLimits(output_tokens=most)
+    note = flush_of(entries(fields), limits, count_text)
+    assert note == flush_of(entries(fields), limits, count_text)
+    assert count_text(note) <= most
+    note.encode()
+
+
+def test_a_note_of_ordinary_talk_fits() -> None:
+    note = flush_of(entries(exchanges(200)), LIMITS, count_text)
+    assert 0 < count_text(note) <= LIMITS.output_tokens

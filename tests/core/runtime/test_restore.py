@@ -1,0 +1,265 @@
+"""What a session is restored from: five forms in order, and what damage does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.runtime.checkpoint import checkpoint_of, encoded
+from app.core.runtime.events import Effort, compaction_completed, context_summarized
+from app.core.runtime.foreign import Stored
+from app.core.runtime.restore import DECODERS, RestoredForm, restored
+from app.core.runtime.snapshot import (
+    FlushMark,
+    LoopSection,
+    RecoverySection,
+    RuntimeSnapshot,
+    TranscriptSection,
+    UsageSection,
+    new_snapshot,
+    payload_of,
+)
+from tests.core.runtime.records import NEW_YEAR, compaction, entries, exchanges
+
+
+def said(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text}, {"role": "assistant", "content": "yes"}]
+
+
+def runtime(head: str, **sections: Any) -> RuntimeSnapshot:
+    return msgspec.structs.replace(new_snapshot(TranscriptSection(head=head)), **sections)
+
+
+def checkpoint(head: str | None) -> bytes:
+    state = None if head is None else runtime(head)
+    return encoded(checkpoint_of("periodic", entries(exchanges(12)), NEW_YEAR, state))
+
+
+# One event of each form, the preferred form first; the events they stand for are last.
+FORMS: dict[RestoredForm, Stored] = {
+    "checkpoint_v2": Stored("checkpoint", checkpoint("c2"), id="e1"),
+    "snapshot_v2": Stored("conversation_snapshot", payload_of(runtime("s2")), id="e2"),
+    "checkpoint_legacy": Stored("checkpoint", {"conversationHistory": said("from c1")}, id="e3"),
+    "snapshot_legacy": Stored("conversation_snapshot", {"conversationHistory": said("from s1")}, id="e4"),
+    "events_derived": Stored("user_message", {"content": "from events"}, id="e5"),
+}
+ORDER = list(FORMS)
+
+
+def found(events: list[Stored]) -> tuple[RestoredForm, str]:
+    result = restored(events)
+    assert result is not None
+    transcript = result.snapshot.transcript
+    first = transcript.conversation_history[0]["content"] if transcript.conversation_history else ""
+    return result.form, transcript.head or first
+
+
+def damaged(event: Stored) -> Stored:
+    body = event.payload if isinstance(event.payload, bytes) else msgspec.json.encode(event.payload)
+    return replace(event, payload=body[:-1])
+
+
+@pytest.mark.spec("A40")
+@pytest.mark.parametrize("place", range(5))
+def test_the_most_preferred_form_there_is_wins(place: int) -> None:
+    wanted = [("c2"), ("s2"), ("from c1"), ("from s1"), ("from events")]
+    events = [FORMS[form] for form in ORDER[place:]]
+    assert found(events) == (ORDER[place], wanted[place])
+    assert found(events[::-1]) == (ORDER[place], wanted[place])
+
+
+@pytest.mark.spec("A40")
+@pytest.mark.parametrize("place", range(4))
+def test_a_damaged_payload_falls_to_the_next_form(place: int) -> None:
+    events = [damaged(FORMS[form]) for form in ORDER[: place + 1]] + [
+        FORMS[form] for form in ORDER[place + 1 :]
+    ]
+    assert found(events)[0] == ORDER[place + 1]
+
+
+@pytest.mark.spec("A40")
+def test_the_table_is_in_the_order_of_the_forms() -> None:
+    assert [*(decoder.form for decoder in DECODERS), "events_derived"] == ORDER
+
+
+@pytest.mark.spec("A40")
+def test_within_a_form_the_newest_that_can_be_read_wins() -> None:
+    older = Stored("conversation_snapshot", payload_of(runtime("old")))
+    newer = Stored("conversation_snapshot", payload_of(runtime("new")))
+    assert found([older, newer]) == ("snapshot_v2", "new")
+    assert found([older, damaged(newer)]) == ("snapshot_v2", "old")
+
+
+@pytest.mark.spec("A40")
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        b"null",
+        "[]",
+        checkpoint(None),
+        {"schema": "session_checkpoint_v2", "version": 2, "conversationHistory": said("half")},
+        {"conversationHistory": []},
+        {"conversationHistory": "words"},
+        {"conversationHistory": [{"role": "user", "content": "a"}, {"role": "user"}]},
+        {"conversationHistory": [{"role": "oracle", "content": "a"}]},
+        {"conversationHistory": [{"role": ["user"], "content": "a"}]},
+        {"conversationHistory": [{"role": "user", "content": ["a"]}]},
+        payload_of(runtime("")),
+        payload_of(runtime("ab")) | {"transcript": {"head": "\ud800"}},
+        payload_of(runtime("", transcript=TranscriptSection(conversation_history=({"role": "x"},)))),
+    ],
+)
+def test_what_is_no_checkpoint_falls_to_the_next(payload: Any) -> None:
+    events = [FORMS["snapshot_legacy"], Stored("checkpoint", payload)]
+    assert found(events) == ("snapshot_legacy", "from s1")
+
+
+def test_with_nothing_to_restore_from_there_is_nothing() -> None:
+    assert restored([]) is None
+    assert restored([Stored("checkpoint", b"{"), Stored("compaction_failed", {"reason": "timeout"})]) is None
+
+
+def test_a_checkpoint_that_is_the_state_itself_is_read() -> None:
+    assert found([Stored("checkpoint", payload_of(runtime("ab")))]) == ("checkpoint_v2", "ab")
+
+
+@pytest.mark.spec("A41")
+@pytest.mark.parametrize("form", ["checkpoint_legacy", "snapshot_legacy", "events_derived"])
+def test_an_older_form_becomes_v2_with_its_messages(form: RestoredForm) -> None:
+    result = restored([FORMS[form]])
+    assert result is not None
+    assert result.is_upgraded
+    assert len(result.history) == result.snapshot.transcript.message_count > 0
+    # The next checkpoint carries it as V2, and is what the session is restored from then.
+    again = encoded(checkpoint_of("periodic", entries(exchanges(12)), NEW_YEAR, result.snapshot))
+    value = msgspec.json.decode(again)
+    assert (value["schema"], value["runtime"]["schema"]) == ("session_checkpoint_v2", "session_runtime_v2")
+    next_time = restored([FORMS[form], Stored("checkpoint", again)])
+    assert next_time is not None
+    assert (next_time.form, next_time.is_upgraded) == ("checkpoint_v2", False)
+    assert next_time.history == result.history
+
+
+@pytest.mark.spec("A41")
+def test_messages_of_an_older_form_are_kept_as_they_were() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+    history = [
+        {"role": "user", "content": [{"type": "text", "text": "go"}], "x": 1},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "fine"},
+    ]
+    result = restored([Stored("checkpoint", {"conversationHistory": history})])
+    assert result is not None
+    assert list(result.history) == history
+
+
+@pytest.mark.spec("A41")
+def test_usage_of_zero_is_counted_from_usage_events() -> None:
+    events = [
+        Stored("llm_usage", {"delta": {"inputTokens": 100, "outputTokens": 20}}),
+        Stored("usage", b'{"usage": {"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 5}}'),
+        Stored("usage", b"{"),
+        Stored("usage", {"inputTokens": -4, "outputTokens": True}),
+        Stored("user_message", {"content": "a", "inputTokens": 1}),
+    ]
+    wanted = UsageSection(input_tokens=107, output_tokens=23, cached_tokens=5, requests=2)
+    for form in ORDER:
+        result = restored([FORMS[form], *events])
+        assert result is not None
+        assert result.snapshot.usage == wanted, form
+
+
+@pytest.mark.spec("A41")
+def test_usage_that_is_known_is_left_alone() -> None:
+    usage = UsageSection(input_tokens=1)
+    known = Stored("conversation_snapshot", payload_of(runtime("ab", usage=usage)))
+    legacy = {"conversationHistory": said("a"), "usageTotals": {"inputTokens": 1, "outputTokens": 0}}
+    more = Stored("usage", {"inputTokens": 50, "outputTokens": 50})
+    for event in (known, Stored("checkpoint", legacy)):
+        result = restored([event, more])
+        assert result is not None
+        assert result.snapshot.usage.input_tokens == 1
+
+
+@pytest.mark.spec("A40")
+def test_events_tell_messages_compactions_flushes_and_overflows() -> None:
+    folded = compaction()
+    told = [
+        Stored("user_message", {"content": "one"}, 1.0),
+        Stored("assistant_message", {"message": {"role": "assistant", "content": "two"}}, 2.0),
+        Stored("tool_result", {"text": "three", "tool_call_id": "c1"}, 3.0),
+        Stored("assistant_message", b"{", 3.5),
+        Stored("flush", {"text": "note", "pathTokens": 900}, 4.0),
+        Stored("context_summarized", context_summarized(folded, None, Effort()).payload, 5.0),
+        Stored("compaction_completed", compaction_completed(folded, None).payload, 5.0),
+        Stored("overflow_recovery_started", {"attempt": 1}, 6.0),
+        Stored("overflow_recovery_completed", {"attempts": 1}, 7.0),
+    ]
+    result = restored(told)
+    assert result is not None
+    assert result.history == (
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "two"},
+        {"role": "tool", "content": "three", "tool_call_id": "c1"},
+    )
+    assert result.snapshot.loop == LoopSection(
+        turns=1,
+        compaction_count=1,
+        last_compaction_at=5_000,
+        last_compaction_tokens_before=820_000,
+        last_compaction_tokens_after=400_000,
+        last_flush=FlushMark(at=4_000, path_tokens=900),
+    )
+    assert result.snapshot.recovery == RecoverySection(
+        overflow_attempts=1, overflow_recovered=1, last_overflow_at=6_000
+    )
+    without_ours = [event for event in told if event.type != "compaction_completed"]
+    again = restored(without_ours)
+    assert again is not None
+    assert again.snapshot.loop == result.snapshot.loop
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=10,
+)
+KEYS = st.sampled_from(
+    ["role", "content", "conversationHistory", "schema", "version", "usage", "transcript", "loop", "message"]
+)
+CONTENTS = st.one_of(
+    VALUES,
+    st.binary(max_size=40),
+    st.dictionaries(KEYS, VALUES, max_size=5),
+    st.lists(
+        st.fixed_dictionaries({"role": st.sampled_from(["user", "tool", "x"]), "content": VALUES}), max_size=3
+    ).map(lambda history: {"conversationHistory": history}),
+    st.sampled_from([payload_of(runtime("ab")) | {"loop": {"turns": value}} for value in (1, -1, "x", None)]),
+)
+TYPES = st.sampled_from(
+    ["checkpoint", "conversation_snapshot", "user_message", "usage", "flush", "compaction_completed", "other"]
+)
+
+
+@pytest.mark.spec("A40")
+@given(st.lists(st.builds(Stored, TYPES, CONTENTS, st.floats()), max_size=6))
+def test_no_payload_whatever_raises_and_what_is_restored_can_be_stored(events: list[Stored]) -> None:
+    result = restored(events)
+    if result is not None:
+        body = msgspec.json.encode(result.snapshot)
+        assert msgspec.json.decode(body, type=RuntimeSnapshot) == result.snapshot
+
+
+@pytest.mark.parametrize("text", ["\x00", "\ud800"])
+def test_messages_that_cannot_be_sent_as_they_are_still_restore(text: str) -> None:
+    result = restored([Stored("checkpoint", {"conversationHistory": said(f"a{text}b")})])
+    assert result is not None
+    assert msgspec.json.encode(result.snapshot)
