@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from app.core.budget.window import window_from_models_payload, window_from_name
 from app.errors import PalimpsestError
-from app.main import upstream_options
+from app.main.parts import upstream_options
 from app.proxy.access.pepper import load_pepper
 from app.settings.settings import Settings, configured_window
 from app.storage.migrate import schema_state, sqlite_path

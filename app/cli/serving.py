@@ -17,7 +17,7 @@ from app.cli.logs import configure_logs
 from app.cli.schema import ready
 from app.demo.reading import MODEL
 from app.demo.server import DEFAULT_WINDOW_TOKENS
-from app.main import create_app
+from app.main.application import create_app
 from app.settings.settings import Settings
 
 # Seconds after which a busy thread must let another run. The store's writer returns from SQLite many times a

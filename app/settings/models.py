@@ -114,6 +114,43 @@ class Upstream(Section):
     )
 
 
+class PriceSettings(Section):
+    """Prices of one model. Only their ratios matter, so any currency will do."""
+
+    input: float | None = setting(
+        None,
+        "Price of prompt tokens that no cache knows; without it the others count for nothing.",
+        "None: published prices.",
+        unit="per million tokens",
+        gt=0,
+        le=1_000_000,
+    )
+    output: float | None = setting(
+        None,
+        "Price of written tokens.",
+        "None: four times the input's.",
+        unit="per million tokens",
+        ge=0,
+        le=1_000_000,
+    )
+    cached: float | None = setting(
+        None,
+        "Price of prompt tokens read from the cache.",
+        "None: a tenth of the input's.",
+        unit="per million tokens",
+        ge=0,
+        le=1_000_000,
+    )
+    written: float | None = setting(
+        None,
+        "Price of prompt tokens that are put into the cache.",
+        "None: the input's.",
+        unit="per million tokens",
+        ge=0,
+        le=1_000_000,
+    )
+
+
 class ModelSettings(Section):
     """What is known of the models a name or pattern matches. The first match in the list counts."""
 
@@ -137,6 +174,12 @@ class ModelSettings(Section):
         "Encoding to count with.",
         "None: by the model's name, else o200k_base; calibration on the upstream's counts mends the rest.",
         unit="o200k_base or cl100k_base",
+    )
+    prices: PriceSettings = setting(
+        PriceSettings(),
+        "What these models' tokens cost.",
+        "Empty: published prices, else usual ratios: cached a tenth of input, output four times.",
+        unit="prices",
     )
     policy: PolicySettings = setting(
         PolicySettings(),

@@ -38,6 +38,12 @@ class PolicySettings(Section):
         "For those who know what to expect of one of them.",
         unit="preset, cowork, codex or late",
     )
+    objective: Literal["off", "fidelity", "balanced", "cost"] = setting(
+        _CORE.objective,
+        "What trigger and target are derived for, from prices and growth; off: the ratios below decide.",
+        "balanced costs about as little as possible and never compacts below half of the trigger.",
+        unit="off, fidelity, balanced or cost",
+    )
     trigger_ratio: float = setting(
         _CORE.trigger_ratio,
         "A prompt at or above it is compacted.",

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
+from app.core.budget.economy import OUTPUT_SHARE, Prices, prices_of
 from app.core.view.policy import Policy
 from app.core.view.presets import CHAT, PRESETS, THRESHOLDS
 from app.settings.compacting import Compaction, Sessions
@@ -83,6 +84,16 @@ def configured_window(settings: Settings, model: str) -> int | None:
     entry = model_settings(settings, model)
     own = entry.window_tokens if entry else None
     return settings.window.window_tokens if own is None else own
+
+
+def configured_prices(settings: Settings, model: str) -> Prices | None:
+    """What an operator says a model's tokens cost; None when it says nothing."""
+    entry = model_settings(settings, model)
+    given = entry.prices if entry else None
+    if given is None or given.input is None:
+        return None
+    output = OUTPUT_SHARE * given.input if given.output is None else given.output
+    return prices_of(given.input, output, given.cached, given.written)
 
 
 def to_policy(settings: Settings, model: str, session: PolicySettings | None = None) -> Policy:

@@ -9,7 +9,7 @@ import pytest
 
 from app.cli.doctor import Finding, examine
 from app.errors import SettingsError
-from app.main import Application, create_app
+from app.main.application import Application, create_app
 from app.settings.load import load_settings
 from app.settings.settings import Settings
 from app.storage.migrate import migrate

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from app.main import create_app
+from app.main.application import create_app
 from app.settings.load import load_settings
 from app.storage.migrate import migrate
 from tests.kit.chat import Chat

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from app.cli.listening import address_of, bound_socket, http_server
-from app.main import create_app
+from app.main.application import create_app
 from app.settings.load import load_settings
 from app.settings.settings import Settings
 from app.storage.migrate import migrate

@@ -48,6 +48,8 @@ class Budget:
     ceiling_tokens: int
     precompute_tokens: int
     summary_tokens: int
+    riding_tokens: int
+    gain_tokens: int
 
 
 # At most this share of the window is held back for the answer: agents send 32,000 on 32k windows (rule 19).
@@ -121,6 +123,8 @@ def budget_of(
         ceiling_tokens=max(trigger, min(_share(policy.guard_ratio, size), free)),
         precompute_tokens=min(trigger, math.ceil(max(precompute, halfway))),
         summary_tokens=max(1, summary),
+        riding_tokens=max(1, math.floor(riding)),
+        gain_tokens=int(policy.min_gain_ratio * size),
     )
 
 

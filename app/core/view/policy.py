@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Objective = Literal["off", "fidelity", "balanced", "cost"]
 StyleName = Literal["handoff", "rolling", "working_state", "batch", "worker"]
 
 
@@ -22,6 +23,9 @@ class Policy:
     trigger_ratio: float = 0.90
     # Kept free below the window when deciding the trigger; 40,000 in `rolling` (B02: 32,000 + 8,000).
     trigger_reserve_tokens: int = 0
+    # Trigger and target follow from what tokens cost and how the conversation grows, within the marks below
+    # (docs/cost-policy.md); "off": the marks below decide alone.
+    objective: Objective = "balanced"
     # Due also at so many tokens of prompt, and at so many messages that are not folded (A14); 0: neither.
     trigger_tokens: int = 0
     trigger_messages: int = 0

@@ -16,6 +16,7 @@ from app.core.view.compaction import Compaction, Mask
 from app.core.view.cuts import Group, groups_of, is_cut
 from app.core.view.masking import masked, text_of
 from app.core.view.outcomes import PartKind, View, ViewPart
+from app.core.view.policy import Policy
 from app.core.view.splice import encoded
 
 CountText = Callable[[str], int]
@@ -92,6 +93,16 @@ def task_index(conversation: Conversation) -> int | None:
     """The index of the first user message, the original task (A09); None when there is none."""
     users = (index for index, message in enumerate(conversation.messages) if message.role == "user")
     return next(users, None)
+
+
+def always_kept_tokens(conversation: Conversation, policy: Policy) -> int:
+    """Tokens of the messages that stay wherever the cut falls: instructions and the original task."""
+    task = task_index(conversation) if policy.keeps_task else None
+    return sum(
+        message.tokens
+        for index, message in enumerate(conversation.messages)
+        if message.is_instruction or index == task
+    )
 
 
 def view_of(conversation: Conversation, compaction: Compaction | None, count_text: CountText) -> View:

@@ -6,12 +6,15 @@ Knows nothing of what is decided from it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from app.core.budget.budget import budget_of
+from app.core.budget.derived import derived
 from app.core.view.compaction import Compaction
 from app.core.view.policy import Policy
-from app.core.view.view import applicable
+from app.core.view.view import always_kept_tokens, applicable, block_tokens
 from app.proxy.compacting.calibrations import Calibrations
+from app.proxy.compacting.costs import ModelCosts
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.windows import Windows
@@ -21,6 +24,18 @@ from app.storage.contract import Store
 
 # A prompt below this fits every window in use, so nobody waits for the upstream to state it (tokens).
 URGENT_TOKENS = 1_000
+# Below this share of the window nothing is compacted whatever it costs, so that the costs are not looked at.
+DERIVED_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of models: their windows, how they count against us, our counts, what they cost."""
+
+    windows: Windows
+    calibrations: Calibrations
+    tokens: ModelTokens
+    costs: ModelCosts
 
 
 class Scenes:
@@ -29,16 +44,15 @@ class Scenes:
     def __init__(
         self,
         store: Store,
-        windows: Windows,
-        calibrations: Calibrations,
-        tokens: ModelTokens,
+        models: ModelFacts,
         policy_for: Callable[[str], Policy],
         outgoing: Callable[[Headers], list[tuple[bytes, bytes]]],
     ) -> None:
         self._store = store
-        self._windows = windows
-        self._calibrations = calibrations
-        self._tokens = tokens
+        self._windows = models.windows
+        self._calibrations = models.calibrations
+        self._tokens = models.tokens
+        self._costs = models.costs
         self._policy_for = policy_for
         self._outgoing = outgoing
 
@@ -61,6 +75,11 @@ class Scenes:
             policy=policy,
         )
         current = None if untouched else await self._in_force(turn)
+        count_text = self._tokens.counter_of(model).count_text
+        if current is not None or turn.tokens >= DERIVED_SHARE * budget.window_tokens:
+            block = block_tokens(current.summary, count_text) if current and current.summary else 0
+            kept = always_kept_tokens(turn.conversation, policy)
+            budget = derived(budget, turn.conversation, kept, block, policy, self._costs.of(model))
         is_short = turn.tokens < budget.precompute_tokens and not policy.trigger_messages
         is_small = not by_hand and current is None and is_short
         return Scene(
@@ -69,7 +88,7 @@ class Scenes:
             budget=budget,
             pins=frozenset() if is_small else await self._pins(turn),
             policy=policy,
-            count_text=self._tokens.counter_of(model).count_text,
+            count_text=count_text,
             outgoing=tuple(headers),
         )
 

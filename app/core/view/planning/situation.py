@@ -64,7 +64,7 @@ class Situation:
     @property
     def min_gain(self) -> int:
         """Tokens a compaction must free to be worth a broken prefix (F12)."""
-        return int(self.policy.min_gain_ratio * self.budget.window_tokens)
+        return self.budget.gain_tokens
 
     @property
     def unfolded(self) -> int:

@@ -1,0 +1,78 @@
+"""A budget whose marks follow from costs: what one conversation shows is handed to the (s, S) rule.
+
+Pure. Knows nothing of price lists; the rule itself is `app.core.budget.economy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.core.budget.budget import Budget
+from app.core.budget.economy import Call, Growth, Prices, Room, Summaries, grown, marks, summarised
+from app.core.history.conversation import Conversation
+from app.core.history.message import Message
+from app.core.view.policy import Policy
+
+# Turns looked back at; older ones hardly weigh (see `grown`).
+_TURNS = 12
+# A conversation is not compacted below these shares of the highest trigger, whatever is saved by it: what
+# the model is shown is worth more than its price. "cost" means what it says.
+_LEAST_TRIGGER = {"cost": 0.0, "balanced": 0.5, "fidelity": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a conversation's tokens cost, and whether a model is asked for its summaries."""
+
+    prices: Prices
+    asks_model: bool
+
+
+def growth_of(messages: Sequence[Message]) -> Growth:
+    """How much the newest turns added each: a turn ends with an answer of the assistant."""
+    added, turns = 0, []
+    for message in reversed(messages):
+        if message.role == "assistant" and added:
+            turns.append(added)
+            added = 0
+            if len(turns) == _TURNS:
+                break
+        added += message.tokens
+    growth = Growth()
+    for tokens in reversed(turns):
+        growth = grown(growth, tokens)
+    return growth
+
+
+def derived(
+    budget: Budget, talk: Conversation, kept_tokens: int, block_tokens: int, policy: Policy, costs: Costs
+) -> Budget:
+    """`budget` with trigger, target, precompute mark and least gain as the policy's objective has them.
+
+    `kept_tokens` are the messages that stay wherever the cut falls, `block_tokens` the summary block in
+    force, 0 without one. No mark is above the budget's own.
+    """
+    if policy.objective == "off":
+        return budget
+    summaries = summarised(Summaries(), block_tokens, None) if block_tokens else Summaries()
+    found = marks(
+        costs.prices,
+        growth_of(talk.messages),
+        summaries,
+        Room(budget.fixed_tokens + kept_tokens, 0, budget.trigger_tokens),
+        policy.objective,
+        Call(costs.prices, policy.rides) if costs.asks_model else None,
+    )
+    trigger = min(budget.trigger_tokens, max(found.trigger_tokens, _least_trigger(budget, policy)))
+    return replace(
+        budget,
+        trigger_tokens=trigger,
+        target_tokens=min(budget.trigger_tokens, found.target_tokens),
+        precompute_tokens=min(trigger, found.precompute_tokens, budget.riding_tokens),
+        gain_tokens=min(found.gain_tokens, trigger - found.target_tokens),
+    )
+
+
+def _least_trigger(budget: Budget, policy: Policy) -> int:
+    return int(_LEAST_TRIGGER.get(policy.objective, 0.0) * budget.trigger_tokens)

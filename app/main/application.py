@@ -1,0 +1,57 @@
+"""The application: the only place where the parts meet.
+
+`create_app(settings)` returns an ASGI application. Its lifespan opens the store and the upstream, and
+closes them when every open relay has been recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from fastapi import FastAPI
+
+from app.api.front import Front
+from app.errors import PalimpsestError
+from app.main.front import front_of
+from app.main.parts import opened
+from app.proxy.asgi import Receive, Scope, Send
+from app.settings.settings import (
+    Settings,
+)
+from app.tokenizer.counting import Tokenizer
+
+
+class Application:
+    """An ASGI application whose parts exist while its lifespan lasts."""
+
+    def __init__(self, settings: Settings, tokenizer: Tokenizer) -> None:
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._pages = FastAPI(lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+        self._front: Front | None = None
+        # Why the start was refused: servers tell it as a traceback, a person wants the sentence.
+        self.refusal: PalimpsestError | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection, or the lifespan."""
+        await (self._front or self._pages)(scope, receive, send)
+
+    @asynccontextmanager
+    async def _lifespan(self, pages: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            try:
+                parts = await opened(self._settings, self._tokenizer, stack)
+            except PalimpsestError as refusal:
+                self.refusal = refusal
+                raise
+            self._front = front_of(parts, pages)
+            yield
+
+
+def create_app(settings: Settings, tokenizer: Tokenizer | None = None) -> Application:
+    """The whole proxy as one ASGI application; nothing is opened before its lifespan begins.
+
+    Applications of one process may share a tokenizer: loading its encodings takes most of a start.
+    """
+    return Application(settings, tokenizer or Tokenizer())

@@ -1,0 +1,72 @@
+"""The parts that decide and carry out compactions.
+
+Knows nothing of how requests and answers travel.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache, partial
+
+from app.main.parts import Parts, new_id
+from app.proxy.compacting.breaker import Breaker
+from app.proxy.compacting.compactor import Compactor
+from app.proxy.compacting.costs import ModelCosts
+from app.proxy.compacting.model_tokens import REMEMBERED_MODELS
+from app.proxy.compacting.scenes import ModelFacts, Scenes
+from app.proxy.compacting.summaries import Summaries
+from app.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
+from app.settings.settings import (
+    configured_prices,
+    to_policy,
+)
+from app.upstream.prices import prices_from_model_data
+
+# A background summary may take this many times as long as a request would wait for one.
+PATIENCE = 3
+
+
+def scenes_of(parts: Parts) -> Scenes:
+    """Who gathers what a turn is judged by."""
+    facts = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs_of(parts))
+    # Models are the caller's to name, so what is remembered of them is bounded.
+    policies = lru_cache(REMEMBERED_MODELS)(partial(to_policy, parts.settings))
+    return Scenes(parts.store, facts, policies, parts.outgoing)
+
+
+def costs_of(parts: Parts) -> ModelCosts:
+    """What conversations cost."""
+    how = parts.settings.compaction
+    return ModelCosts(
+        parts.jobs,
+        partial(configured_prices, parts.settings),
+        prices_from_model_data,
+        asks_model=how.deadline_seconds > 0 or how.background,
+    )
+
+
+def compactor_of(parts: Parts) -> Compactor:
+    """Who carries plans out, with the one who writes summaries."""
+    how, policy = parts.settings.compaction, parts.settings.policy
+    chosen = parts.settings.summarizer
+    choice = SummarizerChoice(
+        model=chosen.model,
+        window_tokens=chosen.window_tokens,
+        may_ride=chosen.base_url is None and chosen.model is None,
+        call_seconds=max(1.0, PATIENCE * how.deadline_seconds),
+    )
+    breaker = Breaker(policy.breaker_failures, how.breaker_seconds, time.monotonic)
+    writer = SummaryWriter(parts.summarizer, choice, breaker)
+    # A request that waits for a summary is open so long at most; its key is not kept for less.
+    key_seconds = max(how.key_ttl_seconds, how.deadline_seconds)
+    summaries = Summaries(
+        writer, parts.jobs, concurrent=how.concurrent_summaries, key_seconds=key_seconds, new_id=new_id
+    )
+    return Compactor(
+        parts.store,
+        summaries,
+        parts.jobs,
+        deadline_seconds=how.deadline_seconds,
+        background=how.background and how.key_ttl_seconds > 0,
+        new_id=new_id,
+    )

@@ -1,0 +1,85 @@
+"""The front door with everything behind it.
+
+Knows nothing of what must be opened and closed.
+"""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from app.api.chat import ChatEndpoint
+from app.api.front import Crowd, Front
+from app.api.pages import Pages, pages_of
+from app.api.passthrough import PassthroughEndpoint
+from app.core.history.carriers import Carriers
+from app.core.wire.chat_request import Limits
+from app.main.compacting import compactor_of, scenes_of
+from app.main.parts import Parts, new_id
+from app.proxy.answering.answered import Answered
+from app.proxy.answering.delivery import Delivery, Sending
+from app.proxy.answering.outcomes import Outcomes
+from app.proxy.answering.passthrough import Passthrough
+from app.proxy.answering.relay import Relay, RelayLimits
+from app.proxy.compacting.viewing import Viewing
+from app.proxy.exchange import Behaviour, Exchange
+from app.proxy.sessions.delta import Deltas
+from app.proxy.sessions.recorder import Recorder
+from app.proxy.sessions.resolver import Resolver
+
+
+def front_of(parts: Parts, pages: FastAPI) -> Front:
+    """The front door with everything behind it."""
+    limits = parts.settings.limits
+    scenes = scenes_of(parts)
+    viewing = Viewing(scenes, compactor_of(parts), wait_seconds=parts.settings.compaction.deadline_seconds)
+    passthrough = Passthrough(parts.upstream, parts.outgoing)
+    exchange = exchange_of(parts, viewing, passthrough)
+    pages_of(pages, Pages(parts.store, parts.access, parts.reader, scenes, viewing))
+    return Front(
+        chat=ChatEndpoint(exchange, body_bytes=limits.body_bytes, body_seconds=limits.body_seconds),
+        passthrough=PassthroughEndpoint(parts.access, passthrough, body_bytes=limits.body_bytes),
+        pages=pages,
+        crowd=Crowd(requests=limits.concurrent_requests, header_bytes=limits.header_bytes),
+    )
+
+
+def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough) -> Exchange:
+    """What answers chat requests."""
+    settings, limits = parts.settings, parts.settings.limits
+    recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
+    relay = Relay(
+        recorder,
+        Outcomes(parts.reader),
+        parts.jobs,
+        RelayLimits(
+            limits.frame_bytes,
+            limits.answer_bytes,
+            delivers_unstored=settings.database.on_store_failure == "passthrough",
+        ),
+        Answered(parts.windows, parts.calibrations),
+    )
+    tells_view = settings.compaction.notify == "header"
+    sending = Sending(parts.upstream, parts.outgoing, settings.compaction.overflow_retries, tells_view)
+    return Exchange(
+        access=parts.access,
+        resolver=_resolver(parts),
+        recorder=recorder,
+        viewing=viewing,
+        delivery=Delivery(sending, recorder, relay, viewing, parts.windows),
+        passthrough=passthrough,
+        behaviour=Behaviour(
+            Limits(limits.depth, limits.messages),
+            limits.body_bytes,
+            settings.access.allow_off,
+            settings.database.on_store_failure,
+        ),
+    )
+
+
+def _resolver(parts: Parts) -> Resolver:
+    how = parts.settings.sessions
+    carriers = Carriers(how.headers, how.codex_headers, how.body_keys, how.metadata_keys)
+    deltas = Deltas(
+        parts.store, parts.reader, default_mode=how.default_mode, waiting_appends=how.waiting_appends
+    )
+    return Resolver(parts.store, parts.reader, deltas, carriers, parts.tokens, new_id)
