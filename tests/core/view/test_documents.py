@@ -53,6 +53,8 @@ def test_documents_are_recognised(made: object, text: str) -> None:
         (call("documentSymbols", path="a.ts"), "[]"),
         (call("read_file", path="notes.md"), "see\nPage 1\nof the contract"),
         (call("read_file", path="notes.md"), "Page 1 says\nPage 2 says"),
+        (call("read_file", path="a.c"), "before\f after"),
+        (call("read_file", path="notes.md"), "[Page 1]\nsee also\n[Page 1]\n"),
         (call("list", path="x"), "page: 1\npage: 2\n"),
         ({"id": "a"}, "text"),
         ({"function": None}, "text"),

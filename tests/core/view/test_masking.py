@@ -96,6 +96,16 @@ def test_items_that_cannot_be_cut_inside_become_fewer() -> None:
 
 
 @pytest.mark.spec("A08")
+def test_a_member_that_cannot_be_cut_stays_whole_and_the_others_share_the_rest() -> None:
+    schema = {f"column_{i}": i for i in range(150)}
+    text = json.dumps({"schema": schema, "rows": [["x" * 90, i] for i in range(700)]})
+    fields = json.loads(shown(text, 4_000, ID))
+    assert fields["schema"] == schema
+    assert fields["rows"][0] == ["x" * 90, 0]
+    assert fields["rows"][-1] == ["x" * 90, 699]
+
+
+@pytest.mark.spec("A08")
 def test_numbers_keep_their_spelling() -> None:
     numbers = ["1e2", "1.0", "12345678901234567890.10", "-0", "9" * 900]
     text = "[" + ", ".join(f'{{"n": {number}, "t": "{"x" * 3_000}"}}' for number in numbers) + "]"
