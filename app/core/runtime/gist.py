@@ -17,6 +17,7 @@ from app.core.summary.carry.statements import (
     LEAST_SCORE,
     Statement,
     is_stale,
+    order_of,
     stale_values,
     statements_of,
 )
@@ -32,6 +33,8 @@ LINES_KEPT = 8
 _LINE_CHARS = 240
 # Characters of one message that are read.
 _READ_CHARS = 24_000
+# What the assistant means to do is read from so many of its newest texts: older plans are done or dropped.
+_PLANNING = 2
 # How the work log marks a failure that did not last.
 _OVERCOME = "[a later call succeeded]"
 
@@ -75,7 +78,9 @@ def gist_of(entries: Sequence[Entry], lines_kept: int = LINES_KEPT) -> Gist:
     decisions = [s for s in valid if _decides(s)]
     others = [s for s in valid if not _decides(s)]
     pending = _pending(spoken)
-    planned = [s for s in others if s.role == "assistant" and _plans(s)]
+    talk = [m.order for m in spoken if m.role == "assistant" and m.text.strip()]
+    recent = order_of(talk[-_PLANNING:][0], 0) if talk else 0
+    planned = [s for s in others if s.role == "assistant" and s.order >= recent and _plans(s)]
     findings = [s for s in others if _is_finding(s) and s not in planned]
     return Gist(
         decisions=_lines(_best(decisions, lines_kept), lines_kept),

@@ -82,7 +82,6 @@ def test_spans_of_which_nothing_can_be_cited_are_still_told_apart() -> None:
     assert first.span_hash != second.span_hash
 
 
-@pytest.mark.spec("A36")
 def test_before_a_compaction_one_is_always_written() -> None:
     said = entries(exchanges(3))
     before = checkpoint_of("pre_compaction", said, NEW_YEAR)
@@ -194,6 +193,12 @@ def test_a_question_nobody_answered_is_an_open_loop() -> None:
     asked = [user("Set it up."), assistant("Shall I use Redis or Valkey?")]
     assert gist_of(entries(asked)).open_loops == ("Shall I use Redis or Valkey?",)
     assert gist_of(entries([*asked, user("Valkey."), assistant("Fine.")])).open_loops == ()
+
+
+@pytest.mark.spec("A39")
+def test_old_plans_are_no_next_actions() -> None:
+    plans = [each for n in range(4) for each in (user(f"go {n}"), assistant(f"Next, I will do part {n}."))]
+    assert gist_of(entries(plans)).next_actions == ("Next, I will do part 2.", "Next, I will do part 3.")
 
 
 @pytest.mark.spec("A39")

@@ -49,7 +49,6 @@ def test_every_type_has_a_builder_and_every_payload_is_plain_json() -> None:
         assert msgspec.json.decode(msgspec.json.encode(payload)) == payload
 
 
-@pytest.mark.spec("A23")
 def test_a_summary_is_an_event_with_counts_and_tokens() -> None:
     previous = compaction(id="cmp_0", messages_folded=15)
     payload = context_summarized(compaction(), previous, EFFORT).payload
@@ -138,7 +137,6 @@ def test_masks_alone_have_no_summary_and_need_no_checkpoint() -> None:
     assert types == ["compaction_started", "compaction_completed"]
 
 
-@pytest.mark.spec("A36")
 def test_no_messages_are_removed_without_a_checkpoint_before() -> None:
     with pytest.raises(ValueError, match="A36"):
         flow_of(compaction(), None, Steps(flush=FLUSH), EFFORT)

@@ -131,7 +131,6 @@ def test_the_transcript_is_named_by_ids_and_view() -> None:
     assert "question" not in msgspec.json.encode(section).decode()
 
 
-@pytest.mark.spec("A33")
 def test_the_views_digest_changes_with_every_byte_of_it() -> None:
     talk = conversation(exchanges(3))
     same = conversation(exchanges(3))
