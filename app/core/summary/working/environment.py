@@ -1,0 +1,114 @@
+"""Facts about the surroundings: what clients tell their models of them, and what a shell says.
+
+Tables of spellings in use. Knows nothing of other slots.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from app.core.summary.working.clipping import clipped_line
+from app.core.summary.working.limits import SlotLimits
+from app.core.summary.working.state import Fact
+
+# A preamble may be long; what it says of the surroundings stands near one of its ends (characters).
+_READ_CHARS = 20_000
+_LABELS = (
+    "working directory",
+    "current working directory",
+    "current directory",
+    "workspace",
+    "workspace path",
+    "workspace folder",
+    "project root",
+    "home directory",
+    "is directory a git repo",
+    "platform",
+    "os version",
+    "operating system",
+    "shell",
+    "default shell",
+    "timezone",
+    "today's date",
+    "current date",
+    "git branch",
+    "current branch",
+    "main branch",
+    "python version",
+    "node version",
+)
+_LABELLED = re.compile(
+    rf"^[ \t]*(?:[-*][ \t]+)?(?:\*\*)?({'|'.join(map(re.escape, _LABELS))})(?:\*\*)?[ \t]*[:=][ \t]*(\S.*)$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_TAGGED = re.compile(r"<(cwd|shell|current_date|timezone|os|platform)>\s*([^<\n]+?)\s*</\1>")
+_TAG_NAMES = {
+    "cwd": "Working directory",
+    "shell": "Shell",
+    "current_date": "Current date",
+    "timezone": "Timezone",
+    "os": "Operating system",
+    "platform": "Platform",
+}
+# What clients put into user messages that no user said.
+_BLOCKS = re.compile(
+    r"<(env|environment_context|environment_details|system-reminder|user_instructions|user_info|INSTRUCTIONS)>"
+    r".*?</\1>",
+    re.DOTALL,
+)
+_VERSION_OF = re.compile(
+    r"\s*([\w.+-]+)\s+(?:--version|-v|-V|version)\s*(?:2>&1)?\s*\Z",
+)
+_BRANCH = re.compile(r"^On branch (\S+)\s*$", re.MULTILINE)
+# How a command asks for a fact, and the fact's name; the answer is the first line.
+_ASKED = (
+    (re.compile(r"\s*pwd\s*\Z"), "Working directory"),
+    (re.compile(r"\s*uname\b[\s\w-]*\Z"), "Operating system"),
+    (re.compile(r"\s*git (?:branch --show-current|rev-parse --abbrev-ref HEAD)\s*\Z"), "Git branch"),
+    (re.compile(r"\s*whoami\s*\Z"), "User"),
+    (re.compile(r"\s*hostname\s*\Z"), "Host"),
+)
+
+
+def told_facts(text: str) -> list[Fact]:
+    """What an instruction or a client's block says of the surroundings, in order."""
+    if len(text) > 2 * _READ_CHARS:
+        text = f"{text[:_READ_CHARS]}\n{text[-_READ_CHARS:]}"
+    labelled = [(m.start(), _capital(m.group(1)), m.group(2)) for m in _LABELLED.finditer(text)]
+    tagged = [(m.start(), _TAG_NAMES[m.group(1)], m.group(2)) for m in _TAGGED.finditer(text)]
+    return [Fact(name, value.strip().strip("*")) for _, name, value in sorted(labelled + tagged)]
+
+
+def client_blocks(text: str) -> tuple[str, str]:
+    """A user message as (what the user said, what the client added in blocks of its own)."""
+    added = "\n".join(match.group(0) for match in _BLOCKS.finditer(text))
+    return (_BLOCKS.sub("", text).strip(), added) if added else (text.strip(), "")
+
+
+def shell_facts(command: str, output: str) -> list[Fact]:
+    """What a shell's answer says of the surroundings, when that is what it was asked for."""
+    first = next((line.strip() for line in output.splitlines() if line.strip()), "")
+    if not first:
+        return []
+    version = _VERSION_OF.match(command)
+    if version and any(c.isdigit() for c in first):
+        return [Fact(f"{version.group(1)} version", first)]
+    found = [Fact(name, first) for pattern, name in _ASKED if pattern.match(command)]
+    branch = _BRANCH.search(output[:_READ_CHARS]) if "git status" in command else None
+    return [*found, Fact("Git branch", branch.group(1))] if branch else found
+
+
+def with_facts(known: Sequence[Fact], facts: Iterable[Fact], limits: SlotLimits) -> tuple[Fact, ...]:
+    """The facts with these added; a newer value of the same name replaces the older one in its place."""
+    found = {fact.name.lower(): fact for fact in known}
+    for fact in facts:
+        found[fact.name.lower()] = Fact(
+            clipped_line(fact.name, limits.environment_chars),
+            clipped_line(fact.value, limits.environment_chars),
+        )
+    return tuple(found.values())[-limits.max_environment :]
+
+
+def _capital(label: str) -> str:
+    return label[:1].upper() + label[1:]

@@ -1,0 +1,153 @@
+"""The working state: ten slots of what a conversation has come to, and its stored form.
+
+A value and its encoding. Knows nothing of how messages are read or how the state is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from app.core.summary.working.limits import ENOUGH_SLOTS, ToolKind
+
+StepStatus = Literal["pending", "active", "done", "dropped"]
+ActionKind = Literal["read", "edit", "create", "rewrite", "delete"]
+
+# Grows when a stored state can no longer be read as the present one.
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One step of the plan. `id` is the tool's own, else the step's place counted from 1."""
+
+    id: str
+    label: str
+    status: StepStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something about the surroundings: "Platform", "linux"."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileAction:
+    """What was done to a file. `detail`: what a read showed, or how many lines were written.
+
+    `before` and `after` are an edit's sides. `call` is the id of the call, "" when it had none.
+    """
+
+    kind: ActionKind
+    call: str = ""
+    detail: str = ""
+    before: str = ""
+    after: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileNote:
+    """A file, its path as the tool was given it, and its newest actions, oldest first."""
+
+    path: str
+    actions: tuple[FileAction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolNote:
+    """A tool's outcome in short: the command or call, and what came of it."""
+
+    label: str
+    text: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The line of a result that says what went wrong, and the call it came from."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call whose result has not been seen. `command` is the whole command line of a shell call."""
+
+    id: str
+    kind: ToolKind
+    label: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingState:
+    """The ten slots, each oldest first; `files` by their last use.
+
+    `gap` holds lines that models filled in and `open_calls` the calls still unanswered; neither is a
+    slot.
+    """
+
+    task: str = ""
+    user_requirements: tuple[str, ...] = ()
+    plan: tuple[PlanStep, ...] = ()
+    environment: tuple[Fact, ...] = ()
+    files: tuple[FileNote, ...] = ()
+    decisions: tuple[str, ...] = ()
+    assistant_notes: tuple[str, ...] = ()
+    tool_results: tuple[ToolNote, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    discoveries: tuple[str, ...] = ()
+    gap: tuple[str, ...] = ()
+    open_calls: tuple[OpenCall, ...] = ()
+
+    @property
+    def populated(self) -> int:
+        """How many slots are filled: every entry of all ten categories counts (D12)."""
+        entries = (
+            self.user_requirements,
+            self.plan,
+            self.environment,
+            self.files,
+            self.decisions,
+            self.assistant_notes,
+            self.tool_results,
+            self.failures,
+            self.discoveries,
+        )
+        return bool(self.task) + sum(map(len, entries))
+
+
+EMPTY = WorkingState()
+
+
+def needs_gap_fill(state: WorkingState, llm_extraction: bool = True) -> bool:
+    """True when so little was noted that a model should be asked what is missing (D12)."""
+    return llm_extraction and state.populated < ENOUGH_SLOTS
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    kind: Literal["working_state"]
+    version: int
+    state: WorkingState
+
+
+def encoded(state: WorkingState) -> bytes:
+    """The state as JSON, which `decoded` gives back as it was."""
+    return msgspec.json.encode(_Stored("working_state", VERSION, state))
+
+
+def decoded(stored: bytes) -> WorkingState:
+    """The stored state; the empty one for b"", damaged bytes, another version or another kind."""
+    try:
+        found = msgspec.json.decode(stored, type=_Stored)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return EMPTY
+    return found.state if found.version == VERSION else EMPTY
