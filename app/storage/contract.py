@@ -5,8 +5,7 @@ What is promised
 * A coroutine that writes returns only when its rows are durable (SQLite: synchronous=FULL;
   PostgreSQL: synchronous_commit=on). All rows of one call are committed together or not at all,
   also when the caller is cancelled meanwhile.
-* Every write is an upsert on natural keys, so that repeating a call, also after an unknown
-  outcome, changes nothing.
+* Every write is an upsert on natural keys: repeating a call, also after an unknown outcome, changes nothing.
 * Nothing is visible to a read before it is durable; after a write returned, every read sees it.
 * Every method takes the namespace and touches no other's rows. What exists elsewhere reads as absent.
 * Message bodies are bytes. They come back as they were given, whatever they contain.
@@ -27,6 +26,7 @@ from app.core.history.known import Known, MessageState, Rebase
 from app.core.view.compaction import Compaction
 from app.core.wire.answered import Usage
 from app.storage.interrupted import PartialAnswers
+from app.storage.journal import Also, Journal
 from app.storage.naming import NamedSessions
 
 ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
@@ -60,13 +60,12 @@ class Variant:
 class OpenExchange:
     """Everything of a request that is committed before a byte of it goes upstream (P2).
 
-    The session is created when it does not exist (`external_id` is the client's name for it, or
-    None). `messages` that exist already are left as they are, except that a rejected or refused one
-    becomes live again. `head` is the digest of the request's last message; it becomes a branch head
-    and `base` stops being one. `preamble` are the instructions, each as its body and
-    the body's sha256, in this order; `preamble_digest` is their joint sha256. `full_history` is true
-    when the request carried answers or instructions. With `takes_name` a session that begins takes the
-    name `external_id` over: the one that had it keeps its id and has no name any more (rule 9).
+    The session is created when it does not exist (`external_id` is the client's name for it, or None).
+    `messages` that exist already are left as they are, except that a rejected or refused one becomes live
+    again. `head` is the digest of the request's last message; it becomes a branch head and `base` stops
+    being one. `preamble` are the instructions, each as its body and the body's sha256, in order, and
+    `preamble_digest` their joint sha256. `full_history`: the request carried answers or instructions.
+    `takes_name`: a session that begins takes the name from the one that had it, which has none then (rule 9).
     """
 
     namespace: str
@@ -177,11 +176,12 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class StoredCompaction:
-    """A compaction and when it was stored; newer ones have a higher `arrival`."""
+    """A compaction, when it was stored, when it was undone; newer ones have a higher `arrival`."""
 
     compaction: Compaction
     arrival: int
     created_at: float
+    undone_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class Standing:
     messages: int
 
 
-class Store(PartialAnswers, NamedSessions, Protocol):
+class Store(PartialAnswers, NamedSessions, Journal, Protocol):
     """See the module docstring: it is the contract."""
 
     async def close(self) -> None:
@@ -309,12 +309,12 @@ class Store(PartialAnswers, NamedSessions, Protocol):
         """Commit an answer or a failure (P3)."""
 
     async def compactions(self, namespace: str, session: str) -> Sequence[StoredCompaction]:
-        """Oldest first."""
+        """Oldest first, those that were undone too."""
 
     async def add_compaction(
-        self, namespace: str, session: str, epoch: int, compaction: Compaction, now: float
+        self, namespace: str, session: str, epoch: int, compaction: Compaction, now: float, also: Also = ...
     ) -> bool:
-        """False, and nothing stored, when the session's epoch is no longer `epoch`."""
+        """False, and nothing stored, `also` neither, when the session's epoch is no longer `epoch`."""
 
     async def pins(self, namespace: str, session: str) -> Sequence[PinRow]:
         """In order of arrival."""

@@ -16,6 +16,7 @@ from app.storage.contract import Store
 from app.storage.database import Database, Step
 from app.storage.exchange.partial import PartialRows
 from app.storage.exchange.writes import ExchangeWrites
+from app.storage.journal_sql.journal import JournalRows
 from app.storage.known import KnownReads
 from app.storage.migrate import schema_state, sqlite_path, with_connection
 from app.storage.path import PathReads
@@ -28,7 +29,16 @@ from app.storage.standing import Proven, StandingRows
 from app.storage.tables import PEPPER
 
 
-class SqlStore(ExchangeWrites, PartialRows, KnownReads, PathReads, SessionRows, StandingRows, AccountRows):
+class SqlStore(
+    ExchangeWrites,
+    PartialRows,
+    KnownReads,
+    PathReads,
+    SessionRows,
+    JournalRows,
+    StandingRows,
+    AccountRows,
+):
     """The contract, kept on any `Database`."""
 
     def __init__(

@@ -31,15 +31,20 @@ from app.storage.database import Database, InsertInto, Params, Reading, Statemen
 from app.storage.packing import unpacked
 from app.storage.tables import (
     BODIES,
+    CHECKPOINTS,
     COMPACTIONS,
     CREDENTIALS,
+    EVENTS,
     EXCHANGES,
+    MEMORIES,
     MESSAGES,
     NAMESPACES,
     PINS,
     PREAMBLES,
     REBASES,
+    SESSION_SETTINGS,
     SESSIONS,
+    SPENDING,
     VARIANTS,
 )
 
@@ -211,8 +216,12 @@ ERASE = {
     ),
     **{
         table.name: Statement(partial(_erase_of_sessions, table=table))
-        for table in (EXCHANGES, REBASES, COMPACTIONS, PINS, MESSAGES)
+        for table in (
+            *(EXCHANGES, REBASES, COMPACTIONS, PINS, MESSAGES),
+            *(EVENTS, CHECKPOINTS, MEMORIES, SESSION_SETTINGS),
+        )
     },
+    "spending": Statement(lambda _: _erasing(SPENDING)),
     "sessions": Statement(lambda _: _erasing(SESSIONS)),
     "credentials": Statement(lambda _: _erasing(CREDENTIALS)),
     # Last: the others look at it. Rows touched here say whether anything was erased.

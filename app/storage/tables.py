@@ -58,6 +58,11 @@ def _time(name: str, *, null: bool = False) -> Column[float]:
     return Column(name, Double, nullable=null)
 
 
+def _session_key(*names: str) -> list[Column[str]]:
+    """The key of a row of text keys in a session."""
+    return [_text(name, key=True) for name in ("session", *names, "namespace")]
+
+
 def _some(name: str, where: ColumnElement[bool], *columns: Column[Any]) -> Index:
     """An index over the rows that `where` holds for."""
     return Index(name, *columns, sqlite_where=where, postgresql_where=where)
@@ -87,7 +92,7 @@ KEYS = Table(
     UniqueConstraint("digest"),
 )
 
-# `arrivals` is the session's counter: messages, rebases, exchanges, compactions and pins draw from it.
+# `arrivals` is the session's counter: whatever arrives in it, and every event, draws from it.
 SESSIONS = Table(
     "sessions",
     METADATA,
@@ -222,6 +227,7 @@ _some(
 )
 
 # `kept` packs chain digests; `masks` packs (32 bytes chain, 8 bytes limit in characters, big endian).
+# `state` and `details` are JSON that only their writers read.
 COMPACTIONS = Table(
     "compactions",
     METADATA,
@@ -243,7 +249,10 @@ COMPACTIONS = Table(
     _int("messages_folded"),
     _text("parents"),
     _text("reason"),
+    _bytes("state"),
+    _bytes("details"),
     _time("created_at"),
+    _time("undone_at", null=True),
 )
 
 PINS = Table(
@@ -255,6 +264,57 @@ PINS = Table(
     _int("arrival"),
     _time("created_at"),
     sqlite_with_rowid=False,
+)
+
+EVENTS = Table(
+    "events",
+    METADATA,
+    *_session_key("id"),
+    _int("seq"),
+    _text("type"),
+    _bytes("payload"),
+    _time("created_at"),
+)
+Index(None, EVENTS.c.session, EVENTS.c.namespace, EVENTS.c.seq)
+
+CHECKPOINTS = Table(
+    "checkpoints",
+    METADATA,
+    *_session_key("id"),
+    *(_int("arrival"), _text("kind"), _bytes("span_hash"), _text("schema"), _bytes("payload")),
+    _time("created_at"),
+    UniqueConstraint("session", "kind", "span_hash", "namespace"),
+)
+Index(None, CHECKPOINTS.c.session, CHECKPOINTS.c.namespace, CHECKPOINTS.c.arrival)
+
+# `searched` is the text as it is looked for: in one case, and without what a text column refuses.
+MEMORIES = Table(
+    "memories",
+    METADATA,
+    *_session_key("id"),
+    *(_int("arrival"), _text("kind"), _bytes("text"), _text("searched")),
+    *(_text("compaction", null=True), _time("created_at")),
+)
+Index(None, MEMORIES.c.session, MEMORIES.c.namespace, MEMORIES.c.arrival)
+# The search reads a namespace through, newest first.
+Index(None, MEMORIES.c.namespace, MEMORIES.c.id)
+
+SESSION_SETTINGS = Table(
+    "session_settings", METADATA, *_session_key(), _bytes("payload"), sqlite_with_rowid=False
+)
+
+# `day` is a UTC date, YYYY-MM-DD.
+SPENDING = Table(
+    "spending",
+    METADATA,
+    *(_text("namespace", key=True), _text("day", key=True)),
+    *(_int("calls"), _int("prompt_tokens"), _int("completion_tokens")),
+    sqlite_with_rowid=False,
+)
+
+# Who works on what, of the servers that share a database. A key names work, never anybody's words.
+LEASES = Table(
+    "leases", METADATA, _text("key", key=True), _text("holder"), _time("expires_at"), sqlite_with_rowid=False
 )
 
 # What follows is about upstream models, not about anybody's text: it belongs to no namespace.

@@ -16,57 +16,44 @@ down_revision = None
 
 def upgrade() -> None:
     """All tables, from nothing."""
-    _namespaces()
-    _credentials()
-    _keys()
+    _callers()
     _sessions()
-    _bodies()
     _messages()
-    _variants()
+    _texts()
     _rebases()
-    _preambles()
     _exchanges()
     _compactions()
-    _pins()
-    _learned_windows()
-    _calibrations()
-    _pepper()
-    _heartbeat()
+    _journal()
+    _memories_and_spending()
+    _of_nobody()
 
 
-def _namespaces() -> None:
+def _callers() -> None:
     op.create_table(
         "namespaces",
-        _text("id"),
-        _float("created_at"),
-        _float("proven_at", nullable=True),
+        *_text("id"),
+        *_float("created_at"),
+        *_float("proven_at", nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_namespaces")),
     )
     op.create_index(
         "ix_namespaces_unproven", "namespaces", ["created_at"], **_where(sa.column("proven_at").is_(None))
     )
-
-
-def _credentials() -> None:
     op.create_table(
         "credentials",
-        _bytes("digest"),
-        _text("namespace"),
-        _float("created_at"),
+        *_bytes("digest"),
+        *_text("namespace"),
+        *_float("created_at"),
         sa.PrimaryKeyConstraint("digest", name=op.f("pk_credentials")),
     )
     op.create_index(op.f("ix_credentials_namespace"), "credentials", ["namespace"])
-
-
-def _keys() -> None:
     op.create_table(
         "keys",
-        _text("id"),
-        _bytes("digest"),
-        _text("label"),
-        _text("namespace"),
-        _float("created_at"),
-        _float("revoked_at", nullable=True),
+        *_text("id"),
+        *_bytes("digest"),
+        *_text("label", "namespace"),
+        *_float("created_at"),
+        *_float("revoked_at", nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_keys")),
         sa.UniqueConstraint("digest", name=op.f("uq_keys_digest")),
     )
@@ -75,52 +62,39 @@ def _keys() -> None:
 def _sessions() -> None:
     op.create_table(
         "sessions",
-        _text("namespace"),
-        _text("id"),
-        _text("external_id", nullable=True),
-        _int("epoch"),
-        _int("arrivals"),
-        _text("found_by"),
-        _text("model"),
-        _flag("full_history"),
-        _float("created_at"),
-        _float("updated_at"),
+        *_text("namespace", "id"),
+        *_text("external_id", nullable=True),
+        *_int("epoch", "arrivals"),
+        *_text("found_by", "model"),
+        *_flag("full_history"),
+        *_float("created_at", "updated_at"),
         sa.PrimaryKeyConstraint("namespace", "id", name=op.f("pk_sessions")),
         sa.UniqueConstraint("external_id", "namespace", name=op.f("uq_sessions_external_id_namespace")),
         sqlite_with_rowid=False,
     )
-
-
-def _bodies() -> None:
     op.create_table(
-        "bodies",
-        _bytes("digest"),
-        _text("namespace"),
-        _bytes("body"),
-        sa.PrimaryKeyConstraint("digest", "namespace", name=op.f("pk_bodies")),
+        "session_settings",
+        *_text("session", "namespace"),
+        *_bytes("payload"),
+        sa.PrimaryKeyConstraint("session", "namespace", name=op.f("pk_session_settings")),
+        sqlite_with_rowid=False,
     )
 
 
 def _messages() -> None:
     op.create_table(
         "messages",
-        _bytes("chain"),
-        _text("session"),
-        _text("namespace"),
-        _bytes("parent"),
-        _bytes("canonical"),
-        _text("role"),
-        _int("tokens"),
-        _int("depth"),
-        _int("answers"),
-        _int("arrival"),
-        _flag("relayed"),
-        _text("state"),
-        _flag("is_head"),
-        _bytes("digest"),
-        _bytes("preamble"),
-        _text("finish_reason", nullable=True),
-        _float("created_at"),
+        *_bytes("chain"),
+        *_text("session", "namespace"),
+        *_bytes("parent", "canonical"),
+        *_text("role"),
+        *_int("tokens", "depth", "answers", "arrival"),
+        *_flag("relayed"),
+        *_text("state"),
+        *_flag("is_head"),
+        *_bytes("digest", "preamble"),
+        *_text("finish_reason", nullable=True),
+        *_float("created_at"),
         sa.PrimaryKeyConstraint("chain", "session", "namespace", name=op.f("pk_messages")),
         sqlite_with_rowid=False,
     )
@@ -143,15 +117,30 @@ def _messages() -> None:
     )
 
 
-def _variants() -> None:
+def _texts() -> None:
+    op.create_table(
+        "bodies",
+        *_bytes("digest"),
+        *_text("namespace"),
+        *_bytes("body"),
+        sa.PrimaryKeyConstraint("digest", "namespace", name=op.f("pk_bodies")),
+    )
     op.create_table(
         "variants",
-        _bytes("chain"),
-        _text("session"),
-        _bytes("digest"),
-        _text("namespace"),
-        _float("created_at"),
+        *_bytes("chain"),
+        *_text("session"),
+        *_bytes("digest"),
+        *_text("namespace"),
+        *_float("created_at"),
         sa.PrimaryKeyConstraint("chain", "session", "digest", "namespace", name=op.f("pk_variants")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "preambles",
+        *_bytes("digest"),
+        *_text("session", "namespace"),
+        *_bytes("bodies"),
+        sa.PrimaryKeyConstraint("digest", "session", "namespace", name=op.f("pk_preambles")),
         sqlite_with_rowid=False,
     )
 
@@ -159,18 +148,13 @@ def _variants() -> None:
 def _rebases() -> None:
     op.create_table(
         "rebases",
-        _bytes("chain"),
-        _text("session"),
-        _text("namespace"),
-        _bytes("base"),
-        _bytes("anchor"),
-        _bytes("members"),
-        _int("depth"),
-        _int("answers"),
-        _int("arrival"),
-        _flag("is_head"),
-        _bytes("preamble"),
-        _float("created_at"),
+        *_bytes("chain"),
+        *_text("session", "namespace"),
+        *_bytes("base", "anchor", "members"),
+        *_int("depth", "answers", "arrival"),
+        *_flag("is_head"),
+        *_bytes("preamble"),
+        *_float("created_at"),
         sa.PrimaryKeyConstraint("chain", "session", "namespace", name=op.f("pk_rebases")),
         sqlite_with_rowid=False,
     )
@@ -183,46 +167,22 @@ def _rebases() -> None:
     op.create_index(op.f("ix_rebases_session_base_namespace"), "rebases", ["session", "base", "namespace"])
 
 
-def _preambles() -> None:
-    op.create_table(
-        "preambles",
-        _bytes("digest"),
-        _text("session"),
-        _text("namespace"),
-        _bytes("bodies"),
-        sa.PrimaryKeyConstraint("digest", "session", "namespace", name=op.f("pk_preambles")),
-        sqlite_with_rowid=False,
-    )
-
-
 def _exchanges() -> None:
     op.create_table(
         "exchanges",
-        _text("id"),
-        _text("namespace"),
-        _text("session"),
-        _int("arrival"),
-        _bytes("head"),
-        _bytes("base"),
-        _bytes("rebase"),
-        _bytes("preamble"),
-        _text("state"),
-        _text("model"),
-        _text("found_by"),
-        _text("mode"),
-        _text("idempotency_key", nullable=True),
-        _text("finish_reason", nullable=True),
-        _int("status", nullable=True),
-        _text("view", nullable=True),
-        _int("tokens_full", nullable=True),
-        _int("tokens_forwarded", nullable=True),
-        _text("compaction", nullable=True),
-        _int("prompt_tokens", nullable=True),
-        _int("completion_tokens", nullable=True),
-        _int("cached_tokens", nullable=True),
-        _float("started_at"),
-        _float("finished_at", nullable=True),
-        _bytes("partial", nullable=True),
+        *_text("id", "namespace", "session"),
+        *_int("arrival"),
+        *_bytes("head", "base", "rebase", "preamble"),
+        *_text("state", "model", "found_by", "mode"),
+        *_text("idempotency_key", "finish_reason", nullable=True),
+        *_int("status", nullable=True),
+        *_text("view", nullable=True),
+        *_int("tokens_full", "tokens_forwarded", nullable=True),
+        *_text("compaction", nullable=True),
+        *_int("prompt_tokens", "completion_tokens", "cached_tokens", nullable=True),
+        *_float("started_at"),
+        *_float("finished_at", nullable=True),
+        *_bytes("partial", nullable=True),
         sa.PrimaryKeyConstraint("id", "namespace", name=op.f("pk_exchanges")),
         sqlite_with_rowid=False,
     )
@@ -246,79 +206,121 @@ def _exchange_indexes() -> None:
 def _compactions() -> None:
     op.create_table(
         "compactions",
-        _text("session"),
-        _text("id"),
-        _text("namespace"),
-        _int("arrival"),
-        _text("kind"),
-        _bytes("watermark"),
-        _bytes("kept"),
-        _bytes("masks"),
-        _bytes("summary"),
-        _text("policy"),
-        _text("trigger"),
-        _text("author"),
-        _text("model", nullable=True),
-        _int("tokens_before"),
-        _int("tokens_after"),
-        _int("messages_folded"),
-        _text("parents"),
-        _text("reason"),
-        _float("created_at"),
+        *_text("session", "id", "namespace"),
+        *_int("arrival"),
+        *_text("kind"),
+        *_bytes("watermark", "kept", "masks", "summary"),
+        *_text("policy", "trigger", "author"),
+        *_text("model", nullable=True),
+        *_int("tokens_before", "tokens_after", "messages_folded"),
+        *_text("parents", "reason"),
+        *_bytes("state", "details"),
+        *_float("created_at"),
+        *_float("undone_at", nullable=True),
         sa.PrimaryKeyConstraint("session", "id", "namespace", name=op.f("pk_compactions")),
     )
-
-
-def _pins() -> None:
     op.create_table(
         "pins",
-        _text("session"),
-        _bytes("chain"),
-        _text("namespace"),
-        _int("arrival"),
-        _float("created_at"),
+        *_text("session"),
+        *_bytes("chain"),
+        *_text("namespace"),
+        *_int("arrival"),
+        *_float("created_at"),
         sa.PrimaryKeyConstraint("session", "chain", "namespace", name=op.f("pk_pins")),
         sqlite_with_rowid=False,
     )
 
 
-def _learned_windows() -> None:
+def _journal() -> None:
+    op.create_table(
+        "events",
+        *_text("session", "id", "namespace"),
+        *_int("seq"),
+        *_text("type"),
+        *_bytes("payload"),
+        *_float("created_at"),
+        sa.PrimaryKeyConstraint("session", "id", "namespace", name=op.f("pk_events")),
+    )
+    op.create_index(op.f("ix_events_session_namespace_seq"), "events", ["session", "namespace", "seq"])
+    op.create_table(
+        "checkpoints",
+        *_text("session", "id", "namespace"),
+        *_int("arrival"),
+        *_text("kind"),
+        *_bytes("span_hash"),
+        *_text("schema"),
+        *_bytes("payload"),
+        *_float("created_at"),
+        sa.PrimaryKeyConstraint("session", "id", "namespace", name=op.f("pk_checkpoints")),
+        sa.UniqueConstraint(
+            *("session", "kind", "span_hash", "namespace"),
+            name=op.f("uq_checkpoints_session_kind_span_hash_namespace"),
+        ),
+    )
+    op.create_index(
+        op.f("ix_checkpoints_session_namespace_arrival"), "checkpoints", ["session", "namespace", "arrival"]
+    )
+
+
+def _memories_and_spending() -> None:
+    op.create_table(
+        "memories",
+        *_text("session", "id", "namespace"),
+        *_int("arrival"),
+        *_text("kind"),
+        *_bytes("text"),
+        *_text("searched"),
+        *_text("compaction", nullable=True),
+        *_float("created_at"),
+        sa.PrimaryKeyConstraint("session", "id", "namespace", name=op.f("pk_memories")),
+    )
+    op.create_index(op.f("ix_memories_namespace_id"), "memories", ["namespace", "id"])
+    op.create_index(
+        op.f("ix_memories_session_namespace_arrival"), "memories", ["session", "namespace", "arrival"]
+    )
+    op.create_table(
+        "spending",
+        *_text("namespace", "day"),
+        *_int("calls", "prompt_tokens", "completion_tokens"),
+        sa.PrimaryKeyConstraint("namespace", "day", name=op.f("pk_spending")),
+        sqlite_with_rowid=False,
+    )
+
+
+def _of_nobody() -> None:
+    op.create_table(
+        "leases",
+        *_text("key", "holder"),
+        *_float("expires_at"),
+        sa.PrimaryKeyConstraint("key", name=op.f("pk_leases")),
+        sqlite_with_rowid=False,
+    )
     op.create_table(
         "learned_windows",
-        _text("upstream"),
-        _text("model"),
-        _int("tokens"),
-        _text("source"),
-        _float("learned_at"),
+        *_text("upstream", "model"),
+        *_int("tokens"),
+        *_text("source"),
+        *_float("learned_at"),
         sa.PrimaryKeyConstraint("upstream", "model", name=op.f("pk_learned_windows")),
     )
-
-
-def _calibrations() -> None:
     op.create_table(
         "calibrations",
-        _text("model"),
-        _float("ratio"),
-        _int("samples"),
-        _float("saved_at"),
+        *_text("model"),
+        *_float("ratio"),
+        *_int("samples"),
+        *_float("saved_at"),
         sa.PrimaryKeyConstraint("model", name=op.f("pk_calibrations")),
     )
-
-
-def _pepper() -> None:
     op.create_table(
         "pepper",
-        _text("id"),
-        _bytes("fingerprint"),
+        *_text("id"),
+        *_bytes("fingerprint"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_pepper")),
     )
-
-
-def _heartbeat() -> None:
     op.create_table(
         "heartbeat",
-        _text("id"),
-        _int("beats"),
+        *_text("id"),
+        *_int("beats"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_heartbeat")),
     )
 
@@ -328,21 +330,21 @@ def _where(clause: sa.ColumnElement[bool]) -> dict[str, Any]:
     return {"sqlite_where": clause, "postgresql_where": clause}
 
 
-def _text(name: str, *, nullable: bool = False) -> sa.Column[str]:
-    return sa.Column(name, sa.Text(), nullable=nullable)
+def _text(*names: str, nullable: bool = False) -> list[sa.Column[str]]:
+    return [sa.Column(name, sa.Text(), nullable=nullable) for name in names]
 
 
-def _bytes(name: str, *, nullable: bool = False) -> sa.Column[bytes]:
-    return sa.Column(name, sa.LargeBinary(), nullable=nullable)
+def _bytes(*names: str, nullable: bool = False) -> list[sa.Column[bytes]]:
+    return [sa.Column(name, sa.LargeBinary(), nullable=nullable) for name in names]
 
 
-def _int(name: str, *, nullable: bool = False) -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger(), nullable=nullable)
+def _int(*names: str, nullable: bool = False) -> list[sa.Column[int]]:
+    return [sa.Column(name, sa.BigInteger(), nullable=nullable) for name in names]
 
 
-def _flag(name: str) -> sa.Column[bool]:
-    return sa.Column(name, sa.Boolean(), nullable=False)
+def _flag(*names: str) -> list[sa.Column[bool]]:
+    return [sa.Column(name, sa.Boolean(), nullable=False) for name in names]
 
 
-def _float(name: str, *, nullable: bool = False) -> sa.Column[float]:
-    return sa.Column(name, sa.Double(), nullable=nullable)
+def _float(*names: str, nullable: bool = False) -> list[sa.Column[float]]:
+    return [sa.Column(name, sa.Double(), nullable=nullable) for name in names]

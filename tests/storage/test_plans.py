@@ -16,6 +16,16 @@ from sqlalchemy.dialects import sqlite
 from app.storage import accounts, known, path, sessions, standing
 from app.storage.database import Compiler, Statement
 from app.storage.exchange import head_sql, partial, row_sql, writes
+from app.storage.journal_sql import (
+    arrivals,
+    checkpoints,
+    compactions,
+    events,
+    leases,
+    memories,
+    session_settings,
+    spending,
+)
 from app.storage.migrate import sqlite_path
 from app.storage.sqlite import sole
 from app.storage.sqlite.driver import driver
@@ -23,6 +33,8 @@ from app.storage.tables import METADATA
 
 # Listings, counts of one session, and tables or partial indexes with a handful of rows.
 WHOLE = {"_WINDOWS", "_CALIBRATIONS", "_ALL_KEYS", "FAIL_OPEN", "_INTERRUPTED"}
+# Goes through a namespace, newest first, until it has found enough.
+WHOLE_NAMESPACE = {"_SEARCH"}
 ONE_SESSION = {"_SESSION", "_SESSIONS", "_COMPACTIONS", "_PINS"}
 
 
@@ -41,10 +53,13 @@ def _is_broad(step: str) -> bool:
 
 
 def _is_whole_namespace(step: str) -> bool:
-    return _is_broad(step) and step.split()[1] not in ("sessions", "credentials")
+    return _is_broad(step) and step.split()[1] not in ("sessions", "credentials", "spending")
 
 
-MODULES = (accounts, row_sql, head_sql, partial, writes, known, path, sessions, sole, standing)
+MODULES = (
+    *(accounts, row_sql, head_sql, partial, writes, known, path, sessions, sole, standing),
+    *(arrivals, checkpoints, compactions, events, leases, memories, session_settings, spending),
+)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
@@ -64,14 +79,23 @@ def test_every_statement_is_answered_by_a_key(module: ModuleType, sqlite_url: st
             # Whole sessions of one namespace, found by the keys of `sessions` and of each table.
             broad += [(name, step) for step in steps if step.startswith("SCAN") and "own_" not in step]
             broad += [(name, step) for step in steps if "namespace=?" in step and _is_whole_namespace(step)]
-        elif name not in WHOLE | ONE_SESSION:
+        elif name not in WHOLE | WHOLE_NAMESPACE | ONE_SESSION:
             broad += [(name, step) for step in steps if _is_broad(step)]
     connection.close()
     assert broad == []
 
 
 # Tables whose rows belong to no namespace, or name one as what is asked for.
-OPEN = {"learned_windows", "calibrations", "heartbeat", "keys", "credentials", "namespaces", "pepper"}
+OPEN = {
+    "learned_windows",
+    "calibrations",
+    "heartbeat",
+    "keys",
+    "credentials",
+    "namespaces",
+    "pepper",
+    "leases",
+}
 # Of all namespaces: which are to be erased, and what a crash left behind.
 OF_ALL = {"_UNPROVEN", "FAIL_OPEN", "_INTERRUPTED"}
 

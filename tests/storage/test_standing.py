@@ -10,13 +10,14 @@ from sqlalchemy import Connection, text
 from app.core.history.known import Rebase
 from app.core.view.compaction import Compaction
 from app.storage.contract import ExchangeState, KeyRow, Standing, Store, Variant
+from app.storage.journal import Also, Checkpoint, Event, Memory
 from app.storage.migrate import with_connection
 from app.storage.standing import ERASE
 from app.storage.tables import METADATA
 from tests.storage.talk import Talk, digest
 
 # What belongs to nobody, and the keys: who has one is proven from the start.
-KEPT = {"keys", "learned_windows", "calibrations", "pepper", "heartbeat"}
+KEPT = {"keys", "learned_windows", "calibrations", "pepper", "heartbeat", "leases"}
 LATER = 10_000.0
 
 
@@ -51,7 +52,12 @@ async def fills_every_table(store: Store, credential: bytes) -> Talk:
         trigger="proactive", author="model", model="m", tokens_before=2, tokens_after=1, messages_folded=1,
         parents=(), reason="",
     )  # fmt: skip
-    assert await store.add_compaction(talk.namespace, talk.session, 0, compaction, 1.0)
+    also = Also([Memory("m", "summary", b"s", "c", 1.0)], [Event("e", "context_summarized", b"{}", 1.0)])
+    assert await store.add_compaction(talk.namespace, talk.session, 0, compaction, 1.0, also)
+    checkpoint = Checkpoint("p", "pre_compaction", b"span", "v2", b"{}", 1.0)
+    assert await store.add_checkpoint(talk.namespace, talk.session, checkpoint)
+    await store.put_settings(talk.namespace, talk.session, b"{}")
+    await store.add_spending(talk.namespace, "2026-11-22", 1, 2, 3)
     return talk
 
 
