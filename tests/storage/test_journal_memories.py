@@ -107,6 +107,10 @@ async def test_a_block_takes_the_place_of_one_with_its_id(store: Store) -> None:
     talk = await remembers(store, memory("0"))
     for text in ("first", "second"):
         assert await store.replace_memory_block("ns", talk.session, [], memory("b", text, "block"))
+        assert await found(store, text) == ["b"]
+        assert await ids_of(store, talk.session) == ["b", "0"]
+        await store.add_memory("ns", talk.session, memory("0"))
+    assert await found(store, "first") == []
     assert await store.replace_memory_block("ns", talk.session, ["0", "b"], memory("b", "third", "block"))
     (stored,) = await store.memories("ns", talk.session, 9)
     assert stored.memory == memory("b", "third", "block")
