@@ -39,7 +39,7 @@ class Growth:
 
     The prior is what turns of tool agents and of chats add on average, 200 to 600 tokens in recorded
     conversations; it weighs as much as one turn. An error enters the marks by its square root only:
-    priors of 50 and of 1,000 cost the same within half a percent.
+    priors of 50 and of 3,000 cost the same within half a percent of the bill.
     """
 
     turn_tokens: float = 300.0
@@ -52,7 +52,7 @@ class Summaries:
 
     `block_tokens` is the whole summary block as it stands in a view, `answer_tokens` what the model
     wrote of it. The priors count until the first compaction; too small is the cheap side to err on
-    (a tenth of the truth costs 1 %, four times the truth 8 %).
+    (a tenth of the truth costs nothing, four times the truth 7 % of the bill).
     """
 
     block_tokens: float = 500.0
