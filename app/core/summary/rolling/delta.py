@@ -21,9 +21,8 @@ from app.core.summary.wording import cut_to, on_one_line, without_data
 _FENCED = re.compile(
     r"^[ \t]*```[ \t]*(?P<info>[\w-]*)[^\n]*\n(?P<body>.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.M | re.S
 )
-_LABEL = re.compile(
-    r"\n?^[\s#*_]*(?:state[ _-]delta|workstream[ _-]state|state)[\s:*_]*\Z", re.MULTILINE | re.IGNORECASE
-)
+# What models write above the changes, bare of decoration.
+_LABELS = frozenset({"state delta", "workstream state delta", "workstream state", "state"})
 _BARE_OBJECT = re.compile(r"^\{", re.MULTILINE)
 # Objects without a fence that are tried, from the first; more is a text full of them.
 _BARE_TRIED = 20
@@ -54,7 +53,7 @@ def reply_of(text: str) -> Reply:
     for start, end, body in _candidates(text):
         delta = _lists(body)
         if delta is not None:
-            summary = f"{_LABEL.sub('', text[:start].rstrip())}\n{text[end:]}".strip()
+            summary = f"{_unlabelled(text[:start])}\n{text[end:]}".strip()
             changes, is_broken = _changes(delta)
             return Reply(summary, changes, is_broken)
     return Reply(_without_torn(text), is_broken=True)
@@ -139,7 +138,15 @@ def _without_torn(text: str) -> str:
         return text.strip()
     if not last["body"].lstrip().startswith("{") or _is_json(last["body"]):
         return text.strip()
-    return _LABEL.sub("", text[: last.start()].rstrip()).strip()
+    return _unlabelled(text[: last.start()]).strip()
+
+
+def _unlabelled(text: str) -> str:
+    """`text` without a last line that only announces the changes."""
+    text = text.rstrip()
+    before, _, last = text.rpartition("\n")
+    label = last.strip(" \t#*_:").lower().replace("_", " ").replace("-", " ")
+    return before if label in _LABELS else text
 
 
 def _is_json(body: str) -> bool:

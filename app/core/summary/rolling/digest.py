@@ -17,11 +17,13 @@ STATE_TITLE = "SESSION STATE"
 NOTHING = "None recorded."
 
 _HEADING = re.compile(
-    r"^[\s#*_]*(?:\d[.)]\s*)?[*_]*("
+    r"(?:\d[.)][\s*_]*)?("
     + "|".join(title.replace(" ", r"[ _-]") for title in (*TITLES, STATE_TITLE))
     + r")[*_]*\s*(?::[*_]*\s*(.*))?$",
     re.IGNORECASE,
 )
+# What models put before a heading.
+_DECORATION = " \t#*_"
 # Shares of a digest that does not fit; what a section leaves the others get.
 _SHARES = (0.4, 0.35, 0.25)
 # Facts are worth keeping from the first on, of the flow and the threads the newest count.
@@ -64,7 +66,7 @@ def digest_of(text: str) -> Digest:
     parts: dict[str, list[str]] = {title: [] for title in (*TITLES, STATE_TITLE)}
     current = TITLES[1]
     for line in text.splitlines():
-        heading = _HEADING.match(line)
+        heading = _HEADING.match(line.lstrip(_DECORATION))
         if heading is None:
             parts[current].append(line)
         else:

@@ -16,7 +16,7 @@ from app.core.summary.source import SummarySource
 from app.core.summary.wording import calls_of, cut_to, without_data, worded
 
 # At the start of an answer; one that never closes is all reasoning.
-_THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?(?:</\1>\s*|\Z)", re.DOTALL | re.IGNORECASE)
+_THOUGHT = re.compile(r"\A(?:\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z))+\s*", re.DOTALL | re.IGNORECASE)
 _RESULTS = frozenset({"tool", "function"})
 
 
@@ -108,14 +108,24 @@ def _said(message: Message, tools: ToolAllowList, call_chars: int) -> str:
 
 
 def _without_reasoning(message: Message) -> Message:
+    if message.role != "assistant":
+        return message
     content = message.fields.get("content")
-    if message.role == "assistant" and isinstance(content, str):
-        spoken = _THOUGHT.sub("", content, count=1)
-        return message if spoken == content else _with_content(message, spoken)
+    if isinstance(content, str):
+        return _with_content(message, _spoken(content))
     if isinstance(content, list | tuple):
-        kept = [part for part in content if not _is_reasoning(part)]
-        return message if len(kept) == len(content) else _with_content(message, kept)
+        parts = [part for part in content if not _is_reasoning(part)]
+        return _with_content(message, [_spoken_part(part) for part in parts])
     return message
+
+
+def _spoken(text: str) -> str:
+    return _THOUGHT.sub("", text)
+
+
+def _spoken_part(part: Any) -> Any:
+    text = part.get("text") if isinstance(part, Mapping) else None
+    return {**part, "text": _spoken(text)} if isinstance(text, str) else part
 
 
 def _is_reasoning(part: Any) -> bool:

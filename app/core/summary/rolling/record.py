@@ -29,7 +29,15 @@ class Kept:
 
     summary: str = ""
     state: SessionState = field(default_factory=SessionState)
-    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """`Kept` as it is stored. `rolling` is the version, under a name that other styles do not use."""
+
+    rolling: int
+    summary: str
+    state: SessionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +59,16 @@ class _Tail:
 
 def encoded(kept: Kept) -> bytes:
     """The bytes that `kept_of` reads."""
-    return msgspec.json.encode(Kept(sendable(kept.summary), kept.state))
+    return msgspec.json.encode(_Stored(VERSION, sendable(kept.summary), kept.state))
 
 
 def kept_of(data: bytes) -> Kept:
     """What `encoded` wrote; empty for anything else."""
     try:
-        kept = msgspec.json.decode(data, type=Kept)
+        stored = msgspec.json.decode(data, type=_Stored)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return Kept()
-    return kept if kept.version == VERSION else Kept()
+    return Kept(stored.summary, stored.state) if stored.rolling == VERSION else Kept()
 
 
 def kept_before(source: SummarySource) -> Kept:

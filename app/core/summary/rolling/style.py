@@ -93,12 +93,12 @@ class RollingStyle:
         return Written(text, encoded(Kept(rendered(digest), said.state)), said.notes)
 
     def _said(self, before: Kept, told: str | None) -> Told:
-        """What was told, its state whole and within the caps."""
+        """What was told, with the whole state."""
         if told is None:
             return Told("", merged(before.state, (), self.caps))
         whole = told_of(told)
         if whole is not None:
-            return replace(whole, state=merged(whole.state, (), self.caps))
+            return whole
         parts = reply_of(told)
         notes = (DELTA_INVALID,) if parts.is_broken else ()
         return Told(parts.summary, merged(before.state, parts.changes, self.caps), notes)

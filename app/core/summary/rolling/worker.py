@@ -23,6 +23,7 @@ from app.core.summary.rolling.shown import HEADING, PREAMBLE, Contents, bare, bl
 from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText, SummaryBudget, SummarySource
 from app.core.summary.styles.style import Written
+from app.core.summary.wording import cut_to
 
 VARIABLES = ("PREVIOUS_SUMMARY", "CONVERSATION")
 DEFAULT_TEMPLATE = (
@@ -107,7 +108,8 @@ class WorkerStyle:
         self, previous: str, conversation: str, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> SummaryRequest:
         room = int((limits.window_tokens - limits.max_tokens - count_text(INSTRUCTIONS)) * _PREVIOUS_SHARE)
-        record = clipped(without_secrets(previous), room, count_text)
+        record = cut_to(without_secrets(previous), max(0, int(limits.input_chars * _PREVIOUS_SHARE)))
+        record = clipped(record, room, count_text)
         values: Mapping[str, str] = {"PREVIOUS_SUMMARY": record or NONE, "CONVERSATION": conversation or NONE}
         # In one pass: a variable's name inside a message stays what somebody said.
         text = _VARIABLE.sub(lambda match: values[match[1]], self.template)

@@ -57,6 +57,45 @@ def test_code_keeps_what_a_model_said_and_what_code_said_before() -> None:
     assert third.text.count("keep the gate on port 54329") == 1
 
 
+def test_identifiers_failures_and_last_words_are_carried_over_rounds() -> None:
+    talk = [
+        user("Look at it."),
+        calls("linearGet", "a", id="LIN-771"),
+        result("ValueError: bad checksum 0x9f3c in src/auth/codec.py\nlog: https://log.test/ab12", "a"),
+        says("I have looked at the thing and it is broken."),
+    ]
+    first = compacted(ROLLING, source(talk), None)
+    assert "Last said: I have looked at the thing and it is broken." in first.text
+    second = compacted(ROLLING, after(first, talk, SECOND), None)
+    for text in (first.text, second.text):
+        assert "Failed: linearGet LIN-771: ValueError: bad checksum 0x9f3c in src/auth/codec.py" in text
+        names = next(line for line in text.split("\n") if line.startswith("Identifiers: "))
+        assert "https://log.test/ab12" in names
+    assert "Last said: Deployed." in second.text
+    assert "it is broken" not in second.text
+
+
+def test_the_newest_request_stands_once_when_the_block_is_all_there_is() -> None:
+    first = compacted(ROLLING, source(FIRST), None)
+    lost = replace(after(first, FIRST, SECOND), state=b"")
+    assert compacted(ROLLING, lost, None).text.count("Newest request") == 1
+    same = replace(after(first, FIRST, []), state=b"")
+    assert compacted(ROLLING, same, None).text.count("Newest request") == 1
+
+
+def dear(text: str) -> int:
+    """A count by which a whole is more than its parts."""
+    return count(text) + 4 * text.count("\n")
+
+
+@pytest.mark.parametrize("tokens", [250, 400, 700])
+@pytest.mark.parametrize("told", [None, reply(sections("\n".join("fact" for _ in range(200))))])
+def test_a_budget_holds_though_joined_texts_count_more(told: str | None, tokens: int) -> None:
+    made = source([user(f"Wish {n} is short.") for n in range(60)])
+    written = ROLLING.written(made, told, SummaryBudget(tokens, tokens // 3, tokens // 5), dear)
+    assert tokens // 2 <= dear(written.text) <= tokens
+
+
 def test_rounds_without_a_model_do_not_grow() -> None:
     written, past = None, list[Message]()
     for number in range(12):
@@ -75,7 +114,7 @@ def test_a_small_view_costs_no_words_of_the_summary() -> None:
     assert "fact number 60 of" in kept_of(second.state).summary
 
 
-@pytest.mark.parametrize("damaged", [b"", b"{}", b"{broken", b'{"version":2}'])
+@pytest.mark.parametrize("damaged", [b"", b"{}", b"{broken", b'{"rolling":2}'])
 def test_without_its_state_the_summary_is_read_from_the_block(damaged: bytes) -> None:
     first = compacted(ROLLING, source(FIRST), lambda *_: reply(sections("the owner is Marta"), tasks=["x"]))
     (request,), _ = asked(ROLLING, replace(after(first, FIRST, SECOND), state=damaged))

@@ -87,3 +87,8 @@ def test_a_cut_text_fits(text: str, tokens: int) -> None:
 @given(st.lists(st.text(max_size=60), max_size=30), st.integers(-5, 200), st.sampled_from([0.0, 0.5, 0.7]))
 def test_chosen_lines_fit(lines: list[str], tokens: int, head: float) -> None:
     assert sum(count(line) + 1 for line in lines_within(lines, tokens, count, head)) <= max(0, tokens)
+
+
+def test_long_lines_of_decoration_are_read_at_once() -> None:
+    text = "*" * 200_000 + "\n" + "_ " * 100_000
+    assert digest_of(text).flow == text.rstrip()

@@ -31,6 +31,8 @@ def test_messages_are_numbered_by_their_place_and_named_by_role() -> None:
     [
         {"content": "<think>NEEDLE</think>\nspoken"},
         {"content": "  <thinking>NEEDLE\n</thinking>spoken"},
+        {"content": "<think>NEEDLE</think><think>NEEDLE</think>spoken"},
+        {"content": [{"type": "text", "text": "<think>NEEDLE</think>spoken"}]},
         {"content": "spoken", "reasoning_content": "NEEDLE"},
         {"content": "spoken", "reasoning": {"text": "NEEDLE"}},
         {"content": [{"type": "reasoning", "text": "NEEDLE"}, {"type": "text", "text": "spoken"}]},

@@ -78,6 +78,9 @@ def test_entries_added_meanwhile_stay_and_a_stale_fold_changes_nothing() -> None
     once = folded(filled(15), fold, SUMMARY)
     assert folded(once, fold, "again") == once
     assert folded(filled(15), fold, "  ") == filled(15)
+    assert folded(filled(15, "another"), fold, SUMMARY) == filled(15, "another")
+    other = MemoryBlock("", filled(16).entries[1:])
+    assert folded(other, fold, SUMMARY) == other
 
 
 @pytest.mark.spec("B16")

@@ -134,7 +134,8 @@ def test_the_bytes_give_the_state_back(changes: list[Change]) -> None:
         b"\xff\xfe",
         b'{"summary":5}',
         b'{"summary":"x","state":{"tasks":"none"}}',
-        b'{"summary":"x","version":99}',
+        b'{"rolling":99,"summary":"x","state":{}}',
+        b'{"version":1,"summary":"of another style"}',
         b"[" * 100_000,
     ],
 )

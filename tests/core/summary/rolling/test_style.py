@@ -12,10 +12,11 @@ from app.core.summary.acceptance import SummaryReply
 from app.core.summary.fence import unfenced
 from app.core.summary.prompt import SummaryRequest
 from app.core.summary.rolling.digest import TITLES, digest_of
-from app.core.summary.rolling.record import kept_of, told_of
+from app.core.summary.rolling.record import Kept, encoded, kept_of, told_of
 from app.core.summary.rolling.shown import HEADING
 from app.core.summary.rolling.state import Entry, StateCaps
 from app.core.summary.rolling.style import RollingStyle
+from app.core.summary.source import SummaryBudget
 from app.errors import SummaryRejected
 from tests.core.summary.rolling.asking import (
     LIMITS,
@@ -212,7 +213,7 @@ def test_a_summary_within_its_bound_is_left_alone() -> None:
 
 @pytest.mark.spec("B12")
 @pytest.mark.parametrize(
-    "answer", ["no", "I'm sorry, I cannot do that with this text at all today, my friend.", ""]
+    "answer", ["no", "I'm sorry, I cannot do that with all of this text today.", "", "longer " * 900]
 )
 def test_a_rollup_that_fails_leaves_the_summary_and_a_note(answer: str) -> None:
     def script(request: SummaryRequest, number: int) -> str:
@@ -278,11 +279,39 @@ def test_an_answer_to_a_request_of_another_kind_is_merged_when_it_is_written() -
     assert [entry.text for entry in state_of(written).tasks] == ["one", "two"]
 
 
+def test_of_a_state_too_large_for_the_window_open_and_new_entries_are_shown() -> None:
+    many = reply(
+        sections("something was said"),
+        tasks=[
+            {"text": f"task {n} " + "word " * 60, "status": "done" if n == 9 else "open"} for n in range(10)
+        ],
+    )
+    first = compacted(ROLLING, source(FIRST), lambda *_: many)
+    limits = replace(LIMITS, window_tokens=5_500, max_tokens=500)
+    (request,), _ = asked(ROLLING, after(first, FIRST, SECOND), limits=limits)
+    shown = [task["text"][:6] for task in json.loads(text_in(request, PARTS[1]))["tasks"]]
+    assert 0 < len(shown) < 9
+    assert shown[-1] == "task 8"
+    assert count(request.system) + count(request.user) + 500 <= 5_500
+
+
+def test_the_state_takes_a_fifth_of_a_block_at_most() -> None:
+    told = reply(
+        sections("\n".join(f"fact {n} of the matter" for n in range(99))),
+        risks=[f"risk {n} " + "word " * 40 for n in range(5)],
+    )
+    block = compacted(ROLLING, source(FIRST), lambda *_: told, SummaryBudget(500, 100, 50)).text
+    state = block.split("## SESSION STATE\n")[1].split("## KEY FACTS")[0]
+    assert 40 <= count(state) <= 100
+
+
 def test_no_secret_comes_through() -> None:
     secret = "sk-" + "Ab1" * 8
     made = source([user(f"use {secret} please"), says("ok")])
     told = reply(sections(f"the key is {secret}", "it was given", "none"), risks=[f"{secret} leaks"])
-    requests, _ = asked(ROLLING, made)
+    kept = encoded(Kept(f"{secret} was kept before it was known for one"))
+    requests, _ = asked(ROLLING, replace(made, state=kept))
+    assert "was kept before" in requests[0].user
     assert not [raw for request in requests for raw in request.messages if secret.encode() in raw]
     for written in (compacted(ROLLING, made, lambda *_: told), compacted(ROLLING, made, None)):
         assert secret not in written.text

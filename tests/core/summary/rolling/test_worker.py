@@ -9,7 +9,7 @@ import pytest
 
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.fence import unfenced
-from app.core.summary.rolling.record import kept_of
+from app.core.summary.rolling.record import Kept, encoded, kept_of
 from app.core.summary.rolling.shown import HEADING, bare
 from app.core.summary.rolling.worker import DEFAULT_TEMPLATE, WorkerStyle, checked_template
 from app.core.summary.source import SummaryBudget
@@ -117,4 +117,6 @@ def test_no_secret_is_sent() -> None:
     made = source([user(f"use {secret}")], previous=f"it was {secret}")
     (request,), _ = asked(STYLE, made, lambda *_: TOLD, focus=secret)
     assert secret not in request.user
+    (kept,), _ = asked(STYLE, replace(made, state=encoded(Kept(f"it was {secret}"))), lambda *_: TOLD)
+    assert "it was [secret removed]" in kept.user
     assert secret not in compacted(STYLE, made, None, ROOMY).text
