@@ -16,9 +16,9 @@ from app.proxy.compacting.model_tokens import REMEMBERED_MODELS
 from app.proxy.compacting.scenes import ModelFacts, Scenes
 from app.proxy.compacting.summaries import Summaries
 from app.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
+from app.settings.session import session_policy
 from app.settings.settings import (
     configured_prices,
-    to_policy,
 )
 from app.upstream.prices import prices_from_model_data
 
@@ -30,7 +30,7 @@ def scenes_of(parts: Parts) -> Scenes:
     """Who gathers what a turn is judged by."""
     facts = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs_of(parts))
     # Models are the caller's to name, so what is remembered of them is bounded.
-    policies = lru_cache(REMEMBERED_MODELS)(partial(to_policy, parts.settings))
+    policies = lru_cache(REMEMBERED_MODELS)(partial(session_policy, parts.settings))
     return Scenes(parts.store, facts, policies, parts.outgoing)
 
 

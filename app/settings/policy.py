@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Literal
 
 from app.core.view.policy import Policy
-from app.settings.fields import Section, setting
+from app.settings.fields import setting
+from app.settings.styles import StyleSettings
 
 # Defaults are the core's, so that they cannot differ.
 _CORE = Policy()
@@ -17,7 +18,7 @@ _SHARE = "share of the window"
 _TARGET_SHARE = "share of the target"
 
 
-class PolicySettings(Section):
+class PolicySettings(StyleSettings):
     """When a conversation is compacted, how far, and what is kept."""
 
     name: Literal["auto", "handoff", "rolling", "working_state", "batch", "worker"] = setting(

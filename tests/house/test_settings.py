@@ -100,6 +100,7 @@ def _written(value: Any) -> str:
 
 # For settings that are not set by default.
 _SAMPLES = {
+    "template": "{{PREVIOUS_SUMMARY}} {{CONVERSATION}}",
     "summary_model": "small",
     "base_url": "http://127.0.0.1:1/v1",
     "api_key": "k",

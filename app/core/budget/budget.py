@@ -50,6 +50,7 @@ class Budget:
     summary_tokens: int
     riding_tokens: int
     gain_tokens: int
+    carry_tokens: int
 
 
 # At most this share of the window is held back for the answer: agents send 32,000 on 32k windows (rule 19).
@@ -125,6 +126,7 @@ def budget_of(
         summary_tokens=max(1, summary),
         riding_tokens=max(1, math.floor(riding)),
         gain_tokens=int(policy.min_gain_ratio * size),
+        carry_tokens=target,
     )
 
 

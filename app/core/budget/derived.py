@@ -19,6 +19,8 @@ _TURNS = 12
 # A conversation is not compacted below these shares of the highest trigger, whatever is saved by it: what
 # the model is shown is worth more than its price. "cost" means what it says.
 _LEAST_TRIGGER = {"cost": 0.0, "balanced": 0.5, "fidelity": 1.0}
+# A first block fills about so much of what wording and identifiers may take.
+_CARRIED_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ def derived(
     """
     if policy.objective == "off":
         return budget
-    summaries = summarised(Summaries(), block_tokens, None) if block_tokens else Summaries()
+    summaries = Summaries(_expected_block(budget, policy), budget.summary_tokens)
+    if block_tokens:
+        summaries = summarised(summaries, block_tokens, None)
     found = marks(
         costs.prices,
         growth_of(talk.messages),
@@ -65,13 +69,20 @@ def derived(
         Call(costs.prices, policy.rides) if costs.asks_model else None,
     )
     trigger = min(budget.trigger_tokens, max(found.trigger_tokens, _least_trigger(budget, policy)))
+    precompute = found.precompute_tokens + max(0, trigger - found.trigger_tokens)
     return replace(
         budget,
         trigger_tokens=trigger,
         target_tokens=min(budget.trigger_tokens, found.target_tokens),
-        precompute_tokens=min(trigger, found.precompute_tokens, budget.riding_tokens),
+        precompute_tokens=min(trigger, precompute, budget.riding_tokens),
         gain_tokens=min(found.gain_tokens, trigger - found.target_tokens),
     )
+
+
+def _expected_block(budget: Budget, policy: Policy) -> float:
+    """Tokens of the first summary block: the model's part and what is carried over, rarely all of it."""
+    carried = (policy.user_wording_share + policy.identifier_share) * budget.carry_tokens
+    return budget.summary_tokens + _CARRIED_SHARE * carried
 
 
 def _least_trigger(budget: Budget, policy: Policy) -> int:

@@ -16,7 +16,10 @@ Author = Literal["model", "deterministic", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """One tool result shown shortened: `limit_chars` of its text stay, 70 % head and 30 % tail."""
+    """One tool result shown shortened: `limit_chars` of its text stay, 70 % head and 30 % tail.
+
+    `limit_chars` counts the marker between them too.
+    """
 
     chain: bytes
     limit_chars: int

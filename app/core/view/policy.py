@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from app.core.summary.fence import DEFAULT_TAG
+
 Objective = Literal["off", "fidelity", "balanced", "cost"]
 StyleName = Literal["handoff", "rolling", "working_state", "batch", "worker"]
 
@@ -75,7 +77,7 @@ class Policy:
     tool_result_share: float = 0.25
     # When masks alone may do, results older than the newest ones are shown with so many characters
     # (idea 6); 0 leaves older results alone.
-    old_result_chars: int = 600
+    old_result_chars: int = 720
     # The newest tool results, up to this share of the target, are never masked for being old.
     recent_result_share: float = 0.25
     # Older messages that name a path seen in the last four stay, up to this share of the target (A11).
@@ -84,6 +86,19 @@ class Policy:
     user_wording_share: float = 0.25
     # Identifiers of folded messages carried over by code, share of the target (idea 7).
     identifier_share: float = 0.15
+    # The fence of the summary block (A31).
+    summary_tag: str = DEFAULT_TAG
+    # `rolling`: characters of new messages in one request (B11); a longer summary is itself shortened (B12).
+    chunk_chars: int = 120_000
+    rollup_tokens: int = 80_000
+    # `rolling`: the tools whose calls and results are read, by name and by how a name begins (B14).
+    read_tools: tuple[str, ...] = ("userQuestions", "proceedInOnboarding")
+    read_tool_prefixes: tuple[str, ...] = ("linear",)
+    # `working_state`: newest tool results kept in short (D16), and whether a model may fill gaps (D11).
+    max_tool_results: int = 30
+    llm_extraction: bool = True
+    # `worker`: the prompt with its two variables (E07).
+    template: str | None = None
     # A compaction that frees less than this share of the window is not worth a broken prefix (F12).
     min_gain_ratio: float = 0.05
     # Calls to a summarizer stop for a while after so many failures in a row (F05).

@@ -20,6 +20,7 @@ _AUTO = Policy()
 # A: one step from 0.90 to 0.50, the summary asked for in the turn, nothing masked but the oversized.
 _HANDOFF = Policy(
     name="handoff",
+    summary_tag="cowork_compaction_summary",
     objective="off",
     target_floor_ratio=0.0,
     precompute_ratio=0.90,

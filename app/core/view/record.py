@@ -5,6 +5,7 @@ Pure. Knows nothing of who writes summaries nor of storage.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 from app.core.budget.budget import Budget
@@ -17,7 +18,8 @@ from app.core.view.view import CountText, applies, cut_in, kept_in, prompt_token
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the caller brings to a record: its id, the policy's name, the summary block, author and state.
+    """What the caller brings to a record: its id, the policy's name, the summary block, author, state
+    and what else deserves to be known.
 
     With masks alone: an empty summary, author "none", no model; the state is the current one's.
     """
@@ -28,6 +30,7 @@ class Written:
     author: Author = "none"
     model: str | None = None
     state: bytes = b""
+    notes: tuple[str, ...] = ()
 
 
 def compaction_of(
@@ -125,4 +128,5 @@ def _folded(
         parents=(current.id,) if current else (),
         reason=decision.reason,
         state=written.state if is_fold or current is None else current.state,
+        details=json.dumps({"notes": written.notes}).encode() if written.notes else b"{}",
     )

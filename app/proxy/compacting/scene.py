@@ -114,12 +114,13 @@ class Scene:
             author="deterministic" if told is None else "model",
             model=model if told is not None else None,
             state=block.state,
+            notes=block.notes,
         )
         return self._record(fold, written)
 
     def _block(self, fold: Fold, source: SummarySource, told: str | None) -> Block:
         room = summary_room(fold, self.conversation, self.budget, self.count_text)
-        bounds = summary_budget(self.policy, room, fold.target_tokens)
+        bounds = summary_budget(self.policy, room, self.budget.carry_tokens)
         return self.style.written(source, told, bounds, self.count_text)
 
     def _record(self, plan: Fold | MaskOnly, written: Written) -> Compaction:

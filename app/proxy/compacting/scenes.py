@@ -45,7 +45,7 @@ class Scenes:
         self,
         store: Store,
         models: ModelFacts,
-        policy_for: Callable[[str], Policy],
+        policy_for: Callable[[str, bytes | None], Policy],
         outgoing: Callable[[Headers], list[tuple[bytes, bytes]]],
     ) -> None:
         self._store = store
@@ -65,7 +65,8 @@ class Scenes:
         model = turn.model
         headers = self._outgoing(turn.headers)
         window = await self._windows.window_of(model, headers, urgent=turn.tokens > URGENT_TOKENS)
-        policy = self._policy_for(model)
+        own = None if untouched else await self._store.settings_of(turn.namespace, turn.session)
+        policy = self._policy_for(model, own)
         preamble = sum(message.tokens for message in turn.conversation.preamble)
         budget = budget_of(
             window,
@@ -95,7 +96,8 @@ class Scenes:
     async def _in_force(self, turn: Subject) -> Compaction | None:
         """The compaction that applies, also one made a moment ago in the session's first turn."""
         stored = await self._store.compactions(turn.namespace, turn.session)
-        return applicable([row.compaction for row in stored], turn.conversation) if stored else None
+        standing = [row.compaction for row in stored if row.undone_at is None]
+        return applicable(standing, turn.conversation) if standing else None
 
     async def _pins(self, turn: Subject) -> frozenset[bytes]:
         return frozenset(pin.chain for pin in await self._store.pins(turn.namespace, turn.session))

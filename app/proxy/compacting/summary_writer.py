@@ -117,6 +117,14 @@ class SummaryWriter:
         )
         match outcome:
             case SummaryAnswer():
+                usage = outcome.usage or {}
+                _log.info(
+                    "summary_answered",
+                    session=scene.turn.session,
+                    rides=rides,
+                    prompt_tokens=usage.get("prompt_tokens"),
+                    completion_tokens=usage.get("completion_tokens"),
+                )
                 return outcome
             case KeyRefused():
                 raise _NoAnswer("key_refused", counts=False)
@@ -133,7 +141,11 @@ class SummaryWriter:
 
     def _rides(self, scene: Scene) -> bool:
         """True when the model knows the prompt already, the question fits behind it, and all may be shown."""
-        if not (self._choice.may_ride and scene.policy.rides and not scene.policy.summary_model):
+        policy = scene.policy
+        if not (self._choice.may_ride and policy.rides and policy.summary_model is None):
+            return False
+        if policy.style != "handoff":
+            # What rides is answered in nine sections.
             return False
         asked = scene.count_text(INSTRUCTION) + scene.budget.summary_tokens
         room = RIDING_SHARE * scene.budget.window_tokens

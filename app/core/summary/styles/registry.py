@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from app.core.summary.rolling.extraction import ToolAllowList
+from app.core.summary.rolling.style import RollingStyle
+from app.core.summary.rolling.worker import DEFAULT_TEMPLATE, WorkerStyle
 from app.core.summary.styles.handoff import HandoffStyle
 from app.core.summary.styles.style import Style
+from app.core.summary.working.limits import DEFAULT_LIMITS
+from app.core.summary.working.styles import BatchStyle, WorkingStateStyle
 from app.core.view.policy import Policy
 
 
 def style_of(policy: Policy) -> Style:
     """The style a policy names, with the policy's own numbers."""
-    return HandoffStyle()
+    tag = policy.summary_tag
+    match policy.style:
+        case "handoff":
+            return HandoffStyle(tag)
+        case "rolling":
+            tools = ToolAllowList(frozenset(policy.read_tools), policy.read_tool_prefixes)
+            return RollingStyle(tag, policy.chunk_chars, policy.rollup_tokens, tools)
+        case "working_state":
+            limits = replace(DEFAULT_LIMITS, max_tool_results=policy.max_tool_results)
+            return WorkingStateStyle(tag, limits, llm_extraction=policy.llm_extraction)
+        case "batch":
+            return BatchStyle(tag)
+        case "worker":
+            return WorkerStyle(tag, policy.template or DEFAULT_TEMPLATE)

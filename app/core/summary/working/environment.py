@@ -42,7 +42,7 @@ _LABELLED = re.compile(
     rf"^[ \t]*(?:[-*][ \t]+)?(?:\*\*)?({'|'.join(map(re.escape, _LABELS))})(?:\*\*)?[ \t]*[:=][ \t]*(\S.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
-_TAGGED = re.compile(r"<(cwd|shell|current_date|timezone|os|platform)>\s*([^<\n]+?)\s*</\1>")
+_TAGGED = re.compile(r"<(cwd|shell|current_date|timezone|os|platform)>([^<\n]{1,300})</\1>")
 _TAG_NAMES = {
     "cwd": "Working directory",
     "shell": "Shell",
@@ -52,10 +52,8 @@ _TAG_NAMES = {
     "platform": "Platform",
 }
 # What clients put into user messages that no user said.
-_BLOCKS = re.compile(
+_BLOCK = re.compile(
     r"<(env|environment_context|environment_details|system-reminder|user_instructions|user_info|INSTRUCTIONS)>"
-    r".*?</\1>",
-    re.DOTALL,
 )
 _VERSION_OF = re.compile(
     r"\s*([\w.+-]+)\s+(?:--version|-v|-V|version)\s*(?:2>&1)?\s*\Z",
@@ -82,8 +80,24 @@ def told_facts(text: str) -> list[Fact]:
 
 def client_blocks(text: str) -> tuple[str, str]:
     """A user message as (what the user said, what the client added in blocks of its own)."""
-    added = "\n".join(match.group(0) for match in _BLOCKS.finditer(text))
-    return (_BLOCKS.sub("", text).strip(), added) if added else (text.strip(), "")
+    said: list[str] = []
+    added: list[str] = []
+    unclosed: set[str] = set()
+    at = 0
+    for match in _BLOCK.finditer(text):
+        closing = f"</{match.group(1)}>"
+        # A block that never ends is what a user wrote; its end is looked for once.
+        if match.start() < at or closing in unclosed:
+            continue
+        end = text.find(closing, match.end())
+        if end < 0:
+            unclosed.add(closing)
+            continue
+        said.append(text[at : match.start()])
+        at = end + len(closing)
+        added.append(text[match.start() : at])
+    said.append(text[at:])
+    return "".join(said).strip(), "\n".join(added)
 
 
 def shell_facts(command: str, output: str) -> list[Fact]:

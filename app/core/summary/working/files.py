@@ -28,13 +28,13 @@ _COMMANDS: dict[str, ToolKind] = {
     "insert": "edit",
     "delete": "delete",
 }
-_PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+?)\s*$", re.MULTILINE)
+_PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: ([^\n]+)$", re.MULTILINE)
 _PATCH_END = re.compile(r"^\*\*\* (?:End Patch|End of File)\s*$", re.MULTILINE)
-_DIFFED = re.compile(r"^--- (\S+)[^\n]*\n\+\+\+ (\S+)[^\n]*$", re.MULTILINE)
-_REMOVAL = re.compile(r"(?:^|&&|;|\n)\s*(?:sudo\s+)?(?:git\s+)?rm\s+([^&;|\n<>]+)")
+_DIFFED = re.compile(r"^--- (\S+)(?:[ \t][^\n]*)?\n\+\+\+ (\S+)(?:[ \t][^\n]*)?$", re.MULTILINE)
+_REMOVAL = re.compile(r"(?:^|&&|[;\n])[ \t]{0,16}(?:sudo )?(?:git )?rm[ \t]+([^&;|\n<>]+)")
 _DEFINED = re.compile(
-    r"^\s*(?:\d+\s*[\t:|→]\s*)?(?:export\s+|default\s+|pub\s+|public\s+|static\s+|async\s+|abstract\s+)*"
-    r"(?:def|class|function|func|fn|struct|enum|interface|trait|type|const)\s+(?:\([^)]*\)\s*)?([A-Za-z_]\w*)",
+    r"^[ \t]*(?:\d{1,7}[ \t]*[\t:|→][ \t]*)?(?:export\s+|default\s+|pub\s+|public\s+|static\s+|async\s+|abstract\s+)*"
+    r"(?:def|class|function|func|fn|struct|enum|interface|trait|type|const)[ \t]+(?:\([^)\n]{0,80}\)[ \t]*)?([A-Za-z_]\w*)",
     re.MULTILINE,
 )
 # Names of definitions a read shows.
@@ -186,7 +186,7 @@ def _head_of(head: re.Match[str]) -> tuple[ActionKind, str]:
     first, second = head.group(1), head.group(2)
     if first in ("Add", "Update", "Delete"):
         kinds: dict[str, ActionKind] = {"Add": "create", "Update": "edit", "Delete": "delete"}
-        return kinds[first], second
+        return kinds[first], second.strip()
     if second == "/dev/null":
         return "delete", first.removeprefix("a/")
     return ("create" if first == "/dev/null" else "edit"), second.removeprefix("b/")

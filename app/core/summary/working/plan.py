@@ -34,7 +34,7 @@ _STATUSES: dict[str, StepStatus] = {
     "dropped": "dropped",
 }
 _CHECKED: dict[str, StepStatus] = {"x": "done", "X": "done", "-": "active", "~": "active", ">": "active"}
-_LINE = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+(?:\[(.)\]\s*)?(\S.*?)\s*$", re.MULTILINE)
+_LINE = re.compile(r"^[ \t]*(?:[-*+]|\d+[.)])[ \t]+(?:\[(.)\][ \t]*)?(\S[^\n]*)$", re.MULTILINE)
 
 
 def planned(

@@ -101,11 +101,12 @@ def block_room(situation: Situation, *, tokens: int, wording: int) -> int:
     The model's part (A12), the user's words up to their share (A16) and identifiers up to theirs
     (idea 7), together at most 60 % of the room for messages and 60 % of what they replace.
     """
-    policy, room = situation.policy, situation.room
-    words = min(wording, int(policy.user_wording_share * situation.budget.target_tokens))
-    identifiers = int(policy.identifier_share * situation.budget.target_tokens)
-    wanted = situation.budget.summary_tokens + words + identifiers
-    most = max(situation.budget.summary_tokens, int(_BLOCK_SHARE * room))
+    policy, budget = situation.policy, situation.budget
+    words = min(wording, int(policy.user_wording_share * budget.carry_tokens))
+    identifiers = int(policy.identifier_share * budget.carry_tokens)
+    wanted = budget.summary_tokens + words + identifiers
+    room = max(1, budget.carry_tokens - budget.fixed_tokens)
+    most = max(budget.summary_tokens, int(_BLOCK_SHARE * room))
     return max(1, min(wanted, most, max(int(_REPLACED_SHARE * tokens), LEAST_SUMMARY_TOKENS)))
 
 

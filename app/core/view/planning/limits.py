@@ -6,17 +6,16 @@ anything pinned.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from app.core.view.cuts import RESULT_ROLES, group_index
 from app.core.view.masking import context_id, shown, text_of
 from app.core.view.planning.situation import Limits, Situation
+from app.core.view.results.documents import is_document
 from app.core.view.view import masked_tokens
 
 # Expanded documents may take 30,000 tokens where other results take 10,000 (A08).
 _DOCUMENT_FACTOR = 3
-_DOCUMENT = re.compile(r"\.(?:docx|pdf|pptx)\b", re.IGNORECASE)
 # A mask that leaves more than this of the current size costs a prefix and wins nothing.
 _WORTH = 0.9
 # How often a character limit is corrected towards its tokens: text is not evenly dense.
@@ -102,14 +101,13 @@ def _without_pins(situation: Situation) -> Limits:
 
 
 def _is_document(situation: Situation, index: int) -> bool:
-    """True when the call this result answers names a document."""
+    """True when the call this result answers, or the result itself, is of a document."""
     messages = situation.conversation.messages
     group = situation.groups[group_index(situation.groups, index)]
     for message in messages[group.start : index]:
         for call in message.fields.get("tool_calls") or ():
-            function = call.get("function") or {}
             if call.get("id") == messages[index].answers:
-                return _DOCUMENT.search(str(function.get("arguments"))) is not None
+                return is_document(call, text_of(messages[index].fields))
     return False
 
 

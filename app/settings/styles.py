@@ -1,0 +1,77 @@
+"""The part of a policy's settings that only some ways of summarising look at.
+
+Knows nothing of marks and tails.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from app.core.summary.rolling.worker import checked_template
+from app.core.view.policy import Policy
+from app.settings.fields import Section, setting
+
+# Defaults are the core's, so that they cannot differ.
+_CORE = Policy()
+
+
+class StyleSettings(Section):
+    """How a summary is asked for and dressed."""
+
+    summary_tag: str = setting(
+        _CORE.summary_tag,
+        "Tag of the fence around a summary in the view.",
+        "A name that no other program uses; handoff has its source's.",
+        unit="tag name",
+        pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$",
+    )
+    chunk_chars: int = setting(
+        _CORE.chunk_chars,
+        "rolling: new messages given to the summarizer in one call; more is folded in several.",
+        "About 30,000 tokens.",
+        unit="characters",
+        ge=2_000,
+        le=10_000_000,
+    )
+    rollup_tokens: int = setting(
+        _CORE.rollup_tokens,
+        "rolling: a kept summary above it is shortened by a call of its own.",
+        "A summary that only grows ends as long as what it stands for.",
+        unit="tokens",
+        ge=100,
+        le=1_000_000,
+    )
+    read_tools: tuple[str, ...] = setting(
+        _CORE.read_tools,
+        "rolling: tools whose calls and results the summarizer reads.",
+        "Results are long and mostly of the moment.",
+        unit="tool names",
+    )
+    read_tool_prefixes: tuple[str, ...] = setting(
+        _CORE.read_tool_prefixes,
+        "rolling: as read_tools, by how a tool's name begins; * allows every tool.",
+        "Tools of one service share a prefix.",
+        unit="beginnings of tool names",
+    )
+    max_tool_results: int = setting(
+        _CORE.max_tool_results,
+        "working_state: newest tool results kept in short.",
+        "Older ones are told by what was done with them.",
+        unit="results",
+        ge=0,
+        le=1_000,
+    )
+    llm_extraction: bool = setting(
+        _CORE.llm_extraction,
+        "working_state: whether a model may fill what fewer than 15 slots leave out.",
+        "Conversations without tools leave little for code to note.",
+        unit="true or false",
+    )
+    template: Annotated[str, AfterValidator(checked_template)] | None = setting(
+        _CORE.template,
+        "worker: the prompt, with {{PREVIOUS_SUMMARY}} and {{CONVERSATION}} in it.",
+        "None: a general one.",
+        unit="text",
+    )
