@@ -37,6 +37,7 @@ _DEFINED = re.compile(
     r"(?:def|class|function|func|fn|struct|enum|interface|trait|type|const)[ \t]+(?:\([^)\n]{0,80}\)[ \t]*)?([A-Za-z_]\w*)",
     re.MULTILINE,
 )
+_REMOVED_CHARS = 4_000
 # Names of definitions a read shows.
 _DEFINED_SHOWN = 12
 
@@ -194,8 +195,11 @@ def _head_of(head: re.Match[str]) -> tuple[ActionKind, str]:
 
 def _removed(command: str) -> Iterator[str]:
     for match in _REMOVAL.finditer(command):
+        given = match.group(1)
+        # Splitting is slow, and nobody names so many files by hand; a name is never cut.
+        given = given if len(given) <= _REMOVED_CHARS else given[:_REMOVED_CHARS].rpartition(" ")[0]
         try:
-            words = shlex.split(match.group(1))
+            words = shlex.split(given)
         except ValueError:
             continue
         yield from (word for word in words if word and not word.startswith("-") and "\n" not in word)

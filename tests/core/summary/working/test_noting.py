@@ -150,6 +150,12 @@ def test_what_a_client_adds_is_no_request() -> None:
     assert state.environment == (Fact("Working directory", "/srv/shop"), Fact("Shell", "zsh"))
 
 
+def test_a_block_that_never_ends_is_what_the_user_wrote() -> None:
+    assert (
+        state_of([user("What does <env> mean in <env> here?")]).task == "What does <env> mean in <env> here?"
+    )
+
+
 @pytest.mark.spec("D07")
 @pytest.mark.parametrize(
     "sentence",
