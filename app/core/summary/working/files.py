@@ -33,10 +33,13 @@ _PATCH_END = re.compile(r"^\*\*\* (?:End Patch|End of File)\s*$", re.MULTILINE)
 _DIFFED = re.compile(r"^--- (\S+)(?:[ \t][^\n]*)?\n\+\+\+ (\S+)(?:[ \t][^\n]*)?$", re.MULTILINE)
 _REMOVAL = re.compile(r"(?:^|&&|[;\n])[ \t]{0,16}(?:sudo )?(?:git )?rm[ \t]+([^&;|\n<>]+)")
 _DEFINED = re.compile(
-    r"^[ \t]*(?:\d{1,7}[ \t]*[\t:|→][ \t]*)?(?:export\s+|default\s+|pub\s+|public\s+|static\s+|async\s+|abstract\s+)*"
-    r"(?:def|class|function|func|fn|struct|enum|interface|trait|type|const)[ \t]+(?:\([^)\n]{0,80}\)[ \t]*)?([A-Za-z_]\w*)",
+    r"^[ \t]*(?:\d{1,7}[ \t]*[\t:|→][ \t]*)?"
+    r"(?:(?:export|default|pub|public|static|async|abstract)[ \t]+)*"
+    r"(?:def|class|function|func|fn|struct|enum|interface|trait|type|const)[ \t]+"
+    r"(?:\([^)\n]{0,80}\)[ \t]*)?([A-Za-z_]\w*)",
     re.MULTILINE,
 )
+# Characters of one removal's file names that are read.
 _REMOVED_CHARS = 4_000
 # Names of definitions a read shows.
 _DEFINED_SHOWN = 12
