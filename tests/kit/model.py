@@ -16,6 +16,9 @@ from typing import Any
 
 from app.core.summary.prompt import INSTRUCTIONS
 from app.core.summary.riding import INSTRUCTION
+from app.core.summary.rolling import prompt as rolling
+from app.core.summary.rolling.worker import DEFAULT_TEMPLATE
+from app.core.summary.working import batch, gap_fill
 from app.core.view.validity import Fault, faults_of
 from app.core.wire.chat_request import Limits, parse_chat_request
 from app.tokenizer.counting import Counter, Tokenizer
@@ -23,6 +26,8 @@ from app.tokenizer.counting import Counter, Tokenizer
 Json = dict[str, Any]
 Scope = Any
 PIECE = 24
+# A model that is asked for nothing but summaries.
+SUMMARY_MODEL = "summary-model"
 
 
 @dataclass
@@ -139,7 +144,7 @@ class ModelServer:
         if body.get("tools"):
             tokens += _counter().count_tools(json.dumps(body["tools"]).encode())
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        return Seen(raw, body, headers, int(tokens * self.counted), _asks_for_a_summary(body["messages"]))
+        return Seen(raw, body, headers, int(tokens * self.counted), _asks_for_a_summary(body))
 
     async def _answer(self, seen: Seen, send: Any) -> None:
         asked = int(seen.body.get("max_tokens") or 0) if self.counts_output else 0
@@ -172,10 +177,23 @@ class ModelServer:
         return Says({"role": "assistant", "content": f"Answer {len(self.prompts)}."})
 
 
-def _asks_for_a_summary(messages: list[Json]) -> bool:
-    """True for both ways of asking: on its own, and behind the conversation's own prompt."""
-    last = messages[-1].get("content")
-    return messages[0].get("content") == INSTRUCTIONS or (isinstance(last, str) and INSTRUCTION in last)
+_ASKING = (
+    INSTRUCTIONS,
+    rolling.INSTRUCTIONS,
+    rolling.ROLLUP_INSTRUCTIONS,
+    batch.INSTRUCTIONS,
+    gap_fill.INSTRUCTIONS,
+)
+_WORKER = DEFAULT_TEMPLATE.partition("{{")[0]
+
+
+def _asks_for_a_summary(body: Json) -> bool:
+    """True for every way of asking: on its own, by each style, and behind the conversation's own prompt."""
+    if body["model"] == SUMMARY_MODEL:
+        return True
+    first, last = body["messages"][0].get("content"), body["messages"][-1].get("content")
+    is_worker = isinstance(first, str) and first.startswith(_WORKER)
+    return first in _ASKING or is_worker or (isinstance(last, str) and INSTRUCTION in last)
 
 
 @cache
@@ -190,7 +208,8 @@ def tokens_of(messages: list[Json]) -> int:
 
 def plain_summary(seen: Seen) -> str:
     """A short summary in the nine sections that was really made from the request."""
-    told = seen.messages[1:] if seen.messages[0].get("content") == INSTRUCTIONS else seen.messages[:-1]
+    is_riding = INSTRUCTION in str(seen.messages[-1].get("content"))
+    told = seen.messages[:-1] if is_riding else seen.messages[-1:]
     words = " ".join(str(message.get("content")) for message in told).split()
     titles = (
         "Primary request and intent",
