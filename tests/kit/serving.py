@@ -26,7 +26,8 @@ def shared_tokenizer() -> Tokenizer:
 @asynccontextmanager
 async def served(app: Any, *, lifespan: str = "on") -> AsyncIterator[str]:
     """The application's address (`http://127.0.0.1:port`) while it runs."""
-    listening = socket.socket()
+    # Only with the protocol named does asyncio turn Nagle's algorithm off: 44 ms a request otherwise.
+    listening = socket.socket(proto=socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     config = uvicorn.Config(
         app,
