@@ -51,6 +51,7 @@ class Budget:
     riding_tokens: int
     gain_tokens: int
     carry_tokens: int
+    is_derived: bool = False
 
 
 # At most this share of the window is held back for the answer: agents send 32,000 on 32k windows (rule 19).

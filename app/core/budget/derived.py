@@ -9,7 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.core.budget.budget import Budget
-from app.core.budget.economy import Call, Growth, Prices, Room, Summaries, grown, marks, summarised
+from app.core.budget.economy import (
+    Call,
+    Growth,
+    Prices,
+    Room,
+    Summaries,
+    grown,
+    is_worth_asking,
+    marks,
+    summarised,
+)
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.core.view.policy import Policy
@@ -19,6 +29,8 @@ _TURNS = 12
 # A conversation is not compacted below these shares of the highest trigger, whatever is saved by it: what
 # the model is shown is worth more than its price. "cost" means what it says.
 _LEAST_TRIGGER = {"cost": 0.0, "balanced": 0.5, "fidelity": 1.0}
+# Cuts fall between messages: a fold seldom comes down to the target exactly.
+_GAIN_SHARE = 0.8
 # A first block fills about so much of what wording and identifiers may take.
 _CARRIED_SHARE = 0.6
 
@@ -60,22 +72,28 @@ def derived(
     summaries = Summaries(_expected_block(budget, policy), budget.summary_tokens)
     if block_tokens:
         summaries = summarised(summaries, block_tokens, None)
-    found = marks(
-        costs.prices,
-        growth_of(talk.messages),
-        summaries,
-        Room(budget.fixed_tokens + kept_tokens, 0, budget.trigger_tokens),
-        policy.objective,
-        Call(costs.prices, policy.rides) if costs.asks_model else None,
-    )
+    growth = growth_of(talk.messages)
+    room = Room(budget.fixed_tokens + kept_tokens, 0, budget.trigger_tokens)
+    call = Call(costs.prices, policy.rides) if costs.asks_model else None
+    found = marks(costs.prices, growth, summaries, room, policy.objective, call)
+    if call is not None:
+        folded = found.trigger_tokens - found.target_tokens
+        answer = budget.summary_tokens
+        if not is_worth_asking(call, policy.objective, found.trigger_tokens, folded, answer):
+            call = None
+            found = marks(costs.prices, growth, summaries, room, policy.objective, None)
     trigger = min(budget.trigger_tokens, max(found.trigger_tokens, _least_trigger(budget, policy)))
     precompute = found.precompute_tokens + max(0, trigger - found.trigger_tokens)
+    if call is not None and policy.rides:
+        # A question that does not fit behind the prompt costs as much as reading all of it anew.
+        precompute = min(precompute, budget.riding_tokens - int(growth.turn_tokens))
     return replace(
         budget,
         trigger_tokens=trigger,
         target_tokens=min(budget.trigger_tokens, found.target_tokens),
-        precompute_tokens=min(trigger, precompute, budget.riding_tokens),
-        gain_tokens=min(found.gain_tokens, trigger - found.target_tokens),
+        precompute_tokens=min(trigger, max(found.target_tokens + 1, precompute)),
+        is_derived=True,
+        gain_tokens=int(_GAIN_SHARE * min(found.gain_tokens, trigger - found.target_tokens)),
     )
 
 

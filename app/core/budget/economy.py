@@ -111,6 +111,9 @@ _ALLOWANCE = 0.03
 # A step frees at least this share of what may be freed, whatever the prices: no compaction lands
 # where the next one starts (F04).
 _STEP_SHARE = 0.25
+# A call may cost so much more than reading once, uncached, what it folds. Beyond it the summary is made by
+# code: a conversation would cost more with it than if nothing were ever folded.
+_ASK_SHARES: dict[Objective, float] = {"cost": 0.25, "balanced": 1.0, "fidelity": math.inf}
 # How much of the newest is learned: the last ten turns or so count. Turns differ far more from
 # each other than one part of a conversation from the next.
 _TURN_MEMORY = 10
@@ -206,6 +209,21 @@ def marks(
         trigger = min(trigger, cycle.trigger(target))
     latest = top if call is None else top - _AHEAD_TURNS * cycle.growth
     return _rounded(target, trigger, top, latest)
+
+
+def is_worth_asking(
+    call: Call, objective: Objective, shown_tokens: int, folded_tokens: int, answer_tokens: int
+) -> bool:
+    """True when a model's summary is worth its price for the objective.
+
+    `shown_tokens` are the prompt the call rides on, `folded_tokens` what the summary will stand for,
+    `answer_tokens` what the model will write. Reading the folded part itself once is not counted.
+    """
+    prices = call.prices
+    beside = prices.output * answer_tokens + prices.input * call.question_tokens
+    if call.rides:
+        beside += prices.cached * shown_tokens
+    return beside <= _ASK_SHARES[objective] * prices.input * folded_tokens
 
 
 @dataclass(frozen=True, slots=True)

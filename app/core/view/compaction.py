@@ -6,6 +6,7 @@ and masked messages are named by their chain digest, so a view is rebuilt from t
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,3 +55,9 @@ class Compaction:
     reason: str = ""
     state: bytes = b""
     details: bytes = b"{}"
+
+    @property
+    def alternates(self) -> bool:
+        """True when its view has user and assistant by turns, as far as that is ours to do (A46)."""
+        # Part of the record, as all that decides a view: a setting changes nothing between compactions.
+        return b'"alternates"' in self.details and json.loads(self.details).get("alternates") is True

@@ -115,21 +115,34 @@ def plan_manual(
 
 
 def _background(situation: Situation) -> Fold | None:
-    """The fold to prepare: with what comes before the trigger added, its view is near the target."""
+    """The fold to prepare, so that its view leaves room when what comes before the trigger is added."""
     budget = situation.budget
     growth = budget.trigger_tokens - situation.total
-    least = budget.fixed_tokens + int(_LEAST_TAIL_SHARE * situation.room)
-    goal = Goal(max(least, budget.target_tokens - growth), budget.ceiling_tokens, "background")
     limits = oversized(situation)
+    goal = Goal(_prepared_target(situation, growth), budget.ceiling_tokens, "background")
     if by_masks(situation, limits, goal) is not None:
         return None
     draft = fold_to(situation, limits, goal.target)
-    if draft is None or draft.total + growth > budget.trigger_tokens - situation.min_gain:
-        return None
-    if situation.total - draft.total < situation.min_gain:
+    if draft is None or situation.total - draft.total < _prepared_gain(situation, growth):
         return None
     # The view stands at the budget's target when the fold comes into force.
     return fold_of(situation, draft, replace(goal, target=budget.target_tokens))
+
+
+def _prepared_target(situation: Situation, growth: int) -> int:
+    """Lower than the target by what is still to come; a derived target is as low as it should be already."""
+    budget = situation.budget
+    if budget.is_derived:
+        return budget.target_tokens
+    least = budget.fixed_tokens + int(_LEAST_TAIL_SHARE * situation.room)
+    return max(least, budget.target_tokens - growth)
+
+
+def _prepared_gain(situation: Situation, growth: int) -> int:
+    """What must be freed already; of a derived gain what comes before the trigger is part."""
+    if situation.budget.is_derived:
+        return max(1, situation.min_gain - growth)
+    return situation.min_gain
 
 
 def _by_hand(situation: Situation, limits: Limits) -> Draft | None:

@@ -85,7 +85,10 @@ class Policy:
     # Folded user messages stay verbatim up to this share of the target, newest first (A16).
     user_wording_share: float = 0.25
     # Identifiers of folded messages carried over by code, share of the target (idea 7).
-    identifier_share: float = 0.15
+    identifier_share: float = 0.18
+    # For upstreams that want user and assistant by turns: in a compacted view neighbouring user messages
+    # are merged (A46), and the summary is acknowledged (D19).
+    strict_alternation: bool = False
     # The fence of the summary block (A31).
     summary_tag: str = DEFAULT_TAG
     # `rolling`: characters of new messages in one request (B11); a longer summary is itself shortened (B12).

@@ -6,7 +6,6 @@ Every wait is bounded. A compaction is committed before anything is forwarded un
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import structlog
@@ -14,7 +13,8 @@ import structlog
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly
 from app.core.view.record import adopts
-from app.errors import Conflict, InvalidView
+from app.errors import Conflict, InvalidView, StoreError
+from app.proxy.chronicle.chronicle import Chronicle
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.summaries import Job, Summaries
 from app.proxy.jobs import Jobs
@@ -31,6 +31,7 @@ class Compactor:
         store: Store,
         summaries: Summaries,
         jobs: Jobs,
+        chronicle: Chronicle,
         *,
         deadline_seconds: float,
         background: bool,
@@ -39,18 +40,22 @@ class Compactor:
         self._store = store
         self._summaries = summaries
         self._jobs = jobs
+        self._chronicle = chronicle
         self._deadline_seconds = deadline_seconds
         self._background = background
         self._new_id = new_id
 
     def prepare(self, scene: Scene, fold: Fold) -> None:
         """A summary is being written in the background, unless one that serves is there."""
-        if self.may_prepare(scene) and not self._summaries.begun(scene):
+        if self.may_prepare(scene, fold) and not self._summaries.begun(scene):
             self._summaries.begin(scene, fold)
 
-    def may_prepare(self, scene: Scene) -> bool:
+    def may_prepare(self, scene: Scene, fold: Fold) -> bool:
         """True when a summary that serves is being written, or would be if asked for."""
-        return self._background and (self._summaries.can_begin or self._summaries.begun(scene) is not None)
+        if not self._background:
+            return False
+        can_begin = self._summaries.can_begin and self._summaries.is_worth(scene, fold)
+        return can_begin or self._summaries.begun(scene) is not None
 
     def is_preparing(self, scene: Scene) -> bool:
         """True while a summary that serves is being written."""
@@ -90,25 +95,22 @@ class Compactor:
         return await self.adopt(scene, done) if done.tokens_after < done.tokens_before else None
 
     async def adopt(self, scene: Scene, compaction: Compaction) -> Compaction:
-        """The compaction is stored, with the figures of this moment.
+        """The compaction is stored, with the figures of this moment, after what must be there before it.
 
         Conflict when the session was erased meanwhile. InvalidView, and nothing stored, when the view
-        would be less valid than what the client sent (rule 20).
+        would be less valid than what the client sent (rule 20). StoreError when it, or its checkpoint
+        (A36), cannot be stored.
         """
         compaction = scene.measured(compaction)
         if faults := scene.faults_added(compaction):
+            await self._failed(scene, compaction, "invalid_view")
             raise InvalidView(f"A view would be refused: {', '.join(faults)}.")
-        turn = scene.turn
-        row = await self._store.named(turn.namespace, turn.session)
-        stored = row is not None and await self._jobs.finish(
-            self._store.add_compaction(turn.namespace, turn.session, row.epoch, compaction, time.time())
-        )
-        if not stored:
+        if not await self._stored(scene, compaction):
             raise Conflict("The session was erased while it was being compacted.")
         self._summaries.forget(scene, compaction)
         _log.info(
             "compaction",
-            session=turn.session,
+            session=scene.turn.session,
             id=compaction.id,
             kind=compaction.kind,
             trigger=compaction.trigger,
@@ -117,6 +119,28 @@ class Compactor:
             tokens_after=compaction.tokens_after,
         )
         return compaction
+
+    async def _stored(self, scene: Scene, compaction: Compaction) -> bool:
+        """False, and no compaction stored, when the session is not the one it was any more."""
+        turn = scene.turn
+        row = await self._store.named(turn.namespace, turn.session)
+        if row is None:
+            return False
+        chapter = await self._chronicle.before(scene, compaction, summaries=int(self.is_preparing(scene)))
+        adding = self._store.add_compaction(
+            turn.namespace, turn.session, row.epoch, compaction, chapter.at, chapter.also
+        )
+        try:
+            stored = await self._jobs.finish(adding)
+        except StoreError:
+            await self._failed(scene, compaction, "not_stored")
+            raise
+        if stored:
+            self._chronicle.adopted(chapter)
+        return stored
+
+    async def _failed(self, scene: Scene, compaction: Compaction, reason: str) -> None:
+        await self._chronicle.failed(scene.turn, reason, compaction.trigger, compaction.watermark)
 
     def _asked_for(self, scene: Scene, fold: Fold) -> Job | None:
         """A summary being written for this moment; None where nobody may wait for one, or be asked."""

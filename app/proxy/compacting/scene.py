@@ -9,6 +9,7 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from app.core.budget.budget import Budget
+from app.core.budget.derived import Costs
 from app.core.history.conversation import Conversation
 from app.core.summary.source import SummarySource, summary_budget
 from app.core.summary.styles.registry import style_of
@@ -18,6 +19,7 @@ from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly, View
 from app.core.view.policy import Policy
 from app.core.view.record import Written, calibrated_tokens, compaction_of, folded_indexes, summary_room
+from app.core.view.turns import acknowledgement_tokens, as_sent
 from app.core.view.validity import Fault, added_faults
 from app.core.view.view import CountText, newest_user, prompt_tokens, view_of
 from app.proxy.subject import Subject
@@ -41,6 +43,7 @@ class Scene:
     policy: Policy
     count_text: CountText
     outgoing: tuple[tuple[bytes, bytes], ...]
+    costs: Costs
     focus: str = ""
 
     @property
@@ -58,12 +61,13 @@ class Scene:
         return self.shown(view_of(self.conversation, compaction, self.count_text))
 
     def shown(self, view: View) -> Shown:
-        """A view with its cost."""
-        return Shown(view, prompt_tokens(view, self.budget))
+        """A view as it goes out, with its cost."""
+        return Shown(as_sent(view), prompt_tokens(view, self.budget))
 
     def masked(self, plan: MaskOnly, compaction_id: str) -> Compaction:
         """The record of a plan that asks nobody."""
-        written = Written(id=compaction_id, policy=self.policy.name)
+        alternates = self.policy.strict_alternation
+        written = Written(id=compaction_id, policy=self.policy.name, alternates=alternates)
         return self._record(plan, written)
 
     def measured(self, compaction: Compaction) -> Compaction:
@@ -99,6 +103,12 @@ class Scene:
             state=self.current.state if self.current and self.current.policy == self.policy.name else b"",
         )
 
+    def folded_tokens(self, fold: Fold) -> int:
+        """Tokens of what a summary of the fold would stand for, the summary before it included."""
+        fresh = folded_indexes(fold, self.conversation, self.current)
+        previous = self.count_text(self.current.summary) if self.current else 0
+        return previous + sum(self.conversation.messages[index].tokens for index in fresh)
+
     async def folded(self, fold: Fold, compaction_id: str, told: str | None, model: str | None) -> Compaction:
         """The record of a fold with a summarizer's accepted text, or without one (`told` None)."""
         source = self.source(fold)
@@ -115,11 +125,15 @@ class Scene:
             model=model if told is not None else None,
             state=block.state,
             notes=block.notes,
+            alternates=self.policy.strict_alternation,
         )
         return self._record(fold, written)
 
     def _block(self, fold: Fold, source: SummarySource, told: str | None) -> Block:
         room = summary_room(fold, self.conversation, self.budget, self.count_text)
+        if self.policy.strict_alternation:
+            # Planned without it: the acknowledgement comes out of the summary's room.
+            room = max(1, room - acknowledgement_tokens(self.count_text))
         bounds = summary_budget(self.policy, room, self.budget.carry_tokens)
         return self.style.written(source, told, bounds, self.count_text)
 

@@ -76,11 +76,12 @@ class Scenes:
             policy=policy,
         )
         current = None if untouched else await self._in_force(turn)
+        costs = self._costs.of(model)
         count_text = self._tokens.counter_of(model).count_text
         if current is not None or turn.tokens >= DERIVED_SHARE * budget.window_tokens:
             block = block_tokens(current.summary, count_text) if current and current.summary else 0
             kept = always_kept_tokens(turn.conversation, policy)
-            budget = derived(budget, turn.conversation, kept, block, policy, self._costs.of(model))
+            budget = derived(budget, turn.conversation, kept, block, policy, costs)
         is_short = turn.tokens < budget.precompute_tokens and not policy.trigger_messages
         is_small = not by_hand and current is None and is_short
         return Scene(
@@ -91,6 +92,7 @@ class Scenes:
             policy=policy,
             count_text=count_text,
             outgoing=tuple(headers),
+            costs=costs,
         )
 
     async def _in_force(self, turn: Subject) -> Compaction | None:

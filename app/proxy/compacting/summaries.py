@@ -58,6 +58,10 @@ class Summaries:
         """False while the breaker is open."""
         return not self._writer.is_resting
 
+    def is_worth(self, scene: Scene, fold: Fold) -> bool:
+        """False when a model's summary of this fold would cost more than it is worth."""
+        return self._writer.is_worth(scene, scene.folded_tokens(fold))
+
     def begun(self, scene: Scene) -> Job | None:
         """The newest summary, being written or done, that would serve this conversation."""
         jobs = self._running.get(_key(scene), [])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from app.core.budget.economy import Call, is_worth_asking
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.riding import INSTRUCTION, may_be_shown, riding_request
@@ -61,10 +62,12 @@ class SummaryWriter:
     async def told(self, scene: Scene, source: SummarySource) -> str | None:
         """What the model says of the source, accepted; None when there is nothing acceptable (F09).
 
-        None also where the policy's style asks no model.
+        None also where the policy's style asks no model, or a model's summary is not worth its price.
         """
         ends = time.monotonic() + self._choice.call_seconds
         replaced = sum(message.tokens for _, message in source.fresh) + scene.count_text(source.previous)
+        if not self.is_worth(scene, replaced):
+            return None
         for rides in (True, False) if self._rides(scene) else (False, False):
             try:
                 text = await self._asked(scene, source, replaced, ends, rides=rides)
@@ -82,6 +85,16 @@ class SummaryWriter:
                 return text
         self._breaker.failed()
         return None
+
+    def is_worth(self, scene: Scene, replaced: int) -> bool:
+        """False when asking the conversation's own model costs too much for it (docs/cost-policy.md)."""
+        policy = scene.policy
+        if policy.objective == "off" or not self._choice.may_ride or policy.summary_model is not None:
+            # Whoever has chosen another model for summaries has decided.
+            return True
+        call = Call(scene.costs.prices, self._rides(scene), scene.count_text(INSTRUCTION))
+        shown = scene.under(scene.current).tokens
+        return is_worth_asking(call, policy.objective, shown, replaced, scene.budget.summary_tokens)
 
     async def _asked(
         self, scene: Scene, source: SummarySource, replaced: int, ends: float, *, rides: bool

@@ -81,6 +81,10 @@ class Viewing:
             )
             return await self._compactor.by_hand(scene, plan) if isinstance(plan, Fold) else None
 
+    def is_compacting(self, scene: Scene) -> bool:
+        """True while a compaction of the session is being made, or a summary for this conversation."""
+        return _key(scene.turn) in self._locks or self._compactor.is_preparing(scene)
+
     async def _unless_broken(self, turn: Turn, work: Coroutine[None, None, Shown]) -> Shown | None:
         try:
             return await work
@@ -152,7 +156,7 @@ class Viewing:
             fold.fits_now
             and policy.in_background
             and not is_waited_for
-            and self._compactor.may_prepare(scene)
+            and self._compactor.may_prepare(scene, fold)
         ):
             self._due[turn.exchange] = scene, fold
             return scene.under(scene.current)
@@ -171,7 +175,7 @@ class Viewing:
     @asynccontextmanager
     async def _one_at_a_time(self, turn: Subject) -> AsyncIterator[None]:
         """Of one session's requests one compacts, the others wait for what it does; bounded (rule 16)."""
-        key = f"{turn.namespace}\0{turn.session}"
+        key = _key(turn)
         self._waiting[key] += 1
         lock = self._locks.setdefault(key, asyncio.Lock())
         held = False
@@ -189,6 +193,10 @@ class Viewing:
             if not self._waiting[key]:
                 del self._waiting[key]
                 del self._locks[key]
+
+
+def _key(turn: Subject) -> str:
+    return f"{turn.namespace}\0{turn.session}"
 
 
 def _refuse(plan: Refuse) -> NoReturn:
