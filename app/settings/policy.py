@@ -307,6 +307,12 @@ class PolicySettings(StyleSettings):
         ge=0,
         le=0.5,
     )
+    strict_alternation: bool = setting(
+        _CORE.strict_alternation,
+        "Whether neighbouring user messages of a compacted prompt are merged, and its summary acknowledged.",
+        "Only few servers refuse two user messages in a row; what the client sent stays as it is elsewhere.",
+        unit="true or false",
+    )
     min_gain_ratio: float = setting(
         _CORE.min_gain_ratio,
         "A compaction that would free less is not made.",

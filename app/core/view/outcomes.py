@@ -11,12 +11,13 @@ from typing import Literal, TypeAlias
 
 from app.core.view.compaction import Compaction, Mask, Trigger
 
-PartKind = Literal["preamble", "instruction", "task", "pin", "summary", "tail"]
+PartKind = Literal["preamble", "instruction", "task", "pin", "summary", "acknowledgement", "tail"]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewPart:
-    """One message of a view. `index` is its place in the conversation; None for preamble and summary.
+    """One message of a view. `index` is its place in the conversation; None for preamble, summary and
+    acknowledgement, and where user messages were merged.
 
     `reason` says, for a person, why it stands here. `masked` is true when its text is shortened.
     """

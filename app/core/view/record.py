@@ -22,6 +22,7 @@ class Written:
     and what else deserves to be known.
 
     With masks alone: an empty summary, author "none", no model; the state is the current one's.
+    `alternates`: the view merges neighbouring user messages and acknowledges the summary.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Written:
     model: str | None = None
     state: bytes = b""
     notes: tuple[str, ...] = ()
+    alternates: bool = False
 
 
 def compaction_of(
@@ -128,5 +130,10 @@ def _folded(
         parents=(current.id,) if current else (),
         reason=decision.reason,
         state=written.state if is_fold or current is None else current.state,
-        details=json.dumps({"notes": written.notes}).encode() if written.notes else b"{}",
+        details=_details(written),
     )
+
+
+def _details(written: Written) -> bytes:
+    said = {"notes": written.notes, "alternates": written.alternates}
+    return json.dumps({name: value for name, value in said.items() if value}).encode()

@@ -18,11 +18,9 @@ from app.core.view.masking import masked, text_of
 from app.core.view.outcomes import PartKind, View, ViewPart
 from app.core.view.policy import Policy
 from app.core.view.splice import encoded
+from app.core.view.turns import FRAME_TOKENS, answered
 
 CountText = Callable[[str], int]
-
-# Role, separators and field names of a message, tokens; as o200k frames it, rounded up.
-FRAME_TOKENS = 8
 
 
 def applicable(compactions: Sequence[Compaction], conversation: Conversation) -> Compaction | None:
@@ -140,7 +138,8 @@ def rendered(conversation: Conversation, compaction: Compaction | None, count_te
         _part(conversation, index, "tail", masks, count_text)
         for index in range(cut, len(conversation.messages))
     ]
-    return View((*preamble, *instructions, *middle, *tail), compaction)
+    parts = (*preamble, *instructions, *middle, *tail)
+    return View(answered(parts, count_text) if compaction.alternates else parts, compaction)
 
 
 def message_tokens(view: View) -> int:

@@ -73,8 +73,9 @@ def with_shortest_summary(situation: Situation, draft: Draft) -> Draft:
 
 
 def standing_summary(situation: Situation) -> int:
-    """Tokens of the summary block in the current view; 0 without one."""
-    return sum(part.tokens for part in situation.view.parts if part.kind == "summary")
+    """Tokens of the summary block in the current view, with its acknowledgement; 0 without one."""
+    block = ("summary", "acknowledgement")
+    return sum(part.tokens for part in situation.view.parts if part.kind in block)
 
 
 def _least_summary(situation: Situation, cut: int, kept: frozenset[int]) -> int:
