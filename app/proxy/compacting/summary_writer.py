@@ -122,7 +122,7 @@ class SummaryWriter:
         tools = scene.turn.tools if rides else None
         outcome = await self._summarizer.ask(
             request.messages,
-            scene.policy.summary_model or scene.turn.model,
+            self.model_for(scene),
             request.max_tokens,
             scene.outgoing,
             seconds,
