@@ -15,13 +15,14 @@
     |   |-- MethodNotAllowed         405: the path exists, not with this method
     |   |-- Unauthorized             401
     |   |-- Conflict                 409: too many appends wait, an epoch moved on
+    |   |-- NotUndoable              409: a compaction that was undone before, or that others build on
     |   |-- NamespaceUnproven        429: the upstream never accepted the credential, and its share is used up
     |   |-- HeadersTooLarge          431
     |   |-- OpenToolGroup            422: an append does not complete the open tool calls
     |   |-- MessageTooLarge          the newest message alone exceeds a known window (rule 18)
     |   |-- PinsTooLarge             the pinned set cannot fit the window
     |   `-- ContextLengthExceeded    nothing is left that compaction could cut
-    |-- ServerBusy                   503: as many requests as are allowed at a time are being answered
+    |-- ServerBusy                   503: as many requests or streams of events as are allowed are open
     |-- StoreError                   the store could not do what was asked
     |   |-- StoreUnavailable         503: cannot record; nothing was forwarded
     |   |-- AnswerNotStored          503: an answer came and could not be recorded; not to be asked for again
@@ -151,6 +152,13 @@ class Conflict(RequestError):
     code = "session_busy"
 
 
+class NotUndoable(RequestError):
+    """The compaction was undone before, or another one that stands was made from it."""
+
+    status = 409
+    code = "not_undoable"
+
+
 class NamespaceUnproven(RequestError):
     """The upstream never accepted this credential, and it has stored `access.unproven_messages` (rule 26)."""
 
@@ -191,7 +199,7 @@ class ContextLengthExceeded(RequestError):
 
 
 class ServerBusy(PalimpsestError):
-    """`limits.concurrent_requests` are being answered; nothing was read of this one."""
+    """`limits.concurrent_requests` are being answered, or `limits.event_streams` are open."""
 
     status = 503
     code = "server_busy"

@@ -5,8 +5,11 @@ The only place that turns the framework's own errors into ours. Knows nothing of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+import uuid_utils
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -19,27 +22,53 @@ from app.api.health import HealthPages
 from app.api.pins import PinPages
 from app.api.problems import problem_body, problem_headers, send_problem
 from app.api.replies import raw_reply
+from app.api.session.checkpoints import CheckpointPages
+from app.api.session.compactions import CompactionPages
+from app.api.session.completion import Completes, CompletionPages
+from app.api.session.events import EventPages
+from app.api.session.memory import MemoryPages
+from app.api.session.settings import SettingsPages
+from app.api.session.status import StatusPages
+from app.api.session.stream import EventStreams
 from app.api.sessions import SessionPages
 from app.api.views import ViewPages
+from app.core.budget.economy import Prices
 from app.errors import InvalidParameter, MethodNotAllowed, NotFound, PalimpsestError, RequestError
 from app.proxy.access.access import Access
 from app.proxy.archive import Archive, missing
 from app.proxy.asgi import ASGIApp, Receive, Scope, Send
 from app.proxy.compacting.scenes import Scenes
 from app.proxy.compacting.viewing import Viewing
+from app.proxy.memory_blocks import Asks, MemoryBlocks
 from app.proxy.sessions.reader import MessageReader
+from app.settings.settings import Settings, configured_prices
 from app.storage.contract import Store
+
+
+def _new_id() -> str:
+    return str(uuid_utils.uuid7())
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The parts of the application that the endpoints are made of."""
+    """The parts of the application that the endpoints are made of.
+
+    `prices` are what a model's tokens cost, else those that are configured. `completes` takes what is
+    said to be complete. `summarizer` may be asked to fold a memory; without one code does. Streams of
+    events end when `ended` is set: a server that stops sets it first, for it waits for what is open.
+    """
 
     store: Store
     access: Access
     reader: MessageReader
     scenes: Scenes
     viewing: Viewing
+    settings: Settings = field(default_factory=Settings)
+    prices: Callable[[str], Prices] | None = None
+    completes: Completes | None = None
+    summarizer: Asks | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    new_id: Callable[[], str] = _new_id
 
 
 def pages_of(app: FastAPI, pages: Pages) -> None:
@@ -60,11 +89,30 @@ def api_of(pages: Pages) -> APIRouter:
     archive = Archive(pages.store, pages.reader)
     sessions = SessionPages(archive, pages.store)
     sessions.on(api)
-    ViewPages(archive, pages.scenes, pages.viewing).on(api)
+    ViewPages(archive, pages.scenes, pages.viewing, pages.prices or _configured(pages.settings)).on(api)
     PinPages(archive, pages.store, pages.scenes).on(api)
     ContextPages(archive).on(api)
+    _on_session(api, pages, archive)
     sessions.on_last(api)
     return api
+
+
+def _configured(settings: Settings) -> Callable[[str], Prices]:
+    return lambda model: configured_prices(settings, model) or Prices()
+
+
+def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
+    """What is about one session, and is not its messages."""
+    store, scenes = pages.store, pages.scenes
+    streams = EventStreams(store, pages.settings.limits.event_streams, pages.ended)
+    SettingsPages(archive, store, pages.settings).on(api)
+    StatusPages(archive, store, scenes, pages.viewing).on(api)
+    CompactionPages(archive, store).on(api)
+    CheckpointPages(archive, store).on(api)
+    EventPages(archive, store, streams).on(api)
+    MemoryPages(archive, store, scenes, MemoryBlocks(store, pages.summarizer, pages.new_id)).on(api)
+    if pages.completes is not None:
+        CompletionPages(archive, pages.completes).on(api)
 
 
 class Wall:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import structlog
 
-from app.errors import AnswerNotStored, PalimpsestError, UnsupportedCoding
+from app.errors import AnswerNotStored, Conflict, PalimpsestError, UnsupportedCoding
 from app.proxy.asgi import Send
 from app.upstream.decoding import DECODABLE
 
@@ -37,7 +37,8 @@ def problem_headers(error: PalimpsestError) -> list[tuple[bytes, bytes]]:
     headers = [(b"content-type", b"application/json")]
     if isinstance(error, UnsupportedCoding):
         headers.append((b"accept-encoding", ", ".join(sorted(DECODABLE)).encode()))
-    if (error.status < 500 and error.status != 409) or isinstance(error, AnswerNotStored):
+    is_settled = error.status < 500 and not isinstance(error, Conflict)
+    if is_settled or isinstance(error, AnswerNotStored):
         headers.append((b"x-should-retry", b"false"))
     elif error.status in (409, 503):
         headers.append((b"retry-after", b"1"))

@@ -1,4 +1,4 @@
-"""Sessions, their branches, their messages and their compactions, read back as they are stored.
+"""Sessions, their branches and their messages, read back as they are stored.
 
 Knows nothing of views; messages are handed out byte for byte (P4).
 """
@@ -17,7 +17,7 @@ from app.core.history.message import Message
 from app.core.view.compaction import Compaction
 from app.core.view.masking import context_id
 from app.proxy.archive import Archive, Place
-from app.storage.contract import Head, MessageRow, SessionRow, Store, StoredCompaction
+from app.storage.contract import Head, MessageRow, SessionRow, Store
 
 # Ids are UUIDs in lower case; letters after "f" sort after all of them.
 IdText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{1,36}$")]
@@ -36,7 +36,6 @@ class SessionPages:
         """The routes are registered. A client's own name may hold slashes, so the bare one comes last."""
         api.add_api_route("/sessions", self.listed, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/messages", self.messages, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/compactions", self.compactions, methods=["GET"])
 
     def on_last(self, api: APIRouter) -> None:
         """The route that would take every other one's path for a name."""
@@ -88,12 +87,6 @@ class SessionPages:
         head["next_offset"] = stop if stop < total else None
         return raw_reply(object_with(head, "messages", array_of(items)))
 
-    async def compactions(self, caller: Admitted, name: str) -> Response:
-        """Every compaction of the session, oldest first."""
-        row = await self._archive.session(caller.namespace, name)
-        stored = await self._store.compactions(caller.namespace, row.id)
-        return reply({"session": row.id, "compactions": [_stored_fields(one) for one in stored]})
-
 
 def session_fields(row: SessionRow) -> dict[str, Any]:
     """A session; times are UTC seconds."""
@@ -142,10 +135,6 @@ def compaction_fields(compaction: Compaction) -> dict[str, Any]:
         ],
         "summary": compaction.summary,
     }
-
-
-def _stored_fields(stored: StoredCompaction) -> dict[str, Any]:
-    return {**compaction_fields(stored.compaction), "created_at": stored.created_at}
 
 
 def _branches(heads: Sequence[Head]) -> list[dict[str, Any]]:

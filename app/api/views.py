@@ -5,6 +5,7 @@ Knows nothing of how either is decided.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -12,7 +13,9 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from app.api.callers import Admitted, credentials_of, order_of
 from app.api.replies import array_of, object_with, raw_reply, reply
+from app.api.session.explanation import cost_fields, explanation_fields
 from app.api.sessions import compaction_fields, place_fields
+from app.core.budget.economy import Prices
 from app.core.history.conversation import Conversation
 from app.core.view.masking import context_id
 from app.core.view.outcomes import ViewPart
@@ -34,12 +37,15 @@ class CompactOrder(BaseModel):
 
 
 class ViewPages:
-    """The endpoints that need to know what a model would be shown."""
+    """The endpoints that need to know what a model would be shown. `prices` are a model's."""
 
-    def __init__(self, archive: Archive, scenes: Scenes, viewing: Viewing) -> None:
+    def __init__(
+        self, archive: Archive, scenes: Scenes, viewing: Viewing, prices: Callable[[str], Prices]
+    ) -> None:
         self._archive = archive
         self._scenes = scenes
         self._viewing = viewing
+        self._prices = prices
 
     def on(self, api: APIRouter) -> None:
         """The routes are registered."""
@@ -47,9 +53,17 @@ class ViewPages:
         api.add_api_route("/sessions/{name:path}/compact", self.compact, methods=["POST"])
 
     async def view(
-        self, request: Request, caller: Admitted, name: str, branch: str | None = None
+        self,
+        request: Request,
+        caller: Admitted,
+        name: str,
+        branch: str | None = None,
+        explain: bool = False,
     ) -> Response:
-        """What would be forwarded now, part by part, with the numbers it is judged by."""
+        """What would be forwarded now, part by part, with the numbers it is judged by.
+
+        With `explain` also what each part costs in a turn, and how far the marks are.
+        """
         place = await self._archive.place(caller.namespace, name, branch)
         subject = await self._archive.branch(place, credentials_of(request))
         scene = await self._scenes.of(subject)
@@ -63,7 +77,10 @@ class ViewPages:
             "tokens_full": subject.tokens,
             **_budget_fields(scene),
         }
-        parts = [_part(part, subject.conversation, scene) for part in shown.view.parts]
+        prices = self._prices(subject.model) if explain else None
+        if prices is not None:
+            head["explanation"] = explanation_fields(scene, shown.tokens, prices)
+        parts = [_part(part, subject.conversation, scene, prices) for part in shown.view.parts]
         return raw_reply(object_with(head, "parts", array_of(parts)))
 
     async def compact(self, request: Request, caller: Admitted, name: str) -> Response:
@@ -100,7 +117,7 @@ def _budget_fields(scene: Scene) -> dict[str, Any]:
     }
 
 
-def _part(part: ViewPart, talk: Conversation, scene: Scene) -> bytes:
+def _part(part: ViewPart, talk: Conversation, scene: Scene, prices: Prices | None) -> bytes:
     fields: dict[str, Any] = {
         "kind": part.kind,
         "reason": part.reason,
@@ -110,4 +127,6 @@ def _part(part: ViewPart, talk: Conversation, scene: Scene) -> bytes:
     }
     if part.kind == "summary" and scene.current is not None:
         fields["compaction"] = scene.current.id
+    if prices is not None:
+        fields["cost_per_turn"] = cost_fields(scene, part.tokens, prices)
     return object_with(fields, "message", part.raw)

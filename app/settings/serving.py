@@ -152,6 +152,14 @@ class Limits(Section):
         unit="requests",
         ge=1,
     )
+    event_streams: int = setting(
+        100,
+        "Streams of events open at the same time; further ones get 503 with retry-after.",
+        "Each holds a connection and asks the database once a second.",
+        unit="streams",
+        ge=0,
+        le=100_000,
+    )
 
 
 class Access(Section):

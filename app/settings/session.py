@@ -25,15 +25,18 @@ class SessionSettings(Section):
     policy: PolicySettings = PolicySettings()
 
 
-def patched(current: bytes | None, patch: Mapping[str, Any], settings: Settings) -> bytes | None:
+def patched(
+    current: bytes | None, patch: Mapping[str, Any], settings: Settings, model: str = ""
+) -> bytes | None:
     """The stored settings with `patch` merged in, null removing; None when nothing is left.
 
-    InvalidParameter names the field that cannot be what the patch says, alone or beside the others.
+    InvalidParameter names the field that cannot be what the patch says, alone or beside the others:
+    those of the deployment and of the session's `model`.
     """
     merged = _merged(json.loads(current) if current else {}, patch)
     try:
         session = SessionSettings.model_validate(merged)
-        check_policy(to_policy(settings, "", session.policy), "policy")
+        check_policy(to_policy(settings, model, session.policy), "policy")
     except ValidationError as refused:
         error = refused.errors()[0]
         field = ".".join(str(part) for part in error["loc"])

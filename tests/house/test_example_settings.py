@@ -20,7 +20,7 @@ EXAMPLE = ROOT / "config.example.yaml"
 UNITS = re.compile(r"_(seconds|tokens|bytes|chars|ratio|share)$")
 NUMBERS_OF_THINGS = re.compile(
     r"^(port|depth|\w*messages|max_connections|concurrent_\w+|waiting_appends|overflow_retries"
-    r"|breaker_failures|max_tool_results)$"
+    r"|breaker_failures|max_tool_results|event_streams)$"
 )
 LEAVES = known_keys()
 

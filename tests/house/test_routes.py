@@ -23,6 +23,18 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}/pins",
         "POST /sessions/{name:path}/pins",
         "DELETE /sessions/{name:path}/pins/{message}",
+        "GET /sessions/{name:path}/settings",
+        "PATCH /sessions/{name:path}/settings",
+        "GET /sessions/{name:path}/status",
+        "GET /sessions/{name:path}/state",
+        "POST /sessions/{name:path}/compactions/{compaction}/undo",
+        "GET /sessions/{name:path}/checkpoints",
+        "GET /sessions/{name:path}/checkpoints/{checkpoint}",
+        "GET /sessions/{name:path}/events",
+        "GET /sessions/{name:path}/memory",
+        "POST /sessions/{name:path}/memory-block",
+        "POST /sessions/{name:path}/complete",
+        "GET /memory/search",
         "GET /context/{ident}",
     }
 )
