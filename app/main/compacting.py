@@ -9,6 +9,10 @@ import time
 from functools import lru_cache, partial
 
 from app.main.parts import Parts, new_id
+from app.proxy.chronicle.adoption import Adoption
+from app.proxy.chronicle.chronicle import Chronicle, Writing
+from app.proxy.chronicle.daily_log import DailyLog
+from app.proxy.chronicle.readings import Readings
 from app.proxy.compacting.breaker import Breaker
 from app.proxy.compacting.compactor import Compactor
 from app.proxy.compacting.costs import ModelCosts
@@ -45,7 +49,15 @@ def costs_of(parts: Parts) -> ModelCosts:
     )
 
 
-def compactor_of(parts: Parts) -> Compactor:
+def chronicle_of(parts: Parts) -> Chronicle:
+    """Who keeps checkpoints, events and memories of sessions."""
+    folder = parts.settings.compaction.daily_log_folder
+    log = DailyLog(folder) if folder is not None else None
+    writing = Writing(parts.store, parts.jobs, time.time, new_id, log)
+    return Chronicle(writing, Readings(parts.store, parts.reader, parts.tokens))
+
+
+def compactor_of(parts: Parts, chronicle: Chronicle) -> Compactor:
     """Who carries plans out, with the one who writes summaries."""
     how, policy = parts.settings.compaction, parts.settings.policy
     chosen = parts.settings.summarizer
@@ -63,9 +75,8 @@ def compactor_of(parts: Parts) -> Compactor:
         writer, parts.jobs, concurrent=how.concurrent_summaries, key_seconds=key_seconds, new_id=new_id
     )
     return Compactor(
-        parts.store,
+        Adoption(parts.store, parts.jobs, chronicle),
         summaries,
-        parts.jobs,
         deadline_seconds=how.deadline_seconds,
         background=how.background and how.key_ttl_seconds > 0,
         new_id=new_id,

@@ -13,13 +13,14 @@ from app.api.pages import Pages, pages_of
 from app.api.passthrough import PassthroughEndpoint
 from app.core.history.carriers import Carriers
 from app.core.wire.chat_request import Limits
-from app.main.compacting import compactor_of, scenes_of
+from app.main.compacting import chronicle_of, compactor_of, scenes_of
 from app.main.parts import Parts, new_id
 from app.proxy.answering.answered import Answered
 from app.proxy.answering.delivery import Delivery, Sending
 from app.proxy.answering.outcomes import Outcomes
 from app.proxy.answering.passthrough import Passthrough
 from app.proxy.answering.relay import Relay, RelayLimits
+from app.proxy.chronicle.chronicle import Chronicle
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.exchange import Behaviour, Exchange
 from app.proxy.sessions.delta import Deltas
@@ -31,9 +32,12 @@ def front_of(parts: Parts, pages: FastAPI) -> Front:
     """The front door with everything behind it."""
     limits = parts.settings.limits
     scenes = scenes_of(parts)
-    viewing = Viewing(scenes, compactor_of(parts), wait_seconds=parts.settings.compaction.deadline_seconds)
+    chronicle = chronicle_of(parts)
+    viewing = Viewing(
+        scenes, compactor_of(parts, chronicle), wait_seconds=parts.settings.compaction.deadline_seconds
+    )
     passthrough = Passthrough(parts.upstream, parts.outgoing)
-    exchange = exchange_of(parts, viewing, passthrough)
+    exchange = exchange_of(parts, viewing, passthrough, chronicle)
     pages_of(pages, Pages(parts.store, parts.access, parts.reader, scenes, viewing))
     return Front(
         chat=ChatEndpoint(exchange, body_bytes=limits.body_bytes, body_seconds=limits.body_seconds),
@@ -43,7 +47,7 @@ def front_of(parts: Parts, pages: FastAPI) -> Front:
     )
 
 
-def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough) -> Exchange:
+def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough, chronicle: Chronicle) -> Exchange:
     """What answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
     recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
@@ -56,7 +60,7 @@ def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough) -> Exc
             limits.answer_bytes,
             delivers_unstored=settings.database.on_store_failure == "passthrough",
         ),
-        Answered(parts.windows, parts.calibrations),
+        Answered(parts.windows, parts.calibrations, chronicle),
     )
     tells_view = settings.compaction.notify == "header"
     sending = Sending(parts.upstream, parts.outgoing, settings.compaction.overflow_retries, tells_view)

@@ -5,6 +5,7 @@ Knows nothing of where values come from.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from app.settings.fields import Section, setting
@@ -117,4 +118,10 @@ class Compaction(Section):
         "How a client hears of a compaction: not at all, or by the header x-palimpsest-compaction.",
         "A header disturbs no client.",
         unit="none or header",
+    )
+    daily_log_folder: Path | None = setting(
+        None,
+        "Existing folder where every summary is also kept as markdown, a file for each namespace and day.",
+        "The database has them all; a log is for people who read along. None keeps no log.",
+        unit="path",
     )

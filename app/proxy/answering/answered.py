@@ -1,7 +1,11 @@
-"""What an answered prompt teaches: how the model counts, and that its window is at least so large."""
+"""What follows from an answer: how the model counts, how large its window is, checkpoints on the way.
+
+Nobody waits for any of it.
+"""
 
 from __future__ import annotations
 
+from app.proxy.chronicle.chronicle import Chronicle
 from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.windows import Windows
 from app.proxy.sessions.recorder import Outcome
@@ -9,14 +13,16 @@ from app.proxy.turn import Shown, Turn
 
 
 class Answered:
-    """Called with every answer that carried the upstream's own counts."""
+    """Called with every answer that has ended, at once after it was stored."""
 
-    def __init__(self, windows: Windows, calibrations: Calibrations) -> None:
+    def __init__(self, windows: Windows, calibrations: Calibrations, chronicle: Chronicle) -> None:
         self._windows = windows
         self._calibrations = calibrations
+        self._chronicle = chronicle
 
     def __call__(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """Calibration and windows influence later plans only (rule 14)."""
+        self._chronicle.answered(turn, shown, outcome)
         theirs = outcome.usage.prompt_tokens
         if theirs is None or outcome.state != "done":
             return

@@ -8,19 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly
 from app.core.view.record import adopts
-from app.errors import Conflict, InvalidView, StoreError
-from app.proxy.chronicle.chronicle import Chronicle
+from app.errors import Conflict, InvalidView
+from app.proxy.chronicle.adoption import Adoption
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.summaries import Job, Summaries
-from app.proxy.jobs import Jobs
-from app.storage.contract import Store
-
-_log = structlog.get_logger("palimpsest.compactor")
 
 
 class Compactor:
@@ -28,19 +22,15 @@ class Compactor:
 
     def __init__(
         self,
-        store: Store,
+        adoption: Adoption,
         summaries: Summaries,
-        jobs: Jobs,
-        chronicle: Chronicle,
         *,
         deadline_seconds: float,
         background: bool,
         new_id: Callable[[], str],
     ) -> None:
-        self._store = store
+        self._adoption = adoption
         self._summaries = summaries
-        self._jobs = jobs
-        self._chronicle = chronicle
         self._deadline_seconds = deadline_seconds
         self._background = background
         self._new_id = new_id
@@ -103,44 +93,12 @@ class Compactor:
         """
         compaction = scene.measured(compaction)
         if faults := scene.faults_added(compaction):
-            await self._failed(scene, compaction, "invalid_view")
+            await self._adoption.failed(scene, compaction, "invalid_view")
             raise InvalidView(f"A view would be refused: {', '.join(faults)}.")
-        if not await self._stored(scene, compaction):
+        if not await self._adoption.stored(scene, compaction, summaries=int(self.is_preparing(scene))):
             raise Conflict("The session was erased while it was being compacted.")
         self._summaries.forget(scene, compaction)
-        _log.info(
-            "compaction",
-            session=scene.turn.session,
-            id=compaction.id,
-            kind=compaction.kind,
-            trigger=compaction.trigger,
-            author=compaction.author,
-            tokens_before=compaction.tokens_before,
-            tokens_after=compaction.tokens_after,
-        )
         return compaction
-
-    async def _stored(self, scene: Scene, compaction: Compaction) -> bool:
-        """False, and no compaction stored, when the session is not the one it was any more."""
-        turn = scene.turn
-        row = await self._store.named(turn.namespace, turn.session)
-        if row is None:
-            return False
-        chapter = await self._chronicle.before(scene, compaction, summaries=int(self.is_preparing(scene)))
-        adding = self._store.add_compaction(
-            turn.namespace, turn.session, row.epoch, compaction, chapter.at, chapter.also
-        )
-        try:
-            stored = await self._jobs.finish(adding)
-        except StoreError:
-            await self._failed(scene, compaction, "not_stored")
-            raise
-        if stored:
-            self._chronicle.adopted(chapter)
-        return stored
-
-    async def _failed(self, scene: Scene, compaction: Compaction, reason: str) -> None:
-        await self._chronicle.failed(scene.turn, reason, compaction.trigger, compaction.watermark)
 
     def _asked_for(self, scene: Scene, fold: Fold) -> Job | None:
         """A summary being written for this moment; None where nobody may wait for one, or be asked."""

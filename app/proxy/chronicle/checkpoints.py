@@ -1,0 +1,162 @@
+"""Checkpoints on the way: every twelve exchanges (A37) and at completion (A38).
+
+Made beside the turns. Knows nothing of compactions being made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from app.core.history.chain import chain_of
+from app.core.history.conversation import Conversation
+from app.core.runtime.checkpoint import (
+    EXCHANGES,
+    Checkpoint,
+    CheckpointKind,
+    checkpoint_of,
+    completion_due,
+    is_new,
+    periodic_spans,
+)
+from app.core.runtime.entry import Entry
+from app.core.runtime.events import checkpoint_event
+from app.core.runtime.evidence import span_hash
+from app.core.runtime.snapshot import RuntimeSnapshot
+from app.core.view.compaction import Compaction
+from app.errors import StoreError
+from app.proxy.chronicle.readings import Readings, StoredPath, in_force
+from app.proxy.chronicle.rows import NewId, checkpoint_row, event_rows
+from app.proxy.chronicle.runtime import Moment, Past, runtime_of
+from app.proxy.chronicle.usages import Usages
+from app.proxy.sessions.recorder import Outcome
+from app.proxy.subject import Subject
+from app.proxy.turn import Shown, Turn
+from app.storage.contract import Store
+
+_log = structlog.get_logger("palimpsest.checkpoints")
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A session as it stands: whose it is, its conversation, its stored path and its past."""
+
+    subject: Subject
+    talk: Conversation
+    path: StoredPath
+    past: Past
+
+
+class Checkpoints:
+    """One for the application."""
+
+    def __init__(
+        self, store: Store, readings: Readings, usages: Usages, clock: Callable[[], float], new_id: NewId
+    ) -> None:
+        self._store = store
+        self._readings = readings
+        self._usages = usages
+        self._clock = clock
+        self._new_id = new_id
+
+    async def periodic(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
+        """Every span that is due has its checkpoint; that one could not be stored is logged.
+
+        The newest one holds the state of the session. Another answer to the same request makes no
+        other span.
+        """
+        talk, answer = turn.conversation, outcome.answers[0]
+        head = chain_of(talk.head, answer.canonical)
+        whole = Conversation(talk.preamble, (*talk.messages, answer), (*talk.chains, head))
+        try:
+            stands = await self._standing(turn, whole)
+            due = periodic_spans(_since(stands, "periodic"))
+            known = {_apart(kept.checkpoint) for kept in stands.past.of("periodic")}
+            for place, span in enumerate(due, 1):
+                checkpoint = await asyncio.to_thread(checkpoint_of, "periodic", span, self._clock())
+                if _apart(checkpoint) not in known:
+                    force = shown.view.compaction
+                    await (
+                        self._with_state(stands, checkpoint, force)
+                        if place == len(due)
+                        else self._kept(turn, checkpoint)
+                    )
+        except StoreError as error:
+            _log.warning("checkpoint_not_stored", error=type(error).__name__, session=turn.session)
+
+    async def completed(self, subject: Subject, marker: str = "") -> str | None:
+        """The id of the checkpoint of what was completed, made now or there already.
+
+        None when it is not worth one. `marker` is what whoever completes it says.
+        """
+        stands = await self._standing(subject, subject.conversation)
+        entries = _since(stands, "completion")
+        if not await asyncio.to_thread(completion_due, entries, marker):
+            return None
+        checkpoint = await asyncio.to_thread(checkpoint_of, "completion", entries, self._clock())
+        lasting = [*stands.past.of("periodic"), *stands.past.of("completion")]
+        if not is_new(checkpoint, {kept.checkpoint.span_hash for kept in lasting}):
+            same = (kept.id for kept in lasting if kept.checkpoint.span_hash == checkpoint.span_hash)
+            return next(same, None)
+        return await self._with_state(stands, checkpoint, in_force(stands.talk, stands.past))
+
+    async def _standing(self, subject: Subject, talk: Conversation) -> _Standing:
+        path = await self._readings.path(subject, talk.head)
+        return _Standing(subject, talk, path, await self._readings.past(subject))
+
+    async def _with_state(
+        self, stands: _Standing, checkpoint: Checkpoint, compaction: Compaction | None
+    ) -> str | None:
+        """As `_kept`, the session's state in it."""
+        subject = stands.subject
+        with self._usages.taken(subject.namespace, subject.session) as used:
+
+            def runtime() -> RuntimeSnapshot:
+                view = self._readings.view(stands.talk, compaction, subject.model)
+                path = stands.path
+                return runtime_of(Moment(stands.talk, path.entries, path.relayed, view, used), stands.past)
+
+            state = await asyncio.to_thread(runtime)
+            return await self._kept(subject, msgspec.structs.replace(checkpoint, runtime=state))
+
+    async def _kept(self, subject: Subject, checkpoint: Checkpoint) -> str | None:
+        """The id under which it is stored, its event told; None when its span had one already."""
+        at = self._clock()
+        row = checkpoint_row(checkpoint, at, self._new_id)
+        namespace, session = subject.namespace, subject.session
+        if not await self._store.add_checkpoint(namespace, session, row):
+            return None
+        events = event_rows([checkpoint_event(checkpoint)], at, self._new_id)
+        try:
+            await self._store.add_events(namespace, session, events)
+        except StoreError as error:
+            # The checkpoint is there; who asked for it is not told otherwise.
+            _log.warning("event_not_stored", error=type(error).__name__, session=session)
+        return row.id
+
+
+def periodic_due(turn: Turn, outcome: Outcome) -> bool:
+    """True when it is time to look: a multiple of twelve answers lead to this one, it included.
+
+    There are no more exchanges than answers on a path, so that a span that is due is found soon.
+    """
+    is_one = outcome.state == "done" and len(outcome.answers) == 1
+    return is_one and (turn.placement.answers + 1) % EXCHANGES == 0
+
+
+def _since(stands: _Standing, kind: CheckpointKind) -> Sequence[Entry]:
+    """The path's entries after the newest checkpoint of this kind on it."""
+    entries = stands.path.entries
+    places = {entry.id: place for place, entry in enumerate(entries)}
+    ends = (places.get(kept.checkpoint.span.to_id) for kept in stands.past.of(kind))
+    return entries[max((end + 1 for end in ends if end is not None), default=0) :]
+
+
+def _apart(checkpoint: Checkpoint) -> tuple[str, str]:
+    """What tells a span from others, its last message apart: the request may have been answered twice."""
+    cited = [span for span in checkpoint.evidence if span.id != checkpoint.span.to_id]
+    return checkpoint.span.from_id, span_hash(cited)

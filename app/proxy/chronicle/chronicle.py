@@ -1,0 +1,170 @@
+"""What a session leaves behind beside its messages: checkpoints, events, memories, the daily log.
+
+One for the application. A write that fails costs no turn and is logged; only the checkpoint before a
+compaction must be durable before anything is removed (A36). Knows nothing of how compactions are
+decided nor of how answers travel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from app.core.runtime.events import (
+    Event,
+    compaction_failed,
+    overflow_recovery_completed,
+    overflow_recovery_failed,
+    overflow_recovery_started,
+)
+from app.core.summary.fence import sendable, unfenced
+from app.core.view.compaction import Compaction
+from app.errors import Conflict, StoreError
+from app.proxy.chronicle.checkpoints import Checkpoints, periodic_due
+from app.proxy.chronicle.daily_log import DailyLog
+from app.proxy.chronicle.draft import Draft, Material, draft_of
+from app.proxy.chronicle.readings import Readings
+from app.proxy.chronicle.rows import NewId, checkpoint_row, event_rows
+from app.proxy.chronicle.usages import Usages
+from app.proxy.compacting.scene import Scene
+from app.proxy.jobs import Jobs
+from app.proxy.sessions.recorder import Outcome
+from app.proxy.subject import Subject
+from app.proxy.turn import Shown, Turn
+from app.storage.contract import Store
+from app.storage.journal import Also, Memory
+
+_log = structlog.get_logger("palimpsest.chronicle")
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Where and how the chronicle writes: `clock` gives UTC seconds, without a `log` none is kept."""
+
+    store: Store
+    jobs: Jobs
+    clock: Callable[[], float]
+    new_id: NewId
+    log: DailyLog | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """One compaction that may be stored now, `at` (UTC seconds), together with `also` (B13)."""
+
+    subject: Subject
+    compaction: Compaction
+    also: Also
+    at: float
+
+
+class Chronicle:
+    """See the module docstring."""
+
+    def __init__(self, writing: Writing, readings: Readings) -> None:
+        self._store = writing.store
+        self._jobs = writing.jobs
+        self._clock = writing.clock
+        self._new_id = writing.new_id
+        self._daily_log = writing.log
+        self._readings = readings
+        self._usages = Usages()
+        self._checkpoints = Checkpoints(writing.store, readings, self._usages, writing.clock, writing.new_id)
+
+    async def before(self, scene: Scene, compaction: Compaction, *, summaries: int = 0) -> Chapter:
+        """What must be durable before the compaction is; the rest is in the chapter, for its transaction.
+
+        When messages are removed: a checkpoint with the session's state (A36), and a flush where
+        room is short (A43). StoreError when the checkpoint cannot be stored, Conflict when the session
+        was erased: then the compaction must not be made. `summaries`: those being written now.
+        """
+        turn = scene.turn
+        path = await self._readings.path(turn, scene.conversation.head)
+        if not path.entries:
+            raise Conflict("The session was erased while it was being compacted.")
+        past = await self._readings.past(turn)
+        at, memory = self._clock(), self._new_id()
+        with self._usages.taken(turn.namespace, turn.session) as used:
+            material = Material(scene, compaction, path, past, used, summaries, at, memory)
+            draft = await asyncio.to_thread(draft_of, material)
+            await self._store_before(turn, draft, at)
+        also = Also(
+            [_summary(compaction, memory, at)] if draft.checkpoint else [],
+            event_rows(draft.beside, at, self._new_id),
+        )
+        return Chapter(turn, compaction, also, at)
+
+    def adopted(self, chapter: Chapter) -> None:
+        """The chapter's compaction is in force: its summary goes into the daily log (A30), soon."""
+        if self._daily_log is not None and chapter.compaction.kind == "message_removal":
+            subject = chapter.subject
+            self._jobs.start(
+                self._daily_log.write(subject.namespace, subject.session, chapter.compaction, chapter.at)
+            )
+
+    def answered(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
+        """An answer is stored: its tokens count, and every so often a checkpoint is made, soon (A37)."""
+        self._usages.count(turn.namespace, turn.session, outcome.usage)
+        if periodic_due(turn, outcome):
+            self._jobs.start(self._checkpoints.periodic(turn, shown, outcome))
+
+    async def completed(self, subject: Subject, marker: str = "") -> str | None:
+        """Somebody says that the session is complete (A38): the id of its checkpoint.
+
+        None when nothing was decided or produced. `marker` is what they say of it. StoreError.
+        """
+        return await self._checkpoints.completed(subject, marker)
+
+    async def failed(self, subject: Subject, reason: str, trigger: str, watermark: bytes = b"") -> None:
+        """No compaction came of it; `reason` is a stable word. History stays as it is."""
+        await self.tell(subject, compaction_failed(reason, trigger, watermark))
+
+    async def recovery_started(self, subject: Subject, attempt: int, most: int, tokens: int) -> None:
+        """The upstream refused `tokens` as too long; the attempts count from 1 to `most` (A29)."""
+        await self.tell(subject, overflow_recovery_started(attempt, most, tokens))
+
+    async def recovery_completed(
+        self, subject: Subject, attempts: int, compaction_id: str, tokens: int
+    ) -> None:
+        """The upstream took `tokens` after so many attempts."""
+        await self.tell(subject, overflow_recovery_completed(attempts, compaction_id, tokens))
+
+    async def recovery_failed(self, subject: Subject, attempts: int, code: str) -> None:
+        """The client was told; `code` is the error's."""
+        await self.tell(subject, overflow_recovery_failed(attempts, code))
+
+    async def tell(self, subject: Subject, *events: Event) -> None:
+        """The events are stored, in this order; that they could not be is logged, not raised."""
+        try:
+            rows = event_rows(events, self._clock(), self._new_id)
+            await self._store.add_events(subject.namespace, subject.session, rows)
+        except StoreError as error:
+            _log.warning("event_not_stored", error=type(error).__name__, session=subject.session)
+
+    async def _store_before(self, subject: Subject, draft: Draft, at: float) -> None:
+        if draft.checkpoint is None:
+            return
+        # False where the same span has one: an attempt to compact it came to nothing before.
+        await self._store.add_checkpoint(
+            subject.namespace, subject.session, checkpoint_row(draft.checkpoint, at, self._new_id)
+        )
+        await asyncio.gather(self.tell(subject, *draft.before), self._remember(subject, draft.flush, at))
+
+    async def _remember(self, subject: Subject, flush: str, at: float) -> None:
+        """The flush is in memory; that it could not be is logged."""
+        if not flush:
+            return
+        note = Memory(self._new_id(), "flush", sendable(flush).encode(), None, at)
+        try:
+            await self._store.add_memory(subject.namespace, subject.session, note)
+        except StoreError as error:
+            _log.warning("flush_not_stored", error=type(error).__name__, session=subject.session)
+
+
+def _summary(compaction: Compaction, ident: str, at: float) -> Memory:
+    """The summary as it is found again: without its fence, which every summary has."""
+    text = sendable(unfenced(compaction.summary))
+    return Memory(ident, "summary", text.encode(), compaction.id, at)

@@ -1,0 +1,60 @@
+"""Tokens that sessions used since their last checkpoint, as the upstream counted them.
+
+In memory only: a checkpoint takes them up, what was not taken up is lost with the process. Knows
+nothing of checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.core.runtime.snapshot import UsageSection
+from app.core.runtime.tallies import usage_after
+from app.core.wire.answered import Usage
+
+# Sessions remembered; those that were answered longest ago are forgotten first.
+SESSIONS = 20_000
+
+
+def added(one: UsageSection, other: UsageSection) -> UsageSection:
+    """The sum of both."""
+    return UsageSection(
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        cached_tokens=one.cached_tokens + other.cached_tokens,
+        requests=one.requests + other.requests,
+    )
+
+
+class Usages:
+    """One for the application."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[tuple[str, str], UsageSection] = OrderedDict()
+
+    def count(self, namespace: str, session: str, usage: Usage) -> None:
+        """One more answer; without counts of the upstream's it does not count."""
+        if usage.prompt_tokens is None and usage.completion_tokens is None:
+            return
+        key = namespace, session
+        held = self._held.pop(key, UsageSection())
+        self._held[key] = usage_after(
+            held, usage.prompt_tokens or 0, usage.completion_tokens or 0, usage.cached_tokens or 0
+        )
+        if len(self._held) > SESSIONS:
+            self._held.popitem(last=False)
+
+    @contextmanager
+    def taken(self, namespace: str, session: str) -> Iterator[UsageSection]:
+        """What was counted since it was last taken; it counts again when the block ends with an error."""
+        key = namespace, session
+        taken = self._held.pop(key, UsageSection())
+        stored = False
+        try:
+            yield taken
+            stored = True
+        finally:
+            if taken.requests and not stored:
+                self._held[key] = added(self._held.get(key, UsageSection()), taken)
