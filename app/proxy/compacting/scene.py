@@ -6,7 +6,9 @@ A value; knows nothing of how it was gathered nor of what becomes of it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
 
 from app.core.budget.budget import Budget
 from app.core.budget.derived import Costs
@@ -15,18 +17,24 @@ from app.core.summary.source import SummarySource, summary_budget
 from app.core.summary.styles.registry import style_of
 from app.core.summary.styles.style import Style
 from app.core.summary.styles.style import Written as Block
+from app.core.view.clients import client_summary_of
 from app.core.view.compaction import Compaction
-from app.core.view.outcomes import Fold, MaskOnly, View
+from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
+from app.core.view.plan import plan_manual, plan_of, plan_overflow
 from app.core.view.policy import Policy
 from app.core.view.record import Written, calibrated_tokens, compaction_of, folded_indexes, summary_room
 from app.core.view.turns import acknowledgement_tokens, as_sent
 from app.core.view.validity import Fault, added_faults
-from app.core.view.view import CountText, newest_user, prompt_tokens, view_of
+from app.core.view.view import CountText, fits, newest_user, prompt_tokens, view_of
 from app.proxy.subject import Subject
-from app.proxy.turn import Shown
+from app.proxy.turn import Shown, Turn
 
 # Making a block of so many bytes of history takes under 5 ms; more is done beside the event loop.
 INLINE_BYTES = 20_000
+P = TypeVar("P", bound=Plan)
+Planner: TypeAlias = Callable[
+    [Conversation, Compaction | None, Budget, frozenset[bytes], Policy, CountText], P
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,41 @@ class Scene:
     def style(self) -> Style:
         """How summaries are asked for and written under the policy."""
         return style_of(self.policy)
+
+    def plan(self) -> Plan:
+        """What to do with the request."""
+        return self._planned(plan_of)
+
+    def plan_overflow(self) -> Fold | MaskOnly | Refuse:
+        """What to do after the upstream said that it is too long."""
+        return self._planned(plan_overflow)
+
+    def plan_manual(self) -> Fold | Send:
+        """What to do when somebody asks for a compaction now."""
+        return self._planned(plan_manual)
+
+    def _planned(self, planner: Planner[P]) -> P:
+        """The plan that keeps the client's own summary, as if it was pinned (F38).
+
+        Like the original task it is given up before anything is refused, or goes out above the ceiling.
+        """
+        own = client_summary_of(self.conversation, self._is_rebased)
+        chains = {self.conversation.chains[index] for index in own.indexes} if own else set()
+        plan = self._asked(planner, self.pins | chains)
+        return plan if not chains or self._is_bearable(plan) else self._asked(planner, self.pins)
+
+    def _asked(self, planner: Planner[P], pins: frozenset[bytes]) -> P:
+        return planner(self.conversation, self.current, self.budget, pins, self.policy, self.count_text)
+
+    def _is_bearable(self, plan: Plan) -> bool:
+        return not isinstance(plan, Refuse) and not (
+            isinstance(plan, Send) and not fits(plan.view, self.budget)
+        )
+
+    @property
+    def _is_rebased(self) -> bool:
+        """True when the client rewrote its list with this request."""
+        return isinstance(self.turn, Turn) and self.turn.placement.rebase is not None
 
     def under(self, compaction: Compaction | None) -> Shown:
         """What the model would see with `compaction` in force."""

@@ -17,7 +17,6 @@ import structlog
 
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send
-from app.core.view.plan import plan_manual, plan_of, plan_overflow
 from app.errors import (
     ContextLengthExceeded,
     MessageTooLarge,
@@ -76,9 +75,7 @@ class Viewing:
         """A compaction that somebody asked for (D25); None when nothing would be won by one (F35)."""
         async with self._one_at_a_time(subject):
             scene = replace(await self._scenes.of(subject, by_hand=True), focus=focus)
-            plan = plan_manual(
-                scene.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
-            )
+            plan = scene.plan_manual()
             return await self._compactor.by_hand(scene, plan) if isinstance(plan, Fold) else None
 
     def is_compacting(self, scene: Scene) -> bool:
@@ -102,9 +99,7 @@ class Viewing:
             if standing.tokens < sent.tokens:
                 # Another request of the session met the same refusal and has compacted already.
                 return standing
-            plan = plan_overflow(
-                turn.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
-            )
+            plan = scene.plan_overflow()
             if isinstance(plan, Refuse):
                 _refuse(plan)
             if isinstance(plan, MaskOnly):
@@ -116,7 +111,7 @@ class Viewing:
         is_short = turn.tokens < scene.budget.precompute_tokens and not scene.policy.trigger_messages
         if scene.current is None and is_short:
             return original(turn)
-        plan = self._planned(scene)
+        plan = scene.plan()
         if isinstance(plan, Send):
             return self._sent(turn, scene, plan)
         if isinstance(plan, Fold) and (shown := await self._without_waiting(turn, scene, plan)):
@@ -127,7 +122,7 @@ class Viewing:
     async def _compacted(self, turn: Turn) -> Shown:
         for _ in range(MOST_STEPS):
             scene = await self._scenes.of(turn)
-            plan = self._planned(scene)
+            plan = scene.plan()
             match plan:
                 case Send():
                     return self._sent(turn, scene, plan)
@@ -161,11 +156,6 @@ class Viewing:
             self._due[turn.exchange] = scene, fold
             return scene.under(scene.current)
         return None
-
-    def _planned(self, scene: Scene) -> Send | Fold | MaskOnly | Refuse:
-        return plan_of(
-            scene.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
-        )
 
     def _sent(self, turn: Turn, scene: Scene, plan: Send) -> Shown:
         if plan.precompute is not None:
