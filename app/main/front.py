@@ -62,8 +62,8 @@ def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough, chroni
         ),
         Answered(parts.windows, parts.calibrations, chronicle),
     )
-    tells_view = settings.compaction.notify == "header"
-    sending = Sending(parts.upstream, parts.outgoing, settings.compaction.overflow_retries, tells_view)
+    how = settings.compaction
+    sending = Sending(parts.upstream, parts.outgoing, how.overflow_retries, how.notify)
     return Exchange(
         access=parts.access,
         resolver=_resolver(parts),

@@ -29,6 +29,14 @@ def log_exchange(turn: Turn, status: int | None) -> None:
     )
 
 
+def compaction_comment(turn: Turn, shown: Shown) -> bytes:
+    """A comment of server-sent events, which clients skip; empty where nothing is folded or masked."""
+    compaction = shown.view.compaction
+    if compaction is None:
+        return b""
+    return f": palimpsest compaction={compaction.id} tokens={turn.tokens}/{shown.tokens}\n\n".encode()
+
+
 def exchange_headers(turn: Turn, shown: Shown, *, tells_view: bool = True) -> list[tuple[bytes, bytes]]:
     """The x-palimpsest headers of an answer; `tells_view`: what the model was shown is among them."""
     compaction = shown.view.compaction

@@ -113,7 +113,7 @@ class Compaction(Section):
         ge=1,
         le=1_000,
     )
-    notify: Literal["none", "header"] = setting(
+    notify: Literal["none", "header", "comment", "event"] = setting(
         "header",
         "How a client hears of a compaction: not at all, or by the header x-palimpsest-compaction.",
         "A header disturbs no client.",

@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from app.errors import RequestError, UpstreamError
-from app.proxy.answering.kinds import framed, kind_of
+from app.proxy.answering.kinds import Kind, framed, kind_of
 from app.proxy.answering.outcomes import state_of_status
 from app.proxy.answering.relay import Passage, Relay
 from app.proxy.client import Client
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.compacting.windows import Windows
 from app.proxy.incoming import Headers
-from app.proxy.reports import exchange_headers
+from app.proxy.reports import compaction_comment, exchange_headers
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.turn import Shown, Turn
 from app.upstream.client import Answer, Upstream
@@ -27,6 +28,9 @@ from app.upstream.overflow import Overflow, classify
 
 # An error says what is wrong in its first lines; HTML pages of gateways are longer, and relayed too.
 ERROR_BYTES = 4 * 1024 * 1024
+Notify = Literal["none", "header", "comment", "event"]
+# A stream in a coding, or of a length that was announced, takes no comment of ours.
+OF_THE_STREAM = frozenset({b"content-encoding", b"content-length"})
 # A prompt beyond this share of what we think the window is may be what an unexplained refusal means.
 NEAR_WINDOW = 0.9
 
@@ -45,13 +49,13 @@ class Refusal:
 class Sending:
     """How requests go upstream: with which headers, and how often again after an overflow.
 
-    `tells_view`: the client hears what the model was shown.
+    `notify`: how a client hears of a compaction (E09).
     """
 
     upstream: Upstream
     headers: Callable[[Headers], list[tuple[bytes, bytes]]]
     retries: int
-    tells_view: bool
+    notify: Notify
 
 
 class Delivery:
@@ -91,9 +95,8 @@ class Delivery:
                     return await _refusal(answer, near_window=near)
                 kind = await kind_of(answer, asked_for_stream=turn.request.stream)
                 relaying = True
-                return await self._relayed(
-                    Passage(turn, shown, answer, kind, client, self._told(turn, shown), near)
-                )
+                told, comment = self._told(turn, shown), self._comment(turn, shown, answer, kind)
+                return await self._relayed(Passage(turn, shown, answer, kind, client, told, near, comment))
         except UpstreamError:
             # Once it is relaying, the relay records.
             if not relaying:
@@ -118,7 +121,12 @@ class Delivery:
         return Refusal(answer.status, answer.headers, event, overflow)
 
     def _told(self, turn: Turn, shown: Shown) -> list[tuple[bytes, bytes]]:
-        return exchange_headers(turn, shown, tells_view=self._sending.tells_view)
+        return exchange_headers(turn, shown, tells_view=self._sending.notify == "header")
+
+    def _comment(self, turn: Turn, shown: Shown, answer: Answer, kind: Kind) -> bytes:
+        """What stands before the first event of a stream: never where it would be no part of it."""
+        is_plain = kind == "events" and not any(name.lower() in OF_THE_STREAM for name, _ in answer.headers)
+        return compaction_comment(turn, shown) if is_plain and self._sending.notify == "comment" else b""
 
     async def _smaller(self, turn: Turn, shown: Shown, refusal: Refusal) -> Shown | None:
         """A smaller view, when the refusal says that one would be answered."""

@@ -49,7 +49,7 @@ class Passage:
     """One answer, how it is read and whom it belongs to. `extra` are our own headers.
 
     `is_near_window`: the prompt is so large that an empty or failing stream may mean overflow, so the
-    status line waits for the first event.
+    status line waits for the first event. `opening` goes out before the answer's first bytes.
     """
 
     turn: Turn
@@ -59,6 +59,7 @@ class Passage:
     client: Client
     extra: Headers
     is_near_window: bool
+    opening: bytes = b""
 
 
 class Relay:
@@ -140,6 +141,7 @@ class Relay:
         if not passage.client.started:
             headers = [*answer_headers(passage.answer.headers), *passage.extra, *more]
             await passage.client.start(passage.answer.status, headers)
+            await passage.client.body(passage.opening)
 
     async def _stored(self, passage: Passage, outcome: Outcome) -> bool:
         """Whether the answer is durable; AnswerNotStored when it is not and must not be delivered then."""
