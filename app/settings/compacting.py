@@ -115,9 +115,10 @@ class Compaction(Section):
     )
     notify: Literal["none", "header", "comment", "event"] = setting(
         "header",
-        "How a client hears of a compaction: not at all, or by the header x-palimpsest-compaction.",
+        "How a client hears of a compaction: by the header x-palimpsest-compaction, by a comment at the "
+        "beginning of a stream, or by the session's events alone (none says the same to clients).",
         "A header disturbs no client.",
-        unit="none or header",
+        unit="none, header, comment or event",
     )
     daily_log_folder: Path | None = setting(
         None,
