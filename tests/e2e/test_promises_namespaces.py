@@ -21,6 +21,8 @@ from tests.kit.wire import holding
 
 FILLER = "The quick brown fox jumps over the lazy dog and writes it down. " * 12
 WINDOW = 2_000
+# So small a window is not worth a call to a model unless that is asked for.
+ASKED = {"policy.objective": "fidelity"}
 TURNS = 13
 
 # Each pair is two callers whose requests differ in nothing else.
@@ -77,7 +79,7 @@ async def two_callers(
     kind: str, folder: Path, session: str | None
 ) -> AsyncIterator[tuple[Proxy, Talk, Talk]]:
     named = {"x-session-id": session} if session else {}
-    async with proxied(ModelServer(window=WINDOW), folder) as proxy:
+    async with proxied(ModelServer(window=WINDOW), folder, ASKED) as proxy:
         first, second = CALLERS[kind]
         one = Talk(proxy.http, first | named, "CANARY-ONE-5521")
         two = Talk(proxy.http, second | named, "CANARY-TWO-9934")
@@ -193,6 +195,7 @@ async def test_no_key_is_written_anywhere(tmp_path: Path, operators: bool) -> No
     model = ModelServer(window=WINDOW)
     environment = {
         "PALIMPSEST_LOGGING__LEVEL": "debug",
+        "PALIMPSEST_POLICY__OBJECTIVE": "fidelity",
         "PALIMPSEST_UPSTREAM__FIRST_BYTE_TIMEOUT_SECONDS": "1",
     }
     if operators:
