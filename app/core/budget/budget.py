@@ -113,7 +113,8 @@ def budget_of(
     precompute = trigger * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
     halfway = target + (trigger - target) * _PRECOMPUTE_FLOOR
     riding = free - summary - _QUESTION_TOKENS - size * _SPARE_SHARE
-    precompute = min(precompute, riding)
+    if policy.rides:
+        precompute = min(precompute, riding)
     return Budget(
         window=window,
         window_tokens=size,

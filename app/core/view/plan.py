@@ -12,10 +12,10 @@ from app.core.budget.budget import Budget, target_of
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Compaction, Trigger
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
-from app.core.view.planning.fold import Draft, drafts, fold_to
+from app.core.view.planning.fold import Draft, counted, drafts, fold_to
 from app.core.view.planning.limits import oversized
 from app.core.view.planning.situation import Limits, Situation, must_keep, situation_of
-from app.core.view.planning.steps import Goal, by_masks, compacted, fold_of
+from app.core.view.planning.steps import Goal, by_masks, by_messages, compacted, fold_of
 from app.core.view.policy import Policy
 from app.core.view.view import CountText
 
@@ -44,7 +44,8 @@ def plan_of(
     """What to do with a request; `current` is the compaction that applies, `pins` are chain digests.
 
     Below the precompute mark: send. Below the trigger: send, and where masks will not do, ask for a
-    summary in the background whose tail leaves room for what is still to come before the trigger.
+    summary in the background whose tail leaves room for what is still to come before the trigger. Due by
+    its messages alone (A14): the tail that is counted, or send.
     At or above it (A02), in this order (A07): masks, if they alone reach the target; a fold down to
     the target; a fold or masks that stay above it but free at least the least gain (F12). Above the
     ceiling: results of the newest group shortened as far as needed (F33), and the original task
@@ -57,6 +58,8 @@ def plan_of(
         return Send(situation.view, _background(situation) if is_soon else None)
     trigger: Trigger = "proactive" if situation.total < budget.window_tokens else "reactive"
     goal = Goal(budget.target_tokens, budget.ceiling_tokens, trigger)
+    if situation.total < budget.trigger_tokens:
+        return by_messages(situation, oversized(situation), goal) or Send(situation.view)
     return compacted(situation, oversized(situation), goal)
 
 
@@ -122,7 +125,7 @@ def _background(situation: Situation) -> Fold | None:
     goal = Goal(_prepared_target(situation, growth), budget.ceiling_tokens, "background")
     if by_masks(situation, limits, goal) is not None:
         return None
-    draft = fold_to(situation, limits, goal.target)
+    draft = counted(situation, limits) or fold_to(situation, limits, goal.target)
     if draft is None or situation.total - draft.total < _prepared_gain(situation, growth):
         return None
     # The view stands at the budget's target when the fold comes into force.

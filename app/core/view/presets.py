@@ -102,7 +102,9 @@ THRESHOLDS: Mapping[str, tuple[float, float]] = {
 }
 
 # A14: a plain chat keeps its sixteen newest messages and is folded at twenty-four, or at 12,000 tokens.
+# Marks derived from prices would put either off.
 CHAT: Mapping[str, Any] = {
+    "objective": "off",
     "trigger_messages": 24,
     "trigger_tokens": 12_000,
     "tail_messages": 16,

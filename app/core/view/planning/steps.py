@@ -5,12 +5,12 @@ Pure. Knows nothing of marks and of who asked: the goal says where to come down 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.view.compaction import Trigger
 from app.core.view.cuts import RESULT_ROLES
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
-from app.core.view.planning.fold import Draft, counted, fold_to
+from app.core.view.planning.fold import LEAST_SUMMARY_TOKENS, Draft, counted, fold_to
 from app.core.view.planning.limits import older, squeezed
 from app.core.view.planning.situation import Limits, Situation, masks_of
 from app.core.view.planning.squeeze import (
@@ -53,6 +53,20 @@ def compacted(situation: Situation, limits: Limits, goal: Goal) -> Plan:
     )
 
 
+def by_messages(situation: Situation, limits: Limits, goal: Goal) -> Fold | None:
+    """The tail the policy counts where there is no need of room (A14); its block takes what it frees (F12).
+
+    None while that would be less than a summary takes: the messages are few and short.
+    """
+    draft = counted(situation, limits)
+    if draft is None:
+        return None
+    room = situation.total - (draft.total - draft.summary_tokens)
+    if room < min(draft.summary_tokens, LEAST_SUMMARY_TOKENS):
+        return None
+    return fold_of(situation, replace(draft, summary_tokens=min(draft.summary_tokens, room)), goal)
+
+
 def by_masks(situation: Situation, limits: Limits, goal: Goal) -> MaskOnly | None:
     """Masks alone, if they reach the target: of oversized results, of a huge newest group, of old results."""
     if situation.total_with(limits) <= goal.target:
@@ -82,7 +96,10 @@ def fold_of(situation: Situation, draft: Draft, goal: Goal) -> Fold:
 
 
 def reason_of(situation: Situation) -> str:
-    """Sizes for a person, in the style of "820000 / 1000000 at 0.9" (E11)."""
+    """Sizes for a person, in the style of "820000 / 1000000 at 0.9" (E11), or "24 messages at 24" (A14)."""
+    most = situation.policy.trigger_messages
+    if 0 < most <= situation.unfolded and situation.total < situation.budget.trigger_tokens:
+        return f"{situation.unfolded} messages at {most}"
     return f"{situation.total} / {situation.budget.window_tokens} at {situation.policy.trigger_ratio:g}"
 
 

@@ -1,0 +1,119 @@
+"""`handoff` and chat mode: when a summary is asked for, how often, and who is asked."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.chat import Chat
+from tests.kit.judge import are_sound, rewritten
+from tests.kit.model import SUMMARY_MODEL, ModelServer, tokens_of
+from tests.kit.proxy import proxied
+from tests.kit.words import prose
+
+Json = dict[str, Any]
+WINDOW = 8_000
+pytestmark = pytest.mark.timeout(60)
+
+
+def padded(said: list[Json], tokens: int) -> str:
+    """A user message with which the whole prompt takes exactly so many tokens."""
+    low = tokens - tokens_of([*said, {"role": "user", "content": ""}])
+    text = " ".join(["word"] * low)
+    while (over := tokens_of([*said, {"role": "user", "content": text}]) - tokens) != 0:
+        text = text[: -5 * over] if over > 0 else text + " word" * -over
+    return text
+
+
+async def grown(chat: Chat) -> None:
+    """Ten turns of about 500 tokens."""
+    for turn in range(10):
+        await chat.says(f"Note {turn}. {prose(turn, 380)}")
+
+
+@pytest.mark.spec("A02", "F03")
+@pytest.mark.parametrize(("tokens", "calls"), [(7_192, 0), (7_199, 0), (7_200, 1), (7_300, 1)])
+async def test_at_ninety_per_cent_one_summary_is_asked_for_in_the_turn(
+    tokens: int, calls: int, tmp_path: Path
+) -> None:
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, {"policy.name": "handoff"}) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        await grown(chat)
+        text = padded(chat.said, tokens)
+        await chat.says(text)
+        assert chat.reply.headers["x-palimpsest-tokens"].startswith(f"{tokens}/")
+        assert len(model.summaries) == calls
+        # In the turn: the summary was there before the prompt went out, and stands in it.
+        assert model.seen[-1] is model.prompts[-1]
+        assert [one["trigger"] for one in await chat.compactions()] == ["proactive"] * calls
+        shown = "<cowork_compaction_summary>" in model.prompts[-1].text
+        assert shown == bool(calls)
+        # The next small turn reaches the mark, or was relieved of it (F03).
+        await chat.says("And on.")
+        assert len(model.summaries) == 1
+        are_sound(model.prompts, chat.sent, WINDOW)
+
+
+PRESETS = ("auto", "handoff", "rolling", "batch", "worker")
+
+
+@pytest.mark.spec("D18")
+@pytest.mark.parametrize(
+    ("own", "deployment", "asked"),
+    [(SUMMARY_MODEL, "another", SUMMARY_MODEL), (None, SUMMARY_MODEL, SUMMARY_MODEL), (None, None, None)],
+)
+async def test_who_writes_summaries(
+    own: str | None, deployment: str | None, asked: str | None, tmp_path: Path
+) -> None:
+    model = ModelServer(window=4_000, names=PRESETS)
+    policy = {"trigger_reserve_tokens": 0, **({"summary_model": own} if own else {})}
+    overrides: Json = {"models": [{"match": name, "policy": {"name": name, **policy}} for name in PRESETS]}
+    async with proxied(model, tmp_path, overrides | {"summarizer.model": deployment}) as proxy:
+        for preset in PRESETS:
+            model.seen.clear()
+            chat = proxy.chat(system="You keep notes.", extra={"model": preset})
+            while not chat.replies or not (made := await chat.compactions()):
+                await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 300)}")
+                assert len(chat.sent) < 30
+            assert {seen.body["model"] for seen in model.summaries} == {asked or preset}
+            assert (made[0]["author"], made[0]["model"]) == ("model", asked or preset)
+
+
+@pytest.mark.spec("A14")
+@pytest.mark.parametrize("preset", ["auto", "handoff"])
+async def test_a_chat_is_folded_now_and_then_and_nothing_falls_between(preset: str, tmp_path: Path) -> None:
+    model = ModelServer(window=200_000)
+    overrides = {"policy.name": preset, "policy.mode": "chat"}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        chat = proxy.chat(system="You are good company.")
+        calls = []
+        for turn in range(40):
+            await chat.says(f"Thought {turn}. {prose(turn, 60)}")
+            calls.append(len(model.summaries))
+            await _holds_everything(chat)
+        # A summary serves several turns; it is refreshed by what has left the window since.
+        asked = [turn for turn, (one, two) in enumerate(pairwise(calls)) if two > one]
+        assert all(two - one <= 1 for one, two in pairwise(calls))
+        assert 5 < len(asked) < 9
+        assert all(later - earlier >= 3 for earlier, later in pairwise(asked))
+        assert all(seen.body["max_tokens"] <= 1_536 for seen in model.summaries)
+        assert rewritten(model.prompts) == len(await chat.compactions())
+        assert all(len(prompt.messages) <= 1 + 2 + 26 for prompt in model.prompts)
+        assert await chat.transcript() == chat.said
+
+
+async def _holds_everything(chat: Chat) -> None:
+    """Every message is in the view or before the watermark of the summary that is."""
+    parts = (await chat.view())["parts"]
+    rows = [row["id"] for row in await chat.rows() if row["role"] != "system"]
+    shown = [part["id"] for part in parts if part["kind"] == "tail"]
+    assert rows[len(rows) - len(shown) :] == shown
+    compactions = await chat.compactions()
+    if len(shown) < len(rows):
+        (block,) = [part for part in parts if part["kind"] == "summary"]
+        (made,) = [one for one in compactions if one["id"] == block["compaction"]]
+        assert made["watermark"] == rows[len(rows) - len(shown) - 1]
