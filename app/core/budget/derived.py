@@ -5,13 +5,14 @@ Pure. Knows nothing of price lists; the rule itself is `app.core.budget.economy`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.budget.budget import Budget
 from app.core.budget.economy import (
     Call,
     Growth,
+    Objective,
     Prices,
     Room,
     Summaries,
@@ -28,7 +29,7 @@ from app.core.view.policy import Policy
 _TURNS = 12
 # A conversation is not compacted below these shares of the highest trigger, whatever is saved by it: what
 # the model is shown is worth more than its price. "cost" means what it says.
-_LEAST_TRIGGER = {"cost": 0.0, "balanced": 0.5, "fidelity": 1.0}
+_LEAST_TRIGGER: Mapping[Objective, float] = {"cost": 0.0, "balanced": 0.5, "fidelity": 1.0}
 # Cuts fall between messages: a fold seldom comes down to the target exactly.
 _GAIN_SHARE = 0.8
 # A first block fills about so much of what wording and identifiers may take.
@@ -73,7 +74,8 @@ def derived(
     if block_tokens:
         summaries = summarised(summaries, block_tokens, None)
     growth = growth_of(talk.messages)
-    room = Room(budget.fixed_tokens + kept_tokens, 0, budget.trigger_tokens)
+    top = budget.trigger_tokens
+    room = Room(budget.fixed_tokens + kept_tokens, 0, top, int(_LEAST_TRIGGER[policy.objective] * top))
     call = Call(costs.prices, policy.rides) if costs.asks_model else None
     found = marks(costs.prices, growth, summaries, room, policy.objective, call)
     if call is not None:
@@ -82,15 +84,14 @@ def derived(
         if not is_worth_asking(call, policy.objective, found.trigger_tokens, folded, answer):
             call = None
             found = marks(costs.prices, growth, summaries, room, policy.objective, None)
-    trigger = min(budget.trigger_tokens, max(found.trigger_tokens, _least_trigger(budget, policy)))
-    precompute = found.precompute_tokens + max(0, trigger - found.trigger_tokens)
+    trigger, precompute = min(top, found.trigger_tokens), found.precompute_tokens
     if call is not None and policy.rides:
         # A question that does not fit behind the prompt costs as much as reading all of it anew.
         precompute = min(precompute, budget.riding_tokens - int(growth.turn_tokens))
     return replace(
         budget,
         trigger_tokens=trigger,
-        target_tokens=min(budget.trigger_tokens, found.target_tokens),
+        target_tokens=min(top, found.target_tokens),
         precompute_tokens=min(trigger, max(found.target_tokens + 1, precompute)),
         is_derived=True,
         gain_tokens=int(_GAIN_SHARE * min(found.gain_tokens, trigger - found.target_tokens)),
@@ -101,7 +102,3 @@ def _expected_block(budget: Budget, policy: Policy) -> float:
     """Tokens of the first summary block: the model's part and what is carried over, rarely all of it."""
     carried = (policy.user_wording_share + policy.identifier_share) * budget.carry_tokens
     return budget.summary_tokens + _CARRIED_SHARE * carried
-
-
-def _least_trigger(budget: Budget, policy: Policy) -> int:
-    return int(_LEAST_TRIGGER.get(policy.objective, 0.0) * budget.trigger_tokens)

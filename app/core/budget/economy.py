@@ -66,12 +66,14 @@ class Room:
 
     `kept_tokens` (fixed part, task, pins) stand at the start of every view, before the summary, so
     they stay cached when it changes. `tail_tokens` is the shortest tail a compaction may leave.
-    `ceiling_tokens` is the highest trigger: min(0.9 x window, window - output).
+    `ceiling_tokens` is the highest trigger: min(0.9 x window, window - output); `floor_tokens` the
+    lowest, whatever a lower one would save.
     """
 
     kept_tokens: int
     tail_tokens: int
     ceiling_tokens: int
+    floor_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,8 @@ def marks(
     * balanced: 5 % of the room; the highest s that makes turns at most 3 % dearer than the lowest.
     * fidelity: 30 % of the room; the highest s whose S is not above the ceiling.
 
+    Below the room's floor the trigger is the floor, and the target the highest that goes with it.
+
     Bounds: 1 <= target < trigger <= max(2, ceiling). The step from target to trigger is at least a
     quarter of what lies between what is kept and the trigger; the lowest s and S give way to that
     and to the ceiling. Precompute lies between half way up and the trigger, gain between 1 and the
@@ -207,6 +211,8 @@ def marks(
         trigger = top if objective == "fidelity" else min(top, allowed)
         target = max(lowest, cycle.target(trigger))
         trigger = min(trigger, cycle.trigger(target))
+    if trigger < (floor := min(room.floor_tokens, top)):
+        trigger, target = floor, max(lowest, cycle.target(floor))
     latest = top if call is None else top - _AHEAD_TURNS * cycle.growth
     return _rounded(target, trigger, top, latest)
 
