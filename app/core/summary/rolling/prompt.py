@@ -134,7 +134,7 @@ class Asking:
         tagged = "\n\n".join(f"<{tag}>\n{_plain(text) or NONE}\n</{tag}>" for tag, text in parts)
         user = f"{tagged}\n\n{closing}"
         messages = (_encoded("system", system), _encoded("user", user))
-        return RollingRequest(messages, system, user, self.limits.max_tokens, so_far)
+        return RollingRequest(messages, system, user, self.limits.max_tokens, so_far=so_far)
 
 
 def rolling_requests(
