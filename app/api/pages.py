@@ -32,7 +32,6 @@ from app.api.session.status import StatusPages
 from app.api.session.stream import EventStreams
 from app.api.sessions import SessionPages
 from app.api.views import ViewPages
-from app.core.budget.economy import Prices
 from app.errors import InvalidParameter, MethodNotAllowed, NotFound, PalimpsestError, RequestError
 from app.proxy.access.access import Access
 from app.proxy.archive import Archive, missing
@@ -41,7 +40,7 @@ from app.proxy.compacting.scenes import Scenes
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.memory_blocks import Asks, MemoryBlocks
 from app.proxy.sessions.reader import MessageReader
-from app.settings.settings import Settings, configured_prices
+from app.settings.settings import Settings
 from app.storage.contract import Store
 
 
@@ -53,9 +52,9 @@ def _new_id() -> str:
 class Pages:
     """The parts of the application that the endpoints are made of.
 
-    `prices` are what a model's tokens cost, else those that are configured. `completes` takes what is
-    said to be complete. `summarizer` may be asked to fold a memory; without one code does. Streams of
-    events end when `ended` is set: a server that stops sets it first, for it waits for what is open.
+    `completes` takes what is said to be complete. `summarizer` may be asked to fold a memory; without
+    one code does. Streams of events end when `ended` is set: a server that stops sets it first, for it
+    waits for what is open.
     """
 
     store: Store
@@ -64,7 +63,6 @@ class Pages:
     scenes: Scenes
     viewing: Viewing
     settings: Settings = field(default_factory=Settings)
-    prices: Callable[[str], Prices] | None = None
     completes: Completes | None = None
     summarizer: Asks | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -89,16 +87,12 @@ def api_of(pages: Pages) -> APIRouter:
     archive = Archive(pages.store, pages.reader)
     sessions = SessionPages(archive, pages.store)
     sessions.on(api)
-    ViewPages(archive, pages.scenes, pages.viewing, pages.prices or _configured(pages.settings)).on(api)
+    ViewPages(archive, pages.scenes, pages.viewing).on(api)
     PinPages(archive, pages.store, pages.scenes).on(api)
     ContextPages(archive).on(api)
     _on_session(api, pages, archive)
     sessions.on_last(api)
     return api
-
-
-def _configured(settings: Settings) -> Callable[[str], Prices]:
-    return lambda model: configured_prices(settings, model) or Prices()
 
 
 def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:

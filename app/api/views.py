@@ -5,7 +5,6 @@ Knows nothing of how either is decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -15,8 +14,6 @@ from app.api.callers import Admitted, credentials_of, order_of
 from app.api.replies import array_of, object_with, raw_reply, reply
 from app.api.session.explanation import cost_fields, explanation_fields
 from app.api.sessions import compaction_fields, place_fields
-from app.core.budget.economy import Prices
-from app.core.history.conversation import Conversation
 from app.core.view.masking import context_id
 from app.core.view.outcomes import ViewPart
 from app.proxy.archive import Archive
@@ -37,15 +34,12 @@ class CompactOrder(BaseModel):
 
 
 class ViewPages:
-    """The endpoints that need to know what a model would be shown. `prices` are a model's."""
+    """The endpoints that need to know what a model would be shown."""
 
-    def __init__(
-        self, archive: Archive, scenes: Scenes, viewing: Viewing, prices: Callable[[str], Prices]
-    ) -> None:
+    def __init__(self, archive: Archive, scenes: Scenes, viewing: Viewing) -> None:
         self._archive = archive
         self._scenes = scenes
         self._viewing = viewing
-        self._prices = prices
 
     def on(self, api: APIRouter) -> None:
         """The routes are registered."""
@@ -77,10 +71,9 @@ class ViewPages:
             "tokens_full": subject.tokens,
             **_budget_fields(scene),
         }
-        prices = self._prices(subject.model) if explain else None
-        if prices is not None:
-            head["explanation"] = explanation_fields(scene, shown.tokens, prices)
-        parts = [_part(part, subject.conversation, scene, prices) for part in shown.view.parts]
+        if explain:
+            head["explanation"] = explanation_fields(scene, shown.tokens)
+        parts = [_part(part, scene, explain) for part in shown.view.parts]
         return raw_reply(object_with(head, "parts", array_of(parts)))
 
     async def compact(self, request: Request, caller: Admitted, name: str) -> Response:
@@ -117,16 +110,16 @@ def _budget_fields(scene: Scene) -> dict[str, Any]:
     }
 
 
-def _part(part: ViewPart, talk: Conversation, scene: Scene, prices: Prices | None) -> bytes:
+def _part(part: ViewPart, scene: Scene, explain: bool) -> bytes:
     fields: dict[str, Any] = {
         "kind": part.kind,
         "reason": part.reason,
         "tokens": part.tokens,
         "masked": part.masked,
-        "id": None if part.index is None else context_id(talk.chains[part.index]),
+        "id": None if part.index is None else context_id(scene.conversation.chains[part.index]),
     }
     if part.kind == "summary" and scene.current is not None:
         fields["compaction"] = scene.current.id
-    if prices is not None:
-        fields["cost_per_turn"] = cost_fields(scene, part.tokens, prices)
+    if explain:
+        fields["cost_per_turn"] = cost_fields(scene, part.tokens)
     return object_with(fields, "message", part.raw)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STRANGER = {"authorization": "Bearer key-2"}
 NOWHERE = "0192f0c4-0000-7000-8000-000000000000"
+BODIES = {"pins": {"message": "dcm_" + "0" * 32}, "memory-block": {"text": "mine"}}
 
 
 async def paths_of(proxy: Proxy, chat: Chat) -> list[tuple[str, str]]:
@@ -28,9 +29,13 @@ async def paths_of(proxy: Proxy, chat: Chat) -> list[tuple[str, str]]:
     ident = listed.json()["messages"][1]["id"]
     await proxy.http.post(f"/api/sessions/{chat.session}/pins", headers=chat.headers, json={"message": ident})
     session = f"/api/sessions/{chat.session}"
-    reads = [("GET", session + end) for end in ("", "/messages", "/view", "/compactions", "/pins")]
+    ends = ("", "/messages", "/view", "/compactions", "/pins", "/settings", "/status", "/state", "/events")
+    reads = [("GET", session + end) for end in (*ends, "/checkpoints", "/checkpoints/c1", "/memory")]
     return [
         *reads,
+        ("PATCH", session + "/settings"),
+        ("POST", session + "/compactions/c1/undo"),
+        ("POST", session + "/memory-block"),
         ("POST", session + "/compact"),
         ("POST", session + "/pins"),
         ("DELETE", f"{session}/pins/{ident}"),
@@ -44,7 +49,7 @@ async def test_what_is_somebody_elses_and_what_is_nothing_answer_the_same(proxy:
     bodies = set()
     await proxy.chat(key="key-2").says("a namespace of my own")
     for method, path in await paths_of(proxy, chat):
-        body = {"message": "dcm_" + "0" * 32} if path.endswith("/pins") and method == "POST" else None
+        body = BODIES.get(path.rsplit("/", 1)[-1]) if method == "POST" else None
         nothing = path.replace(chat.session, NOWHERE).replace("dcm_", "dcm_00")
         for asked in (path, nothing):
             reply = await proxy.http.request(method, asked, headers=STRANGER, json=body)

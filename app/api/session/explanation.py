@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.core.budget.economy import Prices
 from app.proxy.compacting.scene import Scene
 
 # Marks in the order in which a growing prompt meets them.
 _MARKS = ("target_tokens", "precompute_tokens", "trigger_tokens", "ceiling_tokens", "window_tokens")
 
 
-def explanation_fields(scene: Scene, view_tokens: int, prices: Prices) -> dict[str, Any]:
+def explanation_fields(scene: Scene, view_tokens: int) -> dict[str, Any]:
     """Prices of one token, what the whole prompt costs in a turn, and the marks before and behind it.
 
     `distance_tokens` is below zero for a mark that has been passed.
     """
-    budget = scene.budget
+    budget, prices = scene.budget, scene.costs.prices
     marks = [(name.removesuffix("_tokens"), int(getattr(budget, name))) for name in _MARKS]
     return {
         "prices": {
@@ -28,7 +27,7 @@ def explanation_fields(scene: Scene, view_tokens: int, prices: Prices) -> dict[s
             "written": prices.written,
             "output": prices.output,
         },
-        "cost_per_turn": cost_fields(scene, view_tokens, prices),
+        "cost_per_turn": cost_fields(scene, view_tokens),
         "marks": [
             {
                 "mark": name,
@@ -41,7 +40,8 @@ def explanation_fields(scene: Scene, view_tokens: int, prices: Prices) -> dict[s
     }
 
 
-def cost_fields(scene: Scene, tokens: int, prices: Prices) -> dict[str, float]:
+def cost_fields(scene: Scene, tokens: int) -> dict[str, float]:
     """What so many tokens of ours cost in one turn: read from the upstream's cache, or anew."""
+    prices = scene.costs.prices
     theirs = tokens * scene.budget.window.tokens / scene.budget.window_tokens
     return {"cached": theirs * prices.cached, "uncached": theirs * prices.input}

@@ -18,12 +18,6 @@ from app.proxy.client import Client
 from app.storage.contract import Store
 from app.storage.journal import StoredEvent
 
-# How often the store is asked, seconds: events are made at the pace of turns.
-POLL_SECONDS = 1.0
-# Proxies on the way close what is silent for longer, the strictest after 30 seconds or so.
-KEEP_ALIVE_SECONDS = 15.0
-# A stream ends after so long, and the client comes back: a key that was revoked stops working.
-LIFE_SECONDS = 3_600.0
 _PAGE = 100
 _HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -31,6 +25,18 @@ _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-accel-buffering", b"no"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times of a stream, in seconds."""
+
+    # Events are made at the pace of turns.
+    poll_seconds: float = 1.0
+    # Proxies on the way close what is silent for longer, the strictest after 30 seconds or so.
+    keep_alive_seconds: float = 15.0
+    # Then the stream ends, and the client comes back: a key that was revoked stops working.
+    life_seconds: float = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +56,9 @@ class Wanted:
 class EventStreams:
     """The streams that are open, at most `most`. All of them end when `ended` is set."""
 
-    def __init__(self, store: Store, most: int, ended: asyncio.Event) -> None:
+    def __init__(self, store: Store, most: int, ended: asyncio.Event, pace: Pace | None = None) -> None:
         self._store = store
+        self._pace = pace or Pace()
         self._most = most
         self._ended = ended
         self._open = 0
@@ -76,7 +83,7 @@ class EventStreams:
 
     async def _pieces(self, wanted: Wanted) -> AsyncIterator[bytes]:
         now = asyncio.get_running_loop().time
-        ends = now() + LIFE_SECONDS
+        ends = now() + self._pace.life_seconds
         # Whoever opens a stream learns at once that it is open.
         yield b": open\n\n"
         spoken = now()
@@ -87,7 +94,7 @@ class EventStreams:
             if rows:
                 yield b"".join(map(_message, rows))
                 wanted, spoken = replace(wanted, after=rows[-1].seq), now()
-            elif now() - spoken >= KEEP_ALIVE_SECONDS:
+            elif now() - spoken >= self._pace.keep_alive_seconds:
                 yield b": still here\n\n"
                 spoken = now()
             if len(rows) < _PAGE:
@@ -96,7 +103,7 @@ class EventStreams:
     async def _pause(self) -> None:
         waiting = asyncio.ensure_future(self._ended.wait())
         try:
-            await asyncio.wait({waiting}, timeout=POLL_SECONDS)
+            await asyncio.wait({waiting}, timeout=self._pace.poll_seconds)
         finally:
             waiting.cancel()
 

@@ -32,5 +32,5 @@ def slots_of(stored: bytes) -> str | None:
 
 
 def _plain(state: object) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(state)
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(state))
     return plain

@@ -1,0 +1,54 @@
+"""Checkpoints as a caller reads them back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kit.chat import Chat
+from tests.kit.proxy import Proxy
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json = dict[str, Any]
+
+
+async def got(proxy: Proxy, chat: Chat, end: str) -> Json:
+    reply = await proxy.http.get(f"/api/sessions/{chat.session}{end}", headers=chat.headers)
+    assert reply.status_code == 200, reply.text
+    value: Json = reply.json()
+    return value
+
+
+async def test_a_checkpoint_before_each_compaction_newest_first(proxy: Proxy, chat: Chat) -> None:
+    assert (await got(proxy, chat, "/checkpoints"))["checkpoints"] == []
+    for turns in (range(8), range(8, 14)):
+        for turn in turns:
+            await chat.says(f"Question {turn}: " + f"detail {turn} of the matter. " * 60)
+        reply = await proxy.http.post(f"/api/sessions/{chat.session}/compact", headers=chat.headers)
+        assert reply.json()["compacted"], reply.text
+    before = [
+        one
+        for one in (await got(proxy, chat, "/checkpoints"))["checkpoints"]
+        if one["kind"] == "pre_compaction"
+    ]
+    assert len(before) == 2
+    assert before[0]["created_at"] >= before[1]["created_at"]
+    newest = (await got(proxy, chat, "/checkpoints?limit=1"))["checkpoints"]
+    assert len(newest) == 1
+    whole = await got(proxy, chat, f"/checkpoints/{before[0]['id']}")
+    assert {key: whole[key] for key in before[0]} == before[0]
+    assert whole["payload"]["schema"] == whole["schema"] == "session_checkpoint_v2"
+    assert whole["payload"]["spanHash"] == whole["span_hash"]
+
+
+async def test_a_checkpoint_of_another_session_is_not_found(proxy: Proxy, chat: Chat) -> None:
+    other = proxy.chat(session="other")
+    for turn in range(8):
+        await other.says(f"Question {turn}: " + f"detail {turn} of the matter. " * 60)
+    await proxy.http.post(f"/api/sessions/{other.session}/compact", headers=other.headers)
+    ident = (await got(proxy, other, "/checkpoints"))["checkpoints"][0]["id"]
+    for session, name in ((other.session, "nothing"), (chat.session, ident)):
+        reply = await proxy.http.get(f"/api/sessions/{session}/checkpoints/{name}", headers=chat.headers)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")

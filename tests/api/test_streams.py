@@ -1,0 +1,139 @@
+"""Streams of events on real sockets: how many there may be, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api.front import guarded
+from app.api.session.stream import EventStreams, Pace, Wanted
+from app.storage.contract import Store
+from app.storage.journal import Event
+from app.storage.migrate import migrate
+from app.storage.open import open_store
+from tests.kit.serving import served
+from tests.storage.talk import Talk
+
+# Nobody waits for a second where a moment does.
+QUICK = Pace(poll_seconds=0.01, keep_alive_seconds=0.0)
+
+
+@dataclass
+class Streaming:
+    """Streams of one session, served to whoever connects."""
+
+    store: Store
+    session: str
+    http: httpx.AsyncClient
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @asynccontextmanager
+    async def stream(self) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[str]]]:
+        async with asyncio.timeout(20), self.http.stream("GET", "/") as reply:
+            yield reply, reply.aiter_lines()
+
+    async def happens(self, ident: str, payload: bytes = b"{}") -> None:
+        await self.store.add_events("ns", self.session, [Event(ident, "flush", payload, 5.0)])
+
+
+@asynccontextmanager
+async def streaming(folder: Path, most: int, pace: Pace = QUICK) -> AsyncIterator[Streaming]:
+    url = f"sqlite:///{folder / 'store.db'}"
+    await migrate(url)
+    store = await open_store(url, new_id=lambda: uuid.uuid4().hex)
+    talk = Talk(store)
+    await talk.turns(1)
+    ended = asyncio.Event()
+    streams = EventStreams(store, most, ended, pace)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        response = streams.response(Wanted("ns", talk.session, 0, ()))
+        await guarded(response, scope, receive, send)
+
+    async with (
+        served(app, lifespan="off") as address,
+        httpx.AsyncClient(base_url=address, timeout=20, trust_env=False) as http,
+    ):
+        yield Streaming(store, talk.session, http, ended)
+        ended.set()
+    await store.close()
+
+
+async def test_no_more_streams_than_are_allowed(tmp_path: Path) -> None:
+    async with streaming(tmp_path, most=1) as served_here, served_here.stream() as (first, lines):
+        assert (first.status_code, await anext(lines)) == (200, ": open")
+        reply = await served_here.http.get("/")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "server_busy")
+        assert reply.headers["retry-after"] == "1"
+
+
+async def test_a_client_that_hangs_up_makes_room(tmp_path: Path) -> None:
+    async with streaming(tmp_path, most=1) as served_here:
+        async with served_here.stream() as (_, lines):
+            await anext(lines)
+        async with asyncio.timeout(20):
+            while True:
+                async with served_here.stream() as (again, _):
+                    if again.status_code == 200:
+                        break
+
+
+async def test_a_server_that_stops_ends_its_streams(tmp_path: Path) -> None:
+    async with streaming(tmp_path, most=1) as served_here:
+        await served_here.happens("e1")
+        async with served_here.stream() as (_, lines):
+            while await anext(lines) != "event: flush":
+                pass
+            served_here.ended.set()
+            # It ends as it should, not by a cut connection.
+            rest = [line async for line in lines]
+            assert rest[0] == "data: {}"
+
+
+async def test_a_stream_ends_when_it_is_old(tmp_path: Path) -> None:
+    old = Pace(poll_seconds=0.01, life_seconds=0.0)
+    async with streaming(tmp_path, 1, old) as served_here, served_here.stream() as (_, lines):
+        assert [line async for line in lines] == [": open", ""]
+
+
+async def test_what_is_silent_is_kept_open_by_comments(tmp_path: Path) -> None:
+    async with streaming(tmp_path, most=1) as served_here, served_here.stream() as (_, lines):
+        said = [await anext(lines) for _ in range(6)]
+        assert said == [": open", "", ": still here", "", ": still here", ""]
+        await served_here.happens("e1")
+        while (await anext(lines)) != "event: flush":
+            pass
+
+
+@pytest.mark.parametrize("payload", [b'{\n "a": 1\n}', b'{\r\n"a": 1}'])
+async def test_a_payload_of_several_lines_is_one_event(tmp_path: Path, payload: bytes) -> None:
+    async with streaming(tmp_path, most=1) as served_here:
+        await served_here.happens("e1", payload)
+        async with served_here.stream() as (_, lines):
+            while not (await anext(lines)).startswith("event:"):
+                pass
+            data = []
+            while line := await anext(lines):
+                data.append(line.removeprefix("data: "))
+        assert "\n".join(data) == payload.decode().replace("\r", "")
+
+
+async def test_more_events_than_one_page_come_at_once(tmp_path: Path) -> None:
+    slow = Pace(poll_seconds=1_000.0)
+    async with streaming(tmp_path, 1, slow) as served_here:
+        events = [Event(f"e{number}", "flush", b"{}", 5.0) for number in range(250)]
+        await served_here.store.add_events("ns", served_here.session, events)
+        async with served_here.stream() as (_, lines):
+            ids: list[int] = []
+            while len(ids) < len(events):
+                line = await anext(lines)
+                ids += [int(line.removeprefix("id: "))] if line.startswith("id:") else []
+        assert ids == sorted(set(ids))

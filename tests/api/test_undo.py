@@ -1,0 +1,106 @@
+"""A compaction is taken back, and what it was made from is in force again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.kit.chat import Chat
+from tests.kit.proxy import Proxy
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json = dict[str, Any]
+
+
+async def says_much(chat: Chat, turns: range) -> None:
+    for turn in turns:
+        await chat.says(f"Question {turn}: " + f"detail {turn} of the matter. " * 60)
+
+
+async def compact(proxy: Proxy, chat: Chat) -> str:
+    reply = await proxy.http.post(f"/api/sessions/{chat.session}/compact", headers=chat.headers)
+    assert reply.json()["compacted"], reply.text
+    ident: str = reply.json()["compaction"]["id"]
+    return ident
+
+
+async def undo(proxy: Proxy, chat: Chat, compaction: str) -> httpx.Response:
+    path = f"/api/sessions/{chat.session}/compactions/{compaction}/undo"
+    return await proxy.http.post(path, headers=chat.headers)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def twice(proxy: Proxy) -> tuple[Chat, str, str]:
+    """A conversation that was compacted twice."""
+    chat = proxy.chat(session="twice")
+    await says_much(chat, range(8))
+    first = await compact(proxy, chat)
+    await says_much(chat, range(8, 14))
+    return chat, first, await compact(proxy, chat)
+
+
+async def test_what_was_undone_is_not_in_force_and_no_message_is_lost(proxy: Proxy, chat: Chat) -> None:
+    await says_much(chat, range(8))
+    before = await chat.view()
+    made = await compact(proxy, chat)
+    assert (await chat.view())["compaction"] == made
+    reply = await undo(proxy, chat, made)
+    assert (reply.status_code, reply.json()["restored"]) == (200, None)
+    assert await chat.view() == before
+    await chat.says("And now?")
+    assert chat.reply.headers["x-palimpsest-view"] == "original"
+    assert await chat.transcript() == chat.said
+
+
+async def test_the_one_before_is_in_force_again(proxy: Proxy, twice: tuple[Chat, str, str]) -> None:
+    chat, first, second = twice
+    reply = await undo(proxy, chat, second)
+    assert reply.json()["restored"] == first
+    assert (await chat.view())["compaction"] == first
+    assert (await undo(proxy, chat, first)).json()["restored"] is None
+    assert (await chat.view())["view"] == "original"
+
+
+async def test_one_that_another_was_made_from_stays(proxy: Proxy, twice: tuple[Chat, str, str]) -> None:
+    chat, first, second = twice
+    reply = await undo(proxy, chat, first)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "not_undoable")
+    assert second in reply.json()["error"]["message"]
+    assert reply.headers["x-should-retry"] == "false"
+    assert (await chat.view())["compaction"] == second
+
+
+async def test_nothing_is_undone_twice(proxy: Proxy, twice: tuple[Chat, str, str]) -> None:
+    chat, _, second = twice
+    assert (await undo(proxy, chat, second)).status_code == 200
+    reply = await undo(proxy, chat, second)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "not_undoable")
+
+
+async def test_what_is_not_there_is_not_found(proxy: Proxy, chat: Chat) -> None:
+    reply = await undo(proxy, chat, "01a2006d-0000-7000-8000-000000000000")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
+
+
+async def test_the_list_says_when_and_an_event_says_what(proxy: Proxy, twice: tuple[Chat, str, str]) -> None:
+    chat, first, second = twice
+    assert [one["undone_at"] for one in await chat.compactions()] == [None, None]
+    done = (await undo(proxy, chat, second)).json()
+    listed = {one["id"]: one["undone_at"] for one in await chat.compactions()}
+    assert listed == {first: None, second: done["undone_at"]}
+    path = f"/api/sessions/{chat.session}/events?types=compaction_undone"
+    events = (await proxy.http.get(path, headers=chat.headers)).json()["events"]
+    assert [event["payload"] for event in events] == [{"compactionId": second, "restoredId": first}]
+
+
+async def test_the_graph_says_what_each_was_made_from(proxy: Proxy, twice: tuple[Chat, str, str]) -> None:
+    chat, first, second = twice
+    path = f"/api/sessions/{chat.session}/compactions?graph=1"
+    graph: Json = (await proxy.http.get(path, headers=chat.headers)).json()
+    assert [node["id"] for node in graph["nodes"]] == [first, second]
+    assert graph["edges"] == [{"from": first, "to": second}]
+    assert all(node["tokens_after"] < node["tokens_before"] for node in graph["nodes"])

@@ -1,0 +1,58 @@
+"""Each number of a policy comes from the last layer that sets it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+from app.core.view.policy import Policy
+from app.settings.models import ModelSettings
+from app.settings.origins import origins
+from app.settings.policy import PolicySettings
+from app.settings.settings import Settings
+
+
+def _settings(deployment: dict[str, Any], model: dict[str, Any]) -> Settings:
+    entry = ModelSettings(match="m*", policy=PolicySettings.model_validate(model))
+    return Settings(policy=PolicySettings.model_validate(deployment), models=(entry,))
+
+
+def _stored(**policy: Any) -> bytes:
+    return json.dumps({"policy": policy}).encode()
+
+
+def test_every_number_has_an_origin() -> None:
+    assert set(origins(Settings(), "m", None)) == {field.name for field in fields(Policy)}
+    assert set(origins(Settings(), "m", None).values()) == {"preset"}
+
+
+def test_the_last_layer_that_sets_a_number_decides_it() -> None:
+    settings = _settings(
+        {"tail_messages": 3, "waits": True, "rides": False}, {"tail_messages": 4, "rides": True}
+    )
+    found = origins(settings, "model", _stored(tail_messages=5))
+    assert (found["tail_messages"], found["rides"], found["waits"]) == ("session", "model", "deployment")
+    assert (origins(settings, "other", None)["tail_messages"], found["keeps_task"]) == (
+        "deployment",
+        "preset",
+    )
+
+
+def test_a_layer_that_names_another_preset_drops_what_was_set_before() -> None:
+    settings = _settings({"tail_messages": 3}, {"name": "rolling"})
+    found = origins(settings, "model", _stored(waits=True))
+    assert (found["name"], found["tail_messages"], found["waits"]) == ("model", "preset", "session")
+    assert origins(settings, "model", _stored(name="worker", waits=True))["name"] == "session"
+
+
+def test_what_follows_from_a_mode_or_from_marks_is_of_the_layer_that_names_them() -> None:
+    settings = _settings({"thresholds": "cowork"}, {"mode": "chat"})
+    found = origins(settings, "model", _stored(thresholds="codex"))
+    assert (found["target_ratio"], found["tail_messages"]) == ("session", "model")
+    assert found["summary_share"] == "preset"
+
+
+def test_settings_that_are_not_taken_decide_nothing() -> None:
+    for stored in (b"not json", b'{"policy":{"gone":1}}', _stored(target_ratio=0.9, waits=True)):
+        assert set(origins(Settings(), "m", stored).values()) == {"preset"}
