@@ -36,6 +36,7 @@ from app.upstream.client import Upstream, UpstreamOptions
 from app.upstream.headers import UpstreamKey
 from app.upstream.summarizer import Summarizer
 from app.upstream.windows import window_from_model_data, window_from_upstream
+from app.upstream.worker import Worker
 
 # Parsed messages kept in memory: about forty sessions of a million tokens.
 CACHE_BYTES = 256 * 1024 * 1024
@@ -53,6 +54,7 @@ class Parts:
     outgoing: Outgoing
     upstream: Upstream
     summarizer: Summarizer
+    worker: Worker | None
     tokens: ModelTokens
     reader: MessageReader
     windows: Windows
@@ -70,6 +72,7 @@ async def opened(settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStack
     tokens = ModelTokens(tokenizer, lambda model: said_of(settings, model).tokenizer)
     upstream = await stack.enter_async_context(Upstream(upstream_options(settings)))
     summarizer = await _opened_summarizer(settings, upstream, stack)
+    worker = await _opened_worker(settings, stack)
     jobs = Jobs()
     stack.push_async_callback(jobs.drain, settings.server.shutdown_seconds)
     access = _access(settings, store, pepper)
@@ -82,6 +85,7 @@ async def opened(settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStack
         outgoing=Outgoing(upstream_key(settings), keeps_credentials=settings.access.mode == "open"),
         upstream=upstream,
         summarizer=summarizer,
+        worker=worker,
         tokens=tokens,
         reader=MessageReader(lambda model: tokens.counter_of(model).count_message, CACHE_BYTES),
         windows=_windows(settings, store, jobs, upstream),
@@ -141,6 +145,15 @@ async def _opened_summarizer(settings: Settings, upstream: Upstream, stack: Asyn
     other = Upstream(upstream_options(settings, chosen.base_url))
     await stack.enter_async_context(other)
     return Summarizer(other, key=key, is_foreign=True)
+
+
+async def _opened_worker(settings: Settings, stack: AsyncExitStack) -> Worker | None:
+    chosen = settings.summarizer
+    if chosen.worker_url is None:
+        return None
+    pool = await stack.enter_async_context(Upstream(upstream_options(settings, chosen.worker_url)))
+    key = UpstreamKey(chosen.worker_key.get_secret_value()) if chosen.worker_key else None
+    return Worker(pool, chosen.worker_url, key)
 
 
 def upstream_options(settings: Settings, base_url: str | None = None) -> UpstreamOptions:

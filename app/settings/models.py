@@ -240,6 +240,18 @@ class SummarizerSettings(Section):
         "None: the key of the conversation's own request; never sent when base_url names another server.",
         unit="secret",
     )
+    worker_url: Endpoint | None = setting(
+        None,
+        "Address of a program that writes the summaries of the policy worker, in place of a model.",
+        "None: a model is asked. What is sent and expected stands in docs/how-compaction-works.md.",
+        unit="URL",
+    )
+    worker_key: SecretStr | None = setting(
+        None,
+        "Key for worker_url, sent as a bearer token. Callers' keys are never sent there.",
+        "None: the address needs none.",
+        unit="secret",
+    )
     window_tokens: int | None = setting(
         None,
         "The summarizer's own window; longer input is folded in several calls.",

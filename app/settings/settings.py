@@ -46,11 +46,13 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _key_stays_at_home(self) -> Self:
-        keyed = self.upstream.api_key or self.upstream.headers or self.summarizer.api_key
+        summarizer = self.summarizer.api_key or self.summarizer.worker_key
+        keyed = self.upstream.api_key or self.upstream.headers or summarizer
         if keyed and self.access.mode == "open" and not is_loopback(self.server.host):
             raise ValueError(
-                "upstream.api_key, upstream.headers or summarizer.api_key is set, and server.host is not a "
-                "loopback address, so anybody could use it: set access.mode to keys, or listen on 127.0.0.1"
+                "upstream.api_key, upstream.headers, summarizer.api_key or summarizer.worker_key is set, and "
+                "server.host is not a loopback address, so anybody could use it: set access.mode to keys, or "
+                "listen on 127.0.0.1"
             )
         return self
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -117,19 +117,8 @@ class Summarizer:
         A request that the server refuses for its `max_tokens` or `temperature` field is put again in
         the server's terms; nothing else is ever asked twice.
         """
-        credentials = self._credentials(headers)
-        try:
-            async with asyncio.timeout(deadline_seconds):
-                question = Question(messages, model, max_tokens, tools)
-                return await self._settled(question, credentials)
-        except (TimeoutError, UpstreamTimeout):
-            return Failed("timeout")
-        except UpstreamUnreachable:
-            return Failed("unreachable")
-        except UpstreamCut:
-            return Failed("cut")
-        except UpstreamError:
-            return Failed("unreadable")
+        question = Question(messages, model, max_tokens, tools)
+        return await in_time(self._settled(question, self._credentials(headers)), deadline_seconds)
 
     async def _settled(self, question: Question, credentials: list[tuple[bytes, bytes]]) -> SummaryOutcome:
         while True:
@@ -158,6 +147,21 @@ class Summarizer:
         if self._is_foreign:
             return []
         return [(name, value) for name, value in headers if name.lower() in CREDENTIALS | _COMPANIONS]
+
+
+async def in_time(work: Coroutine[None, None, SummaryOutcome], deadline_seconds: float) -> SummaryOutcome:
+    """What `work` gives within `deadline_seconds`; what goes wrong on the way is a Failed."""
+    try:
+        async with asyncio.timeout(deadline_seconds):
+            return await work
+    except (TimeoutError, UpstreamTimeout):
+        return Failed("timeout")
+    except UpstreamUnreachable:
+        return Failed("unreachable")
+    except UpstreamCut:
+        return Failed("cut")
+    except UpstreamError:
+        return Failed("unreadable")
 
 
 def _body(question: Question, dialect: _Dialect) -> bytes:

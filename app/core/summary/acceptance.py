@@ -123,12 +123,12 @@ def _is_skeleton(text: str) -> bool:
 
 def _check_echo(text: str, request: SummaryRequest) -> None:
     answer = _BLANKS.sub(" ", text)
-    asked = _BLANKS.sub(" ", request.user)
+    given = [_BLANKS.sub(" ", text) for text in (request.user, request.shown)]
     instructions = _BLANKS.sub(" ", request.system)
     if _shared(instructions, answer) > 0.3:
         raise SummaryRejected("the summary repeats its instructions")
     # The other way round a summary that quotes would fail: the question is whether all was returned.
-    if _shared(asked, answer) > _ECHO_SHARE:
+    if any(_shared(text, answer) > _ECHO_SHARE for text in given):
         raise SummaryRejected("the summary is an echo of what it was given")
 
 

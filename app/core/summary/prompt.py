@@ -8,7 +8,7 @@ each given the previous result, so that nothing is skipped (F07, F34).
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -80,12 +80,19 @@ class SummaryLimits:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """One request: its chat messages as bytes, the texts of our own, the answer's bound in tokens."""
+    """One request: its chat messages as bytes, the texts of our own, the answer's bound in tokens.
+
+    `shown` is the text of what stands before a question that rides. `previous` and `conversation` are the
+    parts of a question that can be put without a prompt, "" where that makes no sense.
+    """
 
     messages: tuple[bytes, ...]
     system: str
     user: str
     max_tokens: int
+    shown: str = field(default="", kw_only=True)
+    previous: str = field(default="", kw_only=True)
+    conversation: str = field(default="", kw_only=True)
 
 
 def summary_chunks(source: SummarySource, limits: SummaryLimits, count_text: CountText) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ elsewhere). Knows nothing of who is asked, nor of whether it fits.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import msgspec
@@ -15,6 +16,7 @@ from app.core.summary.prompt import SummaryRequest
 from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import TITLES
 from app.core.summary.wording import without_data
+from app.core.view.masking import text_of
 
 # Types of content parts that are not text, as they stand in a message.
 _MEDIA = ('"image_url"', '"input_audio"', '"file"')
@@ -50,4 +52,10 @@ def riding_request(shown: Sequence[bytes], max_tokens: int, focus: str = "") -> 
     """The request behind `shown`, the messages the model was shown last, byte for byte."""
     text = f"{INSTRUCTION}\nKeep in mind above all: {focus[:500]}" if focus else INSTRUCTION
     last = msgspec.json.encode({"role": "user", "content": text})
-    return SummaryRequest((*shown, last), "", text, max_tokens)
+    return SummaryRequest((*shown, last), "", text, max_tokens, shown="\n".join(map(_text, shown)))
+
+
+def _text(raw: bytes) -> str:
+    """What a message says, as an echo of it would; "" where it is no text."""
+    fields = json.loads(raw.decode("utf-8", "replace"), parse_int=str, parse_float=str, strict=False)
+    return text_of(fields)

@@ -113,10 +113,17 @@ class WorkerStyle:
         values: Mapping[str, str] = {"PREVIOUS_SUMMARY": record or NONE, "CONVERSATION": conversation or NONE}
         # In one pass: a variable's name inside a message stays what somebody said.
         text = _VARIABLE.sub(lambda match: values[match[1]], self.template)
-        text += f"\n\nKeep in mind above all: {without_secrets(focus)[:500]}" if focus else ""
-        user = sendable(text)
+        wish = f"\n\nKeep in mind above all: {without_secrets(focus)[:500]}" if focus else ""
+        user = sendable(text + wish)
         message = msgspec.json.encode({"role": "user", "content": user})
-        return SummaryRequest((message,), "", user, limits.max_tokens)
+        return SummaryRequest(
+            (message,),
+            "",
+            user,
+            limits.max_tokens,
+            previous=sendable(record),
+            conversation=sendable(conversation + wish),
+        )
 
     def _block(self, told: str, reading: Reading, tokens: int, count_text: CountText) -> str:
         """The block in at most `tokens`; the bare heading, whatever it takes, where nothing fits."""
