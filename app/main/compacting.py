@@ -13,11 +13,13 @@ from app.proxy.chronicle.adoption import Adoption
 from app.proxy.chronicle.chronicle import Chronicle, Writing
 from app.proxy.chronicle.daily_log import DailyLog
 from app.proxy.chronicle.readings import Readings
-from app.proxy.compacting.breaker import Breaker
+from app.proxy.compacting.breaker import Breaker, LoopBreaker
 from app.proxy.compacting.compactor import Compactor
 from app.proxy.compacting.costs import ModelCosts
 from app.proxy.compacting.model_tokens import REMEMBERED_MODELS
+from app.proxy.compacting.restraint import Restraint
 from app.proxy.compacting.scenes import ModelFacts, Scenes
+from app.proxy.compacting.spending import Spending
 from app.proxy.compacting.summaries import Summaries
 from app.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from app.settings.session import session_policy
@@ -67,8 +69,12 @@ def compactor_of(parts: Parts, chronicle: Chronicle) -> Compactor:
         may_ride=chosen.base_url is None and chosen.model is None,
         call_seconds=max(1.0, PATIENCE * how.deadline_seconds),
     )
-    breaker = Breaker(policy.breaker_failures, how.breaker_seconds, time.monotonic)
-    writer = SummaryWriter(parts.summarizer, choice, breaker)
+    restraint = Restraint(
+        Breaker(policy.breaker_failures, how.breaker_seconds, time.monotonic),
+        LoopBreaker(how.breaker_seconds, time.monotonic),
+        Spending(parts.store, how.summary_tokens_per_day, time.time),
+    )
+    writer = SummaryWriter(parts.summarizer, parts.worker, choice, restraint)
     # A request that waits for a summary is open so long at most; its key is not kept for less.
     key_seconds = max(how.key_ttl_seconds, how.deadline_seconds)
     summaries = Summaries(

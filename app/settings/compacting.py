@@ -113,6 +113,14 @@ class Compaction(Section):
         ge=1,
         le=1_000,
     )
+    summary_tokens_per_day: int = setting(
+        0,
+        "Tokens that the summaries of one namespace may take on a day (UTC), prompts and answers; 0: any.",
+        "Beyond it summaries are made without a model, and a session's events say so.",
+        unit="tokens",
+        ge=0,
+        le=1_000_000_000_000,
+    )
     notify: Literal["none", "header", "comment", "event"] = setting(
         "header",
         "How a client hears of a compaction: by the header x-palimpsest-compaction, by a comment at the "

@@ -44,8 +44,12 @@ class Compactor:
         """True when a summary that serves is being written, or would be if asked for."""
         if not self._background:
             return False
-        can_begin = self._summaries.can_begin and self._summaries.is_worth(scene, fold)
+        can_begin = self._summaries.can_begin(scene) and self._summaries.is_worth(scene, fold)
         return can_begin or self._summaries.begun(scene) is not None
+
+    def is_looping(self, scene: Scene) -> bool:
+        """True while the session should not be folded again if it can be helped (F04)."""
+        return self._summaries.is_looping(scene)
 
     def is_preparing(self, scene: Scene) -> bool:
         """True while a summary that serves is being written."""

@@ -21,6 +21,7 @@ from app.core.view.clients import client_summary_of
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from app.core.view.plan import plan_manual, plan_of, plan_overflow
+from app.core.view.planning.thinning import plan_masks
 from app.core.view.policy import Policy
 from app.core.view.record import Written, calibrated_tokens, compaction_of, folded_indexes, summary_room
 from app.core.view.turns import acknowledgement_tokens, as_sent
@@ -75,6 +76,10 @@ class Scene:
     def plan_manual(self) -> Fold | Send:
         """What to do when somebody asks for a compaction now."""
         return self._planned(plan_manual)
+
+    def plan_masks(self) -> MaskOnly | Send:
+        """What masks alone can do, for a while in which nothing should be folded."""
+        return self._planned(plan_masks)
 
     def _planned(self, planner: Planner[P]) -> P:
         """The plan that keeps the client's own summary, as if it was pinned (F38).

@@ -53,10 +53,13 @@ class Summaries:
         self._new_id = new_id
         self._running: dict[tuple[str, str], list[Job]] = {}
 
-    @property
-    def can_begin(self) -> bool:
-        """False while the breaker is open."""
-        return not self._writer.is_resting
+    def can_begin(self, scene: Scene) -> bool:
+        """False while nobody should be asked for this conversation."""
+        return not self._writer.restraint.holds(scene)
+
+    def is_looping(self, scene: Scene) -> bool:
+        """True while the session should not be folded again if it can be helped (F04)."""
+        return self._writer.restraint.is_looping(scene)
 
     def is_worth(self, scene: Scene, fold: Fold) -> bool:
         """False when a model's summary of this fold would cost more than it is worth."""
@@ -71,8 +74,8 @@ class Summaries:
         return max(ahead, key=lambda job: _position(scene.conversation, job.watermark), default=None)
 
     def begin(self, scene: Scene, fold: Fold) -> Job | None:
-        """A summary for this fold is being written; None when the breaker is open."""
-        if not self.can_begin:
+        """A summary for this fold is being written; None when nobody should be asked."""
+        if not self.can_begin(scene):
             return None
         watermark = scene.conversation.chains[fold.cut - 1]
         task = self._jobs.start(self._written(scene, fold))
@@ -83,6 +86,7 @@ class Summaries:
 
     def forget(self, scene: Scene, compaction: Compaction) -> None:
         """A compaction is in force: what was prepared for no more than it is of no use any longer."""
+        self._writer.restraint.compacted(scene, compaction)
         reached = _place(scene.conversation, compaction)
         jobs = [
             job

@@ -19,9 +19,17 @@ from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.riding import INSTRUCTION, may_be_shown, riding_request
 from app.core.summary.source import SummarySource
 from app.errors import SummaryRejected
-from app.proxy.compacting.breaker import Breaker
+from app.proxy.compacting.restraint import Restraint
 from app.proxy.compacting.scene import Scene
-from app.upstream.summarizer import Failed, KeyRefused, Summarizer, SummaryAnswer, TooLong
+from app.upstream.summarizer import (
+    Failed,
+    KeyRefused,
+    Summarizer,
+    SummaryAnswer,
+    SummaryOutcome,
+    TooLong,
+)
+from app.upstream.worker import Task, Worker
 
 _log = structlog.get_logger("palimpsest.summaries")
 # A question that rides must fit with its answer; our count may be off by this share of the window.
@@ -45,18 +53,36 @@ class SummarizerChoice:
 class SummaryWriter:
     """One for the application."""
 
-    def __init__(self, summarizer: Summarizer, choice: SummarizerChoice, breaker: Breaker) -> None:
+    def __init__(
+        self,
+        summarizer: Summarizer,
+        worker: Worker | None,
+        choice: SummarizerChoice,
+        restraint: Restraint,
+    ) -> None:
         self._summarizer = summarizer
+        self._worker = worker
         self._choice = choice
-        self._breaker = breaker
+        self._restraint = restraint
+        self._breaker = restraint.failures
 
     @property
     def is_resting(self) -> bool:
         """True while nobody is asked, after too many failures."""
         return self._breaker.is_open
 
+    @property
+    def restraint(self) -> Restraint:
+        """What keeps from asking."""
+        return self._restraint
+
     def model_for(self, scene: Scene) -> str:
-        """The model that writes (D18): the policy's, else the deployment's, else the conversation's own."""
+        """The model that writes (D18): the policy's, else the deployment's, else the conversation's own.
+
+        What a program behind an address writes is nobody's: it is told the conversation's model.
+        """
+        if self._has_worker(scene):
+            return scene.turn.model
         return scene.policy.summary_model or self._choice.model or scene.turn.model
 
     async def told(self, scene: Scene, source: SummarySource) -> str | None:
@@ -65,6 +91,7 @@ class SummaryWriter:
         None also where the policy's style asks no model, or a model's summary is not worth its price.
         """
         ends = time.monotonic() + self._choice.call_seconds
+        await self._restraint.spending.look(scene.turn.namespace)
         replaced = sum(message.tokens for _, message in source.fresh) + scene.count_text(source.previous)
         if not self.is_worth(scene, replaced):
             return None
@@ -89,7 +116,8 @@ class SummaryWriter:
     def is_worth(self, scene: Scene, replaced: int) -> bool:
         """False when asking the conversation's own model costs too much for it (docs/cost-policy.md)."""
         policy = scene.policy
-        if policy.objective == "off" or not self._choice.may_ride or policy.summary_model is not None:
+        is_chosen = not self._choice.may_ride or policy.summary_model is not None or self._has_worker(scene)
+        if policy.objective == "off" or is_chosen:
             # Whoever has chosen another model for summaries has decided.
             return True
         call = Call(scene.costs.prices, self._rides(scene), scene.count_text(INSTRUCTION))
@@ -119,26 +147,13 @@ class SummaryWriter:
         seconds = ends - time.monotonic()
         if seconds <= 0:
             raise _NoAnswer("timeout")
-        tools = scene.turn.tools if rides else None
-        outcome = await self._summarizer.ask(
-            request.messages,
-            self.model_for(scene),
-            request.max_tokens,
-            scene.outgoing,
-            seconds,
-            tools,
-        )
-        match outcome:
-            case SummaryAnswer():
-                usage = outcome.usage or {}
-                _log.info(
-                    "summary_answered",
-                    session=scene.turn.session,
-                    rides=rides,
-                    prompt_tokens=usage.get("prompt_tokens"),
-                    completion_tokens=usage.get("completion_tokens"),
-                )
-                return outcome
+        if self._restraint.spending.is_spent(scene.turn.namespace):
+            await self._restraint.spending.tell(scene.turn.namespace, scene.turn.session)
+            raise _NoAnswer("spending_limit", counts=False)
+        match await self._outcome(scene, request, seconds, rides=rides):
+            case SummaryAnswer() as answer:
+                await self._account_for(scene, request, answer, rides=rides)
+                return answer
             case KeyRefused():
                 raise _NoAnswer("key_refused", counts=False)
             case TooLong():
@@ -161,6 +176,47 @@ class SummaryWriter:
             # What rides is answered in nine sections.
             return False
         asked = scene.count_text(INSTRUCTION) + scene.budget.summary_tokens
+    async def _outcome(
+        self, scene: Scene, request: SummaryRequest, seconds: float, *, rides: bool
+    ) -> SummaryOutcome:
+        if self._worker is not None and self._has_worker(scene) and request.conversation:
+            task = Task(
+                previous_summary=request.previous,
+                conversation=request.conversation,
+                max_tokens=request.max_tokens,
+                model=self.model_for(scene),
+            )
+            return await self._worker.ask(task, seconds)
+        tools = scene.turn.tools if rides else None
+        model, most = self.model_for(scene), request.max_tokens
+        return await self._summarizer.ask(request.messages, model, most, scene.outgoing, seconds, tools)
+
+    async def _account_for(
+        self, scene: Scene, request: SummaryRequest, answer: SummaryAnswer, *, rides: bool
+    ) -> None:
+        """What the answer took is known and kept; by our own count where the upstream does not say."""
+        turn, spending = scene.turn, self._restraint.spending
+        usage = answer.usage or {}
+        prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+        if prompt is None:
+            prompt = _prompt_tokens(scene, request, rides=rides)
+        if completion is None:
+            completion = scene.count_text(answer.text)
+        _log.info(
+            "summary_answered",
+            session=turn.session,
+            rides=rides,
+            prompt_tokens=usage.get("prompt_tokens"),
+            completion_tokens=usage.get("completion_tokens"),
+        )
+        await spending.add(turn.namespace, prompt, completion)
+        if spending.is_spent(turn.namespace):
+            await spending.tell(turn.namespace, turn.session)
+
+    def _has_worker(self, scene: Scene) -> bool:
+        """True when the style asks a program behind an address (E07)."""
+        return self._worker is not None and scene.policy.style == "worker"
+
         room = RIDING_SHARE * scene.budget.window_tokens
         shown = scene.under(scene.current)
         return shown.tokens + asked <= room and may_be_shown(shown.view.messages)
@@ -193,3 +249,15 @@ def _riding(scene: Scene) -> Generator[SummaryRequest, str, None]:
         message.raw for message in (*talk.preamble, *talk.messages)
     )
     yield riding_request(shown, scene.budget.summary_tokens, scene.focus)
+
+
+def _prompt_tokens(scene: Scene, request: SummaryRequest, *, rides: bool) -> int:
+    """What a question takes, in our count."""
+    if rides:
+        return scene.under(scene.current).tokens + scene.count_text(request.user)
+    return sum(scene.count_text(text) for text in (request.system, request.user))
+
+
+def _count(value: object) -> int | None:
+    """A number of tokens as an upstream states it; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -16,7 +16,7 @@ from typing import NoReturn, assert_never
 import structlog
 
 from app.core.view.compaction import Compaction
-from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send
+from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
 from app.errors import (
     ContextLengthExceeded,
     MessageTooLarge,
@@ -111,7 +111,7 @@ class Viewing:
         is_short = turn.tokens < scene.budget.precompute_tokens and not scene.policy.trigger_messages
         if scene.current is None and is_short:
             return original(turn)
-        plan = scene.plan()
+        plan = self._planned(scene)
         if isinstance(plan, Send):
             return self._sent(turn, scene, plan)
         if isinstance(plan, Fold) and (shown := await self._without_waiting(turn, scene, plan)):
@@ -122,7 +122,7 @@ class Viewing:
     async def _compacted(self, turn: Turn) -> Shown:
         for _ in range(MOST_STEPS):
             scene = await self._scenes.of(turn)
-            plan = scene.plan()
+            plan = self._planned(scene)
             match plan:
                 case Send():
                     return self._sent(turn, scene, plan)
@@ -156,6 +156,14 @@ class Viewing:
             self._due[turn.exchange] = scene, fold
             return scene.under(scene.current)
         return None
+
+    def _planned(self, scene: Scene) -> Plan:
+        """The plan; masks in place of a fold while folds follow each other too fast (F04)."""
+        plan = scene.plan()
+        if isinstance(plan, Fold) and self._compactor.is_looping(scene):
+            masks = scene.plan_masks()
+            return masks if isinstance(masks, MaskOnly) else plan
+        return plan
 
     def _sent(self, turn: Turn, scene: Scene, plan: Send) -> Shown:
         if plan.precompute is not None:
