@@ -49,8 +49,12 @@ def applies(
 
     Its watermark is on the path (or, with an empty one, every mask's message), the cut parts no
     group here, and the newest message and the newest user message are not folded. The latter two
-    matter when a client rewinds to the watermark itself. `groups` are the conversation's, if at hand.
+    matter when a client rewinds to the watermark itself. A summary without a watermark, or a watermark
+    without a summary, applies nowhere (B15): history would stand twice, or not at all. `groups` are the
+    conversation's, if at hand.
     """
+    if bool(compaction.watermark) != bool(compaction.summary):
+        return False
     if not compaction.watermark:
         masks = compaction.masks
         return bool(masks) and all(conversation.position(mask.chain) is not None for mask in masks)
