@@ -113,6 +113,20 @@ class SummaryWriter:
         self._breaker.failed()
         return None
 
+    async def replied(self, scene: Scene, request: SummaryRequest) -> SummaryReply | None:
+        """The answer to a question of another kind, in the scene's name; None when nobody gave one."""
+        if self.is_resting:
+            return None
+        ends = time.monotonic() + self._choice.call_seconds
+        try:
+            answer = await self._answer(scene, request, ends, rides=False)
+        except _NoAnswer as failure:
+            _log.warning("question_failed", reason=failure.reason, session=scene.turn.session)
+            self._failed(failure)
+            return None
+        self._breaker.succeeded()
+        return SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
+
     def is_worth(self, scene: Scene, replaced: int) -> bool:
         """False when asking the conversation's own model costs too much for it (docs/cost-policy.md)."""
         policy = scene.policy
@@ -162,20 +176,6 @@ class SummaryWriter:
                 # A server that refuses the tools or their choice may take a question without them.
                 raise _NoAnswer(reason, is_final=not (rides and reason == "status_400"))
 
-    def _own(self, scene: Scene, source: SummarySource) -> Generator[SummaryRequest, str, None]:
-        window = self._choice.window_tokens or scene.budget.window_tokens
-        limits = SummaryLimits.of(scene.policy, window, scene.budget.summary_tokens)
-        return scene.style.requests(source, limits, scene.count_text, scene.focus)
-
-    def _rides(self, scene: Scene) -> bool:
-        """True when the model knows the prompt already, the question fits behind it, and all may be shown."""
-        policy = scene.policy
-        if not (self._choice.may_ride and policy.rides and policy.summary_model is None):
-            return False
-        if policy.style != "handoff":
-            # What rides is answered in nine sections.
-            return False
-        asked = scene.count_text(INSTRUCTION) + scene.budget.summary_tokens
     async def _outcome(
         self, scene: Scene, request: SummaryRequest, seconds: float, *, rides: bool
     ) -> SummaryOutcome:
@@ -217,6 +217,20 @@ class SummaryWriter:
         """True when the style asks a program behind an address (E07)."""
         return self._worker is not None and scene.policy.style == "worker"
 
+    def _own(self, scene: Scene, source: SummarySource) -> Generator[SummaryRequest, str, None]:
+        window = self._choice.window_tokens or scene.budget.window_tokens
+        limits = SummaryLimits.of(scene.policy, window, scene.budget.summary_tokens)
+        return scene.style.requests(source, limits, scene.count_text, scene.focus)
+
+    def _rides(self, scene: Scene) -> bool:
+        """True when the model knows the prompt already, the question fits behind it, and all may be shown."""
+        policy = scene.policy
+        if not (self._choice.may_ride and policy.rides and policy.summary_model is None):
+            return False
+        if policy.style != "handoff":
+            # What rides is answered in nine sections.
+            return False
+        asked = scene.count_text(INSTRUCTION) + scene.budget.summary_tokens
         room = RIDING_SHARE * scene.budget.window_tokens
         shown = scene.under(scene.current)
         return shown.tokens + asked <= room and may_be_shown(shown.view.messages)
