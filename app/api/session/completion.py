@@ -45,7 +45,7 @@ class CompletionPages:
         api.add_api_route("/sessions/{name:path}/complete", self.complete, methods=["POST"])
 
     async def complete(self, request: Request, caller: Admitted, name: str) -> Response:
-        """The checkpoint that it gave; null when nothing was produced or decided."""
+        """The checkpoint that it gave; null when nothing was produced or decided since the last one."""
         order = await order_of(request, CompletionOrder)
         place = await self._archive.place(caller.namespace, name, order.branch)
         subject = await self._archive.branch(place, credentials_of(request))
