@@ -38,7 +38,7 @@ def front_of(parts: Parts, pages: FastAPI) -> Front:
     )
     passthrough = Passthrough(parts.upstream, parts.outgoing)
     exchange = exchange_of(parts, viewing, passthrough, chronicle)
-    pages_of(pages, Pages(parts.store, parts.access, parts.reader, scenes, viewing))
+    pages_of(pages, Pages(parts.store, parts.access, parts.reader, scenes, viewing, completes=chronicle))
     return Front(
         chat=ChatEndpoint(exchange, body_bytes=limits.body_bytes, body_seconds=limits.body_seconds),
         passthrough=PassthroughEndpoint(parts.access, passthrough, body_bytes=limits.body_bytes),

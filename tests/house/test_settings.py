@@ -106,6 +106,7 @@ _SAMPLES = {
     "api_key": "k",
     "proxy_url": "http://127.0.0.1:1",
     "ca_bundle": "/tmp/ca.pem",
+    "daily_log_folder": "/tmp/log",
     "window_tokens": "4096",
     "model": "m",
 }

@@ -113,15 +113,18 @@ class Checkpoints:
     ) -> str | None:
         """As `_kept`, the session's state in it."""
         subject = stands.subject
-        with self._usages.taken(subject.namespace, subject.session) as used:
+        async with self._usages.taken(subject.namespace, subject.session) as taken:
+            past = await self._readings.past(subject)
 
             def runtime() -> RuntimeSnapshot:
                 view = self._readings.view(stands.talk, compaction, subject.model)
                 path = stands.path
-                return runtime_of(Moment(stands.talk, path.entries, path.relayed, view, used), stands.past)
+                return runtime_of(Moment(stands.talk, path.entries, path.relayed, view, taken.usage), past)
 
             state = await asyncio.to_thread(runtime)
-            return await self._kept(subject, msgspec.structs.replace(checkpoint, runtime=state))
+            kept = await self._kept(subject, msgspec.structs.replace(checkpoint, runtime=state))
+            taken.is_stored = kept is not None
+            return kept
 
     async def _kept(self, subject: Subject, checkpoint: Checkpoint) -> str | None:
         """The id under which it is stored, its event told; None when its span had one already."""

@@ -85,12 +85,12 @@ class Chronicle:
         path = await self._readings.path(turn, scene.conversation.head)
         if not path.entries:
             raise Conflict("The session was erased while it was being compacted.")
-        past = await self._readings.past(turn)
         at, memory = self._clock(), self._new_id()
-        with self._usages.taken(turn.namespace, turn.session) as used:
-            material = Material(scene, compaction, path, past, used, summaries, at, memory)
+        async with self._usages.taken(turn.namespace, turn.session) as taken:
+            past = await self._readings.past(turn)
+            material = Material(scene, compaction, path, past, taken.usage, summaries, at, memory)
             draft = await asyncio.to_thread(draft_of, material)
-            await self._store_before(turn, draft, at)
+            taken.is_stored = await self._store_before(turn, draft, at)
         also = Also(
             [_summary(compaction, memory, at)] if draft.checkpoint else [],
             event_rows(draft.beside, at, self._new_id),
@@ -144,14 +144,18 @@ class Chronicle:
         except StoreError as error:
             _log.warning("event_not_stored", error=type(error).__name__, session=subject.session)
 
-    async def _store_before(self, subject: Subject, draft: Draft, at: float) -> None:
+    async def _store_before(self, subject: Subject, draft: Draft, at: float) -> bool:
+        """True when the draft's checkpoint is new.
+
+        It is not where the same span has one: an attempt to compact it came to nothing before.
+        """
         if draft.checkpoint is None:
-            return
-        # False where the same span has one: an attempt to compact it came to nothing before.
-        await self._store.add_checkpoint(
+            return False
+        is_new = await self._store.add_checkpoint(
             subject.namespace, subject.session, checkpoint_row(draft.checkpoint, at, self._new_id)
         )
         await asyncio.gather(self.tell(subject, *draft.before), self._remember(subject, draft.flush, at))
+        return is_new
 
     async def _remember(self, subject: Subject, flush: str, at: float) -> None:
         """The flush is in memory; that it could not be is logged."""

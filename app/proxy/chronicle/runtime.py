@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import msgspec
 
@@ -55,12 +56,21 @@ class Past:
         """The checkpoints of one kind."""
         return [kept for kept in self.checkpoints if kept.checkpoint.kind == kind]
 
-    def on_path(self, talk: Conversation) -> RuntimeSnapshot | None:
-        """The newest state that is of this conversation's past; other branches have their own."""
-        states = (kept.checkpoint.runtime for kept in self.checkpoints)
-        return next(
-            (s for s in states if s is not None and _place(talk, s.transcript.head) is not None), None
-        )
+    def on_path(self, talk: Conversation) -> tuple[RuntimeSnapshot | None, int]:
+        """The state that is furthest along this conversation, and how many of its messages it has counted.
+
+        Other branches have their own. One made beside the turns may be stored after one that knows more.
+        """
+        best, counted = None, 0
+        for state in (kept.checkpoint.runtime for kept in self.checkpoints):
+            place = _place(talk, state.transcript.head) if state else None
+            if place is not None and place >= counted:
+                best, counted = state, place + 1
+        return best, counted
+
+    def made(self, talk: Conversation) -> list[StoredCompaction]:
+        """The compactions that count on this path, oldest first."""
+        return [row for row in self.compactions if row.undone_at is None and _is_of(row.compaction, talk)]
 
     @property
     def usage(self) -> UsageSection:
@@ -87,21 +97,20 @@ class Moment:
 def runtime_of(moment: Moment, past: Past) -> RuntimeSnapshot:
     """The state now. Of messages that an earlier snapshot on this path has counted none is read again."""
     talk = moment.conversation
-    earlier = past.on_path(talk)
-    place = _place(talk, earlier.transcript.head) if earlier else None
-    fresh = talk.messages[0 if place is None else place + 1 :]
+    earlier, counted = past.on_path(talk)
+    fresh, made = talk.messages[counted:], past.made(talk)
     return msgspec.structs.replace(
         new_snapshot(transcript_of(talk, moment.view)),
         tooling=tooling_of(fresh, earlier.tooling if earlier else None),
         files=files_of(fresh, earlier.files if earlier else None),
-        loop=_loop(moment, past, earlier),
+        loop=_loop(moment, made, earlier),
         recovery=_recovery(past),
         queues=QueuesSection(pending={"summary": moment.summaries} if moment.summaries else {}),
         worker=WorkerSection(
             watermark=moment.view.compaction.watermark.hex() if moment.view.compaction else "",
             failures=_failures(past),
         ),
-        verification=earlier.verification if earlier else VerificationSection(),
+        verification=reduce(_audited, [row.compaction for row in made], VerificationSection()),
         usage=added(past.usage, moment.used),
     )
 
@@ -127,9 +136,7 @@ def compacted(
     )
 
 
-def _loop(moment: Moment, past: Past, earlier: RuntimeSnapshot | None) -> LoopSection:
-    talk = moment.conversation
-    made = [row for row in past.compactions if row.undone_at is None and _is_of(row.compaction, talk)]
+def _loop(moment: Moment, made: Sequence[StoredCompaction], earlier: RuntimeSnapshot | None) -> LoopSection:
     loop = LoopSection(
         turns=moment.relayed,
         exchanges=len(exchange_ends(moment.entries)),

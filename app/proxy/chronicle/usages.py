@@ -6,9 +6,12 @@ nothing of checkpoints.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from app.core.runtime.snapshot import UsageSection
 from app.core.runtime.tallies import usage_after
@@ -28,11 +31,21 @@ def added(one: UsageSection, other: UsageSection) -> UsageSection:
     )
 
 
+@dataclass(slots=True)
+class Taken:
+    """Tokens on their way into a checkpoint. `is_stored` is set by whoever has stored it."""
+
+    usage: UsageSection
+    is_stored: bool = False
+
+
 class Usages:
     """One for the application."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[tuple[str, str], UsageSection] = OrderedDict()
+        # A lock is there as long as somebody holds it or waits for it.
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def count(self, namespace: str, session: str, usage: Usage) -> None:
         """One more answer; without counts of the upstream's it does not count."""
@@ -46,15 +59,19 @@ class Usages:
         if len(self._held) > SESSIONS:
             self._held.popitem(last=False)
 
-    @contextmanager
-    def taken(self, namespace: str, session: str) -> Iterator[UsageSection]:
-        """What was counted since it was last taken; it counts again when the block ends with an error."""
+    @asynccontextmanager
+    async def taken(self, namespace: str, session: str) -> AsyncIterator[Taken]:
+        """What was counted since it was last taken; unless the block says that it is stored, it counts again.
+
+        One at a time for a session: whoever reads the totals so far in the block, adds what was taken and
+        stores the sum, loses nothing to another.
+        """
         key = namespace, session
-        taken = self._held.pop(key, UsageSection())
-        stored = False
-        try:
-            yield taken
-            stored = True
-        finally:
-            if taken.requests and not stored:
-                self._held[key] = added(self._held.get(key, UsageSection()), taken)
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            taken = Taken(self._held.pop(key, UsageSection()))
+            try:
+                yield taken
+            finally:
+                if taken.usage.requests and not taken.is_stored:
+                    self._held[key] = added(self._held.get(key, UsageSection()), taken.usage)

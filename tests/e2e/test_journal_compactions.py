@@ -1,0 +1,163 @@
+"""What a compaction leaves behind: events in their order, a checkpoint before it, a note, its snapshot."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.core.runtime.flow import ORDER
+from tests.kit.journal import AT_THE_END, checkpoints, compacted, events, of_compactions, read
+from tests.kit.model import ModelServer
+from tests.kit.proxy import proxied
+from tests.kit.words import prose
+
+Json = dict[str, Any]
+WINDOW = 8_000
+pytestmark = pytest.mark.timeout(60)
+# Not every compaction shortens its summary, nor flushes.
+ALWAYS = [step for step in ORDER if step not in ("overflow_guard", "flush")]
+
+
+@pytest.mark.spec("A44", "A23", "E11", "A34", "A35")
+async def test_the_events_of_a_compaction_stand_in_order_and_say_what_it_was(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        await compacted(chat, rounds=2)
+        sent = model.prompts[-1].spans
+        told = of_compactions(await events(proxy.http, chat))
+        first, second = await chat.compactions()
+        ends = [place for place, event in enumerate(told) if event["type"] == "conversation_snapshot"]
+        assert len(ends) == 2
+        one, two = told[: ends[0] + 1], told[ends[0] + 1 :]
+        flushed = [*ALWAYS[:1], "flush", *ALWAYS[1:]]
+        assert [event["type"] for event in one] == [*flushed, "conversation_snapshot"]
+        # So soon after the first there is no second note (A43).
+        assert [event["type"] for event in two] == [*ALWAYS, "conversation_snapshot"]
+        by_type = {event["type"]: event["payload"] for event in two}
+        summarized = by_type["context_summarized"]
+        assert summarized["title"] == "Session context compacted"
+        assert summarized["summary"] == second["summary"]
+        assert summarized["proactive"] is True
+        assert (summarized["tokensBefore"], summarized["tokensAfter"]) == (
+            second["tokens_before"],
+            second["tokens_after"],
+        )
+        assert summarized["foldedCount"] == second["messages_folded"]
+        assert summarized["removedCount"] == second["messages_folded"] - first["messages_folded"] > 0
+        assert (summarized["trigger"], summarized["reason"]) == (second["trigger"], second["reason"])
+        assert summarized["reason"]
+        assert summarized["watermarkFrom"] == first_watermark(one)
+        assert summarized["watermarkTo"] not in ("", summarized["watermarkFrom"])
+        assert 0 < summarized["turnsSummarised"] < len(chat.said)
+        assert summarized["passes"] == 1
+        assert summarized["author"] == "model"
+        assert summarized["layersApplied"] == ["summarisation"]
+        assert by_type["pinned_insert"] == {"compactionId": second["id"], "replaces": first["id"]}
+        snapshot = by_type["conversation_snapshot"]
+        assert snapshot["schema"] == "session_runtime_v2"
+        assert snapshot["transcript"]["view"]["digest"] == hashlib.sha256(b"".join(sent)).hexdigest()
+        assert snapshot["transcript"]["view"]["compactionId"] == second["id"]
+        assert snapshot["loop"]["compactionCount"] == 2
+        assert snapshot["loop"]["lastCompactionTokensAfter"] == second["tokens_after"]
+        assert snapshot["loop"]["turns"] == len(chat.replies) - 1
+        # Every answer but the one that this compaction was made for had been counted.
+        assert snapshot["usage"]["requests"] == len(chat.replies) - 1
+        assert snapshot["usage"]["inputTokens"] == sum(seen.tokens for seen in model.prompts[:-1])
+        assert await chat.transcript() == chat.said
+
+
+def first_watermark(told: list[Json]) -> str:
+    (found,) = [event["payload"]["watermarkTo"] for event in told if event["type"] == "context_summarized"]
+    return str(found)
+
+
+@pytest.mark.spec("A36", "A39")
+async def test_a_checkpoint_precedes_every_removal_and_cites_word_for_word(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        await compacted(chat, rounds=3)
+        kept = await checkpoints(proxy.http, chat, "pre_compaction")
+        started = of_compactions(await events(proxy.http, chat, ["checkpoint", "compaction_started"]))
+        assert [event["type"] for event in started] == ["checkpoint", "compaction_started"] * 3
+        assert len(kept) == 3
+        texts = {row["id"]: row["message"]["content"] for row in await chat.rows()}
+        for checkpoint in kept:
+            spans = checkpoint["payload"]["evidence"]
+            assert 0 < len(spans) <= 12
+            for span in spans:
+                assert len(span["excerpt"]) <= 500
+                assert span["excerpt"] in texts[span["id"]]
+            assert checkpoint["payload"]["summary"]["decisions"]
+        states = [checkpoint["payload"]["runtime"] for checkpoint in kept]
+        assert [state["loop"]["compactionCount"] for state in states] == [0, 1, 2]
+        assert [state["worker"]["state"] for state in states] == ["running"] * 3
+
+
+@pytest.mark.spec("A43")
+async def test_a_note_is_flushed_where_room_is_short_and_not_again_at_once(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        await compacted(chat)
+    # The next server knows of the note, too.
+    async with proxied(model, tmp_path, AT_THE_END) as proxy:
+        again = proxy.chat(system="You keep notes.")
+        again.said, again.replies = chat.said, chat.replies
+        await compacted(again, rounds=2)
+        assert len(await again.compactions()) >= 2
+        (flush,) = await events(proxy.http, again, ["flush"])
+        memory = await read(proxy.http, again, f"sessions/{again.session}/memory")
+    (note,) = memory["memories"]["flush"]
+    told = flush["payload"]
+    assert note["text"] == told["text"]
+    assert told["slackTokens"] < 1_200
+    assert 0 < told["tokens"] <= 220
+    for title in ("Decisions", "Open loops", "Next actions", "Key findings"):
+        assert f"## {title}\n" in note["text"]
+    assert "we decided to use port 80" in note["text"]
+
+
+@pytest.mark.spec("A43", "A07")
+async def test_with_room_left_nothing_is_flushed(tmp_path: Path) -> None:
+    model = ModelServer(window=40_000)
+    overrides = AT_THE_END | {"policy.trigger_ratio": 0.5, "policy.target_ratio": 0.3}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        await compacted(chat, words=3_000)
+        types = [event["type"] for event in await events(proxy.http, chat)]
+        assert types == [*ALWAYS, "conversation_snapshot"]
+
+
+@pytest.mark.spec("E11", "A44")
+async def test_masks_alone_have_a_beginning_and_an_end(tmp_path: Path) -> None:
+    model = ModelServer(window=20_000)
+    async with proxied(model, tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(system="You read files.")
+        for number in range(20):
+            path = f"/srv/part{number}.txt"
+            model.calls((f"call-{number}", "read_file", {"path": path}))
+            await chat.says(f"Read part {number}.")
+            await chat.sends(
+                {"role": "tool", "tool_call_id": f"call-{number}", "content": prose(number, 900)}
+            )
+            if chat.reply.headers["x-palimpsest-view"] == "compacted":
+                break
+        (compaction,) = await chat.compactions()
+        assert compaction["kind"] == "tool_truncation_only"
+        told = of_compactions(await events(proxy.http, chat))
+        assert [event["type"] for event in told] == [
+            "compaction_started",
+            "compaction_completed",
+            "conversation_snapshot",
+        ]
+        assert told[1]["payload"]["maskedCount"] > 0
+        snapshot = told[2]["payload"]
+        assert snapshot["tooling"]["calls"] == {"read_file": number + 1}
+        assert snapshot["files"]["touched"] == [f"/srv/part{place}.txt" for place in range(number + 1)]
+        assert any(part["masked"] for part in snapshot["transcript"]["view"]["parts"])
+        assert await checkpoints(proxy.http, chat, "pre_compaction") == []
