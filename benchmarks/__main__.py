@@ -1,7 +1,7 @@
 """All measurements, or one: python -m benchmarks [NAME] [options].
 
 Names: parse, store_writes, upstream_client, overhead. Without one they run one after the other with
-their defaults, in about six minutes; `policy` only by its name, because it measures no speed.
+their defaults, in about six minutes; `policy` and `day` only by their names: they measure no speed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ALL: dict[str, list[str]] = {
     "overhead": ["--rounds", "2"],
 }
 # Those that run when they are named.
-_NAMED = (*_ALL, "policy")
+_NAMED = (*_ALL, "policy", "day")
 
 
 def _run(name: str, options: list[str]) -> int:
