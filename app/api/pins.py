@@ -81,9 +81,11 @@ class PinPages:
         for pin in await self._store.pins(namespace, row.id):
             if pin.chain != message.chain:
                 tokens += (await self._archive.message(namespace, context_id(pin.chain)))[1].tokens
-        if tokens <= scene.budget.target_tokens:
+        # One large message lifts the target of the moment, and the next turn lowers it again.
+        room = min(scene.budget.target_tokens, scene.budget.carry_tokens)
+        if tokens <= room:
             return None
-        said = f"All pins take {tokens} tokens; a compaction comes down to {scene.budget.target_tokens}."
+        said = f"All pins take {tokens} tokens; a compaction comes down to {room}."
         if scene.budget.window.is_known:
             raise PinsTooLarge(said, param="message")
         return said

@@ -115,7 +115,7 @@ async def test_a_pin_is_taken_back_once(proxy: Proxy, chat: Chat) -> None:
 @pytest.mark.spec("A32")
 async def test_pins_that_leave_no_room_are_refused(proxy: Proxy) -> None:
     talk = proxy.chat()
-    await talk.says("word " * 16_000)
+    await talk.says("word " * 12_000)
     ident = (await asked(proxy, talk, "GET", "/messages"))["messages"][0]["id"]
     reply = await proxy.http.post(
         f"/api/sessions/{talk.session}/pins", headers=talk.headers, json={"message": ident}
