@@ -149,9 +149,14 @@ def _prepared_gain(situation: Situation, growth: int) -> int:
 
 
 def _by_hand(situation: Situation, limits: Limits) -> Draft | None:
-    """The longest tail within its share that starts at a user message, else at any group."""
+    """The tail the policy counts; else the longest within its share that starts at a user message.
+
+    Where no group with one does, any group.
+    """
     if len(situation.groups) < 2:
         return None
+    if situation.policy.tail_messages or situation.policy.tail_ratio:
+        return counted(situation, limits)
     whole = sum(message.tokens for message in situation.conversation.messages)
     most = int(min(_MANUAL_ROOM_SHARE * situation.room, _MANUAL_TAIL_SHARE * whole))
     every = list(drafts(situation, limits, must_keep(situation, with_task=True), start=1))
