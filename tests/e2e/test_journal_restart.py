@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -24,48 +26,60 @@ ENVIRONMENT = {
 }
 
 
+@asynccontextmanager
+async def started(folder: Path, upstream: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server process on the database in `folder`, which is killed at the end."""
+    async with (
+        server(folder, upstream, WINDOW, **ENVIRONMENT) as running,
+        httpx.AsyncClient(base_url=running.url, timeout=30, trust_env=False) as http,
+    ):
+        yield http
+        running.kill()
+
+
 @pytest.mark.spec("A33", "A40", "P10")
 async def test_a_kill_between_turns_changes_no_byte_of_the_next_view(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)
     async with served(model, lifespan="off") as upstream:
-        async with (
-            server(tmp_path, upstream, WINDOW, **ENVIRONMENT) as running,
-            httpx.AsyncClient(base_url=running.url, timeout=30, trust_env=False) as http,
-        ):
+        async with started(tmp_path, upstream) as http:
             chat = Chat(http, session="notes", system="You keep notes.")
             await compacted(chat, rounds=2)
             await chat.says("One more.")
             before = model.prompts[-1]
             view = (await chat.view())["parts"]
             told = await events(http, chat)
-            running.kill()
-        async with (
-            server(tmp_path, upstream, WINDOW, **ENVIRONMENT) as running,
-            httpx.AsyncClient(base_url=running.url, timeout=30, trust_env=False) as http,
-        ):
+        async with started(tmp_path, upstream) as http:
             again = Chat(http, session="notes")
-            again.said, again.replies = list(chat.said), list(chat.replies)
+            again.said, again.replies = chat.said, chat.replies
             assert (await again.view())["parts"] == view
             assert await events(http, again) == told
-            state = restored(
-                [Stored(event["type"], event["payload"], event["created_at"], event["id"]) for event in told]
-            )
-            assert state is not None
-            assert state.form == "checkpoint_v2"
-            assert state.snapshot.loop.compaction_count == 1
             await again.says("Go on.")
             after = model.prompts[-1]
             assert after.extends(before)
             assert len(after.spans) == len(before.spans) + 2
-            # The counters go on, too: the next state is built on the one before the kill.
+            assert await again.transcript() == again.said
+
+
+@pytest.mark.spec("A33", "A40")
+async def test_the_state_of_a_session_goes_on_after_a_kill(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    async with served(model, lifespan="off") as upstream:
+        async with started(tmp_path, upstream) as http:
+            chat = Chat(http, session="notes")
+            await compacted(chat, rounds=2)
+        async with started(tmp_path, upstream) as http:
+            again = Chat(http, session="notes")
+            again.said, again.replies = chat.said, chat.replies
+            told = await events(http, again)
+            state = restored([Stored(each["type"], each["payload"], each["created_at"]) for each in told])
+            assert state is not None
+            assert state.form == "checkpoint_v2"
+            assert state.snapshot.transcript.head
             while len(await again.compactions()) < 3:
                 await again.says(f"Later. {prose(len(again.replies), 500)}")
-            states = [
-                checkpoint["payload"]["runtime"]
-                for checkpoint in await checkpoints(http, again, "pre_compaction")
-            ]
-            assert [each["loop"]["compactionCount"] for each in states] == [0, 1, 2]
-            assert states[-1]["verification"]["audits"] >= 1
-            assert states[-1]["usage"]["requests"] > states[-2]["usage"]["requests"] > 0
-            assert states[-1]["loop"]["lastFlush"] == states[0]["loop"]["lastFlush"] is not None
-            assert await again.transcript() == again.said
+            kept = await checkpoints(http, again, "pre_compaction")
+            one, two, three = [checkpoint["payload"]["runtime"] for checkpoint in kept]
+            assert [each["loop"]["compactionCount"] for each in (one, two, three)] == [0, 1, 2]
+            assert [each["verification"]["audits"] for each in (one, two, three)] == [0, 1, 2]
+            assert three["usage"]["requests"] > two["usage"]["requests"] > one["usage"]["requests"] > 0
+            assert three["loop"]["lastFlush"] == one["loop"]["lastFlush"] is not None
