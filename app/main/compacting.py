@@ -72,7 +72,7 @@ def compactor_of(parts: Parts, chronicle: Chronicle) -> Compactor:
     restraint = Restraint(
         Breaker(policy.breaker_failures, how.breaker_seconds, time.monotonic),
         LoopBreaker(how.breaker_seconds, time.monotonic),
-        Spending(parts.store, how.summary_tokens_per_day, time.time),
+        Spending(parts.store, how.summary_tokens_per_day, time.time, new_id()),
     )
     writer = SummaryWriter(parts.summarizer, parts.worker, choice, restraint)
     # A request that waits for a summary is open so long at most; its key is not kept for less.

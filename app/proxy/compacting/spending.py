@@ -21,15 +21,21 @@ from app.storage.journal import Event
 _log = structlog.get_logger("palimpsest.spending")
 # Namespaces come and go, so what is remembered of them is bounded.
 REMEMBERED_NAMESPACES = 10_000
+# Seconds.
+DAY = 86_400
 
 
 class Spending:
-    """One for the application. `limit_tokens` is for each namespace and day; 0 sets none."""
+    """One for the application. `limit_tokens` is for each namespace and day; 0 sets none.
 
-    def __init__(self, store: Store, limit_tokens: int, clock: Callable[[], float]) -> None:
+    `holder` tells this server and run from all others.
+    """
+
+    def __init__(self, store: Store, limit_tokens: int, clock: Callable[[], float], holder: str) -> None:
         self._store = store
         self._limit = limit_tokens
         self._clock = clock
+        self._holder = holder
         # Namespace to the day, the tokens spent on it, and whether it was said that the limit is reached.
         self._known: OrderedDict[str, tuple[str, int, bool]] = OrderedDict()
 
@@ -65,11 +71,14 @@ class Spending:
         if is_told:
             return
         self._remember(namespace, (day, tokens, True))
-        said = spending_limit(tokens, self._limit, "tokens of summaries a day")
-        event = Event(f"{said.type}-{day}", said.type, msgspec.json.encode(said.payload), self._clock())
         _log.warning("spending_limit", session=session, tokens=tokens, limit=self._limit)
+        now = self._clock()
+        said = spending_limit(tokens, self._limit, "tokens of summaries a day")
+        event = Event(f"{said.type}-{day}", said.type, msgspec.json.encode(said.payload), now)
         try:
-            await self._store.add_events(namespace, session, [event])
+            # Held until the day is over, so that another run or another server does not say it again.
+            if await self._store.take_lease(_lease(namespace), self._holder, now, DAY - now % DAY):
+                await self._store.add_events(namespace, session, [event])
         except StoreError as error:
             _log.warning("event_not_stored", error=type(error).__name__, session=session)
 
@@ -83,3 +92,7 @@ class Spending:
         self._known.move_to_end(namespace)
         if len(self._known) > REMEMBERED_NAMESPACES:
             self._known.popitem(last=False)
+
+
+def _lease(namespace: str) -> str:
+    return f"spending_limit:{namespace}"
