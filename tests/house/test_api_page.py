@@ -1,10 +1,11 @@
-"""docs/http-api.md names every error code and every endpoint that there is: no more, no less."""
+"""docs/http-api.md names every error code, endpoint and type of event that there is: no more, no less."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from app.core.runtime.events import EVENT_TYPES
 from app.errors import PalimpsestError
 from tests.house.sources import ROOT
 from tests.house.test_routes import OPEN, SCOPED
@@ -37,3 +38,17 @@ def test_the_table_of_endpoints_is_complete() -> None:
     served = {*OPEN, *(route.replace(" /", " /api/", 1) for route in SCOPED)}
     wanted = {_VARIABLE.sub("{}", route) for route in served if not route.startswith("HEAD ")}
     assert {_VARIABLE.sub("{}", route) for route in _ENDPOINT.findall(_PAGE)} == wanted
+
+
+def test_every_type_of_event_is_named() -> None:
+    (said,) = re.findall(r"^The types are (.+?)\.$", _PAGE, re.MULTILINE | re.DOTALL)
+    assert re.findall(r"`(\w+)`", said) == list(EVENT_TYPES)
+
+
+def test_every_endpoint_of_a_session_has_an_example() -> None:
+    """A curl line each, for those that are more than a list of what was said."""
+    ends = {route.rpartition("/")[2] for route in SCOPED if "{name:path}/" in route}
+    plain = {"messages", "compact", "pins", "{message}", "{checkpoint}"}
+    shown = set(re.findall(r"curl .*/api/sessions/tour/([a-z-]+)", _PAGE))
+    shown |= set(re.findall(r"curl .*/(undo)$", _PAGE, re.MULTILINE))
+    assert ends - plain <= shown
