@@ -36,6 +36,7 @@ async def paths_of(proxy: Proxy, chat: Chat) -> list[tuple[str, str]]:
         ("PATCH", session + "/settings"),
         ("POST", session + "/compactions/c1/undo"),
         ("POST", session + "/memory-block"),
+        ("POST", session + "/complete"),
         ("POST", session + "/compact"),
         ("POST", session + "/pins"),
         ("DELETE", f"{session}/pins/{ident}"),
