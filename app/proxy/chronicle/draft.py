@@ -18,11 +18,13 @@ from app.core.runtime.events import (
     flush_event,
     memory_event,
     overflow_guard,
+    state_delta_invalid,
 )
 from app.core.runtime.flow import Steps, before_removal, flow_of
 from app.core.runtime.flush import FlushLimits, LastFlush, Pressure, flush_due, flush_of, flushable
 from app.core.runtime.snapshot import RuntimeSnapshot, UsageSection
 from app.core.runtime.tallies import loop_flushed
+from app.core.summary.rolling.style import DELTA_INVALID
 from app.core.view.compaction import Compaction
 from app.core.view.view import cut_in, kept_in
 from app.proxy.chronicle.readings import StoredPath
@@ -87,7 +89,8 @@ def draft_of(material: Material) -> Draft:
     flow = flow_of(compaction, scene.current, steps, _effort(scene, compaction))
     before = before_removal(flow) if checkpoint else ()
     after = compacted(runtime, talk, scene.under(compaction).view, compaction, at)
-    return Draft(checkpoint, flush, before, (*flow[len(before) :], conversation_snapshot(after)))
+    beside = (*flow[len(before) :], *_noted(compaction), conversation_snapshot(after))
+    return Draft(checkpoint, flush, before, beside)
 
 
 def _flushed(material: Material, runtime: RuntimeSnapshot) -> tuple[str, Event | None, RuntimeSnapshot]:
@@ -115,6 +118,7 @@ def _flushed(material: Material, runtime: RuntimeSnapshot) -> tuple[str, Event |
 class _Details(msgspec.Struct, frozen=True):
     """What whoever made the compaction may say of it in its `details`."""
 
+    notes: tuple[str, ...] = ()
     passes: int | None = None
     run_id: str = ""
     strips_reasoning: bool = False
@@ -140,6 +144,12 @@ def _guard(compaction: Compaction) -> Event | None:
     """Whoever shortened a summary says so: its tokens before and after, and the ceiling (A27)."""
     guard = _details(compaction).guard_tokens
     return overflow_guard(compaction.id, *guard) if guard else None
+
+
+def _noted(compaction: Compaction) -> tuple[Event, ...]:
+    """What the style had to note of its summary (B09)."""
+    is_invalid = DELTA_INVALID in _details(compaction).notes
+    return (state_delta_invalid(compaction.id, ("unreadable",)),) if is_invalid else ()
 
 
 def _details(compaction: Compaction) -> _Details:
