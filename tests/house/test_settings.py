@@ -104,6 +104,8 @@ _SAMPLES = {
     "summary_model": "small",
     "base_url": "http://127.0.0.1:1/v1",
     "api_key": "k",
+    "worker_url": "http://127.0.0.1:1/sum",
+    "worker_key": "k",
     "proxy_url": "http://127.0.0.1:1",
     "ca_bundle": "/tmp/ca.pem",
     "daily_log_folder": "/tmp/log",
