@@ -99,6 +99,8 @@ def budget_of(
     * ceiling: min(guard share x window, window - output), never below the trigger (A27).
     * precompute: its share of the window, in proportion when the output lowers the trigger, and at
       least half way between target and trigger.
+    * gain: its share of the window, in proportion when something lowers the trigger: of 20,000 tokens
+      on a window of a million no step would be worth it.
     """
     size = max(_LEAST_WINDOW, math.floor(window.tokens / ratio))
     output = math.floor(min((max_output_tokens or 0) / ratio, size * _OUTPUT_SHARE))
@@ -127,7 +129,7 @@ def budget_of(
         precompute_tokens=min(trigger, math.ceil(max(precompute, halfway))),
         summary_tokens=max(1, summary),
         riding_tokens=max(1, math.floor(riding)),
-        gain_tokens=int(policy.min_gain_ratio * size),
+        gain_tokens=int(policy.min_gain_ratio * min(size, trigger / policy.trigger_ratio)),
         carry_tokens=target,
     )
 
