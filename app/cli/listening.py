@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -45,9 +45,24 @@ def address_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def http_server(application: Any, settings: Server) -> uvicorn.Server:
-    """A server, not yet started. The socket is handed to its `run`."""
-    return uvicorn.Server(
+class TellingServer(uvicorn.Server):
+    """Says that it stops before it waits for what is open."""
+
+    def __init__(self, config: uvicorn.Config, stops: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stops = stops
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it."""
+        self._stops()
+        await super().shutdown(sockets)
+
+
+def http_server(
+    application: Any, settings: Server, stops: Callable[[], None] = lambda: None
+) -> uvicorn.Server:
+    """A server, not yet started; `stops` is called when it begins to stop. The socket goes to its `run`."""
+    return TellingServer(
         uvicorn.Config(
             application,
             http="httptools",
@@ -63,7 +78,8 @@ def http_server(application: Any, settings: Server) -> uvicorn.Server:
             timeout_keep_alive=settings.keep_alive_seconds,
             # Answers under way are finished and stored; a client that never reads must not stop a restart.
             timeout_graceful_shutdown=settings.shutdown_seconds,
-        )
+        ),
+        stops,
     )
 
 

@@ -6,6 +6,7 @@ closes them when every open relay has been recorded.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -32,6 +33,8 @@ class Application:
         self._front: Front | None = None
         # Why the start was refused: servers tell it as a traceback, a person wants the sentence.
         self.refusal: PalimpsestError | None = None
+        # Set when the server begins to stop: streams without an end of their own end then.
+        self.stopping = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, or the lifespan."""
@@ -45,7 +48,7 @@ class Application:
             except PalimpsestError as refusal:
                 self.refusal = refusal
                 raise
-            self._front = front_of(parts, pages)
+            self._front = front_of(parts, pages, self.stopping)
             yield
 
 

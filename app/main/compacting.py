@@ -59,8 +59,8 @@ def chronicle_of(parts: Parts) -> Chronicle:
     return Chronicle(writing, Readings(parts.store, parts.reader, parts.tokens))
 
 
-def compactor_of(parts: Parts, chronicle: Chronicle) -> Compactor:
-    """Who carries plans out, with the one who writes summaries."""
+def writer_of(parts: Parts) -> SummaryWriter:
+    """Who asks models for summaries."""
     how, policy = parts.settings.compaction, parts.settings.policy
     chosen = parts.settings.summarizer
     choice = SummarizerChoice(
@@ -74,7 +74,12 @@ def compactor_of(parts: Parts, chronicle: Chronicle) -> Compactor:
         LoopBreaker(how.breaker_seconds, time.monotonic),
         Spending(parts.store, how.summary_tokens_per_day, time.time, new_id()),
     )
-    writer = SummaryWriter(parts.summarizer, parts.worker, choice, restraint)
+    return SummaryWriter(parts.summarizer, parts.worker, choice, restraint)
+
+
+def compactor_of(parts: Parts, writer: SummaryWriter, chronicle: Chronicle) -> Compactor:
+    """Who carries plans out."""
+    how = parts.settings.compaction
     # A request that waits for a summary is open so long at most; its key is not kept for less.
     key_seconds = max(how.key_ttl_seconds, how.deadline_seconds)
     summaries = Summaries(

@@ -5,6 +5,8 @@ Knows nothing of what must be opened and closed.
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import FastAPI
 
 from app.api.chat import ChatEndpoint
@@ -13,7 +15,7 @@ from app.api.pages import Pages, pages_of
 from app.api.passthrough import PassthroughEndpoint
 from app.core.history.carriers import Carriers
 from app.core.wire.chat_request import Limits
-from app.main.compacting import chronicle_of, compactor_of, scenes_of
+from app.main.compacting import chronicle_of, compactor_of, scenes_of, writer_of
 from app.main.parts import Parts, new_id
 from app.proxy.answering.answered import Answered
 from app.proxy.answering.delivery import Delivery, Sending
@@ -28,17 +30,28 @@ from app.proxy.sessions.recorder import Recorder
 from app.proxy.sessions.resolver import Resolver
 
 
-def front_of(parts: Parts, pages: FastAPI) -> Front:
-    """The front door with everything behind it."""
+def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
+    """The front door with everything behind it; `stopping` is set when the server begins to stop."""
     limits = parts.settings.limits
     scenes = scenes_of(parts)
     chronicle = chronicle_of(parts)
-    viewing = Viewing(
-        scenes, compactor_of(parts, chronicle), wait_seconds=parts.settings.compaction.deadline_seconds
-    )
+    writer = writer_of(parts)
+    compactor = compactor_of(parts, writer, chronicle)
+    viewing = Viewing(scenes, compactor, wait_seconds=parts.settings.compaction.deadline_seconds)
     passthrough = Passthrough(parts.upstream, parts.outgoing)
     exchange = exchange_of(parts, viewing, passthrough, chronicle)
-    pages_of(pages, Pages(parts.store, parts.access, parts.reader, scenes, viewing, completes=chronicle))
+    served = Pages(
+        parts.store,
+        parts.access,
+        parts.reader,
+        scenes,
+        viewing,
+        parts.settings,
+        completes=chronicle,
+        summarizer=writer,
+        ended=stopping,
+    )
+    pages_of(pages, served)
     return Front(
         chat=ChatEndpoint(exchange, body_bytes=limits.body_bytes, body_seconds=limits.body_seconds),
         passthrough=PassthroughEndpoint(parts.access, passthrough, body_bytes=limits.body_bytes),

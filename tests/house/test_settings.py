@@ -109,6 +109,8 @@ _SAMPLES = {
     "proxy_url": "http://127.0.0.1:1",
     "ca_bundle": "/tmp/ca.pem",
     "daily_log_folder": "/tmp/log",
+    "worker_url": "http://127.0.0.1:1/summarise",
+    "worker_key": "k",
     "window_tokens": "4096",
     "model": "m",
 }
@@ -201,7 +203,13 @@ def test_settings_cannot_be_changed() -> None:
         Settings().server.port = 1
 
 
-@pytest.mark.parametrize("section", ["upstream: {api_key: k}", "summarizer: {api_key: k}"])
+KEYED = ["upstream: {api_key: k}", "summarizer: {api_key: k}", "summarizer: {worker_key: k}"]
+
+
+@pytest.mark.parametrize("section", KEYED)
+@pytest.mark.parametrize(
+    "section", ["upstream: {api_key: k}", "summarizer: {api_key: k}", "summarizer: {worker_key: k}"]
+)
 def test_an_operators_key_stays_on_this_machine_or_behind_issued_keys(file: Path, section: str) -> None:
     assert "access.mode" in _refusal(file, section, server__host="0.0.0.0")
     assert _load(file, section, server__host="::1").server.host == "::1"

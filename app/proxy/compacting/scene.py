@@ -42,7 +42,8 @@ Planner: TypeAlias = Callable[
 class Scene:
     """A turn, or a branch that is read back, with its budget and the compaction in force.
 
-    `outgoing` are headers for our own calls, `focus` is what a person asked the summary to keep in mind.
+    `outgoing` are headers for our own calls, `is_ordered`: a person
+    asked for the compaction, and with `focus` for what the summary should keep in mind.
     """
 
     turn: Subject
@@ -54,6 +55,7 @@ class Scene:
     outgoing: tuple[tuple[bytes, bytes], ...]
     costs: Costs
     focus: str = ""
+    is_ordered: bool = False
 
     @property
     def conversation(self) -> Conversation:

@@ -131,8 +131,8 @@ class SummaryWriter:
         """False when asking the conversation's own model costs too much for it (docs/cost-policy.md)."""
         policy = scene.policy
         is_chosen = not self._choice.may_ride or policy.summary_model is not None or self._has_worker(scene)
-        if policy.objective == "off" or is_chosen:
-            # Whoever has chosen another model for summaries has decided.
+        if policy.objective == "off" or is_chosen or scene.is_ordered:
+            # Whoever has chosen another model for summaries, or asked for one now, has decided.
             return True
         call = Call(scene.costs.prices, self._rides(scene), scene.count_text(INSTRUCTION))
         shown = scene.under(scene.current).tokens

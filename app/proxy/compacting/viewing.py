@@ -74,7 +74,7 @@ class Viewing:
     async def by_hand(self, subject: Subject, focus: str) -> Compaction | None:
         """A compaction that somebody asked for (D25); None when nothing would be won by one (F35)."""
         async with self._one_at_a_time(subject):
-            scene = replace(await self._scenes.of(subject, by_hand=True), focus=focus)
+            scene = replace(await self._scenes.of(subject, by_hand=True), focus=focus, is_ordered=True)
             plan = scene.plan_manual()
             return await self._compactor.by_hand(scene, plan) if isinstance(plan, Fold) else None
 
