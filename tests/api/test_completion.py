@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from fastapi import FastAPI
 from app.api.pages import Pages, pages_of
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryRequest
-from app.main.compacting import chronicle_of, compactor_of, scenes_of
+from app.main.compacting import chronicle_of, compactor_of, scenes_of, writer_of
 from app.main.front import front_of
 from app.main.parts import Parts, opened
 from app.proxy.compacting.scene import Scene
@@ -67,7 +68,7 @@ class Whole:
         async with AsyncExitStack() as stack:
             parts = await opened(self._settings, shared_tokenizer(), stack)
             scenes, chronicle = scenes_of(parts), chronicle_of(parts)
-            viewing = Viewing(scenes, compactor_of(parts, chronicle), wait_seconds=5)
+            viewing = Viewing(scenes, compactor_of(parts, writer_of(parts), chronicle), wait_seconds=5)
             pages = Pages(
                 parts.store,
                 parts.access,
@@ -78,7 +79,7 @@ class Whole:
                 completes=chronicle,
                 summarizer=Asking(parts),
             )
-            self._front = front_of(parts, FastAPI())
+            self._front = front_of(parts, FastAPI(), asyncio.Event())
             pages_of(self._own, pages)
             yield
 
