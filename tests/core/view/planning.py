@@ -12,7 +12,8 @@ from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from app.core.view.plan import plan_manual, plan_of, plan_overflow
 from app.core.view.policy import Policy
 from app.core.view.record import Written, compaction_of, summary_room
-from app.core.view.view import FRAME_TOKENS, applicable, prompt_tokens, view_of
+from app.core.view.turns import FRAME_TOKENS
+from app.core.view.view import applicable, prompt_tokens, view_of
 from tests.core.histories import FRAME, assistant, conversation, count_text, preamble_tokens, prose, user
 
 Planner = Callable[..., Plan]

@@ -19,8 +19,9 @@ from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from app.core.view.plan import plan_of
 from app.core.view.policy import Policy
 from app.core.view.record import Written, compaction_of, summary_room
+from app.core.view.turns import FRAME_TOKENS
 from app.core.view.validity import added_faults, faults_of
-from app.core.view.view import FRAME_TOKENS, applicable, fits, newest_user, prompt_tokens, view_of
+from app.core.view.view import applicable, fits, newest_user, prompt_tokens, view_of
 from tests.core.histories import RandomHistory, count_text, preamble_tokens, prose
 
 HISTORIES = 10_000
