@@ -68,6 +68,16 @@ def reading_of(source: SummarySource, kept: Digest, tools: ToolAllowList) -> Rea
     return Reading(kept, Digest(*(_prose(body) for body in kept.bodies)), material, bool(source.fresh))
 
 
+def newest_of(source: SummarySource) -> SummarySource:
+    """The newest folded user message and what follows it, the tail too: all that `newest_line` looks at.
+
+    A long history takes a second to read; where a model told the rest it need not be.
+    """
+    users = (at for at in reversed(range(len(source.folded))) if source.folded[at][1].role == "user")
+    first = next(users, len(source.folded))
+    return replace(source, folded=source.folded[first:], since=max(0, source.since - first))
+
+
 def digest_to_keep(
     reading: Reading, tokens: int, most_tokens: int, budget: SummaryBudget, count_text: CountText
 ) -> Digest:

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field, replace
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.fence import DEFAULT_TAG
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.rolling.by_code import digest_by_code, digest_to_keep, newest_line, reading_of
+from app.core.summary.rolling.by_code import (
+    digest_by_code,
+    digest_to_keep,
+    newest_line,
+    newest_of,
+    reading_of,
+)
 from app.core.summary.rolling.delta import delta_text, reply_of
 from app.core.summary.rolling.digest import digest_of, rendered, repaired
 from app.core.summary.rolling.extraction import ToolAllowList, transcript
@@ -76,14 +82,16 @@ class RollingStyle:
     ) -> Written:
         """Heading, state and three sections; what a model left out, or everything, is filled by code."""
         before = kept_before(source)
-        reading = reading_of(source, digest_of(before.summary), self.tools)
         said = self._said(before, told)
         lines = state_lines(said.state)
         room = digest_tokens(budget.tokens, lines, count_text)
         digest = digest_of(said.summary)
+        is_told = told is not None and all(digest.bodies)
+        read = newest_of(source) if is_told else source
+        reading = reading_of(read, digest_of(before.summary), self.tools)
         if told is None:
             digest = digest_to_keep(reading, room, self.rollup_tokens, budget, count_text)
-        elif not all(digest.bodies):
+        elif not is_told:
             # Facts that only the users' wording shows stand nowhere when the flow is the model's.
             wording = 0 if digest.flow else budget.user_tokens
             bounds = replace(budget, user_tokens=wording)

@@ -15,7 +15,7 @@ import msgspec
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.fence import DEFAULT_TAG, fenced, sendable
 from app.core.summary.prompt import INSTRUCTIONS, SummaryLimits, SummaryRequest, summary_chunks
-from app.core.summary.rolling.by_code import Reading, digest_to_keep, newest_line, reading_of
+from app.core.summary.rolling.by_code import Reading, digest_to_keep, newest_line, newest_of, reading_of
 from app.core.summary.rolling.digest import clipped, digest_of, rendered
 from app.core.summary.rolling.extraction import EVERY_TOOL, readable
 from app.core.summary.rolling.record import Kept, encoded, kept_before
@@ -86,13 +86,14 @@ class WorkerStyle:
     ) -> Written:
         """Heading, the summary as it was told, the newest request; three sections by code without one."""
         before = kept_before(source)
-        reading = reading_of(source, digest_of(before.summary), EVERY_TOOL)
         if told is None:
+            reading = reading_of(source, digest_of(before.summary), EVERY_TOOL)
             room = digest_tokens(budget.tokens, (), count_text)
             digest = digest_to_keep(reading, room, _KEPT_TOKENS, budget, count_text)
             newest = newest_line(reading.material, rendered(digest), room, count_text)
             text = block_of(Contents(digest, newest=newest), self.tag, budget.tokens, count_text)
             return Written(text, encoded(Kept(rendered(digest))))
+        reading = reading_of(newest_of(source), digest_of(""), EVERY_TOOL)
         text = self._block(told, reading, budget.tokens, count_text)
         return Written(text, encoded(Kept(told)))
 
