@@ -109,8 +109,6 @@ _SAMPLES = {
     "proxy_url": "http://127.0.0.1:1",
     "ca_bundle": "/tmp/ca.pem",
     "daily_log_folder": "/tmp/log",
-    "worker_url": "http://127.0.0.1:1/summarise",
-    "worker_key": "k",
     "window_tokens": "4096",
     "model": "m",
 }
@@ -203,10 +201,6 @@ def test_settings_cannot_be_changed() -> None:
         Settings().server.port = 1
 
 
-KEYED = ["upstream: {api_key: k}", "summarizer: {api_key: k}", "summarizer: {worker_key: k}"]
-
-
-@pytest.mark.parametrize("section", KEYED)
 @pytest.mark.parametrize(
     "section", ["upstream: {api_key: k}", "summarizer: {api_key: k}", "summarizer: {worker_key: k}"]
 )
