@@ -24,7 +24,7 @@ from app.core.view.plan import plan_manual, plan_of, plan_overflow
 from app.core.view.planning.thinning import plan_masks
 from app.core.view.policy import Policy
 from app.core.view.record import Written, calibrated_tokens, compaction_of, folded_indexes, summary_room
-from app.core.view.turns import acknowledgement_tokens, as_sent
+from app.core.view.turns import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from app.core.view.validity import Fault, added_faults
 from app.core.view.view import CountText, fits, newest_user, prompt_tokens, view_of
 from app.proxy.subject import Subject
@@ -180,7 +180,9 @@ class Scene:
         return self._record(fold, written)
 
     def _block(self, fold: Fold, source: SummarySource, told: str | None) -> Block:
+        # Of the room the message that holds the block takes its own.
         room = summary_room(fold, self.conversation, self.budget, self.count_text)
+        room = max(1, room - FRAME_TOKENS)
         if self.policy.strict_alternation:
             # Planned without it: the acknowledgement comes out of the summary's room.
             room = max(1, room - acknowledgement_tokens(self.count_text))

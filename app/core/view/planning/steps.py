@@ -104,9 +104,11 @@ def reason_of(situation: Situation) -> str:
 
 
 def _by_count(situation: Situation, limits: Limits, goal: Goal) -> Fold | None:
-    """The tail the policy counts, where the view then fits; else the target decides."""
+    """The tail the policy counts, where the view then leaves room for what comes; else the target decides."""
     draft = counted(situation, limits)
-    if draft is None or draft.total > goal.limit or not _is_worth(situation, draft.total, goal):
+    # Landing at the trigger would compact again at once (F04).
+    most = min(goal.limit, situation.budget.trigger_tokens - max(1, situation.min_gain))
+    if draft is None or draft.total > most or not _is_worth(situation, draft.total, goal):
         return None
     return fold_of(situation, draft, goal)
 
