@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kit.chat import Chat, message_of
 from tests.kit.model import ModelServer, Says
-from tests.kit.proxy import proxied
+from tests.kit.proxy import fronting, proxied
+from tests.kit.serving import served
 from tests.kit.words import prose
 
 WINDOW = 6_000
@@ -67,3 +70,46 @@ async def test_a_session_has_the_event_in_any_case(tmp_path: Path) -> None:
         assert reply.status_code == 200, reply.text
         assert made in reply.text
         assert "compaction_completed" in reply.text
+
+
+class Coded:
+    """A server whose streams are gzip, piece by piece."""
+
+    def __init__(self, model: ModelServer) -> None:
+        self._model = model
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        coder = zlib.compressobj(wbits=31)
+        is_stream = False
+
+        async def coded(message: dict[str, Any]) -> None:
+            nonlocal is_stream
+            if message["type"] == "http.response.start":
+                is_stream = (b"content-type", b"text/event-stream; charset=utf-8") in message["headers"]
+                more = [(b"content-encoding", b"gzip")] if is_stream else []
+                await send(message | {"headers": [*message["headers"], *more]})
+                return
+            if is_stream:
+                last = not message.get("more_body")
+                piece = coder.compress(message["body"]) + coder.flush(
+                    zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH
+                )
+                message = message | {"body": piece}
+            await send(message)
+
+        await self._model(scope, receive, coded)
+
+
+@pytest.mark.spec("E09")
+async def test_a_coded_stream_has_no_comment_of_ours(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    async with (
+        served(Coded(model), lifespan="off") as upstream,
+        fronting(f"{upstream}/v1", tmp_path, {"compaction.notify": "comment"}) as front,
+    ):
+        chat = front.chat(session="log", stream=True)
+        await compacted(chat)
+        assert chat.reply.headers["content-encoding"] == "gzip"
+        assert "palimpsest" not in chat.reply.text
+        assert message_of(chat.reply) == chat.said[-1]
+        assert await chat.transcript() == chat.said
