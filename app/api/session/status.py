@@ -17,7 +17,6 @@ from app.api.replies import reply
 from app.api.sessions import place_fields
 from app.core.summary.kept_state import slots_of, state_fields
 from app.core.view.outcomes import Fold, MaskOnly
-from app.core.view.plan import plan_of
 from app.proxy.archive import Archive, Place
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.scenes import Scenes
@@ -115,10 +114,7 @@ def _is_armed(scene: Scene, view_tokens: int) -> bool:
     """False while the prompt is above the trigger and a compaction would win nothing (D14, F06)."""
     if view_tokens < scene.budget.trigger_tokens:
         return True
-    plan = plan_of(
-        scene.conversation, scene.current, scene.budget, scene.pins, scene.policy, scene.count_text
-    )
-    return isinstance(plan, Fold | MaskOnly)
+    return isinstance(scene.plan(), Fold | MaskOnly)
 
 
 def _last(stored: Sequence[StoredCompaction], scene: Scene) -> dict[str, Any] | None:
