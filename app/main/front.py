@@ -21,6 +21,7 @@ from app.proxy.answering.answered import Answered
 from app.proxy.answering.delivery import Delivery, Sending
 from app.proxy.answering.outcomes import Outcomes
 from app.proxy.answering.passthrough import Passthrough
+from app.proxy.answering.recovering import Recovery
 from app.proxy.answering.relay import Relay, RelayLimits
 from app.proxy.chronicle.chronicle import Chronicle
 from app.proxy.compacting.viewing import Viewing
@@ -76,13 +77,14 @@ def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough, chroni
         Answered(parts.windows, parts.calibrations, chronicle),
     )
     how = settings.compaction
-    sending = Sending(parts.upstream, parts.outgoing, how.overflow_retries, how.notify)
+    sending = Sending(parts.upstream, parts.outgoing, how.notify)
+    recovery = Recovery(viewing, parts.windows, chronicle, how.overflow_retries)
     return Exchange(
         access=parts.access,
         resolver=_resolver(parts),
         recorder=recorder,
         viewing=viewing,
-        delivery=Delivery(sending, recorder, relay, viewing, parts.windows),
+        delivery=Delivery(sending, recorder, relay, recovery),
         passthrough=passthrough,
         behaviour=Behaviour(
             Limits(limits.depth, limits.messages),

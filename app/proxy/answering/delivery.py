@@ -10,13 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from app.errors import RequestError, UpstreamError
+from app.errors import UpstreamError
 from app.proxy.answering.kinds import Kind, framed, kind_of
 from app.proxy.answering.outcomes import state_of_status
+from app.proxy.answering.recovering import Recovery
 from app.proxy.answering.relay import Passage, Relay
 from app.proxy.client import Client
-from app.proxy.compacting.viewing import Viewing
-from app.proxy.compacting.windows import Windows
 from app.proxy.incoming import Headers
 from app.proxy.reports import compaction_comment, exchange_headers
 from app.proxy.sessions.recorder import Outcome, Recorder
@@ -31,8 +30,6 @@ ERROR_BYTES = 4 * 1024 * 1024
 Notify = Literal["none", "header", "comment", "event"]
 # A stream in a coding, or of a length that was announced, takes no comment of ours.
 OF_THE_STREAM = frozenset({b"content-encoding", b"content-length"})
-# A prompt beyond this share of what we think the window is may be what an unexplained refusal means.
-NEAR_WINDOW = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,39 +44,36 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """How requests go upstream: with which headers, and how often again after an overflow.
-
-    `notify`: how a client hears of a compaction (E09).
-    """
+    """How requests go upstream, with which headers, and how a client hears of a compaction (E09)."""
 
     upstream: Upstream
     headers: Callable[[Headers], list[tuple[bytes, bytes]]]
-    retries: int
     notify: Notify
 
 
 class Delivery:
     """Sends a turn's view upstream and hands the answer to the relay."""
 
-    def __init__(
-        self, sending: Sending, recorder: Recorder, relay: Relay, viewing: Viewing, windows: Windows
-    ) -> None:
+    def __init__(self, sending: Sending, recorder: Recorder, relay: Relay, recovery: Recovery) -> None:
         self._sending = sending
         self._recorder = recorder
         self._relay = relay
-        self._viewing = viewing
-        self._windows = windows
+        self._recovery = recovery
 
     async def deliver(self, turn: Turn, shown: Shown, client: Client, *, may_compact: bool) -> None:
         """The client has its answer, or the upstream's error."""
-        tries = self._sending.retries if may_compact else 0
+        attempts = 0
         while refusal := await self._attempt(turn, shown, client):
-            smaller = await self._smaller(turn, shown, refusal) if tries > 0 else None
+            attempts += 1
+            smaller = None
+            if may_compact:
+                smaller = await self._recovery.smaller(turn, shown, refusal.overflow, attempts)
             if smaller is None:
                 await self._refused(turn, shown, refusal, client)
-                break
+                return
             shown = smaller
-            tries -= 1
+        if attempts:
+            await self._recovery.succeeded(turn, shown, attempts)
 
     async def _attempt(self, turn: Turn, shown: Shown, client: Client) -> Refusal | None:
         """One try; None when the answer has been relayed."""
@@ -87,7 +81,7 @@ class Delivery:
         body = body_of(turn, shown)
         if body is not turn.incoming.body:
             headers = [header for header in headers if header[0].lower() not in OF_THE_BYTES]
-        near = shown.tokens >= NEAR_WINDOW * self._windows.known(turn.request.model).tokens
+        near = self._recovery.is_near_window(turn, shown)
         relaying = False
         try:
             async with self._sending.upstream.open("POST", turn.incoming.target, headers, body) as answer:
@@ -127,18 +121,6 @@ class Delivery:
         """What stands before the first event of a stream: never where it would be no part of it."""
         is_plain = kind == "events" and not any(name.lower() in OF_THE_STREAM for name, _ in answer.headers)
         return compaction_comment(turn, shown) if is_plain and self._sending.notify == "comment" else b""
-
-    async def _smaller(self, turn: Turn, shown: Shown, refusal: Refusal) -> Shown | None:
-        """A smaller view, when the refusal says that one would be answered."""
-        overflow = refusal.overflow
-        if overflow is None or overflow.kind != "prompt":
-            return None
-        if overflow.window is not None:
-            await self._windows.overflowed(turn.request.model, overflow.window)
-        try:
-            return await self._viewing.recovered(turn, shown)
-        except RequestError:
-            return None
 
     async def _refused(self, turn: Turn, shown: Shown, refusal: Refusal, client: Client) -> None:
         """The upstream's error, as it came, after it is recorded that the exchange ended so."""
