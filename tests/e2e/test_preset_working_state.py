@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,32 @@ async def test_for_fewer_than_two_older_messages_nothing_is_done(preset: str, tm
         await chat.says("One more.")
         reply = (await proxy.http.post(path, headers=chat.headers)).json()
         assert reply["compacted"]
+
+
+@pytest.mark.spec("D19", "A46")
+@pytest.mark.parametrize("preset", ["working_state", "batch"])
+@pytest.mark.parametrize("strict", [True, False])
+async def test_the_summary_is_acknowledged_where_roles_must_alternate(
+    preset: str, strict: bool, tmp_path: Path
+) -> None:
+    model = ModelServer(window=WINDOW)
+    overrides = {"policy.name": preset, "policy.strict_alternation": strict}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        await grown(chat, 5_600)
+        await chat.says("And on.")
+        system, block, second, *recent = model.prompts[-1].messages
+        assert (system["role"], block["role"]) == ("system", "user")
+        (compaction,) = await chat.compactions()
+        assert block["content"] == compaction["summary"]
+        if strict:
+            assert second == {"role": "assistant", "content": second["content"]}
+            assert second not in chat.said
+            assert len(second["content"]) < 100
+        else:
+            recent = [second, *recent]
+        assert recent == chat.sent[-1][-len(recent) :]
+        roles = [message["role"] for message in model.prompts[-1].messages[1:]]
+        assert all(one != two for one, two in pairwise(roles)) == strict
+        are_sound(model.prompts, chat.sent, WINDOW)
+        assert await chat.transcript() == chat.said
