@@ -13,7 +13,7 @@ import pytest
 from tests.kit.chat import Chat
 from tests.kit.judge import are_sound, is_sound
 from tests.kit.model import ModelServer, Says, Seen
-from tests.kit.proxy import fronting, proxied
+from tests.kit.proxy import Proxy, fronting, proxied
 from tests.kit.serving import served
 from tests.kit.words import prose
 
@@ -52,6 +52,13 @@ def part(seen: Seen, tag: str) -> str:
     found = re.search(rf"<{tag}>\n(.*?)\n</{tag}>", seen.messages[-1]["content"], re.DOTALL)
     assert found
     return found[1]
+
+
+async def is_compacting(proxy: Proxy, chat: Chat) -> bool:
+    """What the session's status says."""
+    reply = await proxy.http.get(f"/api/sessions/{chat.session}/status", headers=chat.headers)
+    compacting: bool = reply.json()["compacting"]
+    return compacting
 
 
 async def grown(chat: Chat, tokens: int) -> None:
@@ -207,6 +214,7 @@ async def test_while_it_runs_what_fits_goes_out_and_what_does_not_waits(tmp_path
         await grown(chat, 5_600)
         await writer.asked.wait()
         await chat.says("This one fits.")
+        assert await is_compacting(proxy, chat)
         answered = len(model.prompts)
         large = [*chat.said, {"role": "user", "content": f"This one does not. {prose(99, 1_700)}"}]
         waiting = asyncio.create_task(chat.posts(large))
@@ -220,6 +228,7 @@ async def test_while_it_runs_what_fits_goes_out_and_what_does_not_waits(tmp_path
         (compaction,) = await chat.compactions()
         assert compaction["author"] == "model"
         assert len(model.summaries) == 1
+        assert not await is_compacting(proxy, chat)
 
 
 @pytest.mark.spec("B18", "F32")
