@@ -6,6 +6,7 @@ command that serves an embedded SQLite file calls `migrate` first.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -102,13 +103,15 @@ def _engine(url: str) -> AsyncEngine:
 
 
 async def _opened(path: Path) -> aiosqlite.Connection:
-    return await aiosqlite.Connection(partial(_connected, path), iter_chunk_size=64)
+    """Opened beforehand: a thread that cannot open a file would report to a loop that may be closed by then."""
+    connection = await asyncio.to_thread(_connected, path)
+    return await aiosqlite.Connection(lambda: connection, iter_chunk_size=64)
 
 
 def _connected(path: Path) -> SqliteConnection:
     """The file by the same SQLite that serves it; a new one can be read by its owner alone."""
     path.touch(mode=0o600)
-    return driver.connect(path)
+    return driver.connect(path, check_same_thread=False)
 
 
 def asyncpg_url(url: str) -> str:
