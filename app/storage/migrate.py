@@ -103,7 +103,7 @@ def _engine(url: str) -> AsyncEngine:
 
 
 async def _opened(path: Path) -> aiosqlite.Connection:
-    """Opened beforehand: a thread that cannot open a file would report to a loop that may be closed by then."""
+    """Opened beforehand: a thread that cannot open a file reports to a loop that may be closed by then."""
     connection = await asyncio.to_thread(_connected, path)
     return await aiosqlite.Connection(lambda: connection, iter_chunk_size=64)
 
