@@ -38,6 +38,12 @@ from app.proxy.subject import Subject
 from app.proxy.turn import Shown, Turn
 from app.storage.contract import Store
 
+# Of a long history that is met for the first time only the newest spans get checkpoints.
+SPANS_AT_ONCE = 4
+# The state of a session takes the whole path to make: on longer ones only every fifth checkpoint holds it, and
+# each one before a compaction.
+STATE_MESSAGES = 400
+STATE_EVERY = 5
 _log = structlog.get_logger("palimpsest.checkpoints")
 
 
@@ -62,6 +68,8 @@ class Checkpoints:
         self._usages = usages
         self._clock = clock
         self._new_id = new_id
+        # One at a time: they are work beside the turns, and must not crowd them out together.
+        self._turn = asyncio.Semaphore(1)
 
     async def periodic(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """Every span that is due has its checkpoint; that one could not be stored is logged.
@@ -73,20 +81,24 @@ class Checkpoints:
         head = chain_of(talk.head, answer.canonical)
         whole = Conversation(talk.preamble, (*talk.messages, answer), (*talk.chains, head))
         try:
-            stands = await self._standing(turn, whole)
-            due = periodic_spans(_since(stands, "periodic"))
-            known = {_apart(kept.checkpoint) for kept in stands.past.of("periodic")}
-            for place, span in enumerate(due, 1):
-                checkpoint = await asyncio.to_thread(checkpoint_of, "periodic", span, self._clock())
-                if _apart(checkpoint) not in known:
-                    force = shown.view.compaction
-                    await (
-                        self._with_state(stands, checkpoint, force)
-                        if place == len(due)
-                        else self._kept(turn, checkpoint)
-                    )
+            async with self._turn:
+                await self._made(turn, await self._standing(turn, whole), shown.view.compaction)
         except StoreError as error:
             _log.warning("checkpoint_not_stored", error=type(error).__name__, session=turn.session)
+
+    async def _made(self, turn: Turn, stands: _Standing, force: Compaction | None) -> None:
+        due = periodic_spans(_since(stands, "periodic"))[-SPANS_AT_ONCE:]
+        known = {_apart(kept.checkpoint) for kept in stands.past.of("periodic")}
+        turns = (turn.placement.answers + 1) // EXCHANGES
+        holds_state = len(stands.path.entries) <= STATE_MESSAGES or turns % STATE_EVERY == 0
+        for place, span in enumerate(due, 1):
+            checkpoint = await asyncio.to_thread(checkpoint_of, "periodic", span, self._clock())
+            if _apart(checkpoint) in known:
+                continue
+            if holds_state and place == len(due):
+                await self._with_state(stands, checkpoint, force)
+            else:
+                await self._kept(turn, checkpoint)
 
     async def completed(self, subject: Subject, marker: str = "") -> str | None:
         """The id of the checkpoint of what was completed, made now or there already.
