@@ -26,6 +26,7 @@ from app.proxy.answering.relay import Relay, RelayLimits
 from app.proxy.chronicle.chronicle import Chronicle
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.exchange import Behaviour, Exchange
+from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.recorder import Recorder
 from app.proxy.sessions.resolver import Resolver
@@ -92,6 +93,7 @@ def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough, chroni
             settings.access.allow_off,
             settings.database.on_store_failure,
         ),
+        log=ExchangeLog(parts.jobs),
     )
 
 

@@ -26,7 +26,7 @@ from app.proxy.answering.passthrough import Passthrough, WholeBody
 from app.proxy.client import Client
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.incoming import Incoming, plain_body
-from app.proxy.reports import log_exchange
+from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.sessions.resolver import Resolver
 from app.proxy.turn import Shown, Turn, original
@@ -53,6 +53,7 @@ class Exchange:
     delivery: Delivery
     passthrough: Passthrough
     behaviour: Behaviour
+    log: ExchangeLog
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
         """The client has an answer. Errors before it began are raised; nothing recorded is lost."""
@@ -79,7 +80,7 @@ class Exchange:
             await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
         finally:
             self.viewing.answered(turn)
-            log_exchange(turn, client.status)
+            self.log.note(turn, client.status)
 
     async def _shown(self, turn: Turn) -> Shown:
         try:

@@ -40,8 +40,8 @@ from app.storage.contract import Store
 
 # Of a long history that is met for the first time only the newest spans get checkpoints.
 SPANS_AT_ONCE = 4
-# The state of a session takes the whole path to make: on longer ones only every fifth checkpoint holds it, and
-# each one before a compaction.
+# The state of a session takes the whole path to make: on longer ones only every fifth checkpoint holds it,
+# and each one before a compaction.
 STATE_MESSAGES = 400
 STATE_EVERY = 5
 _log = structlog.get_logger("palimpsest.checkpoints")

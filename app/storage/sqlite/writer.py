@@ -23,18 +23,17 @@ from app.storage.sqlite.driver import WAL_BYTES, Connection, Failure, driver, is
 Work: TypeAlias = list[tuple[str, Sequence[Sequence[object]], After]]
 Outcome: TypeAlias = "tuple[int, ...] | Exception"
 
-# Units between two checkpoints: some twenty pages each, most of them of indexes, make a WAL of 16 MB, which
-# is copied in some 20 ms. Long units are noticed by the size of the file, which never shrinks below what
-# `journal_size_limit` lets it keep.
+# Units between two checkpoints: some twenty pages each make a WAL of 16 MB, which is copied in some 20 ms.
+# Long units are noticed by the size of the file, which is looked at now and then.
 _CHECKPOINT_UNITS = 200
+_LOOK_UNITS = 10
 # How SQLite says that a unique index is violated; `pysqlite3` does not give the extended code.
 _UNIQUE = "UNIQUE constraint failed"
 # What refuses a unit; ValueError and the like: a number too large, or half of a character.
 _REFUSALS = (driver.Error, ValueError, TypeError, OverflowError)
 # Units committed together at most, so that one commit stays well below a deadline.
 _GROUP_UNITS = 512
-# Seconds a commit may take to be called quick, and how many quick ones in a row prove the disk so:
-# a disk that is slow, or has hiccups, never holds up the caller's thread twice in a row.
+# What a quick commit takes at most, and how many in a row prove a disk that will not hold up a caller.
 _QUICK_SECONDS = 0.002
 _QUICK_COMMITS = 8
 # Seconds between two attempts while another process has the database locked.
@@ -198,7 +197,8 @@ class _Commits:
     @property
     def is_checkpoint_due(self) -> bool:
         """True when about as much has been written since the last one as the WAL should hold."""
-        return self._units >= _CHECKPOINT_UNITS or self._wal_bytes() > WAL_BYTES
+        many = self._units >= _CHECKPOINT_UNITS
+        return many or (self._units % _LOOK_UNITS == 0 and self._wal_bytes() > WAL_BYTES)
 
     def run(self, group: list[_Waiting], wait_seconds: float) -> None:
         """Each unit's outcome is set; what succeeded is durable. Raises _Busy: no outcome is set."""
