@@ -183,7 +183,7 @@ async def run(url: str, seconds: float, synchronous: str) -> None:
     mode: Literal["full", "normal"] = "normal" if synchronous == "normal" else "full"
     store = await open_store(url, synchronous=mode, deadline_seconds=60, new_id=lambda: uuid.uuid4().hex)
     try:
-        # A single caller commits where it is; beside an exchange that is still open, the writer's thread does.
+        # A single caller commits where it is; beside an exchange that is open, the writer's thread does.
         waiting = opening("waiting", [message("waiting", 0, b"", relayed=False)], b"")
         for _ in range(ROUNDS):
             await writes(store, 1, seconds / ROUNDS, ", alone")
