@@ -168,8 +168,8 @@ async def test_a_session_folded_at_every_turn_is_masked_and_no_model_is_asked_fo
         assert authors(await chat.compactions())[3:] == ["deterministic"] * 3
         # What can be masked is masked now, and nothing is folded.
         folds = len(authors(await chat.compactions()))
-        await reads(model, chat, 0, words=550)
-        await reads(model, chat, 1, words=150)
+        await reads(model, chat, 0, words=600)
+        await reads(model, chat, 1, words=180)
         compactions = await chat.compactions()
         assert compactions[-1]["kind"] == "tool_truncation_only"
         assert len(authors(compactions)) == folds
