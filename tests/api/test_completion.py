@@ -157,7 +157,6 @@ async def test_a_completion_with_other_fields_is_refused(running: Running) -> No
     assert (reply.status_code, reply.json()["error"]["param"]) == (422, "makrer")
 
 
-@pytest.mark.spec("B16")
 async def test_a_model_folds_the_memory_once_at_fifteen(running: Running) -> None:
     chat = Chat(running.http, key="folds")
     await chat.says("hello")
@@ -173,7 +172,6 @@ async def test_a_model_folds_the_memory_once_at_fifteen(running: Running) -> Non
     assert (done["author"], done["folded"], done["block"], len(done["entries"])) == ("model", 10, FOLDED, 5)
 
 
-@pytest.mark.spec("B16")
 @pytest.mark.parametrize(
     "says", [Says({"role": "assistant", "content": "I'm sorry, I cannot help with that."}), Says(status=500)]
 )

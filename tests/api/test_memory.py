@@ -75,7 +75,6 @@ async def test_nobody_finds_what_another_remembers(proxy: Proxy, chat: Chat) -> 
     assert await search(proxy, stranger, "periwinkle") == []
 
 
-@pytest.mark.spec("B16")
 async def test_at_fifteen_the_ten_oldest_become_the_block(proxy: Proxy, chat: Chat) -> None:
     for number in range(14):
         done = await add(proxy, chat, f"Fact {number} is noted.")
@@ -90,7 +89,6 @@ async def test_at_fifteen_the_ten_oldest_become_the_block(proxy: Proxy, chat: Ch
     assert [one["text"] for one in kept["block"]] == [done["block"]]
 
 
-@pytest.mark.spec("B16")
 async def test_the_next_fold_continues_the_block(proxy: Proxy, chat: Chat) -> None:
     for number in range(25):
         done = await add(proxy, chat, f"Fact {number} is noted.")

@@ -97,7 +97,6 @@ def _moved(proxy: Proxy, chat: Chat) -> Chat:
     return again
 
 
-@pytest.mark.spec("B16")
 async def test_the_memory_outlives_the_process(tmp_path: Path) -> None:
     model = ModelServer(window=20_000)
     async with proxied(model, tmp_path) as proxy:

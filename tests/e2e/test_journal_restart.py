@@ -37,7 +37,7 @@ async def started(folder: Path, upstream: str) -> AsyncIterator[httpx.AsyncClien
         running.kill()
 
 
-@pytest.mark.spec("A33", "A40", "P10")
+@pytest.mark.spec("A33", "P10")
 async def test_a_kill_between_turns_changes_no_byte_of_the_next_view(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)
     async with served(model, lifespan="off") as upstream:
@@ -60,7 +60,7 @@ async def test_a_kill_between_turns_changes_no_byte_of_the_next_view(tmp_path: P
             assert await again.transcript() == again.said
 
 
-@pytest.mark.spec("A33", "A40")
+@pytest.mark.spec("A33")
 async def test_the_state_of_a_session_goes_on_after_a_kill(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)
     async with served(model, lifespan="off") as upstream:

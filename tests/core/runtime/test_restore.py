@@ -64,7 +64,6 @@ def damaged(event: Stored) -> Stored:
     return replace(event, payload=body[:-1])
 
 
-@pytest.mark.spec("A40")
 @pytest.mark.parametrize("place", range(5))
 def test_the_most_preferred_form_there_is_wins(place: int) -> None:
     wanted = [("c2"), ("s2"), ("from c1"), ("from s1"), ("from events")]
@@ -73,7 +72,6 @@ def test_the_most_preferred_form_there_is_wins(place: int) -> None:
     assert found(events[::-1]) == (ORDER[place], wanted[place])
 
 
-@pytest.mark.spec("A40")
 @pytest.mark.parametrize("place", range(4))
 def test_a_damaged_payload_falls_to_the_next_form(place: int) -> None:
     events = [damaged(FORMS[form]) for form in ORDER[: place + 1]] + [
@@ -82,12 +80,10 @@ def test_a_damaged_payload_falls_to_the_next_form(place: int) -> None:
     assert found(events)[0] == ORDER[place + 1]
 
 
-@pytest.mark.spec("A40")
 def test_the_table_is_in_the_order_of_the_forms() -> None:
     assert [*(decoder.form for decoder in DECODERS), "events_derived"] == ORDER
 
 
-@pytest.mark.spec("A40")
 def test_within_a_form_the_newest_that_can_be_read_wins() -> None:
     older = Stored("conversation_snapshot", payload_of(runtime("old")))
     newer = Stored("conversation_snapshot", payload_of(runtime("new")))
@@ -95,7 +91,6 @@ def test_within_a_form_the_newest_that_can_be_read_wins() -> None:
     assert found([older, damaged(newer)]) == ("snapshot_v2", "old")
 
 
-@pytest.mark.spec("A40")
 @pytest.mark.parametrize(
     "payload",
     [
@@ -131,7 +126,6 @@ def test_a_checkpoint_that_is_the_state_itself_is_read() -> None:
     assert found([Stored("checkpoint", payload_of(runtime("ab")))]) == ("checkpoint_v2", "ab")
 
 
-@pytest.mark.spec("A41")
 @pytest.mark.parametrize("form", ["checkpoint_legacy", "snapshot_legacy", "events_derived"])
 def test_an_older_form_becomes_v2_with_its_messages(form: RestoredForm) -> None:
     result = restored([FORMS[form]])
@@ -148,7 +142,6 @@ def test_an_older_form_becomes_v2_with_its_messages(form: RestoredForm) -> None:
     assert next_time.history == result.history
 
 
-@pytest.mark.spec("A41")
 def test_messages_of_an_older_form_are_kept_as_they_were() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": "{}"}}
     history = [
@@ -161,7 +154,6 @@ def test_messages_of_an_older_form_are_kept_as_they_were() -> None:
     assert list(result.history) == history
 
 
-@pytest.mark.spec("A41")
 def test_usage_of_zero_is_counted_from_usage_events() -> None:
     events = [
         Stored("llm_usage", {"delta": {"inputTokens": 100, "outputTokens": 20}}),
@@ -177,7 +169,6 @@ def test_usage_of_zero_is_counted_from_usage_events() -> None:
         assert result.snapshot.usage == wanted, form
 
 
-@pytest.mark.spec("A41")
 def test_usage_that_is_known_is_left_alone() -> None:
     usage = UsageSection(input_tokens=1)
     known = Stored("conversation_snapshot", payload_of(runtime("ab", usage=usage)))
@@ -189,7 +180,6 @@ def test_usage_that_is_known_is_left_alone() -> None:
         assert result.snapshot.usage.input_tokens == 1
 
 
-@pytest.mark.spec("A40")
 def test_events_tell_messages_compactions_flushes_and_overflows() -> None:
     folded = compaction()
     told = [
@@ -249,7 +239,6 @@ TYPES = st.sampled_from(
 )
 
 
-@pytest.mark.spec("A40")
 @given(st.lists(st.builds(Stored, TYPES, CONTENTS, st.floats()), max_size=6))
 def test_no_payload_whatever_raises_and_what_is_restored_can_be_stored(events: list[Stored]) -> None:
     result = restored(events)

@@ -41,7 +41,6 @@ def due(entries: int, summary: str = "") -> MemoryFold:
     return fold
 
 
-@pytest.mark.spec("B16")
 def test_at_fourteen_nothing_is_folded_and_at_fifteen_the_oldest_ten() -> None:
     assert fold_of(filled(14), RULES) is None
     block = filled(15)
@@ -53,7 +52,6 @@ def test_at_fourteen_nothing_is_folded_and_at_fifteen_the_oldest_ten() -> None:
     assert fold_of(after, RULES) is None
 
 
-@pytest.mark.spec("B16")
 def test_the_request_holds_the_summary_so_far_and_the_ten_entries() -> None:
     request = fold_request(due(15, "what was before"), 8_000, 500, count)
     assert "<previous-memory-summary>\nwhat was before\n<" in request.user
@@ -63,7 +61,6 @@ def test_the_request_holds_the_summary_so_far_and_the_ten_entries() -> None:
     assert request.max_tokens == 500
 
 
-@pytest.mark.spec("B16")
 def test_summary_and_remaining_entries_are_both_injected() -> None:
     text = memory_text(folded(filled(15), due(15), SUMMARY))
     assert text.startswith(SUMMARY)
@@ -71,7 +68,6 @@ def test_summary_and_remaining_entries_are_both_injected() -> None:
     assert memory_text(MemoryBlock()) == ""
 
 
-@pytest.mark.spec("B16")
 def test_entries_added_meanwhile_stay_and_a_stale_fold_changes_nothing() -> None:
     fold = due(15)
     assert len(folded(with_entry(filled(15), "late"), fold, SUMMARY).entries) == 6
@@ -83,7 +79,6 @@ def test_entries_added_meanwhile_stay_and_a_stale_fold_changes_nothing() -> None
     assert folded(other, fold, SUMMARY) == other
 
 
-@pytest.mark.spec("B16")
 def test_an_answer_is_judged_like_any_summary() -> None:
     fold = due(15)
     request = fold_request(fold, 8_000, 500, count)
@@ -97,7 +92,6 @@ def test_an_answer_is_judged_like_any_summary() -> None:
             accepted_fold(answer, request, fold, count)
 
 
-@pytest.mark.spec("B16")
 def test_without_a_model_each_entry_leaves_a_line_and_the_oldest_go_first() -> None:
     text = folded_by_code(due(15, "before"), 400, count)
     assert text.split("\n")[0] == "before"
