@@ -114,7 +114,7 @@ def block_sections(body: str) -> Sections:
     parts: dict[int, list[str]] = {}
     current = -1
     for line in body.split("\n"):
-        number = _own_heading(line)
+        number = own_heading(line)
         if number is None:
             parts.setdefault(current, []).append(_unguarded(line))
         else:
@@ -127,7 +127,8 @@ def block_sections(body: str) -> Sections:
     )
 
 
-def _own_heading(line: str) -> int | None:
+def own_heading(line: str) -> int | None:
+    """Index of the section whose heading `line` is, exactly as `rendered` writes it; None for prose."""
     if not line.startswith("## "):
         return None
     if line == f"## {IDENTIFIERS_TITLE}":
@@ -138,8 +139,14 @@ def _own_heading(line: str) -> int | None:
     return None
 
 
+def numbered_heading(line: str) -> int | None:
+    """Index of the section whose heading `line` is, in any spelling that has its number; else None."""
+    heading = _heading(line)
+    return heading[0] if heading and _NUMBER.match(_DECORATION.sub("", line.strip())) else None
+
+
 def _unguarded(line: str) -> str:
-    if line.startswith("\\") and _own_heading(line.lstrip("\\")) is not None:
+    if line.startswith("\\") and own_heading(line.lstrip("\\")) is not None:
         return line[1:]
     return line
 
