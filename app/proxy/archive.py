@@ -16,7 +16,8 @@ from app.errors import InvalidParameter, NotFound
 from app.proxy.compacting.model_tokens import PRIMING_TOKENS
 from app.proxy.incoming import Headers
 from app.proxy.sessions.reader import MessageReader
-from app.storage.contract import Asked, Head, MessageRow, SessionRow, Store
+from app.storage.contract import Head, MessageRow, SessionRow, Store
+from app.storage.exchange.asked import Asked
 
 # The newest request of a branch ended within so many messages of its end.
 _NEWEST = 8

@@ -25,6 +25,7 @@ from typing import Literal, Protocol
 from app.core.history.known import Known, MessageState, Rebase
 from app.core.view.compaction import Compaction
 from app.core.wire.answered import Usage
+from app.storage.exchange.asked import FinishedRequests
 from app.storage.interrupted import PartialAnswers
 from app.storage.journal import Also, Journal
 from app.storage.naming import NamedSessions
@@ -185,15 +186,6 @@ class StoredCompaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A finished request: its last message, its model, and its whole prompt in our count, tools included."""
-
-    head: bytes
-    model: str
-    tokens_full: int
-
-
-@dataclass(frozen=True, slots=True)
 class PinRow:
     """A message pinned by hand."""
 
@@ -229,7 +221,7 @@ class Standing:
     messages: int
 
 
-class Store(PartialAnswers, NamedSessions, Journal, Protocol):
+class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Protocol):
     """See the module docstring: it is the contract."""
 
     async def close(self) -> None:
@@ -292,9 +284,6 @@ class Store(PartialAnswers, NamedSessions, Journal, Protocol):
 
     async def session_count(self, namespace: str, prefix: str) -> int:
         """How many sessions there are whose id begins with `prefix` (of a lower-case UUID; "": all)."""
-
-    async def asked(self, namespace: str, session: str, heads: Sequence[bytes]) -> Asked | None:
-        """The newest finished request that ended at one of `heads` (at most 8), None when there is none."""
 
     async def heads(self, namespace: str, session: str) -> Sequence[Head]:
         """Branches, the default one first: most relayed answers, then the newest (rule 7)."""

@@ -6,7 +6,7 @@ ids grow with time (UUIDv7), so that they order listings.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.expression import literal_column, true
 
-from app.storage.contract import Asked, Head, PinRow, SessionRow
+from app.storage.contract import Head, PinRow, SessionRow
 from app.storage.database import (
     Database,
     InsertInto,
@@ -35,6 +35,7 @@ from app.storage.database import (
     plain,
     rows_of,
 )
+from app.storage.exchange.asked import Asked
 from app.storage.exchange.row_sql import ON_PATH, arriving
 from app.storage.journal_sql.arrivals import drawing
 from app.storage.naming import NamedSession
@@ -45,6 +46,7 @@ _AFTER_ALL = "\U0010ffff"
 # Sorts after every digit of an id, whatever the database's collation.
 _AFTER_DIGITS = "g"
 _MOST_HEADS = 8
+_MOST_LISTED = 50
 
 
 class SessionRows:
@@ -88,6 +90,14 @@ class SessionRows:
         key: Params = {"namespace": namespace, "session": session, **listed}
         rows = await self._db.near(rows_of(_ASKED, key))
         return Asked(*rows[0]) if rows else None
+
+    async def newest_asked(self, namespace: str, sessions: Sequence[str]) -> Mapping[str, Asked]:
+        """See the contract."""
+        if not sessions:
+            return {}
+        listed = {f"session_{i}": sessions[min(i, len(sessions) - 1)] for i in range(_MOST_LISTED)}
+        rows = await self._db.far(rows_of(_NEWEST_ASKED, {"namespace": namespace, **listed}))
+        return {session: Asked(*asked) for session, *asked in rows}
 
     async def heads(self, namespace: str, session: str) -> Sequence[Head]:
         """See the contract (rule 7)."""
@@ -139,6 +149,22 @@ def _session_rows() -> Select[Any]:
         *(SESSIONS.c[name] for name in columns),
         *(_counted(table) for table in (MESSAGES, EXCHANGES, COMPACTIONS)),
     ).where(SESSIONS.c.namespace == p("namespace"))
+
+
+def _newest_asked(_: InsertInto) -> Select[Any]:
+    newest = (
+        select(EXCHANGES.c.session, func.max(EXCHANGES.c.arrival).label("arrival"))
+        .where(
+            EXCHANGES.c.session.in_([p(f"session_{i}") for i in range(_MOST_LISTED)]),
+            EXCHANGES.c.namespace == p("namespace"),
+            EXCHANGES.c.tokens_full.is_not(None),
+        )
+        .group_by(EXCHANGES.c.session)
+        .subquery()
+    )
+    same = (EXCHANGES.c.session == newest.c.session) & (EXCHANGES.c.arrival == newest.c.arrival)
+    columns = (EXCHANGES.c[name] for name in ("session", "head", "model", "tokens_full"))
+    return select(*columns).join(newest, same).where(EXCHANGES.c.namespace == p("namespace"))
 
 
 def _heads(_: InsertInto) -> CompoundSelect[Any]:
@@ -198,6 +224,7 @@ _ASKED = Statement(
         .limit(literal_column("1"))
     )
 )
+_NEWEST_ASKED = Statement(_newest_asked)
 _HEADS = Statement(_heads)
 _EXCHANGE_OF_KEY = Statement(
     lambda _: (

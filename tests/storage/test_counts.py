@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from app.storage.contract import Asked, Store
+from app.storage.contract import Store
+from app.storage.exchange.asked import Asked
 from tests.storage.talk import Talk
 
 
@@ -25,3 +26,17 @@ async def test_the_newest_finished_request_that_ended_at_a_head(store: Store) ->
     assert await store.asked("other", talk.session, chains) is None
     opened = await talk.asks([*said, b"open"], stored=4)
     assert await store.asked("ns", talk.session, [opened.head]) is None
+
+
+async def test_the_newest_finished_request_of_each_session(store: Store) -> None:
+    talks = [Talk(store, session=session) for session in ("0192-a", "0192-b")]
+    said = [await talk.turns(turns) for talk, turns in zip(talks, (3, 1), strict=True)]
+    heads = [talk.chains(bodies)[-2] for talk, bodies in zip(talks, said, strict=True)]
+    # Still open, in another namespace, unknown: nothing is said of any of them.
+    await talks[0].asks([*said[0], b"open"], stored=6)
+    await Talk(store, session="0192-c").asks([b"open"])
+    await Talk(store, namespace="other", session="0192-d").turns(1)
+    asked = await store.newest_asked("ns", ["0192-a", "0192-b", "0192-c", "0192-d", "0192-e"])
+    assert asked == {"0192-a": Asked(heads[0], "m", 10), "0192-b": Asked(heads[1], "m", 10)}
+    assert await store.newest_asked("ns", []) == {}
+    assert await store.newest_asked("other", ["0192-a"]) == {}

@@ -35,7 +35,7 @@ from app.storage.tables import METADATA
 WHOLE = {"_WINDOWS", "_CALIBRATIONS", "_ALL_KEYS", "FAIL_OPEN", "_INTERRUPTED"}
 # Goes through a namespace, newest first, until it has found enough.
 WHOLE_NAMESPACE = {"_SEARCH"}
-ONE_SESSION = {"_SESSION", "_SESSIONS", "_COMPACTIONS", "_PINS"}
+ONE_SESSION = {"_SESSION", "_SESSIONS", "_NEWEST_ASKED", "_COMPACTIONS", "_PINS"}
 
 
 def _statements(module: ModuleType) -> Iterator[tuple[str, Statement]]:

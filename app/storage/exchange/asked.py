@@ -1,0 +1,30 @@
+"""The part of the store's contract about finished requests: how large each one was.
+
+Part of `app.storage.contract`, which holds the promises. Must not know what a session is to be called
+large for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A finished request: its last message, its model, and its whole prompt in our count, tools included."""
+
+    head: bytes
+    model: str
+    tokens_full: int
+
+
+class FinishedRequests(Protocol):
+    """See the module docstring."""
+
+    async def asked(self, namespace: str, session: str, heads: Sequence[bytes]) -> Asked | None:
+        """The newest finished request that ended at one of `heads` (at most 8), None when there is none."""
+
+    async def newest_asked(self, namespace: str, sessions: Sequence[str]) -> Mapping[str, Asked]:
+        """The newest finished request of each of `sessions` (at most 50); those without one are left out."""
