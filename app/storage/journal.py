@@ -172,5 +172,5 @@ class Journal(Protocol):
     async def release_lease(self, key: str, holder: str) -> None:
         """The lease is free, if `holder` had it."""
 
-    async def is_leased(self, key: str, now: float) -> bool:
-        """True while somebody has the lease."""
+    async def is_leased(self, key: str, now: float, besides: str = "") -> bool:
+        """True while somebody has the lease; the holder `besides` counts as nobody."""

@@ -15,6 +15,8 @@ async def test_a_lease_has_one_holder_until_its_time_is_over(store: Store) -> No
     assert not await store.take_lease("job", "b", 399.0, 300.0)
     assert await store.take_lease("other job", "b", 100.0, 300.0)
     assert await store.is_leased("job", 399.0)
+    assert await store.is_leased("job", 399.0, "b")
+    assert not await store.is_leased("job", 399.0, "a")
     assert not await store.is_leased("job", 400.0)
     assert await store.take_lease("job", "b", 400.0, 300.0)
     assert not await store.take_lease("job", "a", 401.0, 300.0)

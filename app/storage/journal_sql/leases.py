@@ -33,9 +33,10 @@ class LeaseRows:
         """See the contract."""
         await self._db.write([Step(_RELEASE_LEASE, [{"key": key, "holder": holder}])])
 
-    async def is_leased(self, key: str, now: float) -> bool:
+    async def is_leased(self, key: str, now: float, besides: str = "") -> bool:
         """See the contract."""
-        return bool(await self._db.near(rows_of(_IS_LEASED, {"key": key, "now": now})))
+        asked = {"key": key, "now": now, "besides": besides}
+        return bool(await self._db.near(rows_of(_IS_LEASED, asked)))
 
 
 def _take_lease(insert: InsertInto) -> Insert:
@@ -53,5 +54,7 @@ _TAKE_LEASE = Statement(_take_lease)
 _RENEW_LEASE = Statement(lambda _: update(LEASES).where(*_HELD).values(expires_at=p(LEASES.c.expires_at)))
 _RELEASE_LEASE = Statement(lambda _: delete(LEASES).where(*_HELD))
 _IS_LEASED = Statement(
-    lambda _: select(LEASES.c.key).where(LEASES.c.key == p("key"), LEASES.c.expires_at > p("now", Double))
+    lambda _: select(LEASES.c.key).where(
+        LEASES.c.key == p("key"), LEASES.c.expires_at > p("now", Double), LEASES.c.holder != p("besides")
+    )
 )
