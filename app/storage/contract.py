@@ -27,7 +27,7 @@ from app.core.view.compaction import Compaction
 from app.core.wire.answered import Usage
 from app.storage.exchange.asked import FinishedRequests
 from app.storage.interrupted import PartialAnswers
-from app.storage.journal import Also, Journal
+from app.storage.journal import Also, Event, Journal
 from app.storage.naming import NamedSessions
 
 ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
@@ -293,6 +293,14 @@ class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Protocol):
 
     async def open_exchange(self, exchange: OpenExchange) -> None:
         """Commit a request (P2). Conflict when `external_id` already names another session."""
+
+    async def import_session(
+        self, opened: OpenExchange, times: Sequence[float], events: Sequence[Event]
+    ) -> None:
+        """A new session is there, without an exchange: `opened.messages`, each of its time, and `events`.
+
+        Conflict, and nothing stored, when `external_id` already names another session.
+        """
 
     async def close_exchange(self, exchange: CloseExchange) -> None:
         """Commit an answer or a failure (P3)."""

@@ -14,6 +14,7 @@ from app.errors import SchemaMismatch, SettingsError
 from app.storage.accounts import AccountRows
 from app.storage.contract import Store
 from app.storage.database import Database, Step
+from app.storage.exchange.imports import ImportWrites
 from app.storage.exchange.partial import PartialRows
 from app.storage.exchange.writes import ExchangeWrites
 from app.storage.journal_sql.journal import JournalRows
@@ -31,6 +32,7 @@ from app.storage.tables import PEPPER
 
 class SqlStore(
     ExchangeWrites,
+    ImportWrites,
     PartialRows,
     KnownReads,
     PathReads,

@@ -7,13 +7,13 @@ order of their digests: two sessions that share texts would otherwise wait for e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import LargeBinary, func, select, true
 
 from app.errors import StoreError
-from app.storage.contract import CloseExchange, OpenExchange, StoredMessage
+from app.storage.contract import CloseExchange, OpenExchange
 from app.storage.database import (
     Database,
     Params,
@@ -28,6 +28,14 @@ from app.storage.database import (
 )
 from app.storage.exchange import head_sql as heads
 from app.storage.exchange import row_sql as sql
+from app.storage.exchange.rows import (
+    bodies_of_opening,
+    body_rows,
+    facts_of,
+    message_rows,
+    preamble_rows,
+    session_row,
+)
 from app.storage.packing import packed
 from app.storage.standing import Proven, proving
 from app.storage.tables import MESSAGES
@@ -90,17 +98,17 @@ def opening(exchange: OpenExchange, size: RebaseSize) -> Unit:
         "anchor": exchange.rebase.members[-1] if exchange.rebase else b"",
         "preamble": exchange.preamble_digest,
     }
-    session = _session_row(exchange, arrivals)
+    session = session_row(exchange, arrivals)
     steps = [
         Step(sql.RELEASE_NAME, [session] if exchange.takes_name else []),
         # Where nothing goes before there is rarely a session yet.
         Step(sql.REOPEN_SESSION, [session] if exchange.base or exchange.rebase else []),
         Step(sql.PUT_SESSION, [session], "untouched" if exchange.base or exchange.rebase else "any"),
-        Step(sql.PUT_BODY, _body_rows(exchange.namespace, _bodies_of_opening(exchange))),
+        Step(sql.PUT_BODY, body_rows(exchange.namespace, bodies_of_opening(exchange))),
         Step(sql.PUT_REBASE, _rebase_rows(exchange, size, arrivals - 1)),
-        Step(sql.PUT_MESSAGE, _message_rows(exchange, arrivals - 2)),
+        Step(sql.PUT_MESSAGE, message_rows(exchange, arrivals - 2)),
         Step(sql.PUT_VARIANT, _variant_rows(exchange)),
-        Step(sql.PUT_PREAMBLE, _preamble_rows(exchange)),
+        Step(sql.PUT_PREAMBLE, preamble_rows(exchange)),
         Step(sql.PUT_EXCHANGE, [_exchange_row(exchange)]),
     ]
     if exchange.base:
@@ -123,7 +131,7 @@ def closing(exchange: CloseExchange) -> Unit:
     }
     steps = [
         Step(sql.TOUCH_SESSION, [_touch_row(exchange)]),
-        Step(sql.PUT_BODY, _body_rows(exchange.namespace, ((a.digest, a.body) for a in exchange.answers))),
+        Step(sql.PUT_BODY, body_rows(exchange.namespace, ((a.digest, a.body) for a in exchange.answers))),
         Step(sql.PUT_ANSWER, _answer_rows(exchange)),
         Step(sql.CLOSE_EXCHANGE, [_closed_row(exchange)]),
         *_heads_after(exchange, place),
@@ -176,35 +184,6 @@ def _rebase_size(exchange: OpenExchange) -> Reading[RebaseSize]:
     return RebaseSize(depth + len(rebase.members), answers)
 
 
-def _session_row(exchange: OpenExchange, arrivals: int) -> Params:
-    return {
-        "namespace": exchange.namespace,
-        "id": exchange.session,
-        "external_id": plain_or_none(exchange.external_id),
-        "epoch": 0,
-        "arrivals": arrivals,
-        "found_by": exchange.found_by,
-        "model": plain(exchange.model),
-        "full_history": exchange.full_history,
-        "created_at": exchange.started_at,
-        "updated_at": exchange.started_at,
-    }
-
-
-def _bodies_of_opening(exchange: OpenExchange) -> Iterator[tuple[bytes, bytes]]:
-    for message in exchange.messages:
-        yield message.digest, message.body
-    for variant in exchange.variants:
-        yield variant.digest, variant.body
-    for body, digest in exchange.preamble:
-        yield digest, body
-
-
-def _body_rows(namespace: str, bodies: Iterable[tuple[bytes, bytes]]) -> list[Params]:
-    ordered = sorted(dict(bodies).items())
-    return [{"namespace": namespace, "digest": digest, "body": body} for digest, body in ordered]
-
-
 def _rebase_rows(exchange: OpenExchange, size: RebaseSize, back: int) -> list[Params]:
     rebase = exchange.rebase
     if rebase is None:
@@ -226,22 +205,6 @@ def _rebase_rows(exchange: OpenExchange, size: RebaseSize, back: int) -> list[Pa
     return [row]
 
 
-def _message_rows(exchange: OpenExchange, back: int) -> list[Params]:
-    shared = {
-        "namespace": exchange.namespace,
-        "session": exchange.session,
-        "relayed": False,
-        "state": "live",
-        "preamble": exchange.preamble_digest,
-        "finish_reason": None,
-        "created_at": exchange.started_at,
-    }
-    return [
-        {**shared, **_facts(message), "back": back - i, "is_head": message.chain == exchange.head}
-        for i, message in enumerate(exchange.messages)
-    ]
-
-
 def _answer_rows(exchange: CloseExchange) -> list[Params]:
     shared = {
         "namespace": exchange.namespace,
@@ -254,20 +217,7 @@ def _answer_rows(exchange: CloseExchange) -> list[Params]:
         "created_at": exchange.finished_at,
     }
     last = len(exchange.answers) - 1
-    return [{**shared, **_facts(answer), "back": last - i} for i, answer in enumerate(exchange.answers)]
-
-
-def _facts(message: StoredMessage) -> Params:
-    return {
-        "chain": message.chain,
-        "parent": message.parent,
-        "canonical": message.canonical,
-        "role": plain(message.role),
-        "tokens": message.tokens,
-        "depth": message.depth,
-        "answers": message.answers,
-        "digest": message.digest,
-    }
+    return [{**shared, **facts_of(answer), "back": last - i} for i, answer in enumerate(exchange.answers)]
 
 
 def _variant_rows(exchange: OpenExchange) -> Sequence[Params]:
@@ -281,18 +231,6 @@ def _variant_rows(exchange: OpenExchange) -> Sequence[Params]:
         }
         for variant in exchange.variants
     ]
-
-
-def _preamble_rows(exchange: OpenExchange) -> list[Params]:
-    if not exchange.preamble:
-        return []
-    row: Params = {
-        "namespace": exchange.namespace,
-        "session": exchange.session,
-        "digest": exchange.preamble_digest,
-        "bodies": packed(digest for _, digest in exchange.preamble),
-    }
-    return [row]
 
 
 def _exchange_row(exchange: OpenExchange) -> Params:

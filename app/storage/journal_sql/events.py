@@ -32,7 +32,7 @@ class EventRows:
         if not events:
             return
         key: Params = {"namespace": namespace, "session": session}
-        await self._db.write([drawing(key, len(events)), Step(_ADD_EVENT, event_rows(key, events))])
+        await self._db.write([drawing(key, len(events)), Step(ADD_EVENT, event_rows(key, events))])
 
     async def events(
         self, namespace: str, session: str, after: int, limit: int, types: Sequence[str] = ()
@@ -89,6 +89,6 @@ def _events(_: InsertInto, *, of_types: bool) -> Select[Any]:
     )
 
 
-_ADD_EVENT = Statement(partial(_add_event, fenced=False))
+ADD_EVENT = Statement(partial(_add_event, fenced=False))
 ADD_EVENT_IN_EPOCH = Statement(partial(_add_event, fenced=True))
 _EVENTS = {of_types: Statement(partial(_events, of_types=of_types)) for of_types in (False, True)}

@@ -1,0 +1,50 @@
+"""A session that is there at once, with messages that no exchange has brought.
+
+Must not know where the messages are from. One unit: there is all of it or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.storage.contract import OpenExchange
+from app.storage.database import Database, Params, Step, Unit
+from app.storage.exchange import row_sql as sql
+from app.storage.exchange.rows import (
+    bodies_of_opening,
+    body_rows,
+    message_rows,
+    preamble_rows,
+    session_row,
+)
+from app.storage.journal import Event
+from app.storage.journal_sql.events import ADD_EVENT, event_rows
+
+
+class ImportWrites:
+    """See the contract."""
+
+    _db: Database
+
+    async def import_session(
+        self, opened: OpenExchange, times: Sequence[float], events: Sequence[Event]
+    ) -> None:
+        """See the contract. Conflict: the name already belongs to another session."""
+        await self._db.write(_importing(opened, times, events))
+
+
+def _importing(opened: OpenExchange, times: Sequence[float], events: Sequence[Event]) -> Unit:
+    """The steps. Repeating them changes nothing but the counter."""
+    key: Params = {"namespace": opened.namespace, "session": opened.session}
+    messages = message_rows(opened, len(events) + len(opened.messages) - 1)
+    steps = [
+        Step(sql.PUT_SESSION, [session_row(opened, len(opened.messages) + len(events))]),
+        Step(sql.PUT_BODY, body_rows(opened.namespace, bodies_of_opening(opened))),
+        Step(
+            sql.PUT_MESSAGE,
+            [{**row, "created_at": at} for row, at in zip(messages, times, strict=True)],
+        ),
+        Step(sql.PUT_PREAMBLE, preamble_rows(opened)),
+        Step(ADD_EVENT, event_rows(key, events)),
+    ]
+    return [step for step in steps if step.rows]
