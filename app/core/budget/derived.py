@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from app.core.budget.block import block_tokens_for
 from app.core.budget.budget import Budget
 from app.core.budget.economy import (
     Call,
@@ -32,8 +33,6 @@ _TURNS = 12
 _LEAST_TRIGGER: Mapping[Objective, float] = {"cost": 0.0, "balanced": 0.5, "fidelity": 1.0}
 # Cuts fall between messages: a fold seldom comes down to the target exactly.
 _GAIN_SHARE = 0.8
-# A first block fills about so much of what wording and identifiers may take.
-_CARRIED_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +69,13 @@ def derived(
     """
     if policy.objective == "off":
         return budget
-    summaries = Summaries(_expected_block(budget, policy), budget.summary_tokens)
+    # A fold reserves so much for its block: were less expected, the target would be out of its reach, and
+    # the user's words and identifiers would be what gives way.
+    wanted = _wanted_block(budget, policy, talk)
+    summaries = Summaries(wanted, budget.summary_tokens)
     if block_tokens:
-        summaries = summarised(summaries, block_tokens, None)
+        least = 0 if policy.objective == "cost" else wanted
+        summaries = summarised(summaries, max(least, block_tokens), None)
     growth = growth_of(talk.messages)
     top = budget.trigger_tokens
     room = Room(budget.fixed_tokens + kept_tokens, 0, top, int(_LEAST_TRIGGER[policy.objective] * top))
@@ -98,7 +101,8 @@ def derived(
     )
 
 
-def _expected_block(budget: Budget, policy: Policy) -> float:
-    """Tokens of the first summary block: the model's part and what is carried over, rarely all of it."""
-    carried = (policy.user_wording_share + policy.identifier_share) * budget.carry_tokens
-    return budget.summary_tokens + _CARRIED_SHARE * carried
+def _wanted_block(budget: Budget, policy: Policy, talk: Conversation) -> int:
+    """Tokens of a block that stands for the whole conversation so far."""
+    sizes = [(message.tokens, message.role == "user") for message in talk.messages]
+    wording = sum(tokens for tokens, is_user in sizes if is_user)
+    return block_tokens_for(budget, policy, tokens=sum(tokens for tokens, _ in sizes), wording=wording)

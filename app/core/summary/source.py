@@ -12,6 +12,9 @@ from app.core.history.message import Message
 from app.core.summary.fence import DEFAULT_TAG
 from app.core.view.policy import Policy
 
+# Of a block, at most.
+_WORDING_SHARE = 0.62
+
 CountText = Callable[[str], int]
 """Tokens of a text in the encoding the budget is in; "" counts 0."""
 
@@ -61,10 +64,10 @@ class SummaryStyle:
 def summary_budget(policy: Policy, block_tokens: int, target_tokens: int) -> SummaryBudget:
     """The budget of a block of at most `block_tokens`, shares counted of `target_tokens` (A16, idea 7).
 
-    The shares never take more than the block can hold: half of it for wording, a third for
+    The shares never take more than the block can hold: 62 % of it for wording, a third for
     identifiers; what one leaves unused the other parts get.
     """
-    user = min(int(policy.user_wording_share * target_tokens), block_tokens // 2)
+    user = min(int(policy.user_wording_share * target_tokens), int(_WORDING_SHARE * block_tokens))
     identifiers = min(int(policy.identifier_share * target_tokens), block_tokens // 3)
     return SummaryBudget(block_tokens, max(0, user), max(0, identifiers))
 

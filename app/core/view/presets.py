@@ -17,8 +17,12 @@ _NEVER_TOKENS = 1_000_000
 
 _AUTO = Policy()
 
+# A16: a quarter of the target, as the source has it.
+_SOURCE = Policy(user_wording_share=0.25, identifier_share=0.18)
+
 # A: one step from 0.90 to 0.50, the summary asked for in the turn, nothing masked but the oversized.
-_HANDOFF = Policy(
+_HANDOFF = replace(
+    _SOURCE,
     name="handoff",
     summary_tag="cowork_compaction_summary",
     objective="off",
@@ -30,7 +34,8 @@ _HANDOFF = Policy(
 )
 
 # B: at 0.7 of the window less 40,000, after the answer, down to the six newest messages.
-_ROLLING = Policy(
+_ROLLING = replace(
+    _SOURCE,
     name="rolling",
     style="rolling",
     objective="off",
@@ -49,7 +54,8 @@ _ROLLING = Policy(
 )
 
 # D: at 0.7 down to the four newest messages; what was noted as they passed is the summary.
-_WORKING_STATE = Policy(
+_WORKING_STATE = replace(
+    _SOURCE,
     name="working_state",
     style="working_state",
     objective="off",
@@ -73,7 +79,8 @@ _WORKING_STATE = Policy(
 _BATCH = replace(_WORKING_STATE, name="batch", style="batch", summary_max_tokens=8_192)
 
 # E: at 0.8 down to the original task and the thirty newest messages.
-_WORKER = Policy(
+_WORKER = replace(
+    _SOURCE,
     name="worker",
     style="worker",
     objective="off",

@@ -321,5 +321,5 @@ def test_prose_without_sections_becomes_the_account_of_the_work() -> None:
 
 def test_the_budget_never_gives_more_than_the_block_holds() -> None:
     budget = summary_budget(Policy(), block_tokens=600, target_tokens=10_000)
-    assert budget == SummaryBudget(600, 300, 200)
-    assert summary_budget(Policy(), 6_000, 4_000) == SummaryBudget(6_000, 1_000, 720)
+    assert budget == SummaryBudget(600, 372, 200)
+    assert summary_budget(Policy(), 6_000, 4_000) == SummaryBudget(6_000, 1_800, 800)

@@ -70,6 +70,11 @@ def test_what_an_assistant_repeated_falls_with_it() -> None:
         (("user", "Port 8080 is for the web."), ("user", "Actually, tell me a joke.")),
         (("user", "Step 1: keep the oven at 180."), ("user", "Step 2: keep the oven at 220.")),
         (("user", "Look at order ORD-1, please."), ("user", "Look at order ORD-2, please.")),
+        (
+            ("user", "From now on never touch archive-789 without asking me."),
+            ("user", "From now on never touch cache-934 without asking me."),
+        ),
+        (("user", "Do not edit the vendored parser."), ("user", "Now also do not edit the vendored lexer.")),
         (("user", "I need the fastest trip."), ("user", "Could you upgrade me to business class?")),
     ],
 )

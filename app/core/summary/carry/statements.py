@@ -18,6 +18,7 @@ from app.core.summary.carry.vocabulary import (
     CUES,
     DECISIONS,
     FILLER,
+    PROHIBITED,
     PROHIBITIONS,
     REMINDERS,
     REPORTED_CHANGES,
@@ -45,6 +46,7 @@ _ASSERTION = re.compile(
     r"(?:is|are|was|were|will be|should be)\s",
     re.IGNORECASE,
 )
+_NOT = re.compile(r"\b(?:do|must|may|should|shall|can) ?not\b", re.IGNORECASE)
 _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 # Characters that prose has few of.
 _CODE = re.compile(r"[{}<>;|\\=()\[\]_]")
@@ -122,6 +124,11 @@ class Statement:
             or low.removeprefix("please ").startswith(SETTINGS)
             or any(phrase in low for phrase in CHANGE_PHRASES)
         )
+
+    @cached_property
+    def forbids(self) -> bool:
+        """True when it says what must not be done: what it names is no new value for anything."""
+        return bool(self.low & PROHIBITED) or bool(_NOT.search(self.text))
 
     @cached_property
     def asserts(self) -> bool:
@@ -273,6 +280,9 @@ def _earlier(
 
 def _overtakes(new: Statement, old: Statement, shared: frozenset[str], most: int) -> bool:
     if old.role == "user" and new.role != "user":
+        return False
+    if new.forbids and old.forbids:
+        # Two things that must not be done: both hold.
         return False
     if not set(new.values.values()) & set(old.values.values()):
         return False

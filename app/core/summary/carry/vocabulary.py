@@ -36,6 +36,8 @@ SUBJECTS = _words(
     rule policy required"""
 )
 
+# Words of what must not be done.
+PROHIBITED = _words("""never mustn't avoid forbidden don't without""")
 # A sentence that opens so is a rule too; elsewhere these words are talk.
 PROHIBITIONS = ("don't", "do not", "please don't", "please do not", "no ", "only ")
 

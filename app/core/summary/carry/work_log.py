@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from app.core.summary.carry.spoken import Spoken
 from app.core.summary.sections import Sections
 from app.core.summary.wording import Call
+from app.core.summary.working.outcomes import without_harmless
 
 _LINE = re.compile(r"- (\S+) x(\d+)(?:: (.*))?\Z")
 _ERROR_LINE = re.compile(
@@ -25,6 +26,8 @@ _ARGUMENTS_KEPT = 8
 _ARGUMENT_CHARS = 48
 _ERROR_CHARS = 180
 _ERRORS_KEPT = 8
+# Characters of a result in which an outcome stands.
+_LOOKED_AT = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,10 @@ def error_in(text: str) -> str:
     if named:
         return named.group(0)[:_ERROR_CHARS].strip()
     # Words like "failed" deep inside a long result are content, not an outcome.
-    found = _ERROR_LINE.search(text[:600])
-    return " ".join(found.group(0).split())[:_ERROR_CHARS] if found else ""
+    for found in _ERROR_LINE.finditer(text[:_LOOKED_AT]):
+        if _ERROR_LINE.search(without_harmless(found.group(0))):
+            return " ".join(found.group(0).split())[:_ERROR_CHARS]
+    return ""
 
 
 def _note_outcome(text: str, call: Call, errors: dict[str, None], failing: dict[str, str]) -> None:

@@ -95,13 +95,18 @@ def failure_in(text: str, call: OpenCall, limits: SlotLimits) -> str:
     if call.kind in _QUOTING or _only_shows(call):
         told = (line for line in head.splitlines() if line.strip() and not _EXIT.match(line))
         first = next(told, "")
-        found = first if _LEADING.match(first) and _LEADING.match(_HARMLESS.sub("", first)) else ""
+        found = first if _LEADING.match(first) and _LEADING.match(without_harmless(first)) else ""
     else:
         lines = head.splitlines()
         found = next((line for line in lines if _fails(line)), "") or next(
             (line for line in lines if _EXIT.search(line)), ""
         )
     return clipped_line(_whole(found, text), limits.failure_chars)
+
+
+def without_harmless(text: str) -> str:
+    """`text` without words of failure that tell of none: "0 failed", "no errors", "error handling"."""
+    return _HARMLESS.sub("", text)
 
 
 def tool_note(call: OpenCall, text: str, failed: bool, limits: SlotLimits) -> ToolNote:
@@ -144,7 +149,7 @@ def _only_shows(call: OpenCall) -> bool:
 
 
 def _fails(line: str) -> bool:
-    told = _HARMLESS.sub("", line)
+    told = without_harmless(line)
     return bool(_LEADING.match(told) or _FAILING.search(told) or _FAILED.search(told))
 
 
