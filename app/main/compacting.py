@@ -16,16 +16,18 @@ from app.proxy.chronicle.readings import Readings
 from app.proxy.compacting.breaker import Breaker, LoopBreaker
 from app.proxy.compacting.compactor import Compactor
 from app.proxy.compacting.costs import ModelCosts
+from app.proxy.compacting.leases import Leases, Tenure
 from app.proxy.compacting.model_tokens import REMEMBERED_MODELS
 from app.proxy.compacting.restraint import Restraint
 from app.proxy.compacting.scenes import ModelFacts, Scenes
 from app.proxy.compacting.spending import Spending
-from app.proxy.compacting.summaries import Summaries
+from app.proxy.compacting.summaries import JobRules, Means, Summaries
 from app.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from app.settings.session import session_policy
 from app.settings.settings import (
     configured_prices,
 )
+from app.storage.migrate import sqlite_path
 from app.upstream.prices import prices_from_model_data
 
 # A background summary may take this many times as long as a request would wait for one.
@@ -74,17 +76,30 @@ def writer_of(parts: Parts) -> SummaryWriter:
         LoopBreaker(how.breaker_seconds, time.monotonic),
         Spending(parts.store, how.summary_tokens_per_day, time.time, new_id()),
     )
-    return SummaryWriter(parts.summarizer, parts.worker, choice, restraint)
+    return SummaryWriter(parts.summarizer, parts.worker, choice, restraint, new_id)
+
+
+def leases_of(parts: Parts) -> Leases:
+    """Who writes for which session, where several servers share the database."""
+    # A SQLite file has one server: what a killed one held is its own again after a restart.
+    is_sole = sqlite_path(parts.settings.database.url.get_secret_value()) is not None
+    holder = "sole" if is_sole else new_id()
+    seconds = parts.settings.compaction.summary_lease_seconds
+    return Leases(parts.store, parts.jobs, Tenure(holder, seconds, time.time))
 
 
 def compactor_of(parts: Parts, writer: SummaryWriter, chronicle: Chronicle) -> Compactor:
     """Who carries plans out."""
     how = parts.settings.compaction
     # A request that waits for a summary is open so long at most; its key is not kept for less.
-    key_seconds = max(how.key_ttl_seconds, how.deadline_seconds)
-    summaries = Summaries(
-        writer, parts.jobs, concurrent=how.concurrent_summaries, key_seconds=key_seconds, new_id=new_id
+    rules = JobRules(
+        concurrent=how.concurrent_summaries,
+        key_seconds=max(how.key_ttl_seconds, how.deadline_seconds),
+        attempts=how.summary_attempts,
+        backoff_seconds=how.summary_backoff_seconds,
     )
+    means = Means(writer, parts.jobs, leases_of(parts), chronicle.failed)
+    summaries = Summaries(means, rules, new_id)
     return Compactor(
         Adoption(parts.store, parts.jobs, chronicle),
         summaries,

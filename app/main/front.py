@@ -39,7 +39,8 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     chronicle = chronicle_of(parts)
     writer = writer_of(parts)
     compactor = compactor_of(parts, writer, chronicle)
-    viewing = Viewing(scenes, compactor, wait_seconds=parts.settings.compaction.deadline_seconds)
+    deadline_seconds = parts.settings.compaction.deadline_seconds
+    viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=deadline_seconds)
     passthrough = Passthrough(parts.upstream, parts.outgoing)
     exchange = exchange_of(parts, viewing, passthrough, chronicle)
     served = Pages(
@@ -75,7 +76,7 @@ def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough, chroni
             limits.answer_bytes,
             delivers_unstored=settings.database.on_store_failure == "passthrough",
         ),
-        Answered(parts.windows, parts.calibrations, chronicle),
+        Answered(viewing, parts.windows, parts.calibrations, chronicle),
     )
     how = settings.compaction
     sending = Sending(parts.upstream, parts.outgoing, how.notify)

@@ -106,12 +106,36 @@ class Compaction(Section):
         le=10,
     )
     concurrent_summaries: int = setting(
-        4,
-        "Summaries written at the same time.",
-        "Background work must not crowd out the conversations themselves.",
+        2,
+        "Summaries written in the background at the same time; one that a request waits for is not counted.",
+        "Background work must not crowd out the conversations themselves; a turn is rarely in such a hurry.",
         unit="calls",
         ge=1,
         le=1_000,
+    )
+    summary_attempts: int = setting(
+        2,
+        "How often a summary in the background is attempted; each attempt may ask in two ways.",
+        "A second attempt gets over a hiccup. Where a request waits, code writes the block after the first.",
+        unit="attempts",
+        ge=1,
+        le=10,
+    )
+    summary_backoff_seconds: float = setting(
+        3.0,
+        "Pause before the second attempt; before each later one it is twice as long.",
+        "Time for a server to come back, short beside the minutes for which a summary is made ahead.",
+        unit="seconds",
+        ge=0,
+        le=300,
+    )
+    summary_lease_seconds: int = setting(
+        300,
+        "How long a server that died keeps others on the same PostgreSQL from writing a session's summary.",
+        "Longer than a summary takes, so that a late renewal loses nothing; one that is written is renewed.",
+        unit="seconds",
+        ge=1,
+        le=3_600,
     )
     summary_tokens_per_day: int = setting(
         0,

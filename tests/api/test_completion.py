@@ -68,7 +68,9 @@ class Whole:
         async with AsyncExitStack() as stack:
             parts = await opened(self._settings, shared_tokenizer(), stack)
             scenes, chronicle = scenes_of(parts), chronicle_of(parts)
-            viewing = Viewing(scenes, compactor_of(parts, writer_of(parts), chronicle), wait_seconds=5)
+            viewing = Viewing(
+                scenes, compactor_of(parts, writer_of(parts), chronicle), parts.jobs, wait_seconds=5
+            )
             pages = Pages(
                 parts.store,
                 parts.access,

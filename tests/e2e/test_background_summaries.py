@@ -23,6 +23,7 @@ class Watch:
         self.model = ModelServer(window=16_000, summary=self.summary)
         self.is_answering = False
         self.besides: list[bool] = []
+        self.about = 0
 
     async def answer(self) -> None:
         self.is_answering = True
@@ -31,8 +32,9 @@ class Watch:
         self.is_answering = False
 
     def summary(self, seen: Seen) -> Says:
-        # It rides on that turn's own prompt.
-        is_about = seen.messages[:-1] == self.model.prompts[-1].messages
+        # It rides on that turn's own prompt, the answer behind it.
+        is_about = seen.messages[:-2] == self.model.prompts[-1].messages
+        self.about += is_about
         self.besides.append(self.is_answering and is_about)
         return Says({"role": "assistant", "content": plain_summary(seen)})
 
@@ -47,5 +49,5 @@ async def test_a_server_that_takes_one_request_at_a_time_answers_the_turn_first(
         for turn in range(TURNS):
             watch.model.answers.append(Says({"role": "assistant", "content": "Noted."}, after=watch.answer))
             await chat.says(f"Entry {turn}. {prose(turn, 700)}")
-        assert watch.besides
+        assert watch.about
         assert not any(watch.besides)

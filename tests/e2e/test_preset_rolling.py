@@ -62,9 +62,9 @@ async def is_compacting(proxy: Proxy, chat: Chat) -> bool:
 
 
 async def grown(chat: Chat, tokens: int) -> None:
-    """The conversation stands at or above so many tokens."""
+    """The conversation stands at or above so many tokens, by its newest question, not by an answer."""
     while not chat.replies or int(chat.reply.headers["x-palimpsest-tokens"].split("/")[0]) < tokens:
-        await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 400)}")
+        await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 390)}")
 
 
 @pytest.mark.spec("B03", "B05", "B07")
@@ -89,8 +89,8 @@ async def test_a_slow_summarizer_adds_nothing_to_a_turn_and_serves_the_next(tmp_
         assert (compaction["author"], compaction["trigger"]) == ("model", "proactive")
         assert "Summary number 1 of the harbour." in compaction["summary"]
         assert "Decision 1 stands." in compaction["summary"]
-        # The six newest messages of the turn that asked, and all that came since, byte for byte (B05).
-        asked_at = len(before) - 3
+        # The six newest messages when the turn was over that asked, and all that came since (B05).
+        asked_at = len(before) - 2
         tail = [*before[asked_at - 6 :], *chat.said[len(before) :]]
         assert len(model.summaries) == 1
         assert model.prompts[-1].messages[2:] == tail[:-1]

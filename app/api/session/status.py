@@ -54,7 +54,7 @@ class StatusPages:
                 "model": scene.turn.model,
                 "strategy": scene.policy.name,
                 **({"slots": slots} if slots else {}),
-                "compacting": self._viewing.is_compacting(scene),
+                "compacting": await self._viewing.is_compacting(scene),
                 "pct": _shares(scene.turn.tokens, view_tokens, budget.window_tokens),
                 "tokens": view_tokens,
                 "tokens_full": scene.turn.tokens,

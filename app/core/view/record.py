@@ -23,6 +23,8 @@ class Written:
 
     With masks alone: an empty summary, author "none", no model; the state is the current one's.
     `alternates`: the view merges neighbouring user messages and acknowledges the summary.
+    `passes` calls to a model gave its text in the run `run_id`; 0 and "" without one. `guard_tokens`: what
+    the summary took before it was shortened for the ceiling, what it takes now, and the ceiling (A27).
     """
 
     id: str
@@ -33,6 +35,9 @@ class Written:
     state: bytes = b""
     notes: tuple[str, ...] = ()
     alternates: bool = False
+    passes: int = 0
+    run_id: str = ""
+    guard_tokens: tuple[int, int, int] | None = None
 
 
 def compaction_of(
@@ -73,10 +78,15 @@ def summary_room(fold: Fold, conversation: Conversation, budget: Budget, count_t
 
     At most what the fold allows, at least 200: the tail may have grown since the fold was planned.
     """
+    left = ceiling_room(fold, conversation, budget, count_text)
+    return min(fold.summary_tokens, max(LEAST_SUMMARY_TOKENS, left))
+
+
+def ceiling_room(fold: Fold, conversation: Conversation, budget: Budget, count_text: CountText) -> int:
+    """Tokens between the view without a summary and the ceiling; negative where it is above already."""
     written = Written(id="", policy="")
     bare = rendered(conversation, _folded(fold, conversation, None, written), count_text)
-    left = budget.ceiling_tokens - prompt_tokens(bare, budget)
-    return min(fold.summary_tokens, max(LEAST_SUMMARY_TOKENS, left))
+    return budget.ceiling_tokens - prompt_tokens(bare, budget)
 
 
 def adopts(
@@ -135,5 +145,11 @@ def _folded(
 
 
 def _details(written: Written) -> bytes:
-    said = {"notes": written.notes, "alternates": written.alternates}
+    said = {
+        "notes": written.notes,
+        "alternates": written.alternates,
+        "passes": written.passes,
+        "run_id": written.run_id,
+        "guard_tokens": written.guard_tokens,
+    }
     return json.dumps({name: value for name, value in said.items() if value}).encode()

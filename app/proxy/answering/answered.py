@@ -1,4 +1,5 @@
-"""What follows from an answer: how the model counts, how large its window is, checkpoints on the way.
+"""What follows from an answer: how the model counts, how large its window is, checkpoints on the way, the
+next summary.
 
 Nobody waits for any of it.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from app.proxy.chronicle.chronicle import Chronicle
 from app.proxy.compacting.calibrations import Calibrations
+from app.proxy.compacting.viewing import Viewing
 from app.proxy.compacting.windows import Windows
 from app.proxy.sessions.recorder import Outcome
 from app.proxy.turn import Shown, Turn
@@ -15,7 +17,10 @@ from app.proxy.turn import Shown, Turn
 class Answered:
     """Called with every answer that has ended, at once after it was stored."""
 
-    def __init__(self, windows: Windows, calibrations: Calibrations, chronicle: Chronicle) -> None:
+    def __init__(
+        self, viewing: Viewing, windows: Windows, calibrations: Calibrations, chronicle: Chronicle
+    ) -> None:
+        self._viewing = viewing
         self._windows = windows
         self._calibrations = calibrations
         self._chronicle = chronicle
@@ -23,6 +28,7 @@ class Answered:
     def __call__(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """Calibration and windows influence later plans only (rule 14)."""
         self._chronicle.answered(turn, shown, outcome)
+        self._viewing.heard(turn, shown, outcome)
         theirs = outcome.usage.prompt_tokens
         if theirs is None or outcome.state != "done":
             return

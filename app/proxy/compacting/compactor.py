@@ -40,6 +40,10 @@ class Compactor:
         if self.may_prepare(scene, fold) and not self._summaries.begun(scene):
             self._summaries.begin(scene, fold)
 
+    def prepares(self, scene: Scene) -> bool:
+        """True where summaries are written ahead under the scene's policy."""
+        return self._background and scene.policy.in_background
+
     def may_prepare(self, scene: Scene, fold: Fold) -> bool:
         """True when a summary that serves is being written, or would be if asked for."""
         if not self._background:
@@ -50,6 +54,17 @@ class Compactor:
     def is_looping(self, scene: Scene) -> bool:
         """True while the session should not be folded again if it can be helped (F04)."""
         return self._summaries.is_looping(scene)
+
+    async def is_elsewhere(self, scene: Scene) -> bool:
+        """True while another server writes a summary for the session. StoreError."""
+        return await self._summaries.is_elsewhere(scene)
+
+    async def waited(self, scene: Scene) -> float:
+        """The seconds, at most the deadline, for which another server's summary was waited for."""
+        if not self._summaries.can_begin(scene):
+            # Nobody would be asked here: there is nothing to leave to others.
+            return 0.0
+        return await self._summaries.waited(scene, self._deadline_seconds)
 
     def is_preparing(self, scene: Scene) -> bool:
         """True while a summary that serves is being written."""
@@ -71,21 +86,28 @@ class Compactor:
         """The masks are in force."""
         return await self.adopt(scene, scene.masked(plan, self._new_id()))
 
-    async def fold(self, scene: Scene, fold: Fold) -> Compaction:
-        """The fold is in force, with the best summary that can be had before the deadline."""
-        job = self._summaries.begun(scene) or self._asked_for(scene, fold)
-        done = await self._awaited(job) if job else None
-        usable = done is not None and scene.under(done).tokens <= scene.budget.ceiling_tokens
-        if done is None or not usable:
-            done = await scene.folded(fold, self._new_id(), None, None)
-        return await self.adopt(scene, done)
+    async def fold(self, scene: Scene, fold: Fold, waited: float = 0.0) -> Compaction:
+        """The fold is in force, with the best summary that can be had before the deadline.
 
-    async def by_hand(self, scene: Scene, fold: Fold) -> Compaction | None:
+        Of it `waited` seconds are over already.
+        """
+        job = self._summaries.begun(scene) or self._asked_for(scene, fold)
+        if job is None:
+            return await self.adopt(scene, await scene.folded(fold, self._new_id(), None))
+        # Held until it is in force: another server would else ask for the same in between.
+        async with self._summaries.leased(scene):
+            done = await self._awaited(job, waited)
+            usable = done is not None and scene.under(done).tokens <= scene.budget.ceiling_tokens
+            if done is None or not usable:
+                done = await scene.folded(fold, self._new_id(), None)
+            return await self.adopt(scene, done)
+
+    async def by_hand(self, scene: Scene, fold: Fold, waited: float = 0.0) -> Compaction | None:
         """As `fold`, with a summary of its own; None, and nothing stored, when that would save nothing."""
         job = self._asked_for(scene, fold)
-        done = await self._awaited(job) if job else None
+        done = await self._awaited(job, waited) if job else None
         if done is None or done.tokens_after >= done.tokens_before:
-            done = await scene.folded(fold, self._new_id(), None, None)
+            done = await scene.folded(fold, self._new_id(), None)
         return await self.adopt(scene, done) if done.tokens_after < done.tokens_before else None
 
     async def adopt(self, scene: Scene, compaction: Compaction) -> Compaction:
@@ -106,11 +128,15 @@ class Compactor:
 
     def _asked_for(self, scene: Scene, fold: Fold) -> Job | None:
         """A summary being written for this moment; None where nobody may wait for one, or be asked."""
-        return self._summaries.begin(scene, fold) if self._deadline_seconds > 0 else None
+        job = self._summaries.begin(scene, fold) if self._deadline_seconds > 0 else None
+        if job is not None:
+            job.hurried.set()
+        return job
 
-    async def _awaited(self, job: Job) -> Compaction | None:
+    async def _awaited(self, job: Job, waited: float) -> Compaction | None:
         """The job's result if it comes in time; the job goes on when it does not."""
-        await asyncio.wait({job.task}, timeout=self._deadline_seconds)
+        job.hurried.set()
+        await asyncio.wait({job.task}, timeout=max(0.0, self._deadline_seconds - waited))
         if not job.task.done() or job.task.cancelled() or job.task.exception() is not None:
             return None
         return job.task.result()

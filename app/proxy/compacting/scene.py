@@ -23,7 +23,14 @@ from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from app.core.view.plan import plan_manual, plan_of, plan_overflow
 from app.core.view.planning.thinning import plan_masks
 from app.core.view.policy import Policy
-from app.core.view.record import Written, calibrated_tokens, compaction_of, folded_indexes, summary_room
+from app.core.view.record import (
+    Written,
+    calibrated_tokens,
+    ceiling_room,
+    compaction_of,
+    folded_indexes,
+    summary_room,
+)
 from app.core.view.turns import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from app.core.view.validity import Fault, added_faults
 from app.core.view.view import CountText, fits, newest_user, prompt_tokens, view_of
@@ -36,6 +43,16 @@ P = TypeVar("P", bound=Plan)
 Planner: TypeAlias = Callable[
     [Conversation, Compaction | None, Budget, frozenset[bytes], Policy, CountText], P
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An accepted text of `model`, the last of `passes` calls of the run `run_id`."""
+
+    text: str
+    model: str
+    passes: int
+    run_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +176,7 @@ class Scene:
         previous = self.count_text(self.current.summary) if self.current else 0
         return previous + sum(self.conversation.messages[index].tokens for index in fresh)
 
-    async def folded(self, fold: Fold, compaction_id: str, told: str | None, model: str | None) -> Compaction:
+    async def folded(self, fold: Fold, compaction_id: str, told: Told | None) -> Compaction:
         """The record of a fold with a summarizer's accepted text, or without one (`told` None)."""
         source = self.source(fold)
         size = sum(len(message.raw) for _, message in source.folded)
@@ -172,14 +189,31 @@ class Scene:
             policy=self.policy.name,
             summary=block.text,
             author="deterministic" if told is None else "model",
-            model=model if told is not None else None,
             state=block.state,
             notes=block.notes,
             alternates=self.policy.strict_alternation,
         )
+        if told is not None:
+            guard = self._guard(fold, told, block)
+            written = replace(
+                written, model=told.model, passes=told.passes, run_id=told.run_id, guard_tokens=guard
+            )
         return self._record(fold, written)
 
-    def _block(self, fold: Fold, source: SummarySource, told: str | None) -> Block:
+    def _guard(self, fold: Fold, told: Told, block: Block) -> tuple[int, int, int] | None:
+        """What was told, what is shown of it and the ceiling, in the model's count; None where it all fits.
+
+        A block that is only cut to its own bound needed no guard.
+        """
+        said, shown = self.count_text(told.text), self.count_text(block.text)
+        if said <= shown or said <= ceiling_room(fold, self.conversation, self.budget, self.count_text):
+            return None
+        before, after, ceiling = (
+            calibrated_tokens(tokens, self.budget) for tokens in (said, shown, self.budget.ceiling_tokens)
+        )
+        return before, after, ceiling
+
+    def _block(self, fold: Fold, source: SummarySource, told: Told | None) -> Block:
         # Of the room the message that holds the block takes its own.
         room = summary_room(fold, self.conversation, self.budget, self.count_text)
         room = max(1, room - FRAME_TOKENS)
@@ -187,7 +221,8 @@ class Scene:
             # Planned without it: the acknowledgement comes out of the summary's room.
             room = max(1, room - acknowledgement_tokens(self.count_text))
         bounds = summary_budget(self.policy, room, self.budget.carry_tokens)
-        return self.style.written(source, told, bounds, self.count_text)
+        text = told.text if told is not None else None
+        return self.style.written(source, text, bounds, self.count_text)
 
     def _record(self, plan: Fold | MaskOnly, written: Written) -> Compaction:
         return compaction_of(plan, self.conversation, self.current, written, self.budget, self.count_text)

@@ -1,32 +1,45 @@
-"""Summaries being written: at most one at a time for the same part of a conversation.
+"""Summaries being written: at most one at a time for the same part of a conversation (B17).
 
 Whoever needs one waits for the one that is being written already. The work goes on when a caller
-gives up, so that a client which retries finds it done. Knows nothing of when a summary is needed.
+gives up, so that a client which retries finds it done. Those for later wait for a place and are tried
+again after a while; those that a request waits for are not. Knows nothing of when a summary is needed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import structlog
 
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold
-from app.proxy.compacting.scene import Scene
-from app.proxy.compacting.summary_writer import SummaryWriter
+from app.proxy.compacting.leases import Leases
+from app.proxy.compacting.scene import Scene, Told
+from app.proxy.compacting.summary_writer import NotTold, SummaryWriter
 from app.proxy.jobs import Jobs
+from app.proxy.subject import Subject
+
+_log = structlog.get_logger("palimpsest.summaries")
+# Told of a summary that came to nothing: whose, why (a stable word), for which trigger and watermark.
+Failure = Callable[[Subject, str, str, bytes], Awaitable[None]]
 
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One summary on its way. The task's result is the record made of it, None when there will be none."""
+    """One summary on its way. The task's result is the record made of it, None when there will be none.
+
+    `hurried` is set once a request waits for it.
+    """
 
     watermark: bytes
     policy: str
     model: str
-    task: asyncio.Task[Compaction | None]
+    hurried: asyncio.Event
+    task: asyncio.Task[Compaction | None] = field(init=False)
 
     def serves(self, scene: Scene) -> bool:
         """True when its result would stand for the beginning of this conversation (rule 24)."""
@@ -34,22 +47,39 @@ class Job:
         return on_path and self.policy == scene.policy.name and self.model == scene.turn.model
 
 
-class Summaries:
-    """Writes summaries as jobs, one table for the application; none lasts longer than `key_seconds`."""
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Who writes, as which jobs, under whose leases, and who hears of what failed in the background."""
 
-    def __init__(
-        self,
-        writer: SummaryWriter,
-        jobs: Jobs,
-        *,
-        concurrent: int,
-        key_seconds: float,
-        new_id: Callable[[], str],
-    ) -> None:
-        self._writer = writer
-        self._jobs = jobs
-        self._key_seconds = key_seconds
-        self._places = asyncio.Semaphore(concurrent)
+    writer: SummaryWriter
+    jobs: Jobs
+    leases: Leases
+    failed: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class JobRules:
+    """At most `concurrent` in the background at once, `attempts` each; none lasts longer than `key_seconds`.
+
+    The second attempt follows `backoff_seconds` after the first, each later one after twice as long.
+    """
+
+    concurrent: int
+    key_seconds: float
+    attempts: int
+    backoff_seconds: float
+
+
+class Summaries:
+    """Writes summaries as jobs, one table for the application."""
+
+    def __init__(self, means: Means, rules: JobRules, new_id: Callable[[], str]) -> None:
+        self._writer = means.writer
+        self._jobs = means.jobs
+        self._leases = means.leases
+        self._failed = means.failed
+        self._rules = rules
+        self._places = asyncio.Semaphore(rules.concurrent)
         self._new_id = new_id
         self._running: dict[tuple[str, str], list[Job]] = {}
 
@@ -78,8 +108,8 @@ class Summaries:
         if not self.can_begin(scene):
             return None
         watermark = scene.conversation.chains[fold.cut - 1]
-        task = self._jobs.start(self._written(scene, fold))
-        job = Job(watermark, scene.policy.name, scene.turn.model, task)
+        job = Job(watermark, scene.policy.name, scene.turn.model, asyncio.Event())
+        job.task = self._jobs.start(self._written(scene, fold, job))
         kept = [other for other in self._running.get(_key(scene), []) if not _came_to_nothing(other)]
         self._running[_key(scene)] = [*kept[-7:], job]
         return job
@@ -98,16 +128,75 @@ class Summaries:
         else:
             self._running.pop(_key(scene), None)
 
-    async def _written(self, scene: Scene, fold: Fold) -> Compaction | None:
-        told = None
-        # A job holds the caller's key: it ends, waiting or not, when the key has been kept long enough.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._key_seconds), self._places:
-                told = await self._writer.told(scene, scene.source(fold))
-        if told is None:
+    def leased(self, scene: Scene) -> AbstractAsyncContextManager[bool]:
+        """While it is open no other server asks for a summary of the session; False: one does."""
+        return self._leases.held(*_key(scene))
+
+    async def is_elsewhere(self, scene: Scene) -> bool:
+        """True while another server writes a summary for the session. StoreError."""
+        return await self._leases.is_elsewhere(*_key(scene))
+
+    async def waited(self, scene: Scene, seconds: float) -> float:
+        """The seconds, at most so many, for which another server's summary was waited for."""
+        return await self._leases.waited(*_key(scene), seconds)
+
+    async def _written(self, scene: Scene, fold: Fold, job: Job) -> Compaction | None:
+        async with self.leased(scene) as is_ours:
+            if not is_ours:
+                _log.info("summary_elsewhere", session=scene.turn.session)
+                return None
+            # A job holds the caller's key: it ends, waiting or not, when the key has been kept long enough.
+            told: Told | NotTold = NotTold("timeout")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._rules.key_seconds):
+                    told = await self._told(scene, fold, job)
+            if isinstance(told, Told):
+                return await scene.folded(fold, self._new_id(), told)
+            if told.is_failure and not job.hurried.is_set():
+                # Whoever waits has a summary by code, which says of itself that no model wrote it.
+                await self._failed(scene.turn, told.reason, fold.trigger, job.watermark)
             return None
-        model = self._writer.model_for(scene)
-        return await scene.folded(fold, self._new_id(), told, model)
+
+    async def _told(self, scene: Scene, fold: Fold, job: Job) -> Told | NotTold:
+        """As many attempts as the rules allow; one alone where a request waits for it."""
+        backoff = self._rules.backoff_seconds
+        for _ in range(self._rules.attempts - 1):
+            told = await self._attempt(scene, fold, job)
+            if isinstance(told, Told) or not told.may_again or job.hurried.is_set():
+                return told
+            # A request that comes meanwhile does not wait for the rest of it.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(backoff):
+                    await job.hurried.wait()
+            if not self.can_begin(scene):
+                return told
+            backoff *= 2
+        return await self._attempt(scene, fold, job)
+
+    async def _attempt(self, scene: Scene, fold: Fold, job: Job) -> Told | NotTold:
+        async with self._place(job):
+            return await self._writer.told(scene, scene.source(fold))
+
+    @asynccontextmanager
+    async def _place(self, job: Job) -> AsyncIterator[None]:
+        """Background work waits for a place; what a request waits for begins at once."""
+        if job.hurried.is_set():
+            yield
+            return
+        waiting = (
+            asyncio.ensure_future(self._places.acquire()),
+            asyncio.ensure_future(job.hurried.wait()),
+        )
+        has_place, _ = waiting
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            yield
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            if not has_place.cancelled():
+                self._places.release()
 
 
 def _key(scene: Scene) -> tuple[str, str]:

@@ -8,19 +8,21 @@ question of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 import structlog
 
 from app.core.budget.economy import Call, is_worth_asking
+from app.core.history.append import open_calls
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.riding import INSTRUCTION, may_be_shown, riding_request
 from app.core.summary.source import SummarySource
+from app.core.view.cuts import groups_of
 from app.errors import SummaryRejected
 from app.proxy.compacting.restraint import Restraint
-from app.proxy.compacting.scene import Scene
+from app.proxy.compacting.scene import Scene, Told
 from app.upstream.summarizer import (
     Failed,
     KeyRefused,
@@ -50,6 +52,26 @@ class SummarizerChoice:
     call_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class NotTold:
+    """No summary; `reason` is a stable word. `is_failure`: there should have been one.
+
+    `may_again`: another attempt, a little later, may fare better.
+    """
+
+    reason: str
+    is_failure: bool = True
+    may_again: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt at a summary, all its calls together; it ends at `ends` (monotonic seconds)."""
+
+    id: str
+    ends: float
+
+
 class SummaryWriter:
     """One for the application."""
 
@@ -59,12 +81,14 @@ class SummaryWriter:
         worker: Worker | None,
         choice: SummarizerChoice,
         restraint: Restraint,
+        new_id: Callable[[], str],
     ) -> None:
         self._summarizer = summarizer
         self._worker = worker
         self._choice = choice
         self._restraint = restraint
         self._breaker = restraint.failures
+        self._new_id = new_id
 
     @property
     def is_resting(self) -> bool:
@@ -85,41 +109,44 @@ class SummaryWriter:
             return scene.turn.model
         return scene.policy.summary_model or self._choice.model or scene.turn.model
 
-    async def told(self, scene: Scene, source: SummarySource) -> str | None:
-        """What the model says of the source, accepted; None when there is nothing acceptable (F09).
+    async def told(self, scene: Scene, source: SummarySource) -> Told | NotTold:
+        """One attempt: what the model says of the source, accepted, or why there is nothing (F09).
 
-        None also where the policy's style asks no model, or a model's summary is not worth its price.
+        No failure where the policy's style asks no model, or a model's summary is not worth its price.
         """
-        ends = time.monotonic() + self._choice.call_seconds
+        run = self._run()
         await self._restraint.spending.look(scene.turn.namespace)
         replaced = sum(message.tokens for _, message in source.fresh) + scene.count_text(source.previous)
         if not self.is_worth(scene, replaced):
-            return None
+            return NotTold("not_worth_asking", is_failure=False)
+        reason = ""
         for rides in (True, False) if self._rides(scene) else (False, False):
             try:
-                text = await self._asked(scene, source, replaced, ends, rides=rides)
+                told = await self._asked(scene, source, replaced, run, rides=rides)
             except SummaryRejected as rejected:
                 _log.warning("summary_rejected", reason=rejected.message, session=scene.turn.session)
+                reason = "rejected"
             except _NobodyAsked:
-                return None
+                return NotTold("nothing_to_ask", is_failure=False)
             except _NoAnswer as failure:
                 _log.warning("summary_failed", reason=failure.reason, session=scene.turn.session)
+                reason = failure.reason
                 if failure.is_final:
                     self._failed(failure)
-                    return None
+                    # A key that is refused, a limit or a text that is too long is so a little later, too.
+                    return NotTold(reason, may_again=failure.counts and reason != "too_long")
             else:
                 self._breaker.succeeded()
-                return text
+                return told
         self._breaker.failed()
-        return None
+        return NotTold(reason)
 
     async def replied(self, scene: Scene, request: SummaryRequest) -> SummaryReply | None:
         """The answer to a question of another kind, in the scene's name; None when nobody gave one."""
         if self.is_resting:
             return None
-        ends = time.monotonic() + self._choice.call_seconds
         try:
-            answer = await self._answer(scene, request, ends, rides=False)
+            answer = await self._answer(scene, request, self._run(), rides=False)
         except _NoAnswer as failure:
             _log.warning("question_failed", reason=failure.reason, session=scene.turn.session)
             self._failed(failure)
@@ -138,27 +165,30 @@ class SummaryWriter:
         shown = scene.under(scene.current).tokens
         return is_worth_asking(call, policy.objective, shown, replaced, scene.budget.summary_tokens)
 
+    def _run(self) -> Run:
+        return Run(self._new_id(), time.monotonic() + self._choice.call_seconds)
+
     async def _asked(
-        self, scene: Scene, source: SummarySource, replaced: int, ends: float, *, rides: bool
-    ) -> str:
+        self, scene: Scene, source: SummarySource, replaced: int, run: Run, *, rides: bool
+    ) -> Told:
         questions = _riding(scene) if rides else self._own(scene, source)
         request = next(questions, None)
         if request is None:
             raise _NobodyAsked
+        passes = 0
         while True:
-            answer = await self._answer(scene, request, ends, rides=rides)
+            answer = await self._answer(scene, request, run, rides=rides)
+            passes += 1
             reply = SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
             # What rides answers in nine sections, whatever the style asks for otherwise.
             text = scene.style.accepted(reply, request, replaced, scene.count_text)
             try:
                 request = questions.send(text)
             except StopIteration:
-                return text
+                return Told(text, self.model_for(scene), passes, run.id)
 
-    async def _answer(
-        self, scene: Scene, request: SummaryRequest, ends: float, *, rides: bool
-    ) -> SummaryAnswer:
-        seconds = ends - time.monotonic()
+    async def _answer(self, scene: Scene, request: SummaryRequest, run: Run, *, rides: bool) -> SummaryAnswer:
+        seconds = run.ends - time.monotonic()
         if seconds <= 0:
             raise _NoAnswer("timeout")
         if self._restraint.spending.is_spent(scene.turn.namespace):
@@ -166,7 +196,7 @@ class SummaryWriter:
             raise _NoAnswer("spending_limit", counts=False)
         match await self._outcome(scene, request, seconds, rides=rides):
             case SummaryAnswer() as answer:
-                await self._account_for(scene, request, answer, rides=rides)
+                await self._account_for(scene, request, answer, run, rides=rides)
                 return answer
             case KeyRefused():
                 raise _NoAnswer("key_refused", counts=False)
@@ -192,7 +222,7 @@ class SummaryWriter:
         return await self._summarizer.ask(request.messages, model, most, scene.outgoing, seconds, tools)
 
     async def _account_for(
-        self, scene: Scene, request: SummaryRequest, answer: SummaryAnswer, *, rides: bool
+        self, scene: Scene, request: SummaryRequest, answer: SummaryAnswer, run: Run, *, rides: bool
     ) -> None:
         """What the answer took is known and kept; by our own count where the upstream does not say."""
         turn, spending = scene.turn, self._restraint.spending
@@ -205,6 +235,7 @@ class SummaryWriter:
         _log.info(
             "summary_answered",
             session=turn.session,
+            run=run.id,
             rides=rides,
             prompt_tokens=usage.get("prompt_tokens"),
             completion_tokens=usage.get("completion_tokens"),
@@ -258,10 +289,11 @@ class _NoAnswer(Exception):
 
 
 def _riding(scene: Scene) -> Generator[SummaryRequest, str, None]:
+    """The question behind what was shown. Not behind calls whose results are still to come: it is refused."""
     talk = scene.conversation
-    shown = scene.under(scene.current).view.messages or tuple(
-        message.raw for message in (*talk.preamble, *talk.messages)
-    )
+    end = groups_of(talk.messages)[-1].start if open_calls(talk.messages) else len(talk.messages)
+    parts = scene.under(scene.current).view.parts
+    shown = tuple(part.raw for part in parts if part.index is None or part.index < end)
     yield riding_request(shown, scene.budget.summary_tokens, scene.focus)
 
 

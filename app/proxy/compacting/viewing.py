@@ -10,13 +10,17 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NoReturn, assert_never
 
 import structlog
 
+from app.core.history.chain import chain_of
+from app.core.history.conversation import Conversation
+from app.core.history.message import Message
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
+from app.core.view.view import cut_in
 from app.errors import (
     ContextLengthExceeded,
     MessageTooLarge,
@@ -27,11 +31,14 @@ from app.errors import (
 from app.proxy.compacting.compactor import Compactor
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.scenes import Scenes
+from app.proxy.jobs import Jobs
+from app.proxy.sessions.recorder import Outcome
 from app.proxy.subject import Subject
 from app.proxy.turn import Shown, Turn, original
 
 _log = structlog.get_logger("palimpsest.viewing")
-# Carrying a plan out may leave another to do (masks, then a fold); each makes the prompt smaller.
+# Carrying a plan out may leave another to do (masks, then a fold); each makes the prompt smaller, or shows
+# what another server has done meanwhile.
 MOST_STEPS = 4
 _REFUSALS = {
     "message_too_large": MessageTooLarge,
@@ -40,16 +47,27 @@ _REFUSALS = {
 }
 
 
+@dataclass(slots=True)
+class _Watched:
+    """A turn on its way: what it was decided from, the fold that is due after it, what came of it."""
+
+    scene: Scene
+    due: Fold | None = None
+    tokens: int = 0
+    answer: Message | None = None
+
+
 class Viewing:
     """Decides what the model is shown."""
 
-    def __init__(self, scenes: Scenes, compactor: Compactor, *, wait_seconds: float) -> None:
+    def __init__(self, scenes: Scenes, compactor: Compactor, jobs: Jobs, *, wait_seconds: float) -> None:
         self._scenes = scenes
         self._compactor = compactor
+        self._jobs = jobs
         self._wait_seconds = wait_seconds
         self._locks: dict[str, asyncio.Lock] = {}
         self._waiting: Counter[str] = Counter()
-        self._due: dict[str, tuple[Scene, Fold]] = {}
+        self._watched: dict[str, _Watched] = {}
 
     async def shown(self, turn: Turn) -> Shown:
         """The view for a turn; a RequestError when what must be sent does not fit a known window."""
@@ -62,25 +80,46 @@ class Viewing:
         """
         return await self._unless_broken(turn, self._smaller(turn, sent))
 
+    def heard(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
+        """The answer is stored. It is only kept in mind: the client may still wait for its end."""
+        watched = self._watched.get(turn.exchange)
+        if watched is not None and outcome.state == "done" and len(outcome.answers) == 1:
+            watched.tokens, watched.answer = shown.tokens, outcome.answers[0]
+
     def answered(self, turn: Turn) -> None:
-        """The turn is over: the summary that will be needed soon is being written.
+        """The turn is over: the summary that will be needed soon is being written (B03).
 
         Not sooner: a server that takes one request at a time lets a turn wait for the summary begun before
         it (llama.cpp with one slot: 60 s, measured), and only now is the prompt cached that it rides on.
         """
-        if due := self._due.pop(turn.exchange, None):
-            self._compactor.prepare(*due)
+        watched = self._watched.pop(turn.exchange, None)
+        if watched is None:
+            return
+        if watched.answer is None:
+            if watched.due is not None:
+                self._compactor.prepare(watched.scene, watched.due)
+        elif self._compactor.prepares(watched.scene) and _may_be_due(
+            watched.scene, watched.tokens + watched.answer.tokens
+        ):
+            self._jobs.start(self._prepared(_with_answer(turn, watched.answer)))
 
     async def by_hand(self, subject: Subject, focus: str) -> Compaction | None:
         """A compaction that somebody asked for (D25); None when nothing would be won by one (F35)."""
         async with self._one_at_a_time(subject):
-            scene = replace(await self._scenes.of(subject, by_hand=True), focus=focus, is_ordered=True)
+            scene = await self._scenes.of(subject, by_hand=True)
+            if waited := await self._compactor.waited(scene):
+                scene = await self._scenes.of(subject, by_hand=True)
+            scene = replace(scene, focus=focus, is_ordered=True)
             plan = scene.plan_manual()
-            return await self._compactor.by_hand(scene, plan) if isinstance(plan, Fold) else None
+            return await self._compactor.by_hand(scene, plan, waited) if isinstance(plan, Fold) else None
 
-    def is_compacting(self, scene: Scene) -> bool:
-        """True while a compaction of the session is being made, or a summary for this conversation."""
-        return _key(scene.turn) in self._locks or self._compactor.is_preparing(scene)
+    async def is_compacting(self, scene: Scene) -> bool:
+        """True while a compaction of the session is being made, or a summary for this conversation.
+
+        Also by another server that shares the database. StoreError.
+        """
+        is_here = _key(scene.turn) in self._locks or self._compactor.is_preparing(scene)
+        return is_here or await self._compactor.is_elsewhere(scene)
 
     async def _unless_broken(self, turn: Turn, work: Coroutine[None, None, Shown]) -> Shown | None:
         try:
@@ -92,7 +131,8 @@ class Viewing:
             return None
 
     async def _smaller(self, turn: Turn, sent: Shown) -> Shown:
-        self._due.pop(turn.exchange, None)
+        if watched := self._watched.get(turn.exchange):
+            watched.due = None
         async with self._one_at_a_time(turn):
             scene = await self._scenes.of(turn)
             standing = scene.under(scene.current)
@@ -108,6 +148,7 @@ class Viewing:
 
     async def _decided(self, turn: Turn) -> Shown:
         scene = await self._scenes.of(turn, untouched=turn.is_new)
+        self._watched[turn.exchange] = _Watched(scene)
         is_short = turn.tokens < scene.budget.precompute_tokens and not scene.policy.trigger_messages
         if scene.current is None and is_short:
             return original(turn)
@@ -120,6 +161,7 @@ class Viewing:
             return await self._compacted(turn)
 
     async def _compacted(self, turn: Turn) -> Shown:
+        waited: float | None = None
         for _ in range(MOST_STEPS):
             scene = await self._scenes.of(turn)
             plan = self._planned(scene)
@@ -129,7 +171,9 @@ class Viewing:
                 case MaskOnly():
                     await self._compactor.mask(scene, plan)
                 case Fold():
-                    await self._compactor.fold(scene, plan)
+                    if waited is None and (waited := await self._compactor.waited(scene)):
+                        continue
+                    await self._compactor.fold(scene, plan, waited)
                 case Refuse():
                     _refuse(plan)
                 case _ as never:
@@ -153,9 +197,21 @@ class Viewing:
             and not is_waited_for
             and self._compactor.may_prepare(scene, fold)
         ):
-            self._due[turn.exchange] = scene, fold
+            self._watched[turn.exchange] = _Watched(scene, fold)
             return scene.under(scene.current)
         return None
+
+    async def _prepared(self, turn: Turn) -> None:
+        """The summary that a conversation with its answer needs soon is being written, if it needs one."""
+        try:
+            scene = await self._scenes.of(turn)
+        except StoreError as error:
+            _log.warning("preparing_failed", error=type(error).__name__, session=turn.session)
+            return
+        plan = self._planned(scene)
+        fold = plan.precompute if isinstance(plan, Send) else plan
+        if isinstance(fold, Fold) and self._compactor.prepares(scene):
+            self._compactor.prepare(scene, fold)
 
     def _planned(self, scene: Scene) -> Plan:
         """The plan; masks in place of a fold while folds follow each other too fast (F04)."""
@@ -166,8 +222,7 @@ class Viewing:
         return plan
 
     def _sent(self, turn: Turn, scene: Scene, plan: Send) -> Shown:
-        if plan.precompute is not None:
-            self._due[turn.exchange] = scene, plan.precompute
+        self._watched[turn.exchange] = _Watched(scene, plan.precompute)
         return scene.shown(plan.view)
 
     @asynccontextmanager
@@ -195,6 +250,24 @@ class Viewing:
 
 def _key(turn: Subject) -> str:
     return f"{turn.namespace}\0{turn.session}"
+
+
+def _may_be_due(scene: Scene, tokens: int) -> bool:
+    """False where a conversation of so many tokens is below every mark: then nothing more is looked at."""
+    most = scene.policy.trigger_messages
+    if tokens >= scene.budget.precompute_tokens:
+        return True
+    # With the answer.
+    unfolded = len(scene.conversation.messages) + 1 - cut_in(scene.current, scene.conversation)
+    return 0 < most <= unfolded
+
+
+def _with_answer(turn: Turn, answer: Message) -> Turn:
+    """The turn with its answer behind the conversation, as the next request will bring it."""
+    talk = turn.conversation
+    head = chain_of(talk.head, answer.canonical)
+    whole = Conversation(talk.preamble, (*talk.messages, answer), (*talk.chains, head))
+    return replace(turn, conversation=whole)
 
 
 def _refuse(plan: Refuse) -> NoReturn:
