@@ -200,11 +200,6 @@ def classify(
     return said.verdict()
 
 
-def classify_frame(data: bytes) -> Verdict:
-    """The same of one frame of a stream that has begun: `data` is the frame's JSON."""
-    return _Said.of(data[:_READ_BYTES], errors_only=True).verdict()
-
-
 @dataclass(frozen=True, slots=True)
 class _Said:
     """An error's own words and codes, and the counts some servers give as numbers."""
