@@ -1,6 +1,6 @@
 """Our own endpoints, joined: everything that is not below `/v1/`.
 
-The only place that turns the framework's own errors into ours. Knows nothing of what the endpoints do.
+Knows nothing of what the endpoints do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from app.api.context import ContextPages
 from app.api.front import guarded
 from app.api.health import HealthPages
 from app.api.pins import PinPages
-from app.api.problems import problem_body, problem_headers, send_problem
+from app.api.problems import problem_body, problem_headers, problem_of, send_problem
 from app.api.replies import raw_reply
 from app.api.session.checkpoints import CheckpointPages
 from app.api.session.compactions import CompactionPages
@@ -31,10 +31,11 @@ from app.api.session.settings import SettingsPages
 from app.api.session.status import StatusPages
 from app.api.session.stream import EventStreams
 from app.api.sessions import SessionPages
+from app.api.timeline.timeline import TimelinePages
 from app.api.views import ViewPages
-from app.errors import InvalidParameter, MethodNotAllowed, NotFound, PalimpsestError, RequestError
+from app.errors import NotFound, PalimpsestError
 from app.proxy.access.access import Access
-from app.proxy.archive import Archive, missing
+from app.proxy.archive import Archive
 from app.proxy.asgi import ASGIApp, Receive, Scope, Send
 from app.proxy.compacting.scenes import Scenes
 from app.proxy.compacting.viewing import Viewing
@@ -105,6 +106,7 @@ def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
     CheckpointPages(archive, store).on(api)
     EventPages(archive, store, streams).on(api)
     MemoryPages(archive, store, scenes, MemoryBlocks(store, pages.summarizer, pages.new_id)).on(api)
+    TimelinePages(archive, store, scenes).on(api)
     if pages.completes is not None:
         CompletionPages(archive, pages.completes).on(api)
 
@@ -135,23 +137,8 @@ def _as_denial(send: Send) -> Send:
 
 
 async def _answered(_: Request, error: Exception) -> Response:
-    problem = _problem(error)
+    problem = problem_of(error)
     headers = {name.decode(): value.decode() for name, value in problem_headers(problem)}
     if isinstance(error, HTTPException):
         headers |= error.headers or {}
     return raw_reply(problem_body(problem), problem.status, headers)
-
-
-def _problem(error: Exception) -> PalimpsestError:
-    match error:
-        case PalimpsestError():
-            return error
-        case RequestValidationError():
-            first = error.errors()[0]
-            return InvalidParameter(f"{first['msg']}.", param=str(first["loc"][-1]))
-        case HTTPException(status_code=404):
-            return missing()
-        case HTTPException(status_code=405):
-            return MethodNotAllowed("This path exists, but not with this method.")
-        case _:
-            return RequestError("The request cannot be understood.")

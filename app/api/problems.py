@@ -7,8 +7,19 @@ from __future__ import annotations
 
 import msgspec
 import structlog
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 
-from app.errors import AnswerNotStored, Conflict, PalimpsestError, UnsupportedCoding
+from app.errors import (
+    AnswerNotStored,
+    Conflict,
+    InvalidParameter,
+    MethodNotAllowed,
+    PalimpsestError,
+    RequestError,
+    UnsupportedCoding,
+)
+from app.proxy.archive import missing
 from app.proxy.asgi import Send
 from app.upstream.decoding import DECODABLE
 
@@ -51,6 +62,22 @@ async def send_problem(send: Send, error: PalimpsestError) -> None:
     headers = [*problem_headers(error), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def problem_of(error: Exception) -> PalimpsestError:
+    """An error of ours as it is, one of the framework's as ours."""
+    match error:
+        case PalimpsestError():
+            return error
+        case RequestValidationError():
+            first = error.errors()[0]
+            return InvalidParameter(f"{first['msg']}.", param=str(first["loc"][-1]))
+        case HTTPException(status_code=404):
+            return missing()
+        case HTTPException(status_code=405):
+            return MethodNotAllowed("This path exists, but not with this method.")
+        case _:
+            return RequestError("The request cannot be understood.")
 
 
 def note_cut(error: PalimpsestError) -> None:

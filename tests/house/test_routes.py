@@ -34,6 +34,8 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}/memory",
         "POST /sessions/{name:path}/memory-block",
         "POST /sessions/{name:path}/complete",
+        "GET /timeline",
+        "GET /sessions/{name:path}/timeline",
         "GET /memory/search",
         "GET /context/{ident}",
     }

@@ -20,7 +20,7 @@ from app.storage.journal import StoredEvent
 
 _MOST = 1_000
 # A place in the store; databases count in 64 bits.
-_MOST_SEQ = 2**63 - 1
+MOST_SEQ = 2**63 - 1
 
 
 class EventPages:
@@ -40,7 +40,7 @@ class EventPages:
         request: Request,
         caller: Admitted,
         name: str,
-        after: Annotated[int, Query(ge=0, le=_MOST_SEQ)] = 0,
+        after: Annotated[int, Query(ge=0, le=MOST_SEQ)] = 0,
         limit: Annotated[int, Query(ge=1, le=_MOST)] = 100,
         types: str = "",
     ) -> Response:
@@ -82,6 +82,6 @@ def _last_seen(request: Request) -> int | None:
     said = request.headers.get("last-event-id")
     if not said:
         return None
-    if not (said.isascii() and said.isdigit() and len(said) < 20 and int(said) <= _MOST_SEQ):
+    if not (said.isascii() and said.isdigit() and len(said) < 20 and int(said) <= MOST_SEQ):
         raise InvalidParameter("The id of an event is a number.", param="Last-Event-ID")
     return int(said)
