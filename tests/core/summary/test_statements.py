@@ -7,10 +7,12 @@ import pytest
 from app.core.summary.carry.statements import (
     LEAST_SCORE,
     Statement,
+    gone_values,
     is_stale,
     sentences,
     stale_values,
     statements_of,
+    without_gone,
 )
 
 
@@ -42,6 +44,21 @@ def stale_after(*said: tuple[str, str]) -> list[str]:
 )
 def test_a_later_word_of_the_user_wins(first: str, then: str) -> None:
     assert stale_after(("user", first), ("assistant", "Noted."), ("user", then)) == [first]
+
+
+@pytest.mark.parametrize(
+    "then", ["in CockroachDB-2 instead of Postgres-1", "in Cedar-9, rather than the Postgres-1"]
+)
+def test_what_is_named_as_replaced_no_longer_holds(then: str) -> None:
+    first, last = (
+        "We decided: the ledger is kept in Postgres-1.",
+        f"I changed my mind: the ledger is kept {then}.",
+    )
+    assert stale_after(("user", first), ("user", last)) == [first]
+    said = talk(("user", first), ("user", last))
+    gone = gone_values(stale_values(said), said)
+    told = f"- The ledger is kept in Postgres-1.\n- The ledger is kept {then}."
+    assert without_gone(told, gone) == f"- The ledger is kept {then}."
 
 
 def test_make_it_refers_to_the_newest_value_of_that_shape() -> None:

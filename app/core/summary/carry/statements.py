@@ -47,6 +47,9 @@ _ASSERTION = re.compile(
     re.IGNORECASE,
 )
 _NOT = re.compile(r"\b(?:do|must|may|should|shall|can) ?not\b", re.IGNORECASE)
+# Behind these words stands what no longer holds.
+_GIVEN_UP = re.compile(r"\b(?:instead of|rather than|in place of)\s", re.IGNORECASE)
+_GIVEN_UP_WORDS = 4
 _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 # Characters that prose has few of.
 _CODE = re.compile(r"[{}<>;|\\=()\[\]_]")
@@ -103,12 +106,20 @@ class Statement:
                 found.setdefault(word.lower(), shape)
         if not found:
             found = dict.fromkeys(self._predicate(), "word")
-        return found
+        return {value: shape for value, shape in found.items() if value not in self.given_up}
+
+    @cached_property
+    def given_up(self) -> frozenset[str]:
+        """The values it names as replaced, in lower case: "a" in "b instead of a"."""
+        behind = (self.text[match.end() :] for match in _GIVEN_UP.finditer(self.text))
+        named = (enumerate(_WORD.findall(text)[:_GIVEN_UP_WORDS], 1) for text in behind)
+        first = (next((word for at, word in words if _shape(word, at)), "") for words in named)
+        return frozenset(word.lower() for word in first if word)
 
     @cached_property
     def key(self) -> frozenset[str]:
         """What the sentence is about: its content words, stems of them, values apart."""
-        values = {word for value in self.values for word in value.split()}
+        values = {word for value in (*self.values, *self.given_up) for word in value.split()}
         return frozenset(
             _stem(word) for word in self.low if len(word) > 2 and word not in STOP and word not in values
         )
@@ -230,6 +241,7 @@ def is_stale(statement: Statement, stale: Sequence[Stale]) -> bool:
     return any(
         statement.order < old.before
         and (old.value in statement.low or old.value in statement.values)
+        and old.value not in statement.given_up
         and (bool(old.key & statement.key) or not old.key)
         for old in stale
     )
@@ -298,7 +310,7 @@ def _stale(new: Statement, old: Statement, shared: frozenset[str]) -> list[Stale
     return [
         Stale(value, shape, shared, new.order)
         for value, shape in old.values.items()
-        if shape in shapes and value not in new.low and value not in new.values
+        if shape in shapes and (value in new.given_up or (value not in new.low and value not in new.values))
     ]
 
 

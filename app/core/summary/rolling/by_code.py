@@ -110,7 +110,8 @@ def digest_by_code(reading: Reading, tokens: int, budget: SummaryBudget, count_t
     work += [_FAILED + line.removeprefix("- ") for line in material.work.errors]
     done = lines_within(work, purse.limit(_WORK_SHARE), count_text, 0.0)
     purse.pay("\n".join(done))
-    last = _SAID + headline(material.state, _SAID_CHARS) if material.state else ""
+    before = (line for line in reading.earlier.flow.split("\n") if line.startswith(_SAID))
+    last = _SAID + headline(material.state, _SAID_CHARS) if material.state else next(before, "")
     closing = purse.lines([last] if last else [], purse.limit(1.0))
     shown = "\n".join((*prose.bodies, wording, *facts, *done))
     # What all the others left is theirs too.

@@ -73,6 +73,9 @@ def test_identifiers_failures_and_last_words_are_carried_over_rounds() -> None:
         assert "https://log.test/ab12" in names
     assert "Last said: Deployed." in second.text
     assert "it is broken" not in second.text
+    # Who said nothing since has still said that last.
+    third = compacted(ROLLING, after(second, [*talk, *SECOND], [user("And Porto?")]), None)
+    assert "Last said: Deployed." in third.text
 
 
 def test_the_newest_request_stands_once_when_the_block_is_all_there_is() -> None:
