@@ -1,4 +1,6 @@
-"""Errors as clients of the OpenAI API expect them: the only place where an exception becomes a response.
+"""Errors as clients of the OpenAI API expect them: the place where an exception becomes a response.
+
+Pages for browsers tell them in their own way (`app.api.timeline.browser`).
 
 Knows nothing of how an error came about. Messages are ours and never quote bodies, keys or paths.
 """

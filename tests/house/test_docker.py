@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -144,3 +145,13 @@ def test_everything_declared_is_locked() -> None:
 
 def _pins(file: Path) -> dict[str, str]:
     return dict(re.findall(r"(?m)^([a-z0-9-]+)==(\S+)", file.read_text(encoding="utf-8")))
+
+
+def test_what_is_no_module_is_installed_too() -> None:
+    """Templates and the like: only what matches a pattern comes with the package."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = declared["tool"]["setuptools"]["package-data"]["*"]
+    files = [file for file in (ROOT / "app").rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    others = [file.name for file in files if file.suffix != ".py"]
+    assert "session.html" in others
+    assert [name for name in others if not any(fnmatch(name, pattern) for pattern in patterns)] == []

@@ -27,7 +27,7 @@ from app.proxy.incoming import Headers
 Way = Literal["none", "password", "header"]
 CHALLENGE = 'Basic realm="palimpsest", charset="UTF-8"'
 ASKS = "Enter the key that your client sends, as the password. The user name may be anything."
-_BASIC = b"basic "
+_BASIC = b"basic"
 
 
 def route_of(paper: Paper) -> type[APIRoute]:
@@ -75,7 +75,7 @@ def problem_page(paper: Paper, problem: PalimpsestError) -> Response:
 
 
 def _is_basic(name: bytes, value: bytes) -> bool:
-    return name == b"authorization" and value[: len(_BASIC)].lower() == _BASIC
+    return name == b"authorization" and value.partition(b" ")[0].lower() == _BASIC
 
 
 def _as_bearer(value: bytes) -> bytes:

@@ -131,9 +131,7 @@ def _completed(payload: Payload) -> Told:
 
 def _failed(payload: Payload) -> Told:
     reason = text_of(payload, "reason") or _UNKNOWN
-    return Told(
-        "Compaction failed", f"Nothing was folded: {reason}. The conversation stays whole.", "failure"
-    )
+    return Told("Compaction failed", f"It came to nothing: {reason}. No message is lost.", "failure")
 
 
 def _recovering(payload: Payload) -> Told:
@@ -172,6 +170,13 @@ def _undone(payload: Payload) -> Told:
     return Told("Compaction undone", f"{back}.", "warning")
 
 
+def _restored(payload: Payload) -> Told:
+    form = text_of(payload, "form") or _UNKNOWN
+    return Told(
+        "Session restored", f"From records of the form {form}, {_figure(payload, 'messages')} messages."
+    )
+
+
 def _unread(payload: Payload) -> Told:
     faults = payload.get("faults")
     words = ", ".join(fault for fault in faults if isinstance(fault, str)) if isinstance(faults, list) else ""
@@ -208,6 +213,7 @@ _TELLERS: Mapping[str, Callable[[Payload], Told]] = {
     "client_changed_prefix": _rewritten,
     "conversation_snapshot": _snapshot,
     "compaction_undone": _undone,
+    "session_restored": _restored,
     "state_delta_invalid": _unread,
     "spending_limit": _spent,
 }

@@ -17,6 +17,7 @@ def block(sections: Sections, lead: str = "Handoff.") -> str:
     return fenced(f"{lead}\n\n{rendered(sections)}", "palimpsest_summary")
 
 
+@pytest.mark.spec("A24")
 def test_a_block_of_ours_has_nine_sections_of_which_four_are_open() -> None:
     outline = outline_of(block(Sections(BODIES, identifiers="- dcm_1")))
     assert [section.number for section in outline.sections] == [*range(1, 10), None]
@@ -31,6 +32,7 @@ def test_an_empty_section_is_there_and_says_so() -> None:
     assert [section.body for section in outline.sections] == ["goal"] + [NOTHING] * 8
 
 
+@pytest.mark.spec("A24")
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_fewer_than_three_headings_are_one_text(count: int) -> None:
     text = "\n".join(["before", *(f"## {n}. {TITLES[n - 1]}\ntext {n}" for n in range(1, count + 1))])
