@@ -149,6 +149,15 @@ async def test_without_keys_the_pages_just_work(tmp_path: Path) -> None:
             reply = await proxy.http.get(path)
             assert reply.status_code == 200
             assert session in reply.text
+        # Whoever has a key as well can say so.
+        listed = page_of((await proxy.http.get("/api/timeline")).text)
+        (link,) = [link for link in listed.one("footer").all("a") if "ask" in link.attributes["href"]]
+        asked(await proxy.http.get(link.attributes["href"]))
+        await proxy.chat(key="mine").says("hello")
+        known = await proxy.http.get(link.attributes["href"], headers=typed("mine"))
+        assert known.status_code == 200
+        assert session not in known.text
+        assert "ask" not in known.text
 
 
 async def test_where_keys_are_demanded_only_an_issued_one_opens(tmp_path: Path) -> None:

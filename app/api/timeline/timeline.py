@@ -50,10 +50,14 @@ class TimelinePages:
         caller: Admitted,
         limit: Annotated[int, Query(ge=1, le=_MOST_SESSIONS)] = 25,
         before: Annotated[IdText | None, Query()] = None,
+        ask: bool = False,
     ) -> Response:
-        """The caller's sessions, newest first."""
+        """The caller's sessions, newest first. `ask`: a browser that sends no key shall ask for one."""
+        way = _way(request)
+        if ask and way == "none":
+            raise Unauthorized(ASKS)
         total = await self._store.session_count(caller.namespace, "")
-        if not total and _way(request) != "header":
+        if not total and way != "header":
             raise Unauthorized(f"Nothing is stored for you yet. {ASKS}")
         rows = await self._store.sessions(caller.namespace, limit + 1, before)
         page = rows[:limit]
@@ -66,7 +70,8 @@ class TimelinePages:
                 "limit": limit,
                 "is_first": before is None,
                 "next": page[-1].id if len(rows) > limit else None,
-                "has_links": _way(request) != "password",
+                "has_links": way != "password",
+                "has_key": way != "none",
             },
         )
 
