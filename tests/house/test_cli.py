@@ -196,9 +196,10 @@ def test_without_an_upstream_the_demo_stands_behind_the_proxy(terminal: Terminal
     with _running(terminal.folder, "serve", "--port", "0") as (process, said):
         address = said.split(" at ")[1].strip()
         assert process.stdout is not None
-        told = "".join(iter(process.stdout.readline, f"curl -s {address[:-3]}/api/sessions/tour/messages\n"))
+        told = "".join(iter(process.stdout.readline, f"Or in a browser: {address[:-3]}/api/timeline\n"))
         assert "for n in" in told
         assert "/api/sessions/tour/view" in told
+        assert "/api/sessions/tour/messages" in told
         with urllib.request.urlopen(f"{address}/models", timeout=PATIENCE_SECONDS) as answer:
             assert json.load(answer)["data"][0]["id"] == "palimpsest-demo"
         process.send_signal(signal.SIGTERM)
