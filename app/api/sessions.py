@@ -134,6 +134,7 @@ def compaction_fields(compaction: Compaction) -> dict[str, Any]:
             {"message": context_id(mask.chain), "limit_chars": mask.limit_chars} for mask in compaction.masks
         ],
         "summary": compaction.summary,
+        "memory": compaction.memory,
     }
 
 

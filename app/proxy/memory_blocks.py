@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 from weakref import WeakValueDictionary
@@ -28,15 +28,14 @@ from app.core.summary.rolling.memory_block import (
 )
 from app.errors import Conflict, InvalidParameter, SummaryRejected
 from app.proxy.compacting.scene import Scene
+from app.proxy.memories import block_of, rows_of, text_of
 from app.storage.contract import Store
-from app.storage.journal import Memory, MemoryKind, StoredMemory
+from app.storage.journal import Memory, MemoryKind
 
 _log = structlog.get_logger("palimpsest.memory")
 _RULES = MemoryRules()
-# Entries looked at; with a fold at fifteen there are never so many.
-_MOST_ENTRIES = 200
-# A block is a few dozen lines: what it may take of every prompt that it stands in, tokens.
-_BLOCK_TOKENS = 1_000
+# A block is a few dozen lines; the entries since have to stand in views beside it (`memory_tokens`).
+_BLOCK_TOKENS = 600
 # Folds that others may win against ours before we give up.
 _TRIES = 4
 
@@ -84,9 +83,8 @@ class MemoryBlocks:
     async def _folded(self, scene: Scene, entry: str) -> Added:
         namespace, session = scene.turn.namespace, scene.turn.session
         for _ in range(_TRIES):
-            rows = await self._rows(namespace, session, "entry")
-            blocks = await self._rows(namespace, session, "block")
-            block = _block_of(blocks, rows)
+            blocks, rows = await rows_of(self._store, namespace, session)
+            block = block_of(blocks, rows)
             fold = fold_of(block, _RULES)
             if fold is None:
                 return Added(entry, block)
@@ -96,7 +94,7 @@ class MemoryBlocks:
             gone = [row.memory.id for row in (*blocks, *folded)]
             new = self._memory("block", summary)
             if await self._store.replace_memory_block(namespace, session, gone, new):
-                block = MemoryBlock(summary, tuple(map(_text, rest)))
+                block = MemoryBlock(summary, tuple(map(text_of, rest)))
                 return Added(entry, block, len(folded), "model" if told else "deterministic")
         raise Conflict("The memory is being folded by others; the entry is stored.")
 
@@ -115,18 +113,3 @@ class MemoryBlocks:
 
     def _memory(self, kind: MemoryKind, text: str) -> Memory:
         return Memory(self._new_id(), kind, text.encode("utf-8", "surrogatepass"), None, time.time())
-
-    async def _rows(self, namespace: str, session: str, kind: MemoryKind) -> Sequence[StoredMemory]:
-        """Oldest first."""
-        return list(reversed(await self._store.memories(namespace, session, _MOST_ENTRIES, [kind])))
-
-
-def _block_of(blocks: Sequence[StoredMemory], entries: Sequence[StoredMemory]) -> MemoryBlock:
-    block = MemoryBlock("\n".join(map(_text, blocks)))
-    for row in entries:
-        block = with_entry(block, _text(row))
-    return block
-
-
-def _text(row: StoredMemory) -> str:
-    return row.memory.text.decode("utf-8", "surrogatepass")

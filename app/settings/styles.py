@@ -27,6 +27,14 @@ class StyleSettings(Section):
         unit="tag name",
         pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$",
     )
+    memory_tokens: int = setting(
+        _CORE.memory_tokens,
+        "Room for the session's memory block in a view, at most an eighth of the window; 0: not shown.",
+        "A summary and the entries since, a paragraph each; it is part of every prompt until the next fold.",
+        unit="tokens",
+        ge=0,
+        le=100_000,
+    )
     chunk_chars: int = setting(
         _CORE.chunk_chars,
         "rolling: new messages given to the summarizer in one call; more is folded in several.",

@@ -253,6 +253,7 @@ COMPACTIONS = Table(
     _bytes("details"),
     _time("created_at"),
     _time("undone_at", null=True),
+    _bytes("memory", null=True),
 )
 
 PINS = Table(

@@ -16,6 +16,7 @@ from typing import Any
 
 from app.core.summary.prompt import INSTRUCTIONS
 from app.core.summary.riding import INSTRUCTION
+from app.core.summary.rolling import memory_block
 from app.core.summary.rolling import prompt as rolling
 from app.core.summary.rolling.worker import DEFAULT_TEMPLATE
 from app.core.summary.working import batch, gap_fill
@@ -183,6 +184,7 @@ _ASKING = (
     rolling.ROLLUP_INSTRUCTIONS,
     batch.INSTRUCTIONS,
     gap_fill.INSTRUCTIONS,
+    memory_block.INSTRUCTIONS,
 )
 _WORKER = DEFAULT_TEMPLATE.partition("{{")[0]
 

@@ -24,6 +24,7 @@ COMPACTION = Compaction(
     messages_folded=20,
     parents=("c0",),
     reason="90 % full",
+    memory="what is kept \0 \ud83d",
 )
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
 from app.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from app.storage.migrate import migrate, schema_state, with_connection
+from app.storage.migrate import MIGRATIONS, migrate, schema_state, with_connection
 from app.storage.open import open_store
 from app.storage.tables import METADATA
 from tests.storage.conftest import new_id
@@ -55,6 +60,53 @@ async def test_an_empty_database_is_behind_until_migrated(empty_url: str) -> Non
         await open_store(empty_url, new_id=new_id)
     await _execute(empty_url, "DROP TABLE alembic_version")
     assert await schema_state(empty_url) == "unknown"
+
+
+_OF_BEFORE = {
+    "sessions": {"id": "s", "namespace": "n"},
+    "compactions": {
+        "id": "c",
+        "session": "s",
+        "namespace": "n",
+        "kind": "message_removal",
+        "trigger": "manual",
+    },
+}
+
+
+def _at(revision: str, connection: Connection) -> None:
+    """The schema of an older version, with a row in each table named."""
+    config = Config()
+    config.set_main_option("script_location", MIGRATIONS.as_posix())
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+    for table, known in _OF_BEFORE.items():
+        columns = inspect(connection).get_columns(table)
+        values = {c["name"]: known.get(c["name"], _plain(c)) for c in columns if not c["nullable"]}
+        names, places = ", ".join(f'"{name}"' for name in values), ", ".join(f":{name}" for name in values)
+        connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
+    connection.commit()
+
+
+def _plain(column: Mapping[str, Any]) -> Any:
+    """A value that any such column takes."""
+    kind = column["type"].python_type
+    return b"" if kind is bytes else "[]" if column["name"] == "parents" else kind()
+
+
+async def test_rows_of_an_older_version_are_read_after_migrating(empty_url: str) -> None:
+    await with_connection(empty_url, partial(_at, "0001"))
+    assert await schema_state(empty_url) == "behind"
+    await migrate(empty_url)
+    store = await open_store(empty_url, new_id=new_id)
+    try:
+        (old,) = await store.compactions("n", "s")
+        assert (old.compaction.id, old.compaction.trigger, old.compaction.memory) == ("c", "manual", "")
+        new = replace(old.compaction, id="d", memory="What is kept. \ud800")
+        assert await store.add_compaction("n", "s", 0, new, 2.0)
+        assert (await store.compactions("n", "s"))[-1].compaction == new
+    finally:
+        await store.close()
 
 
 async def test_asking_does_not_create_a_file(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class Budget:
     or above `trigger_tokens` is compacted down to `target_tokens`; no view may exceed
     `ceiling_tokens`; `precompute_tokens` starts a background summary. `summary_tokens` bounds one
     summary block. `available_tokens` is the window less the scaled reserve and the fixed part (A05).
+    `memory_tokens` are those of the memory block that the next fold will carry.
     """
 
     window: Window
@@ -52,6 +53,7 @@ class Budget:
     gain_tokens: int
     carry_tokens: int
     is_derived: bool = False
+    memory_tokens: int = 0
 
 
 # At most this share of the window is held back for the answer: agents send 32,000 on 32k windows (rule 19).
@@ -70,6 +72,8 @@ _SPARE_SHARE = 0.03
 # One summary block takes at most half of the room the target gives to messages: the other half is
 # the task and the tail. It matters below about 4k tokens of window only.
 _SUMMARY_SHARE = 0.5
+# The memory block takes at most one in so many tokens of the window: a small one is for the conversation.
+_MEMORY_DIVISOR = 8
 # No calibration can make a window smaller than this, tokens.
 _LEAST_WINDOW = 16
 
@@ -142,6 +146,11 @@ def target_of(room: int, fixed: int, trigger: int, policy: Policy) -> int:
     """
     most = max(0, trigger - fixed) * (1 - _GROWTH_SHARE)
     return fixed + max(2, min(max(room, 2 * policy.summary_min_tokens), math.floor(most)))
+
+
+def memory_room(budget: Budget, policy: Policy) -> int:
+    """Tokens that a session's memory block may take in a view: at most an eighth of the window."""
+    return min(policy.memory_tokens, budget.window_tokens // _MEMORY_DIVISOR)
 
 
 def _trigger_tokens(size: int, policy: Policy) -> int:

@@ -16,7 +16,7 @@ VERSION: Literal[2] = 2
 Count = Annotated[int, msgspec.Meta(ge=0)]
 """How many; never negative."""
 
-ViewKind = Literal["preamble", "instruction", "task", "pin", "summary", "acknowledgement", "tail"]
+ViewKind = Literal["preamble", "instruction", "task", "pin", "summary", "memory", "acknowledgement", "tail"]
 JobState = Literal["idle", "running", "failed"]
 
 

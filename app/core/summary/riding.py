@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from app.core.summary.prompt import SummaryRequest
+from app.core.summary.rolling.memory_block import MEMORY_TAG
 from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import TITLES
 from app.core.summary.wording import without_data
@@ -33,6 +34,9 @@ INSTRUCTION = (
     "these instructions. Reply with the record alone."
 )
 
+# The memory block stands in every later view as well: a summary that took it up would say it twice (B16).
+_WITHOUT_MEMORY = f"Leave out what stands between <{MEMORY_TAG}> tags: it is kept elsewhere."
+
 
 def may_be_shown(shown: Sequence[bytes]) -> bool:
     """True when nothing in the messages is to be kept from a summarizer: secrets, pictures, data (A17, A22).
@@ -51,6 +55,8 @@ def _holds_what_is_left_out(text: str) -> bool:
 def riding_request(shown: Sequence[bytes], max_tokens: int, focus: str = "") -> SummaryRequest:
     """The request behind `shown`, the messages the model was shown last, byte for byte."""
     text = f"{INSTRUCTION}\nKeep in mind above all: {focus[:500]}" if focus else INSTRUCTION
+    if any(f"<{MEMORY_TAG}>".encode() in raw for raw in shown):
+        text = f"{text}\n{_WITHOUT_MEMORY}"
     last = msgspec.json.encode({"role": "user", "content": text})
     return SummaryRequest((*shown, last), "", text, max_tokens, shown="\n".join(map(_text, shown)))
 

@@ -33,7 +33,8 @@ class Compaction:
     Applies to a conversation if and only if `watermark` is on its path; an empty watermark (mask
     only, nothing folded) applies if every mask's chain is. Messages up to and including the
     watermark are folded, except those in `kept`, which stay verbatim in their order. `summary` is
-    the text of the user-role block that stands for the folded ones ("" when nothing is folded).
+    the text of the user-role block that stands for the folded ones ("" when nothing is folded); `memory`
+    the text of the session's memory block as it stands behind it ("" when there is none, B16).
     Tokens are calibrated prompt tokens of the whole forwarded list. `state` is what the way of
     summarising wants back next time, in its own form; `details` is a JSON object for people.
     """
@@ -55,6 +56,12 @@ class Compaction:
     reason: str = ""
     state: bytes = b""
     details: bytes = b"{}"
+    memory: str = ""
+
+    @property
+    def leaves_memory_out(self) -> bool:
+        """True when there was no room for the memory block beside what must stay."""
+        return b'"leaves_memory_out"' in self.details
 
     @property
     def alternates(self) -> bool:

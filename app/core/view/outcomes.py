@@ -11,13 +11,13 @@ from typing import Literal, TypeAlias
 
 from app.core.view.compaction import Compaction, Mask, Trigger
 
-PartKind = Literal["preamble", "instruction", "task", "pin", "summary", "acknowledgement", "tail"]
+PartKind = Literal["preamble", "instruction", "task", "pin", "summary", "memory", "acknowledgement", "tail"]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewPart:
-    """One message of a view. `index` is its place in the conversation; None for preamble, summary and
-    acknowledgement, and where user messages were merged.
+    """One message of a view. `index` is its place in the conversation; None for preamble, summary,
+    memory and acknowledgement, and where user messages were merged.
 
     `reason` says, for a person, why it stands here. `masked` is true when its text is shortened.
     """
@@ -63,7 +63,8 @@ class Fold:
     `since`: messages `[:since]` are folded already and stand in the current summary, an input of
     the new one. `masks` are all masks that hold afterwards. The new summary block may have at most
     `summary_tokens`. `fits_now` is true when the current view could still go out, so that nobody
-    need wait for a summary. `target_tokens` is what the view should come down to.
+    need wait for a summary. `target_tokens` is what the view should come down to. `memory_tokens` is the
+    room that the session's memory block has in it; 0: it is left out.
     """
 
     cut: int
@@ -75,6 +76,7 @@ class Fold:
     trigger: Trigger
     reason: str
     fits_now: bool
+    memory_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

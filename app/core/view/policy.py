@@ -87,6 +87,8 @@ class Policy:
     user_wording_share: float = 0.45
     # Identifiers of folded messages carried over by code, share of the target (idea 7).
     identifier_share: float = 0.20
+    # The session's memory block in a compacted view (B16), tokens, on small windows less; 0: it is not shown.
+    memory_tokens: int = 1_000
     # For upstreams that want user and assistant by turns: in a compacted view neighbouring user messages
     # are merged (A46), and the summary is acknowledged (D19).
     strict_alternation: bool = False

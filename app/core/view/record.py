@@ -22,7 +22,9 @@ class Written:
     and what else deserves to be known.
 
     With masks alone: an empty summary, author "none", no model; the state is the current one's.
-    `alternates`: the view merges neighbouring user messages and acknowledges the summary.
+    `alternates`: the view merges neighbouring user messages and acknowledges the summary. `memory`: the
+    text of the session's memory block, which masks alone leave as it is; `leaves_memory_out`: there was no
+    room for it.
     `passes` calls to a model gave its text in the run `run_id`; 0 and "" without one. `guard_tokens`: what
     the summary took before it was shortened for the ceiling, what it takes now, and the ceiling (A27).
     """
@@ -35,6 +37,8 @@ class Written:
     state: bytes = b""
     notes: tuple[str, ...] = ()
     alternates: bool = False
+    memory: str = ""
+    leaves_memory_out: bool = False
     passes: int = 0
     run_id: str = ""
     guard_tokens: tuple[int, int, int] | None = None
@@ -86,7 +90,7 @@ def ceiling_room(fold: Fold, conversation: Conversation, budget: Budget, count_t
     """Tokens between the view without a summary and the ceiling; negative where it is above already."""
     written = Written(id="", policy="")
     bare = rendered(conversation, _folded(fold, conversation, None, written), count_text)
-    return budget.ceiling_tokens - prompt_tokens(bare, budget)
+    return budget.ceiling_tokens - prompt_tokens(bare, budget) - fold.memory_tokens
 
 
 def adopts(
@@ -141,6 +145,7 @@ def _folded(
         reason=decision.reason,
         state=written.state if is_fold or current is None else current.state,
         details=_details(written),
+        memory=written.memory if is_fold or current is None else current.memory,
     )
 
 
@@ -148,6 +153,7 @@ def _details(written: Written) -> bytes:
     said = {
         "notes": written.notes,
         "alternates": written.alternates,
+        "leaves_memory_out": written.leaves_memory_out,
         "passes": written.passes,
         "run_id": written.run_id,
         "guard_tokens": written.guard_tokens,

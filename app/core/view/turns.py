@@ -21,9 +21,12 @@ def acknowledgement_tokens(count_text: Callable[[str], int]) -> int:
 
 
 def answered(parts: Sequence[ViewPart], count_text: Callable[[str], int]) -> tuple[ViewPart, ...]:
-    """The parts with an acknowledgement behind the summary where a user message follows it (D19)."""
-    summary = next((place for place, part in enumerate(parts) if part.kind == "summary"), None)
-    made = acknowledged([part.raw for part in parts], summary)
+    """The parts with an acknowledgement behind the block where a user message follows it (D19).
+
+    The memory belongs to the block: it stands right behind the summary.
+    """
+    blocks = [place for place, part in enumerate(parts) if part.kind in ("summary", "memory")]
+    made = acknowledged([part.raw for part in parts], blocks[-1] if blocks else None)
     tokens = acknowledgement_tokens(count_text)
     return tuple(
         parts[source[0]]

@@ -107,8 +107,15 @@ def always_kept_tokens(conversation: Conversation, policy: Policy) -> int:
     )
 
 
+def unmasked_tokens(conversation: Conversation, compaction: Compaction | None) -> int:
+    """Tokens of the messages in the view, blocks of ours and preamble apart, were none shown shortened."""
+    messages = conversation.messages
+    kept = sum(messages[index].tokens for index in kept_in(compaction, conversation))
+    return kept + sum(message.tokens for message in messages[cut_in(compaction, conversation) :])
+
+
 def view_of(conversation: Conversation, compaction: Compaction | None, count_text: CountText) -> View:
-    """The messages to forward: preamble, kept instructions, task, kept messages, summary, tail.
+    """The messages to forward: preamble, kept instructions, task, kept messages, summary, memory, tail.
 
     Without a compaction, or with one that does not apply here, exactly the client's messages. The
     preamble is this request's; the tail is the client's own bytes, masked results apart. The list
@@ -134,7 +141,7 @@ def rendered(conversation: Conversation, compaction: Compaction | None, count_te
     instructions = [part for part in kept if part.kind == "instruction"]
     task = [part for part in kept if part.kind == "task"]
     others = [part for part in kept if part.kind == "pin"]
-    block = [_summary(compaction, count_text)] if compaction.summary else []
+    block = _block(compaction, count_text) if compaction.summary else []
     middle = [*task, *others, *block]
     if block and not _is_user(conversation, middle[0]):
         middle = [*block, *task, *others]
@@ -162,8 +169,8 @@ def fits(view: View, budget: Budget) -> bool:
 
 
 def block_tokens(text: str, count_text: CountText) -> int:
-    """Tokens of a summary block with its framing."""
-    return count_text(text) + FRAME_TOKENS
+    """Tokens of a block of ours with its framing; 0 for "", which is none."""
+    return count_text(text) + FRAME_TOKENS if text else 0
 
 
 def masked_tokens(message: Message, shown: str, count_text: CountText) -> int:
@@ -173,7 +180,7 @@ def masked_tokens(message: Message, shown: str, count_text: CountText) -> int:
 
 
 def summary_message(summary: str) -> bytes:
-    """The summary block as a message: user role, so that what tools said gains no authority."""
+    """A block of ours as a message: user role, so that what tools said gains no authority."""
     return f'{{"role":"user","content":{encoded(summary)}}}'.encode()
 
 
@@ -181,11 +188,18 @@ def _is_user(conversation: Conversation, part: ViewPart) -> bool:
     return part.index is None or conversation.messages[part.index].role == "user"
 
 
-def _summary(compaction: Compaction, count_text: CountText) -> ViewPart:
-    raw = summary_message(compaction.summary)
-    tokens = block_tokens(compaction.summary, count_text)
+def _block(compaction: Compaction, count_text: CountText) -> list[ViewPart]:
+    """What code and models wrote: the summary, and the memory block behind it (B16)."""
     reason = f"stands for {compaction.messages_folded} folded messages"
-    return ViewPart("summary", None, raw, tokens, False, reason)
+    parts = [_written("summary", compaction.summary, reason, count_text)]
+    if compaction.memory:
+        reason = "the session's memory, as it was when the rest was folded"
+        parts.append(_written("memory", compaction.memory, reason, count_text))
+    return parts
+
+
+def _written(kind: PartKind, text: str, reason: str, count_text: CountText) -> ViewPart:
+    return ViewPart(kind, None, summary_message(text), block_tokens(text, count_text), False, reason)
 
 
 def _kept(

@@ -59,8 +59,9 @@ class Told:
 class Scene:
     """A turn, or a branch that is read back, with its budget and the compaction in force.
 
-    `outgoing` are headers for our own calls, `is_ordered`: a person
-    asked for the compaction, and with `focus` for what the summary should keep in mind.
+    `outgoing` are headers for our own calls, `memory` is the session's memory block as the next view would
+    show it. `is_ordered`: a person asked for the compaction, and with `focus` for what the summary should
+    keep in mind.
     """
 
     turn: Subject
@@ -71,6 +72,7 @@ class Scene:
     count_text: CountText
     outgoing: tuple[tuple[bytes, bytes], ...]
     costs: Costs
+    memory: str = ""
     focus: str = ""
     is_ordered: bool = False
 
@@ -101,17 +103,23 @@ class Scene:
         return self._planned(plan_masks)
 
     def _planned(self, planner: Planner[P]) -> P:
-        """The plan that keeps the client's own summary, as if it was pinned (F38).
+        """The plan that keeps the client's own summary, as if it was pinned (F38), and the session's memory.
 
-        Like the original task it is given up before anything is refused, or goes out above the ceiling.
+        Like the original task both are given up, the memory first, before anything is refused, or goes out
+        above the ceiling.
         """
         own = client_summary_of(self.conversation, self._is_rebased)
-        chains = {self.conversation.chains[index] for index in own.indexes} if own else set()
-        plan = self._asked(planner, self.pins | chains)
-        return plan if not chains or self._is_bearable(plan) else self._asked(planner, self.pins)
+        pins = self.pins | ({self.conversation.chains[index] for index in own.indexes} if own else set())
+        bare = replace(self.budget, memory_tokens=0)
+        wishes = dict.fromkeys([(pins, self.budget), (pins, bare), (self.pins, bare)])
+        plans = (self._asked(planner, *wish) for wish in wishes)
+        plan = next(plans)
+        while not self._is_bearable(plan) and (other := next(plans, None)) is not None:
+            plan = other
+        return plan
 
-    def _asked(self, planner: Planner[P], pins: frozenset[bytes]) -> P:
-        return planner(self.conversation, self.current, self.budget, pins, self.policy, self.count_text)
+    def _asked(self, planner: Planner[P], pins: frozenset[bytes], budget: Budget) -> P:
+        return planner(self.conversation, self.current, budget, pins, self.policy, self.count_text)
 
     def _is_bearable(self, plan: Plan) -> bool:
         return not isinstance(plan, Refuse) and not (
@@ -138,7 +146,8 @@ class Scene:
         return self._record(plan, written)
 
     def measured(self, compaction: Compaction) -> Compaction:
-        """The record with the figures of this moment: one prepared in advance was measured earlier."""
+        """The record with memory and figures of this moment: one prepared in advance has earlier ones."""
+        compaction = self._remembering(compaction)
         before, after = self.under(self.current).tokens, self.under(compaction).tokens
         return replace(
             compaction,
@@ -146,6 +155,13 @@ class Scene:
             tokens_after=calibrated_tokens(after, self.budget),
             parents=(self.current.id,) if self.current else (),
         )
+
+    def _remembering(self, compaction: Compaction) -> Compaction:
+        """New entries take effect with the compaction that is made now (rule 14), if there is room."""
+        if compaction.kind != "message_removal" or compaction.leaves_memory_out:
+            return compaction
+        now = replace(compaction, memory=self.memory)
+        return now if self.under(now).tokens <= self.budget.ceiling_tokens else compaction
 
     def faults_added(self, compaction: Compaction) -> tuple[Fault, ...]:
         """What a strict upstream would refuse in the view and not in what the client sent (rule 20)."""
@@ -192,6 +208,8 @@ class Scene:
             state=block.state,
             notes=block.notes,
             alternates=self.policy.strict_alternation,
+            memory=self.memory if fold.memory_tokens else "",
+            leaves_memory_out=bool(self.memory) and not fold.memory_tokens,
         )
         if told is not None:
             guard = self._guard(fold, told, block)

@@ -6,19 +6,21 @@ Knows nothing of what is decided from it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from app.core.budget.budget import budget_of
+from app.core.budget.budget import Budget, Window, budget_of, memory_room
 from app.core.budget.derived import derived
+from app.core.summary.rolling.memory_block import shown_memory
 from app.core.view.compaction import Compaction
 from app.core.view.policy import Policy
-from app.core.view.view import always_kept_tokens, applicable, block_tokens
+from app.core.view.view import CountText, always_kept_tokens, applicable, block_tokens, unmasked_tokens
 from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.costs import ModelCosts
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.windows import Windows
 from app.proxy.incoming import Headers
+from app.proxy.memories import block_in
 from app.proxy.subject import Subject
 from app.storage.contract import Store
 
@@ -59,41 +61,75 @@ class Scenes:
     async def of(self, turn: Subject, *, by_hand: bool = False, untouched: bool = False) -> Scene:
         """The scene now: everything that can have changed is read again.
 
-        Pins are left out where nothing will be folded; `by_hand` a small conversation may be.
-        `untouched` says that no compaction can be stored of the conversation, so that none is looked for.
+        Pins are left out where nothing will be folded; `by_hand` a small conversation may be. The session's
+        memory is read where a mark may be reached, else it is what the current view shows. `untouched` says
+        that no compaction can be stored of the conversation, so that none is looked for.
         """
         model = turn.model
         headers = self._outgoing(turn.headers)
         window = await self._windows.window_of(model, headers, urgent=turn.tokens > URGENT_TOKENS)
         own = None if untouched else await self._store.settings_of(turn.namespace, turn.session)
         policy = self._policy_for(model, own)
-        preamble = sum(message.tokens for message in turn.conversation.preamble)
-        budget = budget_of(
-            window,
-            fixed_tokens=turn.fixed_tokens + preamble,
-            max_output_tokens=turn.max_output_tokens,
-            ratio=self._calibrations.ratio_of(model),
-            policy=policy,
-        )
         current = None if untouched else await self._in_force(turn)
-        costs = self._costs.of(model)
-        count_text = self._tokens.counter_of(model).count_text
-        if current is not None or turn.tokens >= DERIVED_SHARE * budget.window_tokens:
-            block = block_tokens(current.summary, count_text) if current and current.summary else 0
-            kept = always_kept_tokens(turn.conversation, policy)
-            budget = derived(budget, turn.conversation, kept, block, policy, costs)
+        blocks = self._blocks(turn, current)
+        budget = self._budget(turn, window, policy, current, blocks)
         is_short = turn.tokens < budget.precompute_tokens and not policy.trigger_messages
         is_small = not by_hand and current is None and is_short
+        count_text = self._tokens.counter_of(model).count_text
+        memory = current.memory if current else ""
+        said = unmasked_tokens(turn.conversation, current)
+        is_far = budget.fixed_tokens + said + sum(blocks) < budget.precompute_tokens
+        if not untouched and (by_hand or policy.trigger_messages or not is_far):
+            memory = await self._memory(turn, budget, policy, count_text)
         return Scene(
             turn=turn,
             current=current,
-            budget=budget,
+            budget=replace(budget, memory_tokens=block_tokens(memory, count_text)),
             pins=frozenset() if is_small else await self._pins(turn),
             policy=policy,
             count_text=count_text,
             outgoing=tuple(headers),
-            costs=costs,
+            costs=self._costs.of(model),
+            memory=memory,
         )
+
+    def _blocks(self, turn: Subject, current: Compaction | None) -> tuple[int, int]:
+        """Tokens of summary and memory in the view in force."""
+        count_text = self._tokens.counter_of(turn.model).count_text
+        texts = (current.summary, current.memory) if current else ("", "")
+        summary, memory = (block_tokens(text, count_text) for text in texts)
+        return summary, memory
+
+    def _budget(
+        self,
+        turn: Subject,
+        window: Window,
+        policy: Policy,
+        current: Compaction | None,
+        blocks: tuple[int, int],
+    ) -> Budget:
+        """The room there is, its marks derived from costs where they may be reached."""
+        talk = turn.conversation
+        budget = budget_of(
+            window,
+            fixed_tokens=turn.fixed_tokens + sum(message.tokens for message in talk.preamble),
+            max_output_tokens=turn.max_output_tokens,
+            ratio=self._calibrations.ratio_of(turn.model),
+            policy=policy,
+        )
+        if current is None and turn.tokens < DERIVED_SHARE * budget.window_tokens:
+            return budget
+        summary, memory = blocks
+        kept = always_kept_tokens(talk, policy) + memory
+        return derived(budget, talk, kept, summary, policy, self._costs.of(turn.model))
+
+    async def _memory(self, turn: Subject, budget: Budget, policy: Policy, count_text: CountText) -> str:
+        """The session's memory block as a view would show it now (B16); "" without entries."""
+        room = memory_room(budget, policy)
+        if not room:
+            return ""
+        block = await block_in(self._store, turn.namespace, turn.session)
+        return shown_memory(block, room, count_text, policy.summary_tag)
 
     async def _in_force(self, turn: Subject) -> Compaction | None:
         """The compaction that applies, also one made a moment ago in the session's first turn."""

@@ -27,7 +27,7 @@ _MASK = struct.Struct(">32sQ")
 _COLUMNS = (
     *("id", "kind", "watermark", "kept", "masks", "summary", "policy", "trigger", "author", "model"),
     *("tokens_before", "tokens_after", "messages_folded", "parents", "reason", "state", "details"),
-    "created_at",
+    *("memory", "created_at"),
 )
 
 
@@ -88,6 +88,7 @@ def _row(compaction: Compaction) -> Params:
         "reason": plain(compaction.reason),
         "state": compaction.state,
         "details": compaction.details,
+        "memory": compaction.memory.encode("utf-8", "surrogatepass"),
     }
 
 
@@ -98,6 +99,8 @@ def _stored(row: Row) -> StoredCompaction:
     values["kept"] = unpacked(values["kept"])
     values["masks"] = tuple(Mask(*mask) for mask in _MASK.iter_unpack(values["masks"]))
     values["summary"] = values["summary"].decode("utf-8", "surrogatepass")
+    # Rows of before there was one have none.
+    values["memory"] = (values["memory"] or b"").decode("utf-8", "surrogatepass")
     values["parents"] = tuple(json.loads(values["parents"]))
     return StoredCompaction(Compaction(**values), arrival, created_at, undone_at)
 

@@ -23,7 +23,10 @@ _USER_START_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A possible fold: messages before `cut` but for `kept`; `total` is the prompt then, summary included."""
+    """A possible fold: messages before `cut` but for `kept`; `total` is the prompt then, all included.
+
+    That is fixed part, kept messages, summary, memory block and tail.
+    """
 
     cut: int
     kept: frozenset[int]
@@ -80,11 +83,12 @@ def drafts(
     """A draft for every legal cut beyond what is folded, or from `start` on; longest tail first."""
     first = situation.since + 1 if start is None else max(1, start)
     messages, sizes = situation.conversation.messages, limits.sizes
+    beside = situation.budget.fixed_tokens + situation.budget.memory_tokens
     tail, kept_tokens, wording = sum(sizes), 0, 0
     for group in situation.groups:
         if group.start >= first:
             summary = block_room(situation, tokens=sum(sizes) - tail - kept_tokens, wording=wording)
-            total = situation.budget.fixed_tokens + kept_tokens + summary + tail
+            total = beside + kept_tokens + summary + tail
             kept = frozenset(index for index in must if index < group.start)
             yield Draft(group.start, kept, summary, tail, total, limits)
         for index in range(group.start, group.stop):

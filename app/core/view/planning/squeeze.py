@@ -28,7 +28,8 @@ def squeeze(situation: Situation, limits: Limits, room: int, *, with_task: bool,
         cut, kept = situation.since, situation.kept
     summary = _least_summary(situation, cut, kept)
     tail = range(cut, len(limits.sizes))
-    rest = situation.budget.fixed_tokens + sum(limits.sizes[index] for index in kept) + summary
+    memory = situation.budget.memory_tokens if folds_more(situation, cut, kept) else 0
+    rest = situation.budget.fixed_tokens + memory + sum(limits.sizes[index] for index in kept) + summary
     shortable = {index for index in maskable(situation) if index >= cut}
     plain = sum(limits.sizes[index] for index in tail if index not in shortable)
     limits = squeezed(situation, limits, cut, max(0, room - rest - plain), floor)
@@ -73,8 +74,8 @@ def with_shortest_summary(situation: Situation, draft: Draft) -> Draft:
 
 
 def standing_summary(situation: Situation) -> int:
-    """Tokens of the summary block in the current view, with its acknowledgement; 0 without one."""
-    block = ("summary", "acknowledgement")
+    """Tokens of the block in the current view, with memory and acknowledgement; 0 without one."""
+    block = ("summary", "memory", "acknowledgement")
     return sum(part.tokens for part in situation.view.parts if part.kind in block)
 
 

@@ -92,6 +92,7 @@ def fold_of(situation: Situation, draft: Draft, goal: Goal) -> Fold:
         trigger=goal.trigger,
         reason=reason_of(situation),
         fits_now=situation.total <= situation.budget.ceiling_tokens,
+        memory_tokens=situation.budget.memory_tokens,
     )
 
 
