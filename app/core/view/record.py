@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
+from app.core.budget.block import LEAST_SUMMARY_TOKENS
 from app.core.budget.budget import Budget
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Author, Compaction
 from app.core.view.outcomes import Fold, MaskOnly
-from app.core.view.planning.fold import LEAST_SUMMARY_TOKENS
 from app.core.view.view import CountText, applies, cut_in, kept_in, prompt_tokens, rendered
 
 

@@ -8,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from app.core.budget.block import block_tokens_for
 from app.core.view.planning.retention import active_groups
 from app.core.view.planning.situation import Limits, Situation, must_keep
 
-# The summary block takes at most this share of the room for messages: the rest is task and tail.
-_BLOCK_SHARE = 0.6
-# ... and of what it stands for: a fold that frees next to nothing is no use to anybody (F12).
-_REPLACED_SHARE = 0.6
-# Nothing useful is said in less (A27), tokens.
-LEAST_SUMMARY_TOKENS = 200
 # A tail that starts at a user message may be so much shorter than the longest possible one.
 _USER_START_SHARE = 0.5
 
@@ -100,18 +95,8 @@ def drafts(
 
 
 def block_room(situation: Situation, *, tokens: int, wording: int) -> int:
-    """Tokens a summary block may take that stands for `tokens` folded ones, `wording` of them the user's.
-
-    The model's part (A12), the user's words up to their share (A16) and identifiers up to theirs
-    (idea 7), together at most 60 % of the room for messages and 60 % of what they replace.
-    """
-    policy, budget = situation.policy, situation.budget
-    words = min(wording, int(policy.user_wording_share * budget.carry_tokens))
-    identifiers = int(policy.identifier_share * budget.carry_tokens)
-    wanted = budget.summary_tokens + words + identifiers
-    room = max(1, budget.carry_tokens - budget.fixed_tokens)
-    most = max(budget.summary_tokens, int(_BLOCK_SHARE * room))
-    return max(1, min(wanted, most, max(int(_REPLACED_SHARE * tokens), LEAST_SUMMARY_TOKENS)))
+    """Tokens a summary block may take that stands for `tokens` folded ones, `wording` of them the user's."""
+    return block_tokens_for(situation.budget, situation.policy, tokens=tokens, wording=wording)
 
 
 def _best(situation: Situation, limits: Limits, must: frozenset[int], target: int) -> Draft | None:

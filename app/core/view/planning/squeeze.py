@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.core.budget.block import LEAST_SUMMARY_TOKENS
 from app.core.view.outcomes import Refuse
-from app.core.view.planning.fold import LEAST_SUMMARY_TOKENS, Draft, block_room
+from app.core.view.planning.fold import Draft, block_room
 from app.core.view.planning.limits import maskable, squeezed
 from app.core.view.planning.situation import Limits, Situation, must_keep
 

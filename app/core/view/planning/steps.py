@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from app.core.budget.block import LEAST_SUMMARY_TOKENS
 from app.core.view.compaction import Trigger
 from app.core.view.cuts import RESULT_ROLES
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
-from app.core.view.planning.fold import LEAST_SUMMARY_TOKENS, Draft, counted, fold_to
+from app.core.view.planning.fold import Draft, counted, fold_to
 from app.core.view.planning.limits import older, squeezed
 from app.core.view.planning.situation import Limits, Situation, masks_of
 from app.core.view.planning.squeeze import (
