@@ -15,6 +15,8 @@
     |   |-- MethodNotAllowed         405: the path exists, not with this method
     |   |-- Unauthorized             401
     |   |-- Conflict                 409: too many appends wait, an epoch moved on
+    |   |-- NameTaken                409: a session of that name is there already
+    |   |-- NothingToRestore         422: no session can be made of the records
     |   |-- NotUndoable              409: a compaction that was undone before, or that others build on
     |   |-- NamespaceUnproven        429: the upstream never accepted the credential, and its share is used up
     |   |-- HeadersTooLarge          431
@@ -150,6 +152,20 @@ class Conflict(RequestError):
 
     status = 409
     code = "session_busy"
+
+
+class NameTaken(RequestError):
+    """The caller has a session of that name, or with that id."""
+
+    status = 409
+    code = "name_taken"
+
+
+class NothingToRestore(RequestError):
+    """The records hold neither a state nor messages that can be read."""
+
+    status = 422
+    code = "nothing_to_restore"
 
 
 class NotUndoable(RequestError):

@@ -27,6 +27,7 @@ from app.api.session.compactions import CompactionPages
 from app.api.session.completion import Completes, CompletionPages
 from app.api.session.events import EventPages
 from app.api.session.memory import MemoryPages
+from app.api.session.moving import Moving, MovingPages
 from app.api.session.settings import SettingsPages
 from app.api.session.status import StatusPages
 from app.api.session.stream import EventStreams
@@ -66,6 +67,7 @@ class Pages:
     settings: Settings = field(default_factory=Settings)
     completes: Completes | None = None
     summarizer: Asks | None = None
+    moving: Moving | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     new_id: Callable[[], str] = _new_id
 
@@ -109,6 +111,8 @@ def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
     TimelinePages(archive, store, scenes).on(api)
     if pages.completes is not None:
         CompletionPages(archive, pages.completes).on(api)
+    if pages.moving is not None:
+        MovingPages(archive, pages.moving).on(api)
 
 
 class Wall:

@@ -13,7 +13,7 @@ from fastapi import Response
 from app.core.wire.json_text import encoded
 
 # Conversations are private: no cache on the way may keep them, no browser may guess another type.
-_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 def reply(value: Mapping[str, Any], status: int = 200) -> Response:
@@ -23,7 +23,7 @@ def reply(value: Mapping[str, Any], status: int = 200) -> Response:
 
 def raw_reply(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """JSON that is bytes already."""
-    return Response(body, status, {**_HEADERS, **(headers or {})}, "application/json")
+    return Response(body, status, {**PRIVATE, **(headers or {})}, "application/json")
 
 
 def object_with(fields: Mapping[str, Any], name: str, raw: bytes) -> bytes:

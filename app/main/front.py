@@ -16,6 +16,7 @@ from app.api.passthrough import PassthroughEndpoint
 from app.core.history.carriers import Carriers
 from app.core.wire.chat_request import Limits
 from app.main.compacting import chronicle_of, compactor_of, scenes_of, writer_of
+from app.main.moving import moving_of
 from app.main.parts import Parts, new_id
 from app.proxy.answering.answered import Answered
 from app.proxy.answering.delivery import Delivery, Sending
@@ -52,6 +53,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         parts.settings,
         completes=chronicle,
         summarizer=writer,
+        moving=moving_of(parts, chronicle),
         ended=stopping,
     )
     pages_of(pages, served)

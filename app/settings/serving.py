@@ -160,6 +160,14 @@ class Limits(Section):
         ge=0,
         le=100_000,
     )
+    import_events: int = setting(
+        100_000,
+        "Most events of a session that is imported.",
+        "Each becomes a row or a message; five times the most messages of a request.",
+        unit="events",
+        ge=1,
+        le=1_000_000,
+    )
 
 
 class Access(Section):

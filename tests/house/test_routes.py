@@ -18,6 +18,8 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}",
         "GET /sessions/{name:path}/messages",
         "GET /sessions/{name:path}/view",
+        "GET /sessions/{name:path}/export",
+        "POST /sessions/import",
         "GET /sessions/{name:path}/compactions",
         "POST /sessions/{name:path}/compact",
         "GET /sessions/{name:path}/pins",

@@ -60,18 +60,19 @@ def session_name_of(
     sent = {name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in headers}
     for carrier, name in ((OWN_HEADER, sent.get(OWN_HEADER)), ("path", path_session)):
         if name:
-            if not _is_name(name):
+            if not is_name(name):
                 raise InvalidField(
                     f"A session's name is at most {_NAME_CHARS} printable characters.", param=carrier
                 )
             return SessionName(name, carrier, may_append=True)
     for carrier, value in (*_in_headers(sent, carriers), *_in_body(body, carriers)):
-        if isinstance(value, str) and _is_name(value):
+        if isinstance(value, str) and is_name(value):
             return SessionName(value, carrier, may_append=False)
     return None
 
 
-def _is_name(value: str) -> bool:
+def is_name(value: str) -> bool:
+    """True for what a session may be called: 1 to 200 printable characters."""
     return 0 < len(value) <= _NAME_CHARS and value.isprintable()
 
 

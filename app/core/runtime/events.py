@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
+from app.core.runtime.carried import Carried, fields_of
 from app.core.runtime.checkpoint import Checkpoint
 from app.core.runtime.checkpoint import payload_of as checkpoint_payload
+from app.core.runtime.restore import Restored
 from app.core.runtime.snapshot import RuntimeSnapshot
 from app.core.runtime.snapshot import payload_of as snapshot_payload
 from app.core.summary.fence import sendable
@@ -35,6 +37,7 @@ EventType = Literal[
     "compaction_undone",
     "state_delta_invalid",
     "spending_limit",
+    "session_restored",
 ]
 EVENT_TYPES: tuple[EventType, ...] = get_args(EventType)
 
@@ -223,6 +226,20 @@ def state_delta_invalid(compaction_id: str, faults: Sequence[str]) -> Event:
 def spending_limit(spent: float, limit: float, what: str) -> Event:
     """Nothing is asked of a model any more until the limit allows it; `what` names the unit."""
     return Event("spending_limit", {"spent": spent, "limit": limit, "what": what})
+
+
+def session_restored(restored: Restored, source: str, carried: Carried) -> Event:
+    """The state was restored (A40): of which form, from which event ("" when from many), and how much.
+
+    `carried` are the counters it brought.
+    """
+    fields = {
+        "form": restored.form,
+        "eventId": source,
+        "isUpgraded": restored.is_upgraded,
+        "messages": restored.snapshot.transcript.message_count,
+    }
+    return Event("session_restored", fields | fields_of(carried))
 
 
 def is_proactive(compaction: Compaction) -> bool:

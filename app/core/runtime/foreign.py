@@ -34,7 +34,7 @@ _NESTED = ("usage", "totals", "delta")
 _MOST_TOKENS = 10**15
 # UTC seconds, in the year 5138: later times are damage, or milliseconds.
 _LATEST = 1e11
-_CONTENT_KEYS = ("content", "message", "text")
+CONTENT_KEYS = ("content", "message", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Stored:
         if role is None:
             return None
         fields = self.fields()
-        content = next((fields[key] for key in _CONTENT_KEYS if key in fields), None)
+        content = next((fields[key] for key in CONTENT_KEYS if key in fields), None)
         if isinstance(content, dict):
             # The whole message stands in it.
             return _message(content)

@@ -13,7 +13,14 @@ from typing import Any, Literal
 import msgspec
 
 from app.core.runtime.checkpoint import Checkpoint
-from app.core.runtime.foreign import Stored, counted_usage, derived_loop, messages_in
+from app.core.runtime.foreign import (
+    MESSAGE_ROLES,
+    USAGE_TYPES,
+    Stored,
+    counted_usage,
+    derived_loop,
+    messages_in,
+)
 from app.core.runtime.snapshot import SCHEMA as SNAPSHOT
 from app.core.runtime.snapshot import (
     RuntimeSnapshot,
@@ -29,8 +36,14 @@ RestoredForm = Literal[
 
 CHECKPOINT_TYPES = frozenset({"checkpoint", "conversation_checkpoint", "session_checkpoint"})
 SNAPSHOT_TYPES = frozenset({"conversation_snapshot"})
+# Types of events that a state may be read from, or counted from.
+RESTORABLE = (
+    *sorted(CHECKPOINT_TYPES | SNAPSHOT_TYPES | USAGE_TYPES | MESSAGE_ROLES.keys()),
+    *("compaction_completed", "context_summarized", "flush"),
+    *("overflow_recovery_started", "overflow_recovery_completed"),
+)
 # Where older records keep the messages; both stand at the top of the payload.
-_HISTORY_KEYS = ("conversationHistory", "conversation_history")
+HISTORY_KEYS = ("conversationHistory", "conversation_history")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +76,23 @@ class _Decoder:
     decode: Callable[[Any], RuntimeSnapshot]
 
 
-def restored(events: Sequence[Stored]) -> Restored | None:
+def _any(_: RuntimeSnapshot) -> bool:
+    return True
+
+
+def restored(events: Sequence[Stored], belongs: Callable[[RuntimeSnapshot], bool] = _any) -> Restored | None:
     """The session's state from its events, oldest first; None when nothing can be made of them.
 
     A form is looked for in all events, newest first, before the next form is: an old checkpoint of
-    ours goes before a newer record of another form. Usage totals of zero are counted from the
-    events. Never raises for what a payload holds.
+    ours goes before a newer record of another form. One that does not belong to what is restored is
+    passed over as a damaged one is. Usage totals of zero are counted from the events. Never raises for
+    what a payload holds.
     """
     for decoder in DECODERS:
         for event in reversed(events):
             if event.type in decoder.types:
                 snapshot = _decoded(decoder, event)
-                if snapshot is not None:
+                if snapshot is not None and belongs(snapshot):
                     return Restored(decoder.form, backfilled(snapshot, events), event.id)
     return _from_events(events)
 
@@ -131,7 +149,7 @@ def _legacy(value: Any) -> RuntimeSnapshot:
     # One that says it is V2 is a damaged one of ours: what it holds is not to be half believed.
     if not isinstance(value, dict) or str(value.get("schema", "")).endswith("_v2"):
         raise _NotThisForm
-    for key in _HISTORY_KEYS:
+    for key in HISTORY_KEYS:
         history = messages_in(value.get(key))
         if history:
             transcript = TranscriptSection(message_count=len(history), conversation_history=history)

@@ -24,11 +24,14 @@ from app.core.runtime.checkpoint import (
     periodic_spans,
 )
 from app.core.runtime.entry import Entry
-from app.core.runtime.events import checkpoint_event
+from app.core.runtime.events import Event, checkpoint_event
 from app.core.runtime.evidence import span_hash
-from app.core.runtime.snapshot import RuntimeSnapshot
+from app.core.runtime.records import RecordedEvent
+from app.core.runtime.snapshot import RuntimeSnapshot, UsageSection
 from app.core.view.compaction import Compaction
 from app.errors import StoreError
+from app.proxy.chronicle.draft import READ_BYTES
+from app.proxy.chronicle.exporting import exported_events
 from app.proxy.chronicle.readings import Readings, StoredPath, in_force
 from app.proxy.chronicle.rows import NewId, checkpoint_row, event_rows
 from app.proxy.chronicle.runtime import Moment, Past, runtime_of
@@ -116,9 +119,33 @@ class Checkpoints:
             return next(same, None)
         return await self._with_state(stands, checkpoint, in_force(stands.talk, stands.past))
 
+    async def exported(self, subject: Subject) -> Sequence[RecordedEvent]:
+        """The session as an import takes it, with a checkpoint of now that is not stored.
+
+        Empty without messages.
+        """
+        stands = await self._standing(subject, subject.conversation)
+        if not stands.path.entries:
+            return ()
+        # A checkpoint before a compaction reads no more of a conversation either.
+        newest = stands.path.after(0, READ_BYTES)
+        async with self._usages.taken(subject.namespace, subject.session) as taken:
+            force = in_force(stands.talk, stands.past)
+            state = await asyncio.to_thread(self._state, stands, stands.past, force, taken.usage)
+        checkpoint = await asyncio.to_thread(checkpoint_of, "completion", newest, self._clock(), state)
+        return tuple(exported_events(stands.talk.preamble, stands.path.entries, checkpoint))
+
+    def _state(
+        self, stands: _Standing, past: Past, compaction: Compaction | None, used: UsageSection
+    ) -> RuntimeSnapshot:
+        """The session's state; slow for long conversations."""
+        view = self._readings.view(stands.talk, compaction, stands.subject.model)
+        path = stands.path
+        return runtime_of(Moment(stands.talk, path.entries, path.relayed, view, used), past)
+
     async def _standing(self, subject: Subject, talk: Conversation) -> _Standing:
         path = await self._readings.path(subject, talk.head)
-        return _Standing(subject, talk, path, await self._readings.past(subject))
+        return _Standing(subject, talk, path, await self._readings.past(subject, talk))
 
     async def _with_state(
         self, stands: _Standing, checkpoint: Checkpoint, compaction: Compaction | None
@@ -126,26 +153,26 @@ class Checkpoints:
         """As `_kept`, the session's state in it."""
         subject = stands.subject
         async with self._usages.taken(subject.namespace, subject.session) as taken:
-            past = await self._readings.past(subject)
-
-            def runtime() -> RuntimeSnapshot:
-                view = self._readings.view(stands.talk, compaction, subject.model)
-                path = stands.path
-                return runtime_of(Moment(stands.talk, path.entries, path.relayed, view, taken.usage), past)
-
-            state = await asyncio.to_thread(runtime)
-            kept = await self._kept(subject, msgspec.structs.replace(checkpoint, runtime=state))
+            past = await self._readings.past(subject, stands.talk)
+            state = await asyncio.to_thread(self._state, stands, past, compaction, taken.usage)
+            whole = msgspec.structs.replace(checkpoint, runtime=state)
+            kept = await self._kept(subject, whole, past.told)
             taken.is_stored = kept is not None
             return kept
 
-    async def _kept(self, subject: Subject, checkpoint: Checkpoint) -> str | None:
-        """The id under which it is stored, its event told; None when its span had one already."""
+    async def _kept(
+        self, subject: Subject, checkpoint: Checkpoint, before: Sequence[Event] = ()
+    ) -> str | None:
+        """The id under which it is stored, its event told behind `before`.
+
+        None when its span had one already.
+        """
         at = self._clock()
         row = checkpoint_row(checkpoint, at, self._new_id)
         namespace, session = subject.namespace, subject.session
         if not await self._store.add_checkpoint(namespace, session, row):
             return None
-        events = event_rows([checkpoint_event(checkpoint)], at, self._new_id)
+        events = event_rows([*before, checkpoint_event(checkpoint)], at, self._new_id)
         try:
             await self._store.add_events(namespace, session, events)
         except StoreError as error:

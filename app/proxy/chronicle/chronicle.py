@@ -8,7 +8,7 @@ decided nor of how answers travel.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -20,6 +20,7 @@ from app.core.runtime.events import (
     overflow_recovery_failed,
     overflow_recovery_started,
 )
+from app.core.runtime.records import RecordedEvent
 from app.core.summary.fence import sendable, unfenced
 from app.core.view.compaction import Compaction
 from app.errors import Conflict, StoreError
@@ -90,7 +91,7 @@ class Chronicle:
             past = await self._readings.past(turn)
             material = Material(scene, compaction, path, past, taken.usage, summaries, at, memory)
             draft = await asyncio.to_thread(draft_of, material)
-            taken.is_stored = await self._store_before(turn, draft, at)
+            taken.is_stored = await self._store_before(turn, draft, past.told, at)
         also = Also(
             [_summary(compaction, memory, at)] if draft.checkpoint else [],
             event_rows(draft.beside, at, self._new_id),
@@ -118,6 +119,10 @@ class Chronicle:
         """
         return await self._checkpoints.completed(subject, marker)
 
+    async def exported(self, subject: Subject) -> Sequence[RecordedEvent]:
+        """The session as events that an import takes; empty without messages. StoreError."""
+        return await self._checkpoints.exported(subject)
+
     async def failed(self, subject: Subject, reason: str, trigger: str, watermark: bytes = b"") -> None:
         """No compaction came of it; `reason` is a stable word. History stays as it is."""
         await self.tell(subject, compaction_failed(reason, trigger, watermark))
@@ -144,8 +149,10 @@ class Chronicle:
         except StoreError as error:
             _log.warning("event_not_stored", error=type(error).__name__, session=subject.session)
 
-    async def _store_before(self, subject: Subject, draft: Draft, at: float) -> bool:
-        """True when the draft's checkpoint is new.
+    async def _store_before(
+        self, subject: Subject, draft: Draft, restoring: Sequence[Event], at: float
+    ) -> bool:
+        """True when the draft's checkpoint is new; its events are told behind `restoring`.
 
         It is not where the same span has one: an attempt to compact it came to nothing before.
         """
@@ -154,7 +161,8 @@ class Chronicle:
         is_new = await self._store.add_checkpoint(
             subject.namespace, subject.session, checkpoint_row(draft.checkpoint, at, self._new_id)
         )
-        await asyncio.gather(self.tell(subject, *draft.before), self._remember(subject, draft.flush, at))
+        events = (*(restoring if is_new else ()), *draft.before)
+        await asyncio.gather(self.tell(subject, *events), self._remember(subject, draft.flush, at))
         return is_new
 
     async def _remember(self, subject: Subject, flush: str, at: float) -> None:

@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.history.conversation import Conversation
 from app.core.runtime.entry import Entry
+from app.core.runtime.restore import RESTORABLE
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import View
 from app.core.view.view import applicable, view_of
+from app.proxy.chronicle.restoring import restored_on
 from app.proxy.chronicle.rows import kept_of
 from app.proxy.chronicle.runtime import TOLD, Past
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.subject import Subject
 from app.storage.contract import Store
+from app.storage.journal import StoredEvent
 
 # Checkpoints that are read to go on from: the newest one on a path is rarely further back.
 CHECKPOINTS_READ = 32
 # More events of the counted types no session has.
 _EVENTS_READ = 10_000
+_EVENTS_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +65,42 @@ class Readings:
         )
         return StoredPath(entries, sum(row.relayed for row in rows))
 
-    async def past(self, subject: Subject) -> Past:
-        """What is stored of the subject's session beside its messages."""
+    async def past(self, subject: Subject, talk: Conversation | None = None) -> Past:
+        """What is stored of the subject's session beside its messages, for its own conversation or `talk`.
+
+        Events of other forms are read only where no checkpoint is of that path.
+        """
         at = subject.namespace, subject.session
         checkpoints, compactions, events = await asyncio.gather(
             self._store.checkpoints(*at, CHECKPOINTS_READ),
             self._store.compactions(*at),
             self._store.events(*at, 0, _EVENTS_READ, TOLD),
         )
-        return Past(kept_of(checkpoints), compactions, events)
+        kept, talk = kept_of(checkpoints), talk or subject.conversation
+        past = Past(kept, compactions, events, is_damaged=len(kept) < len(checkpoints))
+        if past.on_path(talk)[0] is not None:
+            return past
+        told = await self._restorable(subject)
+        found = (
+            await asyncio.to_thread(restored_on, talk, past, checkpoints, told)
+            if told or checkpoints
+            else None
+        )
+        return replace(past, restored=found)
+
+    async def _restorable(self, subject: Subject) -> Sequence[StoredEvent]:
+        """The session's events that a state may be read from, oldest first."""
+        found: list[StoredEvent] = []
+        after = 0
+        while len(found) < _EVENTS_READ:
+            page = await self._store.events(
+                subject.namespace, subject.session, after, _EVENTS_AT_ONCE, RESTORABLE
+            )
+            found.extend(page)
+            if len(page) < _EVENTS_AT_ONCE:
+                break
+            after = page[-1].seq
+        return found
 
     def view(self, talk: Conversation, compaction: Compaction | None, model: str) -> View:
         """What the model sees of `talk` with `compaction` in force."""

@@ -12,14 +12,19 @@ from functools import reduce
 import msgspec
 
 from app.core.history.conversation import Conversation
+from app.core.runtime.carried import NOTHING, Carried, carried_by, carried_in, recovery_after
 from app.core.runtime.checkpoint import CheckpointKind
 from app.core.runtime.entry import Entry, exchange_ends
+from app.core.runtime.events import Event, session_restored
 from app.core.runtime.foreign import Stored, derived_loop
+from app.core.runtime.restore import Restored
 from app.core.runtime.snapshot import (
+    FilesSection,
     LoopSection,
     QueuesSection,
     RecoverySection,
     RuntimeSnapshot,
+    ToolingSection,
     UsageSection,
     VerificationSection,
     WorkerSection,
@@ -36,6 +41,7 @@ from app.storage.contract import StoredCompaction
 from app.storage.journal import StoredEvent
 
 TOLD = (
+    "session_restored",
     "compaction_completed",
     "compaction_failed",
     "overflow_recovery_started",
@@ -46,11 +52,17 @@ TOLD = (
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is stored of a session so far: its newest checkpoints first, its events of `TOLD` oldest first."""
+    """What is stored of a session so far: its newest checkpoints first, its events of `TOLD` oldest first.
+
+    `restored` is the state of another form where no checkpoint is of this path (A40); `is_damaged`: a
+    checkpoint could not be read.
+    """
 
     checkpoints: Sequence[Kept]
     compactions: Sequence[StoredCompaction]
     events: Sequence[StoredEvent]
+    restored: Restored | None = None
+    is_damaged: bool = False
 
     def of(self, kind: CheckpointKind) -> list[Kept]:
         """The checkpoints of one kind."""
@@ -63,10 +75,27 @@ class Past:
         """
         best, counted = None, 0
         for state in (kept.checkpoint.runtime for kept in self.checkpoints):
-            place = _place(talk, state.transcript.head) if state else None
+            place = place_of(talk, state.transcript.head) if state else None
             if place is not None and place >= counted:
                 best, counted = state, place + 1
+        if best is None and self.restored is not None:
+            return self._taken_up(talk, self.restored.snapshot)
         return best, counted
+
+    def _taken_up(self, talk: Conversation, state: RuntimeSnapshot) -> tuple[RuntimeSnapshot, int]:
+        """Which messages a state without a place here has counted nobody knows: all are counted again."""
+        place = place_of(talk, state.transcript.head)
+        if place is not None:
+            return state, place + 1
+        return msgspec.structs.replace(state, tooling=ToolingSection(), files=FilesSection()), 0
+
+    @property
+    def told(self) -> tuple[Event, ...]:
+        """The event of a restoring, where a session is taken up from something else than it left."""
+        found = self.restored
+        if found is None or not (found.is_upgraded or self.is_damaged):
+            return ()
+        return (session_restored(found, found.event_id, self.carried),)
 
     def made(self, talk: Conversation) -> list[StoredCompaction]:
         """The compactions that count on this path, oldest first."""
@@ -76,7 +105,22 @@ class Past:
     def usage(self) -> UsageSection:
         """The totals at the newest checkpoint, whatever branch it is of: the session pays for all."""
         states = (kept.checkpoint.runtime for kept in self.checkpoints)
-        return next((state.usage for state in states if state is not None), UsageSection())
+        before = self.restored.snapshot.usage if self.restored else UsageSection()
+        return next((state.usage for state in states if state is not None), before)
+
+    @property
+    def recovery(self) -> RecoverySection:
+        """What the stored events tell of overflows."""
+        stored = [Stored(row.event.type, row.event.payload, row.event.created_at) for row in self.events]
+        return derived_loop(stored).recovery
+
+    @property
+    def carried(self) -> Carried:
+        """What the session brought from elsewhere: as it was told, or as it is found now."""
+        told = [row.event.payload for row in self.events if row.event.type == "session_restored"]
+        if told or self.restored is None or not self.restored.is_upgraded:
+            return carried_in(told[-1]) if told else NOTHING
+        return carried_by(self.restored.snapshot, len(self.compactions), self.recovery)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +142,19 @@ def runtime_of(moment: Moment, past: Past) -> RuntimeSnapshot:
     """The state now. Of messages that an earlier snapshot on this path has counted none is read again."""
     talk = moment.conversation
     earlier, counted = past.on_path(talk)
-    fresh, made = talk.messages[counted:], past.made(talk)
+    fresh, made, carried = talk.messages[counted:], past.made(talk), past.carried
     return msgspec.structs.replace(
         new_snapshot(transcript_of(talk, moment.view)),
         tooling=tooling_of(fresh, earlier.tooling if earlier else None),
         files=files_of(fresh, earlier.files if earlier else None),
-        loop=_loop(moment, made, earlier),
-        recovery=_recovery(past),
+        loop=_loop(moment, made, earlier, carried.loop),
+        recovery=recovery_after(carried.recovery, past.recovery),
         queues=QueuesSection(pending={"summary": moment.summaries} if moment.summaries else {}),
         worker=WorkerSection(
             watermark=moment.view.compaction.watermark.hex() if moment.view.compaction else "",
             failures=_failures(past),
         ),
-        verification=reduce(_audited, [row.compaction for row in made], VerificationSection()),
+        verification=reduce(_audited, [row.compaction for row in made], carried.verification),
         usage=added(past.usage, moment.used),
     )
 
@@ -136,20 +180,21 @@ def compacted(
     )
 
 
-def _loop(moment: Moment, made: Sequence[StoredCompaction], earlier: RuntimeSnapshot | None) -> LoopSection:
-    loop = LoopSection(
-        turns=moment.relayed,
+def _loop(
+    moment: Moment,
+    made: Sequence[StoredCompaction],
+    earlier: RuntimeSnapshot | None,
+    carried: LoopSection,
+) -> LoopSection:
+    loop = msgspec.structs.replace(
+        carried,
+        turns=carried.turns + moment.relayed,
         exchanges=len(exchange_ends(moment.entries)),
         last_flush=earlier.loop.last_flush if earlier else None,
     )
     for row in made:
         loop = loop_compacted(loop, row.compaction, row.created_at)
     return loop
-
-
-def _recovery(past: Past) -> RecoverySection:
-    stored = [Stored(row.event.type, row.event.payload, row.event.created_at) for row in past.events]
-    return derived_loop(stored).recovery
 
 
 def _failures(past: Past) -> int:
@@ -178,7 +223,8 @@ def _is_of(compaction: Compaction, talk: Conversation) -> bool:
     return all(talk.position(chain) is not None for chain in named)
 
 
-def _place(talk: Conversation, head: str) -> int | None:
+def place_of(talk: Conversation, head: str) -> int | None:
+    """Where the message that `head` (hex) names stands in the conversation; None when it does not."""
     try:
         return talk.position(bytes.fromhex(head)) if head else None
     except ValueError:

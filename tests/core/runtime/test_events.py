@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from app.core.runtime import events
+from app.core.runtime.carried import carried_by
 from app.core.runtime.checkpoint import checkpoint_of
 from app.core.runtime.events import EVENT_TYPES, Effort, Event, context_summarized, layers_of
 from app.core.runtime.flow import ORDER, Steps, before_removal, flow_of
-from app.core.runtime.snapshot import TranscriptSection, new_snapshot
+from app.core.runtime.restore import Restored
+from app.core.runtime.snapshot import RecoverySection, TranscriptSection, new_snapshot
 from app.core.view.compaction import Trigger
 from tests.core.runtime.records import MASK, NEW_YEAR, compaction, entries, exchanges
 
@@ -21,6 +23,8 @@ GUARD = events.overflow_guard("cmp_1", 900, 400, 15_000)
 MEMORY = events.memory_event("cmp_1", "mem_1")
 FULL = Steps(CHECKPOINT, FLUSH, GUARD, MEMORY)
 EFFORT = Effort(watermark_from=b"\x01" * 32, turns=6, passes=2, run_id="run_9")
+BROUGHT = new_snapshot(TranscriptSection(message_count=2))
+NONE = RecoverySection()
 EVERY = (
     CHECKPOINT,
     FLUSH,
@@ -39,6 +43,7 @@ EVERY = (
     events.compaction_undone(compaction(), None),
     events.state_delta_invalid("cmp_1", ["not_json"]),
     events.spending_limit(1.5, 1.0, "usd"),
+    events.session_restored(Restored("snapshot_legacy", BROUGHT, "e1"), "e1", carried_by(BROUGHT, 0, NONE)),
 )
 
 

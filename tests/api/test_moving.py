@@ -1,0 +1,218 @@
+"""Moving a session: export and import give the same conversation, and what is no session is refused whole."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.core.wire.json_members import raw_elements, raw_members
+from tests.kit.chat import Json
+from tests.kit.model import ModelServer
+from tests.kit.proxy import Front, proxied
+
+KEY = {"authorization": "Bearer key-1"}
+SAID = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "A harbour."}]
+
+
+async def imports(front: Front, document: Json | bytes, **headers: str) -> httpx.Response:
+    """The answer to an import."""
+    content = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return await front.http.post("/api/sessions/import", content=content, headers=KEY | headers)
+
+
+async def exported(front: Front, name: str) -> bytes:
+    """The document of a session."""
+    reply = await front.http.get(f"/api/sessions/{name}/export", headers=KEY)
+    assert reply.status_code == 200, reply.text
+    return reply.content
+
+
+async def rows(front: Front, name: str) -> list[tuple[Any, ...]]:
+    """The transcript with every byte of its messages, and what must be the same of a copy."""
+    reply = await front.http.get(f"/api/sessions/{name}/messages", headers=KEY)
+    assert reply.status_code == 200, reply.text
+    raws = [raw_members(row)["message"] for row in raw_elements(raw_members(reply.content)["messages"])]
+    fields = [(row["role"], row["position"], row["tokens"]) for row in reply.json()["messages"]]
+    return [(*each, raw) for each, raw in zip(fields, raws, strict=True)]
+
+
+def state_in(document: bytes) -> Json:
+    """The state in an export, without the names that another proxy gives to the same messages."""
+    (checkpoint,) = [e for e in json.loads(document)["events"] if e["type"] == "checkpoint"]
+    state: Json = checkpoint["payload"]["runtime"]
+    transcript = state["transcript"]
+    view = transcript["view"]
+    parts = [part["kind"] for part in view["parts"]]
+    named = {"messageCount": transcript["messageCount"], "digest": view["digest"], "parts": parts}
+    return state | {"transcript": named}
+
+
+async def odd(front: Front) -> None:
+    """A conversation whose bytes no encoder would write again: numbers, escapes, blanks, a broken pair."""
+    model_answer = b'{"role":"assistant","content":"\\u0041 b\\/c \\ud83d","x":1e2,"y":1.10}'
+    turns: list[bytes] = [
+        b'{"role":"system","content":"Be  kind.", "z": 12345678901234567890.0}',
+        b'{ "role" : "user", "content":"\\ud83d half, 1e2, \\u0000", "n": 1E+2 }',
+        model_answer,
+        b'{"role":"tool","tool_call_id":"nobody","content":"a result without a call"}',
+        b'{"role":"critic","content":"a role of its own"}',
+        b'{"role":"assistant","content":null,"refusal":"No."}',
+        b'{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function",'
+        b'"function":{"name":"read","arguments":"{\\"path\\": \\"/srv/a.txt\\"}"}}]}',
+        b'{"role":"user","content":"And now?"}',
+    ]
+    body = b'{"model":"test-model","messages":[' + b",".join(turns) + b"]}"
+    headers = KEY | {"x-session-id": "tour"}
+    reply = await front.http.post("/v1/chat/completions", content=body, headers=headers)
+    assert reply.status_code == 200, reply.text
+
+
+@pytest.mark.spec("A40")
+async def test_an_export_gives_the_same_session_elsewhere_byte_for_byte(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    model = ModelServer()
+    async with proxied(model, one) as proxy:
+        await odd(proxy)
+        document = await exported(proxy, "tour")
+        before = await rows(proxy, "tour")
+    async with proxied(model, other) as proxy:
+        reply = await imports(proxy, document)
+        assert reply.status_code == 201, reply.text
+        made = reply.json()
+        assert (made["form"], made["is_upgraded"], made["messages"]) == ("checkpoint_v2", False, 9)
+        assert await rows(proxy, "tour") == before
+        again = await exported(proxy, "tour")
+        lines, first = again.split(b"\n"), document.split(b"\n")
+        # Every line is a message but the last: the names of messages are another proxy's.
+        assert [line.split(b'"created_at"')[1] for line in lines[1:-2]] == [
+            line.split(b'"created_at"')[1] for line in first[1:-2]
+        ]
+        assert state_in(again) == state_in(document)
+        assert state_in(again)["tooling"]["calls"] == {"read": 1}
+        assert state_in(again)["usage"]["requests"] == 1
+
+
+@pytest.mark.spec("A40")
+async def test_a_session_goes_on_where_it_was_imported(tmp_path: Path) -> None:
+    history = [{"role": "system", "content": "Be kind."}, *SAID]
+    document = {
+        "name": "old",
+        "events": [{"type": "checkpoint", "payload": {"conversationHistory": history}}],
+    }
+    model = ModelServer()
+    async with proxied(model, tmp_path) as proxy:
+        made = (await imports(proxy, document)).json()
+        model.says("Bergen.", "Norway.")
+        headers = KEY | {"x-session-id": "old", "x-session-mode": "append"}
+        body = {"model": "m", "messages": [{"role": "user", "content": "Which?"}]}
+        reply = await proxy.http.post("/v1/chat/completions", json=body, headers=headers)
+        assert reply.status_code == 200, reply.text
+        assert reply.headers["x-palimpsest-session"] == made["session"]
+        assert [json.loads(raw) for raw in model.prompts[-1].spans] == [*history, body["messages"][0]]
+        chat = proxy.chat(session=made["session"])
+        chat.said = [*history, body["messages"][0], {"role": "assistant", "content": "Bergen."}]
+        await chat.says("Where is that?")
+        assert chat.session == made["session"]
+        assert await chat.transcript() == chat.said
+        origins = [row["origin"] for row in await chat.rows()]
+        assert origins == ["instructions", "client", "client", *["client", "relayed"] * 2]
+        assert len((await chat.session_fields())["branches"]) == 1
+
+
+@pytest.mark.spec("A40")
+async def test_events_that_came_stay_as_they_came(tmp_path: Path) -> None:
+    events = [
+        {"id": "e1", "type": "llm_usage", "payload": {"inputTokens": 5, "n": 1.0}, "created_at": 5.5},
+        {"id": 2, "type": "conversation_snapshot", "payload": {"conversationHistory": SAID}},
+        {
+            "id": "e3",
+            "type": "user_message",
+            "payload": {"content": "One more."},
+            "created_at": 1795303354270,
+        },
+        {"id": "e4", "type": "other.thing", "payload": None},
+    ]
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        reply = await imports(proxy, {"name": "old", "events": events})
+        assert reply.status_code == 201, reply.text
+        made = reply.json()
+        assert (made["form"], made["event"], made["is_upgraded"]) == ("snapshot_legacy", "2", True)
+        told = (await proxy.http.get("/api/sessions/old/events", headers=KEY)).json()["events"]
+        assert [(event["id"], event["type"], event["payload"]) for event in told[:4]] == [
+            (str(event["id"]), event["type"], event["payload"]) for event in events
+        ]
+        assert [event["type"] for event in told[4:]] == ["conversation_snapshot", "session_restored"]
+        assert (told[0]["created_at"], told[2]["created_at"]) == (5.5, 1795303354.27)
+        state, restored = told[4]["payload"], told[5]["payload"]
+        assert state["schema"] == "session_runtime_v2"
+        assert state["usage"] == {"inputTokens": 5, "outputTokens": 0, "cachedTokens": 0, "requests": 1}
+        assert (restored["form"], restored["eventId"], restored["isUpgraded"]) == (
+            "snapshot_legacy",
+            "2",
+            True,
+        )
+        assert restored["messages"] == 3
+        page = (await proxy.http.get("/api/sessions/old/messages", headers=KEY)).json()["messages"]
+        assert [each["message"] for each in page] == [*SAID, {"role": "user", "content": "One more."}]
+
+
+REFUSED: list[tuple[Any, int, str, str | None]] = [
+    (b"{", 400, "invalid_json", None),
+    (b"[]", 400, "invalid_json", None),
+    (b'{"events":[NaN]}', 400, "invalid_json", None),
+    (b'{"events":' + b"[" * 300 + b"]" * 300 + b"}", 400, "invalid_json", None),
+    ({}, 422, "invalid_parameter", "events"),
+    ({"events": {}}, 422, "invalid_parameter", "events"),
+    ({"events": [], "nmae": "a"}, 422, "invalid_parameter", "nmae"),
+    ({"events": [], "name": ""}, 422, "invalid_parameter", "name"),
+    ({"events": [], "name": "a" * 201}, 422, "invalid_parameter", "name"),
+    ({"events": [], "model": 1}, 422, "invalid_parameter", "model"),
+    ({"events": [], "format": "v9"}, 422, "invalid_parameter", "format"),
+    ({"events": ["a"]}, 422, "invalid_parameter", "events[0]"),
+    ({"events": [{"payload": {}}]}, 422, "invalid_parameter", "events[0].type"),
+    ({"events": [{"type": "a b\n"}]}, 422, "invalid_parameter", "events[0].type"),
+    ({"events": [{"type": "a", "id": []}]}, 422, "invalid_parameter", "events[0].id"),
+    ({"events": [{"type": "a", "created_at": "now"}]}, 422, "invalid_parameter", "events[0].created_at"),
+    ({"events": [{"type": "a", "data": 1}]}, 422, "invalid_parameter", "events[0].data"),
+    ({"events": []}, 422, "nothing_to_restore", None),
+    ({"events": [{"type": "checkpoint", "payload": {}}]}, 422, "nothing_to_restore", None),
+    ({"events": [{"type": "system_message", "payload": {"content": "a"}}]}, 422, "nothing_to_restore", None),
+    ({"name": "taken", "events": []}, 422, "nothing_to_restore", None),
+    ({"events": [{"type": "a"}] * 5}, 413, "body_too_large", "events"),
+    (
+        {"events": [{"type": "checkpoint", "payload": {"conversationHistory": SAID * 3}}]},
+        413,
+        "body_too_large",
+        "events",
+    ),
+    (b" " * 20_001, 413, "body_too_large", None),
+    (gzip.compress(b" " * 20_001), 413, "body_too_large", None),
+]
+
+
+async def test_what_is_no_session_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    bounds = {"limits.import_events": 4, "limits.messages": 5, "limits.body_bytes": 20_000}
+    good = {"name": "taken", "events": [{"type": "user_message", "payload": {"content": "Hello."}}]}
+    async with proxied(ModelServer(), tmp_path, bounds) as proxy:
+        reply = await imports(proxy, gzip.compress(json.dumps(good).encode()), **{"content-encoding": "gzip"})
+        assert reply.status_code == 201, reply.text
+        ident = reply.json()["session"]
+        for name in ("taken", ident):
+            reply = await imports(proxy, good | {"name": name})
+            assert (reply.status_code, reply.json()["error"]["code"]) == (409, "name_taken")
+        for document, status, code, param in REFUSED:
+            coded = isinstance(document, bytes) and document.startswith(b"\x1f\x8b")
+            reply = await imports(proxy, document, **({"content-encoding": "gzip"} if coded else {}))
+            error = reply.json()["error"]
+            assert (reply.status_code, error["code"], error["param"]) == (status, code, param), document
+        listed = (await proxy.http.get("/api/sessions", headers=KEY)).json()
+        assert [session["id"] for session in listed["sessions"]] == [ident]
+        other = await proxy.http.get("/api/sessions/taken/export", headers={"authorization": "Bearer other"})
+        assert other.status_code == 404
