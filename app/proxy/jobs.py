@@ -16,6 +16,21 @@ T = TypeVar("T")
 _log = structlog.get_logger("palimpsest.jobs")
 
 
+async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """The work's result; None, and the work is given up, once the event is set. Set before: not begun."""
+    if event.is_set():
+        work.close()
+        return None
+    doing, told = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((doing, told), return_when=asyncio.FIRST_COMPLETED)
+        return doing.result() if doing.done() else None
+    finally:
+        doing.cancel()
+        told.cancel()
+        await asyncio.wait((doing, told))
+
+
 class Jobs:
     """Holds a reference to every running task until it has ended."""
 

@@ -27,6 +27,12 @@ class StyleSettings(Section):
         unit="tag name",
         pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$",
     )
+    self_check: bool = setting(
+        _CORE.self_check,
+        "Whether the model looks at a summary written ahead once more, for requests, decisions and names.",
+        "One more call of about the same size; worth it where a lost detail costs more than that.",
+        unit="true or false",
+    )
     memory_tokens: int = setting(
         _CORE.memory_tokens,
         "Room for the session's memory block in a view, at most an eighth of the window; 0: not shown.",

@@ -19,6 +19,7 @@ from app.core.summary.riding import INSTRUCTION
 from app.core.summary.rolling import memory_block
 from app.core.summary.rolling import prompt as rolling
 from app.core.summary.rolling.worker import DEFAULT_TEMPLATE
+from app.core.summary.styles.self_check import QUESTION
 from app.core.summary.working import batch, gap_fill
 from app.core.view.validity import Fault, faults_of
 from app.core.wire.chat_request import Limits, parse_chat_request
@@ -195,7 +196,9 @@ def _asks_for_a_summary(body: Json) -> bool:
         return True
     first, last = body["messages"][0].get("content"), body["messages"][-1].get("content")
     is_worker = isinstance(first, str) and first.startswith(_WORKER)
-    return first in _ASKING or is_worker or (isinstance(last, str) and INSTRUCTION in last)
+    return (
+        first in _ASKING or is_worker or (isinstance(last, str) and (INSTRUCTION in last or last == QUESTION))
+    )
 
 
 @cache

@@ -46,6 +46,8 @@ class Policy:
     waits: bool = False
     # The conversation's own model is asked behind the prompt it knows already (idea 2).
     rides: bool = True
+    # The model looks at its summary once more before it is used (idea 13).
+    self_check: bool = False
     # Who writes summaries under this policy (D18); None: whoever the deployment has chosen.
     summary_model: str | None = None
     # What the forwarded prompt is brought down to: this share of what is available (A06) ...

@@ -175,7 +175,7 @@ class Summaries:
 
     async def _attempt(self, scene: Scene, fold: Fold, job: Job) -> Told | NotTold:
         async with self._place(job):
-            return await self._writer.told(scene, scene.source(fold))
+            return await self._writer.told(scene, scene.source(fold), job.hurried)
 
     @asynccontextmanager
     async def _place(self, job: Job) -> AsyncIterator[None]:

@@ -7,9 +7,10 @@ question of its own.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -19,18 +20,13 @@ from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.riding import INSTRUCTION, may_be_shown, riding_request
 from app.core.summary.source import SummarySource
+from app.core.summary.styles.self_check import check_request, is_unchanged
 from app.core.view.cuts import groups_of
 from app.errors import SummaryRejected
 from app.proxy.compacting.restraint import Restraint
 from app.proxy.compacting.scene import Scene, Told
-from app.upstream.summarizer import (
-    Failed,
-    KeyRefused,
-    Summarizer,
-    SummaryAnswer,
-    SummaryOutcome,
-    TooLong,
-)
+from app.proxy.jobs import unless
+from app.upstream.summarizer import Failed, KeyRefused, Summarizer, SummaryAnswer, SummaryOutcome, TooLong
 from app.upstream.worker import Task, Worker
 
 _log = structlog.get_logger("palimpsest.summaries")
@@ -66,10 +62,27 @@ class NotTold:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One attempt at a summary, all its calls together; it ends at `ends` (monotonic seconds)."""
+    """One attempt at a summary, all its calls together; it ends at `ends` (monotonic seconds).
+
+    `hurried` is set once a request waits for it.
+    """
 
     id: str
     ends: float
+    hurried: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """A summary before the model has looked at it again: its question, the answer, what came of it.
+
+    `replaced`: tokens of what it stands for.
+    """
+
+    request: SummaryRequest
+    answer: str
+    told: Told
+    replaced: int
 
 
 class SummaryWriter:
@@ -109,16 +122,17 @@ class SummaryWriter:
             return scene.turn.model
         return scene.policy.summary_model or self._choice.model or scene.turn.model
 
-    async def told(self, scene: Scene, source: SummarySource) -> Told | NotTold:
+    async def told(self, scene: Scene, source: SummarySource, hurried: asyncio.Event) -> Told | NotTold:
         """One attempt: what the model says of the source, accepted, or why there is nothing (F09).
 
         No failure where the policy's style asks no model, or a model's summary is not worth its price.
+        `hurried` is set once a request waits for it: then the model does not look at its text again.
         """
-        run = self._run()
+        run = self._run(hurried)
         await self._restraint.spending.look(scene.turn.namespace)
         replaced = sum(message.tokens for _, message in source.fresh) + scene.count_text(source.previous)
         if not self.is_worth(scene, replaced):
-            return NotTold("not_worth_asking", is_failure=False)
+            return NotTold("not_worth_asking", is_failure=False, may_again=False)
         reason = ""
         for rides in (True, False) if self._rides(scene) else (False, False):
             try:
@@ -127,7 +141,7 @@ class SummaryWriter:
                 _log.warning("summary_rejected", reason=rejected.message, session=scene.turn.session)
                 reason = "rejected"
             except _NobodyAsked:
-                return NotTold("nothing_to_ask", is_failure=False)
+                return NotTold("nothing_to_ask", is_failure=False, may_again=False)
             except _NoAnswer as failure:
                 _log.warning("summary_failed", reason=failure.reason, session=scene.turn.session)
                 reason = failure.reason
@@ -146,7 +160,7 @@ class SummaryWriter:
         if self.is_resting:
             return None
         try:
-            answer = await self._answer(scene, request, self._run(), rides=False)
+            answer = await self._answer(scene, request, self._run(asyncio.Event()), rides=False)
         except _NoAnswer as failure:
             _log.warning("question_failed", reason=failure.reason, session=scene.turn.session)
             self._failed(failure)
@@ -165,8 +179,8 @@ class SummaryWriter:
         shown = scene.under(scene.current).tokens
         return is_worth_asking(call, policy.objective, shown, replaced, scene.budget.summary_tokens)
 
-    def _run(self) -> Run:
-        return Run(self._new_id(), time.monotonic() + self._choice.call_seconds)
+    def _run(self, hurried: asyncio.Event) -> Run:
+        return Run(self._new_id(), time.monotonic() + self._choice.call_seconds, hurried)
 
     async def _asked(
         self, scene: Scene, source: SummarySource, replaced: int, run: Run, *, rides: bool
@@ -185,7 +199,31 @@ class SummaryWriter:
             try:
                 request = questions.send(text)
             except StopIteration:
-                return Told(text, self.model_for(scene), passes, run.id)
+                told = Told(text, self.model_for(scene), passes, run.id)
+                first = _First(request, answer.text, told, replaced)
+                return await self._checked(scene, first, run, rides=rides)
+
+    async def _checked(self, scene: Scene, first: _First, run: Run, *, rides: bool) -> Told:
+        """The summary after the model has looked at it once more, if the policy wants that (idea 13).
+
+        As it was where that gives nothing better, or a request waits; a program of one's own is not asked.
+        """
+        asked = check_request(first.request, first.answer) if scene.policy.self_check else None
+        if asked is None or self._has_worker(scene):
+            return first.told
+        try:
+            answer = await unless(run.hurried, self._answer(scene, asked, run, rides=rides))
+            if answer is None:
+                return first.told
+            told = replace(first.told, passes=first.told.passes + 1)
+            if is_unchanged(answer.text):
+                return told
+            reply = SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
+            return replace(told, text=scene.style.accepted(reply, asked, first.replaced, scene.count_text))
+        except (SummaryRejected, _NoAnswer) as nothing:
+            reason = nothing.reason if isinstance(nothing, _NoAnswer) else nothing.message
+            _log.warning("self_check_failed", reason=reason, session=scene.turn.session)
+            return first.told
 
     async def _answer(self, scene: Scene, request: SummaryRequest, run: Run, *, rides: bool) -> SummaryAnswer:
         seconds = run.ends - time.monotonic()
