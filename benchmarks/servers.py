@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -93,9 +93,9 @@ class Upstream(asyncio.Protocol):
         self.transport.write(b"%x\r\n%s\r\n" % (len(event), event))
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, protocol: type[asyncio.Protocol]) -> None:
     async def main() -> None:
-        server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", 0)
+        server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
         pipe.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
@@ -103,10 +103,10 @@ def _serve(pipe: Connection) -> None:
 
 
 @contextmanager
-def trivial_upstream() -> Iterator[int]:
-    """The port of an upstream that takes no time to think."""
+def trivial_upstream(protocol: type[asyncio.Protocol] = Upstream) -> Iterator[int]:
+    """The port of an upstream that takes no time to think; `protocol` answers each connection."""
     ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, protocol), daemon=True)
     server.start()
     try:
         yield ours.recv()
@@ -129,8 +129,13 @@ class Proxy:
 
 
 @contextmanager
-def palimpsest(upstream: int, synchronous: str = "full") -> Iterator[Proxy]:
-    """The proxy in front of the upstream at that port, on a fresh SQLite database."""
+def palimpsest(
+    upstream: int, synchronous: str = "full", others: Mapping[str, str] | None = None
+) -> Iterator[Proxy]:
+    """The proxy in front of the upstream at that port, on a fresh SQLite database.
+
+    `others` are further settings by the names of their variables, without the prefix.
+    """
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "UPSTREAM__BASE_URL": f"http://127.0.0.1:{upstream}/v1",
@@ -139,6 +144,7 @@ def palimpsest(upstream: int, synchronous: str = "full") -> Iterator[Proxy]:
             "DATABASE__SYNCHRONOUS": synchronous,
             "SERVER__PORT": "0",
             "WINDOW__WINDOW_TOKENS": "2000000",
+            **(others or {}),
         }
         ours = {f"PALIMPSEST_{name}": value for name, value in settings.items()}
         quiet = {k: v for k, v in os.environ.items() if not k.startswith("PALIMPSEST_")}
