@@ -16,7 +16,10 @@ from tests.kit.model import ModelServer
 from tests.kit.proxy import Front, proxied
 
 KEY = {"authorization": "Bearer key-1"}
-SAID = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "A harbour."}]
+SAID: list[Json] = [
+    {"role": "user", "content": "What is it?"},
+    {"role": "assistant", "content": "A harbour."},
+]
 
 
 async def imports(front: Front, document: Json | bytes, **headers: str) -> httpx.Response:
@@ -101,7 +104,7 @@ async def test_an_export_gives_the_same_session_elsewhere_byte_for_byte(tmp_path
 
 @pytest.mark.spec("A40")
 async def test_a_session_goes_on_where_it_was_imported(tmp_path: Path) -> None:
-    history = [{"role": "system", "content": "Be kind."}, *SAID]
+    history: list[Json] = [{"role": "system", "content": "Be kind."}, *SAID]
     document = {
         "name": "old",
         "events": [{"type": "checkpoint", "payload": {"conversationHistory": history}}],
@@ -111,13 +114,14 @@ async def test_a_session_goes_on_where_it_was_imported(tmp_path: Path) -> None:
         made = (await imports(proxy, document)).json()
         model.says("Bergen.", "Norway.")
         headers = KEY | {"x-session-id": "old", "x-session-mode": "append"}
-        body = {"model": "m", "messages": [{"role": "user", "content": "Which?"}]}
+        question: Json = {"role": "user", "content": "Which?"}
+        body = {"model": "m", "messages": [question]}
         reply = await proxy.http.post("/v1/chat/completions", json=body, headers=headers)
         assert reply.status_code == 200, reply.text
         assert reply.headers["x-palimpsest-session"] == made["session"]
-        assert [json.loads(raw) for raw in model.prompts[-1].spans] == [*history, body["messages"][0]]
+        assert [json.loads(raw) for raw in model.prompts[-1].spans] == [*history, question]
         chat = proxy.chat(session=made["session"])
-        chat.said = [*history, body["messages"][0], {"role": "assistant", "content": "Bergen."}]
+        chat.said = [*history, question, {"role": "assistant", "content": "Bergen."}]
         await chat.says("Where is that?")
         assert chat.session == made["session"]
         assert await chat.transcript() == chat.said
@@ -128,7 +132,7 @@ async def test_a_session_goes_on_where_it_was_imported(tmp_path: Path) -> None:
 
 @pytest.mark.spec("A40")
 async def test_events_that_came_stay_as_they_came(tmp_path: Path) -> None:
-    events = [
+    events: list[Json] = [
         {"id": "e1", "type": "llm_usage", "payload": {"inputTokens": 5, "n": 1.0}, "created_at": 5.5},
         {"id": 2, "type": "conversation_snapshot", "payload": {"conversationHistory": SAID}},
         {

@@ -80,6 +80,6 @@ def carried_in(payload: bytes) -> Carried:
 
 
 def fields_of(carried: Carried) -> dict[str, Any]:
-    """The counters as plain JSON values."""
-    fields: dict[str, Any] = msgspec.to_builtins(carried)
+    """The counters as plain JSON values, lists for tuples."""
+    fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(carried))
     return fields
