@@ -21,11 +21,11 @@ _TARGET_SHARE = "share of the target"
 class PolicySettings(StyleSettings):
     """When a conversation is compacted, how far, and what is kept."""
 
-    name: Literal["auto", "handoff", "rolling", "working_state", "batch", "worker"] = setting(
+    name: Literal["auto", "handoff", "rolling", "working_state", "batch", "by_content", "worker"] = setting(
         "auto",
         "Preset: gives every number below that is not set, and the way of summarising.",
         "auto combines the others and needs no choice.",
-        unit="auto, handoff, rolling, working_state, batch or worker",
+        unit="auto, handoff, rolling, working_state, batch, by_content or worker",
     )
     mode: Literal["task", "chat"] = setting(
         "task",

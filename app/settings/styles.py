@@ -83,6 +83,14 @@ class StyleSettings(Section):
         "Conversations without tools leave little for code to note.",
         unit="true or false",
     )
+    mechanical_share: float = setting(
+        _CORE.mechanical_share,
+        "by_content: from so many tool calls and results on code summarises; below, a model is asked.",
+        "Work with tools explains itself; the reasons are in what is said.",
+        unit="share of the folded messages",
+        ge=0,
+        le=1,
+    )
     template: Annotated[str, AfterValidator(checked_template)] | None = setting(
         _CORE.template,
         "worker: the prompt, with {{PREVIOUS_SUMMARY}} and {{CONVERSATION}} in it.",

@@ -52,6 +52,8 @@ _GAP = "what a model filled in stays beside what was noted since, nobody is aske
 LOST: Mapping[tuple[str, str], str] = {
     ("batch", "recall"): f"without a model: {_READ}",
     ("batch", "nothing stale"): _REQUESTS,
+    ("by_content", "recall"): f"without a model: {_READ}",
+    ("by_content", "nothing stale"): _REQUESTS,
     ("working_state", "recall"): _READ,
     ("working_state", "decision"): _GAP,
     ("working_state", "nothing stale"): _REQUESTS,

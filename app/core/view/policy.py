@@ -11,7 +11,7 @@ from typing import Literal
 from app.core.summary.fence import DEFAULT_TAG
 
 Objective = Literal["off", "fidelity", "balanced", "cost"]
-StyleName = Literal["handoff", "rolling", "working_state", "batch", "worker"]
+StyleName = Literal["handoff", "rolling", "working_state", "batch", "by_content", "worker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,9 @@ class Policy:
     # `working_state`: newest tool results kept in short (D16), and whether a model may fill gaps (D11).
     max_tool_results: int = 30
     llm_extraction: bool = True
+    # `by_content`: from this share of tool calls and results among the folded messages on (D24) it folds like
+    # `working_state`, below like `batch`. Half: below that, most of what is said is said in prose.
+    mechanical_share: float = 0.5
     # `worker`: the prompt with its two variables (E07).
     template: str | None = None
     # A compaction that frees less than this share of the window is not worth a broken prefix (F12).

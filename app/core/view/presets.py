@@ -1,4 +1,4 @@
-"""The named policies: five systems with their own numbers, and `auto`, which combines them.
+"""The named policies: five systems with their own numbers, `by_content`, and `auto`, which combines them.
 
 Pure values. A setting given for a deployment, a model or a session goes before a preset's number.
 Sources and rows stand in docs/how-compaction-works.md.
@@ -78,6 +78,9 @@ _WORKING_STATE = replace(
 # D, first version: the same marks, one summary of everything older.
 _BATCH = replace(_WORKING_STATE, name="batch", style="batch", summary_max_tokens=8_192)
 
+# D24: the same marks, either way of summarising, by what is folded.
+_BY_CONTENT = replace(_BATCH, name="by_content", style="by_content")
+
 # E: at 0.8 down to the original task and the thirty newest messages.
 _WORKER = replace(
     _SOURCE,
@@ -98,7 +101,8 @@ _WORKER = replace(
 )
 
 PRESETS: Mapping[str, Policy] = {
-    policy.name: policy for policy in (_AUTO, _HANDOFF, _ROLLING, _WORKING_STATE, _BATCH, _WORKER)
+    policy.name: policy
+    for policy in (_AUTO, _HANDOFF, _ROLLING, _WORKING_STATE, _BATCH, _BY_CONTENT, _WORKER)
 }
 
 # A47: the marks of other systems, numbers only; (trigger, target) as shares of the window.

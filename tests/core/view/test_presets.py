@@ -17,7 +17,7 @@ from app.core.view.presets import CHAT, PRESETS
 from tests.core.histories import assistant, calls, prose, result, system, user
 from tests.core.view.planning import Talk
 
-COUNTED = ["rolling", "working_state", "batch", "worker"]
+COUNTED = ["rolling", "working_state", "batch", "by_content", "worker"]
 
 
 def trigger(policy: Policy, window: int) -> int:
@@ -52,7 +52,9 @@ def test_where_rolling_begins(window: int, tokens: int) -> None:
 
 @pytest.mark.spec("D13")
 @pytest.mark.spec("E02")
-@pytest.mark.parametrize(("preset", "share"), [("working_state", 0.7), ("batch", 0.7), ("worker", 0.8)])
+@pytest.mark.parametrize(
+    ("preset", "share"), [("working_state", 0.7), ("batch", 0.7), ("by_content", 0.7), ("worker", 0.8)]
+)
 def test_where_the_others_begin(preset: str, share: float) -> None:
     assert trigger(PRESETS[preset], 100_000) == share * 100_000
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from app.core.summary.rolling.extraction import ToolAllowList
 from app.core.summary.rolling.style import RollingStyle
 from app.core.summary.rolling.worker import DEFAULT_TEMPLATE, WorkerStyle
+from app.core.summary.styles.by_content import KEPT_CHARS, ByContentStyle
 from app.core.summary.styles.handoff import HandoffStyle
 from app.core.summary.styles.style import Style
 from app.core.summary.working.limits import DEFAULT_LIMITS
@@ -24,9 +25,18 @@ def style_of(policy: Policy) -> Style:
             tools = ToolAllowList(frozenset(policy.read_tools), policy.read_tool_prefixes)
             return RollingStyle(tag, policy.chunk_chars, policy.rollup_tokens, tools)
         case "working_state":
-            limits = replace(DEFAULT_LIMITS, max_tool_results=policy.max_tool_results)
-            return WorkingStateStyle(tag, limits, llm_extraction=policy.llm_extraction)
+            return _working_state(policy)
         case "batch":
             return BatchStyle(tag)
+        case "by_content":
+            noted = _working_state(policy)
+            limits = replace(noted.limits, gap_chars=KEPT_CHARS)
+            ways = replace(noted, limits=limits), BatchStyle(tag, limits)
+            return ByContentStyle(*ways, share=policy.mechanical_share)
         case "worker":
             return WorkerStyle(tag, policy.template or DEFAULT_TEMPLATE)
+
+
+def _working_state(policy: Policy) -> WorkingStateStyle:
+    limits = replace(DEFAULT_LIMITS, max_tool_results=policy.max_tool_results)
+    return WorkingStateStyle(policy.summary_tag, limits, llm_extraction=policy.llm_extraction)
