@@ -151,6 +151,24 @@ async def test_the_second_attempt_may_succeed(tmp_path: Path) -> None:
         assert await failures(proxy, chat) == []
 
 
+async def test_a_style_that_asks_nobody_is_not_tried_again_and_has_not_failed(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    asks_nobody = {
+        "policy.name": "working_state",
+        "policy.in_background": True,
+        "policy.llm_extraction": False,
+        "compaction.summary_backoff_seconds": 300,
+    }
+    async with proxied(model, tmp_path, asks_nobody) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        await grown(chat, 5_700)
+        await quiet(proxy, chat)
+        await chat.says(f"This one does not fit. {prose(99, 1_800)}")
+        assert [row["author"] for row in await chat.compactions()] == ["deterministic"]
+        assert model.summaries == []
+        assert await failures(proxy, chat) == []
+
+
 async def test_a_refused_key_is_not_tried_again(tmp_path: Path) -> None:
     writer = Writer(broken(401))
     model = ModelServer(window=WINDOW, summary=writer)

@@ -76,6 +76,17 @@ async def test_while_another_server_writes_nobody_is_asked_here_and_turns_are_an
         assert await chat.transcript() == chat.said
 
 
+async def test_by_hand_nobody_is_asked_either_while_another_server_writes(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW, summary=Writer())
+    async with proxied(model, tmp_path, ROLLING | {"compaction.deadline_seconds": 0.2}) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        await grown(chat, 4_000)
+        lease_of_another(tmp_path, time.time() + LONG)
+        reply = await proxy.http.post(f"/api/sessions/{chat.session}/compact", headers=chat.headers)
+        assert reply.json()["compaction"]["author"] == "deterministic"
+        assert model.summaries == []
+
+
 @pytest.mark.spec("B17")
 async def test_a_lease_is_renewed_while_its_job_lives(tmp_path: Path) -> None:
     writer = Writer(held=True)

@@ -41,8 +41,9 @@ class Compactor:
             self._summaries.begin(scene, fold)
 
     def prepares(self, scene: Scene) -> bool:
-        """True where summaries are written ahead under the scene's policy."""
-        return self._background and scene.policy.in_background
+        """True where a summary would be written ahead if one were due: none is, and somebody may be asked."""
+        is_ahead = self._background and scene.policy.in_background
+        return is_ahead and self._summaries.begun(scene) is None and self._summaries.can_begin(scene)
 
     def may_prepare(self, scene: Scene, fold: Fold) -> bool:
         """True when a summary that serves is being written, or would be if asked for."""
