@@ -29,6 +29,7 @@ from app.storage.exchange.asked import FinishedRequests
 from app.storage.interrupted import PartialAnswers
 from app.storage.journal import Also, Event, Journal
 from app.storage.naming import NamedSessions
+from app.storage.recall.contract import Recall
 
 ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
 
@@ -221,7 +222,7 @@ class Standing:
     messages: int
 
 
-class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Protocol):
+class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Protocol):
     """See the module docstring: it is the contract."""
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from app.errors import StoreUnavailable
+from app.storage.recall.word_index import make_word_index
 from app.storage.sqlite.driver import Connection as SqliteConnection
 from app.storage.sqlite.driver import driver
 
@@ -66,6 +67,7 @@ def _upgrade(connection: Connection) -> None:
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
     connection.commit()
+    make_word_index(connection)
 
 
 def _state(connection: Connection) -> SchemaState:

@@ -22,6 +22,8 @@ from app.storage.known import KnownReads
 from app.storage.migrate import schema_state, sqlite_path, with_connection
 from app.storage.path import PathReads
 from app.storage.postgres_database import open_postgres
+from app.storage.recall.recall import RecallRows
+from app.storage.recall.word_index import POSTGRES_INDEX, WordIndex, word_index_of
 from app.storage.sessions import SessionRows
 from app.storage.sqlite.database import SqliteDatabase
 from app.storage.sqlite.driver import Synchronous
@@ -39,14 +41,20 @@ class SqlStore(
     SessionRows,
     JournalRows,
     StandingRows,
+    RecallRows,
     AccountRows,
 ):
     """The contract, kept on any `Database`."""
 
     def __init__(
-        self, database: Database, new_id: Callable[[], str], closed: Callable[[], None] = lambda: None
+        self,
+        database: Database,
+        words: WordIndex,
+        new_id: Callable[[], str],
+        closed: Callable[[], None] = lambda: None,
     ) -> None:
         self._db = database
+        self._words = words
         self._new_id = new_id
         self._proven = Proven()
         self._open = set()
@@ -83,17 +91,19 @@ async def open_store(
         )
     await _require_schema(url)
     if path is None:
-        return SqlStore(await open_postgres(url, deadline_seconds), new_id)
+        return SqlStore(await open_postgres(url, deadline_seconds), POSTGRES_INDEX, new_id)
     if not sole:
-        return SqlStore(SqliteDatabase(path, synchronous, deadline_seconds), new_id)
+        database = SqliteDatabase(path, synchronous, deadline_seconds)
+        return SqlStore(database, await word_index_of(database), new_id)
     use = SoleUse(path)
     use.take()
     with ExitStack() as on_failure:
         on_failure.callback(use.release)
         database = SqliteDatabase(path, synchronous, deadline_seconds)
         await database.write([Step(FAIL_OPEN, [{}])])
+        words = await word_index_of(database)
         on_failure.pop_all()
-    return SqlStore(database, new_id, use.release)
+    return SqlStore(database, words, new_id, use.release)
 
 
 async def bound_pepper(url: str) -> bytes | None:

@@ -29,6 +29,8 @@ from sqlalchemy.sql.expression import literal_column
 from app.storage.contract import Standing
 from app.storage.database import Database, InsertInto, Params, Reading, Statement, Step, p, rows_of
 from app.storage.packing import unpacked
+from app.storage.recall.forgetting import nameless, scrubbed
+from app.storage.recall.word_index import WordIndex
 from app.storage.tables import (
     BODIES,
     CHECKPOINTS,
@@ -74,6 +76,7 @@ class StandingRows:
     """Who is proven, and the erasing of who is not."""
 
     _db: Database
+    _words: WordIndex
     _proven: Proven
 
     async def standing(self, namespace: str) -> Standing:
@@ -86,9 +89,12 @@ class StandingRows:
         return found
 
     async def erase_unproven(self, before: float) -> Sequence[str]:
-        """See the contract. One transaction for each namespace."""
+        """See the contract. One transaction for each namespace, and then the index of words."""
         rows = await self._db.far(rows_of(_UNPROVEN, {"before": before}))
-        return [row[0] for row in rows if await self._erase(row[0])]
+        erased = [row[0] for row in rows if await self._erase(row[0])]
+        if erased:
+            await scrubbed(self._db, self._words)
+        return erased
 
     async def _erase(self, namespace: str) -> bool:
         """False when the namespace has been proven in the meantime: nothing is done then."""
@@ -222,6 +228,8 @@ ERASE = {
         )
     },
     "spending": Statement(lambda _: _erasing(SPENDING)),
+    # Their words, `recall_words`, go when nothing is found by them any more.
+    "recall_marks": Statement(lambda _: nameless(_still_unproven())),
     "sessions": Statement(lambda _: _erasing(SESSIONS)),
     "credentials": Statement(lambda _: _erasing(CREDENTIALS)),
     # Last: the others look at it. Rows touched here say whether anything was erased.

@@ -15,12 +15,14 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     Boolean,
     Column,
     ColumnElement,
     Double,
     Index,
+    Integer,
     LargeBinary,
     MetaData,
     Table,
@@ -83,12 +85,8 @@ Index(None, CREDENTIALS.c.namespace)
 KEYS = Table(
     "keys",
     METADATA,
-    _text("id", key=True),
-    _bytes("digest"),
-    _text("label"),
-    _text("namespace"),
-    _time("created_at"),
-    _time("revoked_at", null=True),
+    *(_text("id", key=True), _bytes("digest"), _text("label"), _text("namespace")),
+    *(_time("created_at"), _time("revoked_at", null=True)),
     UniqueConstraint("digest"),
 )
 
@@ -138,6 +136,8 @@ MESSAGES = Table(
 )
 # Ends with `state` to answer "does something follow" without the row.
 Index(None, *(MESSAGES.c[c] for c in ("session", "parent", "namespace", "state")))
+# What arrived last in a session is found by it, and what an entry of the index of words stands for.
+Index(None, MESSAGES.c.session, MESSAGES.c.namespace, MESSAGES.c.arrival)
 _some("ix_messages_relayed", MESSAGES.c.relayed.is_(true()), MESSAGES.c.canonical, MESSAGES.c.namespace)
 _some("ix_messages_heads", MESSAGES.c.is_head.is_(true()), MESSAGES.c.session, MESSAGES.c.namespace)
 
@@ -189,30 +189,18 @@ PREAMBLES = Table(
 EXCHANGES = Table(
     "exchanges",
     METADATA,
-    _text("id", key=True),
-    _text("namespace", key=True),
-    _text("session"),
-    _int("arrival"),
-    _bytes("head"),
-    _bytes("base"),
-    _bytes("rebase"),
-    _bytes("preamble"),
-    _text("state"),
-    _text("model"),
-    _text("found_by"),
-    _text("mode"),
+    *(_text("id", key=True), _text("namespace", key=True)),
+    *(_text("session"), _int("arrival")),
+    *(_bytes("head"), _bytes("base"), _bytes("rebase"), _bytes("preamble")),
+    *(_text("state"), _text("model"), _text("found_by"), _text("mode")),
     _text("idempotency_key", null=True),
     _text("finish_reason", null=True),
     _int("status", null=True),
     _text("view", null=True),
-    _int("tokens_full", null=True),
-    _int("tokens_forwarded", null=True),
+    *(_int("tokens_full", null=True), _int("tokens_forwarded", null=True)),
     _text("compaction", null=True),
-    _int("prompt_tokens", null=True),
-    _int("completion_tokens", null=True),
-    _int("cached_tokens", null=True),
-    _time("started_at"),
-    _time("finished_at", null=True),
+    *(_int(name, null=True) for name in ("prompt_tokens", "completion_tokens", "cached_tokens")),
+    *(_time("started_at"), _time("finished_at", null=True)),
     _bytes("partial", null=True),
     sqlite_with_rowid=False,
 )
@@ -240,21 +228,13 @@ COMPACTIONS = Table(
     _bytes("kept"),
     _bytes("masks"),
     _bytes("summary"),
-    _text("policy"),
-    _text("trigger"),
-    _text("author"),
-    _text("model", null=True),
-    _int("tokens_before"),
-    _int("tokens_after"),
-    _int("messages_folded"),
-    _text("parents"),
-    _text("reason"),
-    _bytes("state"),
-    _bytes("details"),
-    _time("created_at"),
-    _time("undone_at", null=True),
+    *(_text("policy"), _text("trigger"), _text("author"), _text("model", null=True)),
+    *(_int("tokens_before"), _int("tokens_after"), _int("messages_folded")),
+    *(_text("parents"), _text("reason"), _bytes("state"), _bytes("details")),
+    *(_time("created_at"), _time("undone_at", null=True)),
     _bytes("memory", null=True),
 )
+Index(None, COMPACTIONS.c.session, COMPACTIONS.c.namespace, COMPACTIONS.c.arrival)
 
 PINS = Table(
     "pins",
@@ -299,6 +279,27 @@ MEMORIES = Table(
 Index(None, MEMORIES.c.session, MEMORIES.c.namespace, MEMORIES.c.arrival)
 # The search reads a namespace through, newest first.
 Index(None, MEMORIES.c.namespace, MEMORIES.c.id)
+
+# How far a session is in the index of words, and what that holds of it. `number` tells its entries there; a
+# session that was forgotten keeps it, without a name, until they are gone.
+RECALL_MARKS = Table(
+    "recall_marks",
+    METADATA,
+    Column("number", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
+    *(_text("session"), _text("namespace")),
+    *(_int("arrival"), _int("entries"), _int("words")),
+    UniqueConstraint("session", "namespace"),
+)
+Index(None, RECALL_MARKS.c.namespace)
+
+# On SQLite a virtual table: see `app/storage/recall/word_index.py`.
+RECALL_WORDS = Table(
+    "recall_words",
+    METADATA,
+    Column("rowid", BigInteger, primary_key=True, autoincrement=False),
+    Column("words", ARRAY(Text), nullable=False),
+)
+Index(None, RECALL_WORDS.c.words, postgresql_using="gin")
 
 SESSION_SETTINGS = Table(
     "session_settings", METADATA, *_session_key(), _bytes("payload"), sqlite_with_rowid=False

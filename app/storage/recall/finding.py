@@ -1,0 +1,181 @@
+"""What holds the words of a question, best first.
+
+Must not know how it is shown. Neither database's own rank is used: FTS5's counts all namespaces, so that one
+would show in another's order, and PostgreSQL's knows no rarity. Here a word weighs what it is rare in what is
+searched, and an entry what its words weigh. That chooses what the caller then ranks by the texts themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Select,
+    Text,
+    and_,
+    cast,
+    func,
+    literal_column,
+    select,
+    union_all,
+)
+
+from app.core.recall.entry import Holdings
+from app.storage.database import Database, InsertInto, Params, Reading, Row, Statement, p, rows_of
+from app.storage.recall.catching_up import PLACES
+from app.storage.recall.contract import Found, RecallRow
+from app.storage.recall.rows import (
+    BODY,
+    MESSAGE_COLUMNS,
+    SUMMARY_COLUMNS,
+    Fact,
+    message_of,
+    summary_of,
+    with_bodies,
+    within,
+)
+from app.storage.recall.spelling import MOST_WORDS, scope_of, spelled
+from app.storage.recall.word_index import Holds, WordIndex
+from app.storage.tables import BODIES, COMPACTIONS, MESSAGES, RECALL_MARKS, RECALL_WORDS
+
+_MOST_FOUND = 500
+# Bytes of bodies in one answer.
+_MOST_BYTES = 16_000_000
+_NOTHING = Holdings(0, 1.0, {})
+
+
+class Finding:
+    """See the contract."""
+
+    _db: Database
+    _words: WordIndex
+
+    async def found(self, namespace: str, session: str | None, words: Sequence[str], limit: int) -> Found:
+        """See the contract."""
+        if not self._words.works:
+            return Found((), _NOTHING)
+        return await self._db.far(_found(_Scope(namespace, session), words, min(limit, _MOST_FOUND)))
+
+    async def holding(self, namespace: str, session: str | None, words: Sequence[str]) -> Holdings:
+        """See the contract."""
+        if not self._words.works:
+            return _NOTHING
+        return await self._db.far(_holding(_Scope(namespace, session), words))
+
+
+class _Scope:
+    """Where is searched: a session, or a whole namespace."""
+
+    def __init__(self, namespace: str, session: str | None) -> None:
+        self.key: Params = {"namespace": namespace, "session": session}
+        self.namespace = namespace
+        self.is_session = session is not None
+        self.word = scope_of(namespace, session)
+
+    def query(self, word: str) -> str:
+        """Both are held: the database goes through those of the scope only."""
+        return f"{self.word} {spelled(word)}"
+
+
+def _holding(scope: _Scope, words: Sequence[str]) -> Reading[Holdings]:
+    entries, length = (yield from rows_of(_TOTALS[scope.is_session], scope.key))[0]
+    if not entries:
+        return _NOTHING
+    holding = {}
+    for word in _asked(words):
+        counted = yield from rows_of(_COUNT, {"scoped": scope.query(word)})
+        holding[word] = counted[0][0]
+    return Holdings(entries, max(1.0, length / entries), holding)
+
+
+def _found(scope: _Scope, words: Sequence[str], limit: int) -> Reading[Found]:
+    holdings = yield from _holding(scope, words)
+    held = {word: count for word, count in holdings.holding.items() if count}
+    if not held or limit <= 0:
+        return Found((), holdings)
+    asked = {**scope.key, "limit": limit}
+    for i, (word, count) in enumerate(held.items()):
+        asked |= {f"scoped_{i}": scope.query(word), f"weight_{i}": _weight(holdings.entries, count)}
+    facts = [_fact(row) for row in (yield from rows_of(_BEST[len(held)], asked))]
+    rows: list[RecallRow] = yield from with_bodies(scope.namespace, within(facts, _MOST_BYTES))
+    return Found(rows, holdings)
+
+
+def _asked(words: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(words))[:MOST_WORDS]
+
+
+def _weight(entries: int, holding: int) -> int:
+    """BM25's inverse document frequency, above 0 also for a word that all hold.
+
+    In millionths: whole numbers have one sum, in whatever order a database adds them.
+    """
+    return round(1_000_000 * math.log(1 + (entries - holding + 0.5) / (holding + 0.5)))
+
+
+def _fact(row: Row) -> Fact:
+    split = len(MESSAGE_COLUMNS)
+    return summary_of(row[split:]) if row[0] is None else message_of(row[:split])
+
+
+def _totals(_: InsertInto, *, is_session: bool) -> Select[Any]:
+    here = [RECALL_MARKS.c.namespace == p("namespace")]
+    if is_session:
+        here.append(RECALL_MARKS.c.session == p("session"))
+    sums = (func.coalesce(func.sum(RECALL_MARKS.c[name]), 0) for name in ("entries", "words"))
+    totals: list[ColumnElement[Any]] = [cast(total, BigInteger) for total in sums]
+    return select(*totals).where(*here)
+
+
+def _best(_: InsertInto, size: int) -> Select[Any]:
+    """The entries by what their words weigh, and the rows they stand for; of equals the newest."""
+    holders = union_all(
+        *(
+            select(RECALL_WORDS.c.rowid.label("id"), p(f"weight_{i}", BigInteger).label("weight"))
+            .select_from(RECALL_WORDS)
+            .where(Holds(f"scoped_{i}"))
+            for i in range(size)
+        )
+    ).subquery("holders")
+    score = func.sum(holders.c.weight).label("score")
+    best = (
+        select(holders.c.id, score)
+        .group_by(holders.c.id)
+        .order_by(score.desc(), holders.c.id.desc())
+        .limit(p("limit", Integer))
+    ).cte("best")
+    mark = and_(
+        RECALL_MARKS.c.number == best.c.id.op("/")(literal_column(str(PLACES))),
+        RECALL_MARKS.c.namespace == p("namespace", Text),
+    )
+    arrival = best.c.id.op("%")(literal_column(str(PLACES)))
+    at = [
+        and_(
+            t.c.session == RECALL_MARKS.c.session,
+            t.c.namespace == p("namespace", Text),
+            t.c.arrival == arrival,
+        )
+        for t in (MESSAGES, COMPACTIONS)
+    ]
+    return (
+        select(*MESSAGE_COLUMNS, *SUMMARY_COLUMNS)
+        .select_from(
+            best.join(RECALL_MARKS, mark)
+            .outerjoin(MESSAGES, at[0])
+            .outerjoin(BODIES, BODY)
+            .outerjoin(COMPACTIONS, and_(at[1], MESSAGES.c.chain.is_(None)))
+        )
+        .where(MESSAGES.c.chain.is_not(None) | COMPACTIONS.c.id.is_not(None))
+        .order_by(best.c.score.desc(), best.c.id.desc())
+    )
+
+
+_TOTALS = {is_session: Statement(partial(_totals, is_session=is_session)) for is_session in (False, True)}
+_COUNT = Statement(lambda _: select(func.count()).select_from(RECALL_WORDS).where(Holds("scoped")))
+_BEST = {size: Statement(partial(_best, size=size)) for size in range(1, MOST_WORDS + 1)}
