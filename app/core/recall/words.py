@@ -1,0 +1,93 @@
+"""The words of a text as they are looked for: in one case, without accents, by their stems.
+
+Names with dots, slashes, dashes or colons count whole and in their parts; text without spaces between
+words (Chinese, Japanese) counts by pairs of characters. Knows nothing of what is searched.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from snowballstemmer import stemmer
+
+from app.core.recall.irregular import base_of
+from app.core.recall.related import related_of
+
+# Runs of letters and digits, joined by what joins the parts of names.
+_RUN = re.compile(r"[^\W_]+(?:[-_./:@'’+#]+[^\W_]+)*")
+_PART = re.compile(r"[^\W_]+")
+_POSSESSIVE = re.compile(r"['’]s$")
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+# Characters: a longer run is data, of which the beginning is enough to find it.
+_LONGEST = 64
+# Words whose stems are remembered; a person's vocabulary, a few times over.
+_REMEMBERED = 50_000
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+STOP = _words(
+    """a about after all also am an and any are as at be because been before being between both but by can
+    could did do does doing during each few for from had has have having he her here hers him his
+    how i if in into is it its just me more most my no nor not of on once only or other our out over
+    own same she should so some such than that the their them then there these they this those
+    through to too up us very was we were what when where which while who whom whose why will with
+    would you your ain't aren't can't couldn't didn't doesn't don't hadn't hasn't haven't isn't
+    let's shouldn't wasn't weren't won't wouldn't i'm i've i'll i'd you're you've we're we've
+    they're that's it's there's what's who's please tell ever get got go goes going went like really
+    yeah yes ok okay oh hey hi hello thanks thank"""
+)
+"""English words that say nothing of what a text is about; in one case, not stemmed."""
+
+
+class Words:
+    """Stems words and remembers them. Not to be used by two threads at once."""
+
+    def __init__(self) -> None:
+        self._stemmer = stemmer("english")
+        self._stems: dict[str, str] = {}
+        self._related = related_of(lambda word: str(self._stemmer.stemWord(base_of(word))))
+
+    def of(self, text: str) -> list[str]:
+        """The words in order, as they are looked for; words that say nothing are left out."""
+        found: list[str] = []
+        for run in _RUN.findall(plain(text)):
+            self._add(run[:_LONGEST], found)
+        return found
+
+    def related(self, word: str) -> frozenset[str]:
+        """Other words, as they are looked for, that speak of the same thing; most words have none."""
+        return self._related.get(word, frozenset())
+
+    def _add(self, run: str, found: list[str]) -> None:
+        word = _POSSESSIVE.sub("", run)
+        if run in STOP or base_of(word) in STOP:
+            return
+        if _UNSPACED.search(word):
+            found += [word[i : i + 2] for i in range(max(1, len(word) - 1))]
+            return
+        parts = _PART.findall(word)
+        if len(parts) > 1:
+            found.append(word)
+            found += [self._stem(part) for part in parts if part not in STOP and len(part) > 1]
+        else:
+            found.append(self._stem(word))
+
+    def _stem(self, word: str) -> str:
+        known = self._stems.get(word)
+        if known is None:
+            if len(self._stems) >= _REMEMBERED:
+                self._stems.clear()
+            known = self._stems[word] = str(self._stemmer.stemWord(base_of(word)))
+        return known
+
+
+def plain(text: str) -> str:
+    """`text` in one case and without accents; compatible forms of a character are one."""
+    if text.isascii():
+        return text.lower()
+    apart = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(char for char in apart if not unicodedata.combining(char))

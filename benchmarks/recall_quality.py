@@ -1,0 +1,106 @@
+"""How well questions find what was said: evidence found, and characters read for it, with each idea left out.
+
+    python -m benchmarks recall_quality [file.json ...]
+
+The files are chats with questions, as in `benchmarks/recall/`. A question counts as answered at k when one
+of the first k hits shows its evidence: the whole message, or eight of its words in a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from app.core.recall.entry import Entry, Holdings
+from app.core.recall.query import query_of
+from app.core.recall.quotes import Hit, hits_of
+from app.core.recall.rank import FOUND, Weights, ranked
+from app.core.recall.words import Words
+
+_FOLDER = Path(__file__).parent / "recall"
+_DEPTHS = (1, 5, 10)
+_WITHOUT: dict[str, Weights] = {
+    "all": FOUND,
+    "no coverage": replace(FOUND, coverage=0.0),
+    "no neighbours in the rank": replace(FOUND, before=0.0, after=0.0),
+    "no related words": replace(FOUND, related=0.0),
+    "no times": replace(FOUND, when=0.0),
+    "plain BM25": replace(FOUND, coverage=0.0, related=0.0, before=0.0, after=0.0, when=0.0, length=0.75),
+}
+
+
+class Chat:
+    """One chat as it is searched."""
+
+    def __init__(self, path: Path) -> None:
+        told = json.loads(path.read_text())
+        self.name: str = told["id"]
+        self.questions: list[dict[str, Any]] = told["qa"]
+        self.words = Words()
+        self.entries = [
+            Entry(f"dcm_{place:032x}", "message", message["role"], place, float(place), message["content"])
+            for place, message in enumerate(told["messages"])
+        ]
+        said = [self.words.of(entry.text) for entry in self.entries]
+        holding = Counter(word for words in said for word in set(words))
+        self.holdings = Holdings(len(said), sum(map(len, said)) / len(said), holding)
+        self.beside = {entry.place: entry for entry in self.entries}
+
+    def hits(self, question: str, weights: Weights) -> list[Hit]:
+        """What is found for a question."""
+        query = query_of(question, self.words)
+        scored = ranked(query, self.entries, self.holdings, self.words, weights)
+        return hits_of(scored, self.beside, query, self.words, limit=max(_DEPTHS))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a table: a row per ranking."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks recall_quality")
+    parser.add_argument("files", nargs="*", type=Path)
+    chosen = parser.parse_args(arguments).files or sorted(_FOLDER.glob("*.json"))
+    chats = [Chat(path) for path in chosen]
+    print(f"| ranking | {' | '.join(f'{chat.name} @1 / @5 / @10 (characters)' for chat in chats)} |")
+    print("|---" * (len(chats) + 1) + "|")
+    for name, weights in _WITHOUT.items():
+        print(f"| {name} | {' | '.join(_figures(chat, weights) for chat in chats)} |")
+
+
+def _figures(chat: Chat, weights: Weights) -> str:
+    found, characters = dict.fromkeys(_DEPTHS, 0), 0
+    for question in chat.questions:
+        hits = chat.hits(question["question"], weights)
+        shown = [_norm(" ".join(quotes_of(hit))) for hit in hits]
+        characters += sum(len(" ".join(quotes_of(hit))) for hit in hits)
+        for depth in _DEPTHS:
+            read = " | ".join(shown[:depth])
+            found[depth] += any(_is_shown(chat.entries[place].text, read) for place in question["evidence"])
+    shares = " / ".join(f"{found[depth] / len(chat.questions):.2f}" for depth in _DEPTHS)
+    return f"{shares} ({characters / len(chat.questions):.0f})"
+
+
+def quotes_of(hit: Hit) -> list[str]:
+    """The texts a hit shows, with what an answer says beside them: id, role, kind, time."""
+    quotes = [quote.text for quote in (hit.quote, *hit.before, *hit.after)]
+    return [hit.quote.entry.id, hit.quote.entry.role, "message", "2026-01-01T00:00:00Z", *quotes]
+
+
+def _norm(text: str) -> str:
+    return re.sub(r"[^\w]+", " ", text.lower()).strip()
+
+
+def _is_shown(evidence: str, read: str) -> bool:
+    wanted = _norm(evidence)
+    words = wanted.split()
+    return wanted in read or any(
+        " ".join(words[place : place + 8]) in read for place in range(len(words) - 7) if len(words) > 8
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Words as they are looked for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.recall.query import MOST_WORDS, query_of
+from app.core.recall.words import Words
+
+
+@pytest.fixture
+def words() -> Words:
+    return Words()
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("We painted the fence", "Who was painting?"),
+        ("She bought bread in Brno", "Where did she buy it?"),
+        ("two puppies", "a puppy"),
+        ("Caroline's boat", "caroline"),
+        ("Caroline’s boat", "CAROLINE"),
+        ("Crème brûlée", "creme brulee"),
+        ("the ﬁle", "file"),
+        ("Straße", "strasse"),
+        ("open src/app/main.py now", "main.py"),
+        ("open src/app/main.py now", "src/app/main.py"),
+        ("ticket ABC-123 is done", "abc-123"),
+        ("我在东京住了三年", "东京"),
+    ],
+)
+def test_other_forms_of_a_word_are_the_same(words: Words, said: str, asked: str) -> None:
+    assert set(words.of(said)) & set(words.of(asked))
+
+
+def test_small_words_say_nothing(words: Words) -> None:
+    assert words.of("What is it that you did there, and why?") == []
+
+
+def test_numbers_names_and_times_stay_apart(words: Words) -> None:
+    assert not set(words.of("port 5432")) & set(words.of("port 5433")) - {"port"}
+    assert "10:30" in words.of("at 10:30")
+
+
+@given(st.text(max_size=300))
+def test_any_text_has_words_and_asking_again_gives_the_same(text: str) -> None:
+    words = Words()
+    first = words.of(text)
+    assert words.of(text) == first
+    assert all(word and word == word.strip() for word in first)
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_a_query(text: str) -> None:
+    query = query_of(text, Words())
+    assert len(query.words) <= MOST_WORDS
+    assert len(set(query.words)) == len(query.words)
+
+
+def test_quoted_phrases_are_looked_for_as_they_stand(words: Words) -> None:
+    query = query_of('who said "Kind of Blue" first?', words)
+    assert query.phrases == ("kind of blue",)
+
+
+@pytest.mark.parametrize("text", ["When did she leave?", "what year was that", "How long ago did they meet?"])
+def test_questions_for_a_time_are_known(words: Words, text: str) -> None:
+    assert query_of(text, words).asks_when
+
+
+def test_a_long_question_keeps_the_words_that_tell_most(words: Words) -> None:
+    text = " ".join(f"w{number}" for number in range(20)) + " extraordinarily"
+    query = query_of(text, words)
+    assert any(word.startswith("extraordin") for word in query.words)
