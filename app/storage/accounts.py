@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Table, select, update
 from sqlalchemy.dialects.postgresql import Insert
 
-from app.storage.contract import Calibration, KeyRow
+from app.storage.contract import KeyRow
 from app.storage.database import Database, InsertInto, Statement, Step, named, p, plain, rows_of
+from app.storage.learned.contract import Calibration
 from app.storage.tables import CALIBRATIONS, CREDENTIALS, HEARTBEAT, KEYS, LEARNED_WINDOWS, NAMESPACES, PEPPER
 
 

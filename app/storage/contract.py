@@ -28,6 +28,7 @@ from app.core.wire.answered import Usage
 from app.storage.exchange.asked import FinishedRequests
 from app.storage.interrupted import PartialAnswers
 from app.storage.journal import Also, Event, Journal
+from app.storage.learned.contract import Learned
 from app.storage.naming import NamedSessions
 from app.storage.recall.contract import Recall
 
@@ -195,15 +196,6 @@ class PinRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """What an upstream model's own counts say of ours: `ratio` is theirs / ours over `samples`."""
-
-    model: str
-    ratio: float
-    samples: int
-
-
-@dataclass(frozen=True, slots=True)
 class KeyRow:
     """A proxy-issued key, without the key."""
 
@@ -222,7 +214,7 @@ class Standing:
     messages: int
 
 
-class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Protocol):
+class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Learned, Protocol):
     """See the module docstring: it is the contract."""
 
     async def close(self) -> None:
@@ -265,8 +257,13 @@ class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Pr
     async def path(self, namespace: str, session: str, chain: bytes) -> Sequence[PathEntry]:
         """The path named by `chain`, oldest first; empty when unknown."""
 
-    async def bodies(self, namespace: str, session: str, chain: bytes) -> Sequence[MessageRow]:
-        """The path named by `chain` with bodies, oldest first: what the client's list was."""
+    async def bodies(
+        self, namespace: str, session: str, chain: bytes, since: bytes = b""
+    ) -> Sequence[MessageRow]:
+        """The path named by `chain` with bodies, oldest first: what the client's list was.
+
+        From the message `since` on, it included, where that stands on the path; no older row is read then.
+        """
 
     async def transcript(self, namespace: str, session: str, chain: bytes) -> Sequence[MessageRow]:
         """As `bodies`, with the messages the client dropped on the way in their places (`in_path` false)."""
@@ -322,18 +319,6 @@ class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Pr
 
     async def remove_pin(self, namespace: str, session: str, chain: bytes) -> bool:
         """False when it was not pinned."""
-
-    async def windows(self) -> dict[tuple[str, str], tuple[int, str]]:
-        """Learned windows: (upstream, model) -> (tokens, how it was learned)."""
-
-    async def learn_window(self, upstream: str, model: str, tokens: int, source: str, now: float) -> None:
-        """Replaces what was known."""
-
-    async def calibrations(self) -> Sequence[Calibration]:
-        """Every stored calibration."""
-
-    async def save_calibration(self, calibration: Calibration, now: float) -> None:
-        """Replaces the model's calibration."""
 
     async def keys(self) -> Sequence[KeyRow]:
         """All proxy-issued keys, newest first, revoked ones included."""

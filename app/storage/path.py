@@ -12,7 +12,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from sqlalchemy import BigInteger, LargeBinary, Select, and_, cast, func, literal_column, null, select
+from sqlalchemy import BigInteger, LargeBinary, Select, and_, cast, func, literal_column, null, or_, select
 
 from app.core.history.known import Rebase
 from app.core.history.lineage import Point, bases_of, lineage_of, path_of
@@ -52,9 +52,11 @@ class PathReads:
         """See the contract."""
         return await self._db.far(_entries(_Place(namespace, session), chain))
 
-    async def bodies(self, namespace: str, session: str, chain: bytes) -> Sequence[MessageRow]:
+    async def bodies(
+        self, namespace: str, session: str, chain: bytes, since: bytes = b""
+    ) -> Sequence[MessageRow]:
         """See the contract."""
-        return await self._db.far(_bodies(_Place(namespace, session), chain))
+        return await self._db.far(_bodies(_Place(namespace, session), chain, since))
 
     async def transcript(self, namespace: str, session: str, chain: bytes) -> Sequence[MessageRow]:
         """See the contract."""
@@ -82,9 +84,12 @@ class _Place:
         return {"namespace": self.namespace, "session": self.session, "chain": chain}
 
 
-def _path(place: _Place, chain: bytes) -> Reading[list[_Facts]]:
-    walk = yield from _walk(place, chain, _BY_BASE)
+def _path(place: _Place, chain: bytes, since: bytes = b"") -> Reading[list[_Facts]]:
+    walk = yield from _walk(place, chain, _BY_BASE, since)
     chains = path_of(walk.points)
+    if since in chains:
+        # It may stand within a rebased list: then the walk has gone on before it.
+        chains = chains[len(chains) - 1 - chains[::-1].index(since) :]
     facts = yield from _with_missing(place, walk.facts, chains)
     return [facts[c] for c in chains if c in facts]
 
@@ -94,8 +99,8 @@ def _entries(place: _Place, chain: bytes) -> Reading[list[PathEntry]]:
     return [PathEntry(f[0], f[1], f[_DIGEST], f[2], bool(f[6])) for f in path]
 
 
-def _bodies(place: _Place, chain: bytes) -> Reading[list[MessageRow]]:
-    path = yield from _path(place, chain)
+def _bodies(place: _Place, chain: bytes, since: bytes) -> Reading[list[MessageRow]]:
+    path = yield from _path(place, chain, since)
     bodies = yield from _bodies_of(place.namespace, [f[_DIGEST] for f in path])
     return [_row(f, bodies[f[_DIGEST]], in_path=True) for f in path]
 
@@ -134,8 +139,8 @@ def _preamble(namespace: str, session: str, digest: bytes) -> Reading[list[bytes
     return [bodies[d] for d in digests]
 
 
-def _walk(place: _Place, chain: bytes, statement: Statement) -> Reading[_Walk]:
-    rows = yield from rows_of(statement, place.at(chain))
+def _walk(place: _Place, chain: bytes, statement: Statement, since: bytes = b"") -> Reading[_Walk]:
+    rows = yield from rows_of(statement, {**place.at(chain), "since": since})
     points: list[Point] = []
     facts: dict[bytes, _Facts] = {}
     # Arrival falls at every step, so that it orders the walk whatever order the rows come in.
@@ -184,7 +189,7 @@ def _row(facts: _Facts, body: bytes, *, in_path: bool) -> MessageRow:
 
 
 def _walked(_: InsertInto, via: str) -> Select[Any]:
-    """Points from `chain` back: a message leads to its parent, a rebase to its `via`.
+    """Points from `chain` back to the message `since`: a message leads to its parent, a rebase to its `via`.
 
     Arrival must fall, so that the walk ends whatever the rows say.
     """
@@ -214,7 +219,11 @@ def _walked(_: InsertInto, via: str) -> Select[Any]:
                 REBASES, and_(here[1], REBASES.c.chain == start.c.next, MESSAGES.c.chain.is_(None))
             )
         )
-        .where(arrival < start.c.arrival)
+        .where(
+            arrival < start.c.arrival,
+            # A rebase may bear the digest too: what stands before it is still to come.
+            or_(start.c.chain.is_distinct_from(p("since", LargeBinary)), start.c.members.is_not(None)),
+        )
     )
     walk = start.union_all(step)
     facts = [walk.c[name] for name in _FACTS]

@@ -8,7 +8,8 @@ import hashlib
 import pytest
 
 from app.errors import Conflict
-from app.storage.contract import Calibration, KeyRow, Store, Variant
+from app.storage.contract import KeyRow, Store, Variant
+from app.storage.learned.contract import Calibration
 from tests.storage.talk import Talk, digest
 
 HOSTILE = [
@@ -43,6 +44,23 @@ async def test_the_path_to_a_point_in_the_middle_ends_there(store: Store) -> Non
     assert await talk.said(said[:3]) == said[:3]
     assert await store.path("ns", talk.session, b"\x00" * 32) == []
     assert await store.bodies("ns", "nobody", talk.chains(said)[-1]) == []
+
+
+async def test_the_end_of_a_path_is_read_from_a_message_on(store: Store) -> None:
+    talk = Talk(store)
+    said = await talk.turns(4)
+    chains = talk.chains(said)
+
+    async def since(chain: bytes) -> list[bytes]:
+        return [row.body for row in await store.bodies("ns", talk.session, chains[-1], chain)]
+
+    assert await since(chains[5]) == said[5:]
+    assert await since(chains[-1]) == said[-1:]
+    assert await since(chains[0]) == said
+    # What does not stand on the path cuts nothing off.
+    aside = await talk.asks([*said[:3], b"aside"], stored=3)
+    assert await since(aside.head) == said
+    assert await since(b"\x00" * 32) == said
 
 
 @pytest.mark.spec("P4")

@@ -152,6 +152,25 @@ async def test_a_list_that_ends_at_its_anchor_is_a_head(store: Store) -> None:
     assert await talk.listed(answer.chain) == [*said[2:], b"go on"]
 
 
+async def test_the_end_of_a_rebased_path_is_read_from_a_message_on(store: Store) -> None:
+    talk = Slider(store)
+    said = await talk.starts(4)
+    opened = await talk.jumps(said[4:], b"next", base=said[:2])
+    assert opened.rebase is not None
+    answer = await talk.is_answered(opened, b"answer")
+    path = [*said[:2], *said[4:], b"next", b"answer"]
+
+    async def since(chain: bytes) -> list[bytes]:
+        return [row.body for row in await store.bodies("ns", talk.session, answer.chain, chain)]
+
+    assert await since(opened.head) == path[-2:]
+    # One of the list's own, then one before it; the list's end bears its last message's name and is none.
+    assert await since(talk.at[said[6]]) == path[4:]
+    assert await since(talk.at[said[1]]) == path[1:]
+    assert await since(opened.rebase.chain) == path
+    assert await since(talk.at[said[2]]) == path
+
+
 async def test_two_hundred_slides_lose_nothing(store: Store) -> None:
     talk = Slider(store)
     said = await talk.starts(5)

@@ -9,7 +9,8 @@ import time
 
 from app.core.budget.calibration import Measure, Usage, calibrated
 from app.proxy.jobs import Jobs
-from app.storage.contract import Calibration, Store
+from app.storage.contract import Store
+from app.storage.learned.contract import Calibration
 
 # A ratio is stored again when it has moved by this much: it is an optimisation, not a record.
 WORTH_STORING = 0.005
