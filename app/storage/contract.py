@@ -25,6 +25,7 @@ from typing import Literal, Protocol
 from app.core.history.known import Known, MessageState, Rebase
 from app.core.view.compaction import Compaction
 from app.core.wire.answered import Usage
+from app.storage.erase.contract import Erasing
 from app.storage.exchange.asked import FinishedRequests
 from app.storage.interrupted import PartialAnswers
 from app.storage.journal import Also, Event, Journal
@@ -69,6 +70,7 @@ class OpenExchange:
     being one. `preamble` are the instructions, each as its body and the body's sha256, in order, and
     `preamble_digest` their joint sha256. `full_history`: the request carried answers or instructions.
     `takes_name`: a session that begins takes the name from the one that had it, which has none then (rule 9).
+    `continues`: the session is there. When it was erased meanwhile nothing is stored, and nobody is told.
     """
 
     namespace: str
@@ -89,6 +91,7 @@ class OpenExchange:
     idempotency_key: str | None
     started_at: float
     takes_name: bool = False
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +217,7 @@ class Standing:
     messages: int
 
 
-class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Learned, Protocol):
+class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Erasing, Learned, Protocol):
     """See the module docstring: it is the contract."""
 
     async def close(self) -> None:
@@ -301,7 +304,7 @@ class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Le
         """
 
     async def close_exchange(self, exchange: CloseExchange) -> None:
-        """Commit an answer or a failure (P3)."""
+        """Commit an answer or a failure (P3); nothing is stored of an exchange that was erased (rule 30)."""
 
     async def compactions(self, namespace: str, session: str) -> Sequence[StoredCompaction]:
         """Oldest first, those that were undone too."""

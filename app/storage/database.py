@@ -19,6 +19,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.expression import ClauseElement
 from sqlalchemy.types import TypeEngine
 
+from app.storage.erase.contract import Scrub
+
 T = TypeVar("T")
 Params: TypeAlias = Mapping[str, object]
 Row: TypeAlias = Sequence[Any]
@@ -93,11 +95,15 @@ After: TypeAlias = Literal["any", "touched", "untouched"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One statement of a unit, run for each of `rows`; left out when `after` does not hold."""
+    """One statement of a unit, run for each of `rows`; left out when `after` does not hold.
+
+    `needed`: when it touches no row, the unit ends with it, and what came before it stays done.
+    """
 
     statement: Statement
     rows: Sequence[Params]
     after: After = "any"
+    needed: bool = False
 
 
 def is_due(after: After, touched: int) -> bool:
@@ -128,11 +134,15 @@ def rows_of(statement: Statement, params: Params) -> Reading[Sequence[Row]]:
 class Database(Protocol):
     """Executes units and readings. Every wait is bounded; what fails raises StoreUnavailable."""
 
-    async def write(self, unit: Unit, *, alone: bool = False) -> Sequence[int]:
+    async def write(self, unit: Unit, *, alone: bool = False, seconds: float | None = None) -> Sequence[int]:
         """The unit is durable. Rows touched by each step, 0 when left out; Conflict: a name is taken.
 
-        `alone`: nobody else is being served, so that the commit may hold up the calling thread.
+        `alone`: nobody else is being served, so that the commit may hold up the calling thread. `seconds`:
+        it is waited for so long, not as long as for others.
         """
+
+    async def scrub(self, tables: Sequence[str]) -> Scrub:
+        """As little as possible is left of the rows deleted from `tables`, beyond what SQL shows."""
 
     async def near(self, reading: Reading[T]) -> T:
         """The reading's value. For a few indexed rows: it may run on the calling thread."""

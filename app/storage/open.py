@@ -14,6 +14,8 @@ from app.errors import SchemaMismatch, SettingsError
 from app.storage.accounts import AccountRows
 from app.storage.contract import Store
 from app.storage.database import Database, Step
+from app.storage.erase.gone import Gone
+from app.storage.erase.rows import EraseRows
 from app.storage.exchange.imports import ImportWrites
 from app.storage.exchange.partial import PartialRows
 from app.storage.exchange.writes import ExchangeWrites
@@ -42,6 +44,7 @@ class SqlStore(
     JournalRows,
     StandingRows,
     RecallRows,
+    EraseRows,
     AccountRows,
 ):
     """The contract, kept on any `Database`."""
@@ -58,6 +61,7 @@ class SqlStore(
         self._new_id = new_id
         self._proven = Proven()
         self._open = set()
+        self._gone = Gone()
         self._closed = closed
 
     async def close(self) -> None:
@@ -101,6 +105,8 @@ async def open_store(
         on_failure.callback(use.release)
         database = SqliteDatabase(path, synchronous, deadline_seconds)
         await database.write([Step(FAIL_OPEN, [{}])])
+        # A kill between an erase and its scrub left the log with what was erased.
+        await database.empty_log()
         words = await word_index_of(database)
         on_failure.pop_all()
     return SqlStore(database, words, new_id, use.release)

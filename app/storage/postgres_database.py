@@ -19,10 +19,13 @@ from sqlalchemy.engine import Dialect
 
 from app.errors import Conflict, StoreError, StoreUnavailable
 from app.storage.database import Ask, Compiler, InsertInto, Reading, Row, Step, Unit, is_due
+from app.storage.erase.contract import Scrub
 
 T = TypeVar("T")
 
 _CONNECTIONS = 10
+# Nobody waits for a VACUUM of large tables, but it has to end.
+_VACUUM_SECONDS = 600.0
 # Two sessions that share texts may still meet in a ring; the loser's unit is run again, it is idempotent.
 _ATTEMPTS = 3
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -65,16 +68,23 @@ class PostgresDatabase:
         self._writing: set[asyncio.Task[Sequence[int]]] = set()
         self._compiled = Compiler(cast(Callable[[], Dialect], dialect)(), cast(InsertInto, postgresql.insert))
 
-    async def write(self, unit: Unit, *, alone: bool = False) -> Sequence[int]:
+    async def write(self, unit: Unit, *, alone: bool = False, seconds: float | None = None) -> Sequence[int]:
         """See `Database`; another process commits: being `alone` gains nothing."""
         del alone
-        writing = asyncio.get_running_loop().create_task(self._written(unit))
+        writing = asyncio.get_running_loop().create_task(self._written(unit, seconds))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         return await asyncio.shield(writing)
 
-    async def _written(self, unit: Unit) -> Sequence[int]:
-        async with self._bounded():
+    async def scrub(self, tables: Sequence[str]) -> Scrub:
+        """See `Database`. Dead rows are given up; what pages, the server's log and copies hold is its own."""
+        names = ", ".join(f'"{name}"' for name in tables)
+        async with self._bounded(_VACUUM_SECONDS), self._pool.acquire() as connection:
+            await connection.execute(f"VACUUM {names}")
+        return "vacuumed"
+
+    async def _written(self, unit: Unit, seconds: float | None) -> Sequence[int]:
+        async with self._bounded(seconds):
             for _ in range(_ATTEMPTS - 1):
                 try:
                     return await self._commit(unit)
@@ -108,19 +118,23 @@ class PostgresDatabase:
 
     async def _commit(self, unit: Unit) -> Sequence[int]:
         async with self._pool.acquire() as connection, connection.transaction():
-            touched, last = [], 0
+            touched: list[int] = []
+            last = 0
             for step in unit:
                 due = is_due(step.after, last)
                 last = await self._run(connection, step) if due else last
                 touched.append(last if due else 0)
-            return touched
+                if step.needed and not touched[-1]:
+                    break
+            return touched + [0] * (len(unit) - len(touched))
 
     async def _run(self, connection: PoolConnectionProxy, step: Step) -> int:
         compiled = self._compiled[step.statement]
         rows = [compiled.bind(row) for row in step.rows]
         if len(rows) == 1:
-            # The command tag ends with the number of rows: "UPDATE 1".
-            return int((await connection.execute(compiled.sql, *rows[0])).rsplit(" ", 1)[-1])
+            # The command tag ends with the number of rows, "UPDATE 1", where there are any: "LOCK TABLE".
+            last = (await connection.execute(compiled.sql, *rows[0])).rsplit(" ", 1)[-1]
+            return int(last) if last.isdigit() else 0
         await connection.executemany(compiled.sql, rows)
         return len(rows)
 
@@ -138,10 +152,10 @@ class PostgresDatabase:
         return [tuple(row.values()) for row in rows]
 
     @asynccontextmanager
-    async def _bounded(self) -> AsyncIterator[None]:
+    async def _bounded(self, seconds: float | None = None) -> AsyncIterator[None]:
         """The deadline, and asyncpg's errors in our words. What is a bug of ours passes through."""
         try:
-            async with asyncio.timeout(self._deadline_seconds):
+            async with asyncio.timeout(seconds or self._deadline_seconds):
                 yield
         except TimeoutError as late:
             raise StoreUnavailable("the database did not answer in time") from late

@@ -1,54 +1,24 @@
 """Which namespaces the upstream has answered, and what becomes of those it never has (rule 26).
 
-Must not know credentials. Every table that holds somebody's rows has its rule here (tested); the
-rules run in this order, for later ones delete what earlier ones find their rows by.
+Must not know credentials, nor what of each table goes: that is `app.storage.erase.rules`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Delete,
-    Double,
-    Select,
-    Table,
-    delete,
-    exists,
-    func,
-    select,
-    union,
-    update,
-)
+from sqlalchemy import ColumnElement, Double, Select, Table, exists, func, select, update
 from sqlalchemy.dialects.postgresql import Insert
 from sqlalchemy.sql.expression import literal_column
 
 from app.storage.contract import Standing
 from app.storage.database import Database, InsertInto, Params, Reading, Statement, Step, p, rows_of
-from app.storage.packing import unpacked
-from app.storage.recall.forgetting import nameless, scrubbed
+from app.storage.erase.gone import Gone
+from app.storage.erase.rules import OF_UNPROVEN
+from app.storage.recall.forgetting import scrubbed
 from app.storage.recall.word_index import WordIndex
-from app.storage.tables import (
-    BODIES,
-    CHECKPOINTS,
-    COMPACTIONS,
-    CREDENTIALS,
-    EVENTS,
-    EXCHANGES,
-    MEMORIES,
-    MESSAGES,
-    NAMESPACES,
-    PINS,
-    PREAMBLES,
-    REBASES,
-    SESSION_SETTINGS,
-    SESSIONS,
-    SPENDING,
-    VARIANTS,
-)
+from app.storage.tables import MESSAGES, NAMESPACES, SESSIONS
 
 # Namespaces remembered as proven; an id is about 100 bytes.
 _REMEMBERED = 50_000
@@ -78,6 +48,7 @@ class StandingRows:
     _db: Database
     _words: WordIndex
     _proven: Proven
+    _gone: Gone
 
     async def standing(self, namespace: str) -> Standing:
         """See the contract."""
@@ -99,12 +70,14 @@ class StandingRows:
     async def _erase(self, namespace: str) -> bool:
         """False when the namespace has been proven in the meantime: nothing is done then."""
         key: Params = {"namespace": namespace}
-        packed = await self._db.far(rows_of(_INSTRUCTIONS, key))
-        instructions = {digest for row in packed for digest in unpacked(row[0])}
-        bodies = [{**key, "digest": digest} for digest in sorted(instructions)]
-        steps = [Step(_CLAIM, [key]), *([Step(_ERASE_BODY, bodies)] if bodies else [])]
-        done = await self._db.write([*steps, *(Step(statement, [key]) for statement in ERASE.values())])
-        return done[-1] > 0
+        # A request on its way would begin what nobody can find: its credential leads elsewhere by then.
+        self._gone.add((namespace, ""))
+        claim = Step(_CLAIM, [key], needed=True)
+        rules = [Step(statement, [key]) for statement in OF_UNPROVEN.values()]
+        if not (await self._db.write([claim, *rules]))[0]:
+            self._gone.discard((namespace, ""))
+            return False
+        return True
 
 
 def proving(namespace: str, now: float) -> Step:
@@ -123,45 +96,6 @@ def _standing(namespace: str) -> Reading[Standing]:
 
 def _of_namespace(table: Table) -> ColumnElement[bool]:
     return table.c.namespace == p("namespace")
-
-
-def _sessions() -> Select[Any]:
-    return select(SESSIONS.c.id).where(_of_namespace(SESSIONS))
-
-
-def _column(table: Table, name: str) -> Select[Any]:
-    """A column of the namespace's rows; found by their sessions, which the keys begin with."""
-    return select(table.c[name]).where(_of_namespace(table), table.c.session.in_(_sessions()))
-
-
-def _still_unproven() -> ColumnElement[bool]:
-    unproven = NAMESPACES.c.id == p("namespace"), NAMESPACES.c.proven_at.is_(None)
-    return exists(select(1).where(*unproven))
-
-
-def _erasing(table: Table, *where: ColumnElement[bool]) -> Delete:
-    return delete(table).where(_of_namespace(table), *where, _still_unproven())
-
-
-def _erase_of_sessions(_: InsertInto, table: Table) -> Delete:
-    return _erasing(table, table.c.session.in_(_sessions()))
-
-
-def _variant_digests() -> Select[Any]:
-    return select(VARIANTS.c.digest).where(
-        _of_namespace(VARIANTS), VARIANTS.c.chain.in_(_column(MESSAGES, "chain"))
-    )
-
-
-def _erase_bodies(_: InsertInto) -> Delete:
-    listed = union(_column(MESSAGES, "digest"), _variant_digests())
-    return _erasing(BODIES, BODIES.c.digest.in_(listed))
-
-
-def _instructions(_: InsertInto) -> Select[Any]:
-    return select(PREAMBLES.c.bodies).where(
-        _of_namespace(PREAMBLES), PREAMBLES.c.digest.in_(_column(EXCHANGES, "preamble"))
-    )
 
 
 def _unproven(_: InsertInto) -> Select[Any]:
@@ -197,13 +131,13 @@ _STORED = Statement(
     lambda _: (
         select(func.count())
         .select_from(MESSAGES)
-        .where(_of_namespace(MESSAGES), MESSAGES.c.session.in_(_sessions()))
+        .where(
+            _of_namespace(MESSAGES),
+            MESSAGES.c.session.in_(select(SESSIONS.c.id).where(_of_namespace(SESSIONS))),
+        )
     )
 )
 _UNPROVEN = Statement(_unproven)
-_INSTRUCTIONS = Statement(_instructions)
-_ERASE_BODY = Statement(lambda _: _erasing(BODIES, BODIES.c.digest == p("digest")))
-
 # Locks the row on PostgreSQL: nobody proves the namespace while its rows go.
 _CLAIM = Statement(
     lambda _: (
@@ -212,30 +146,3 @@ _CLAIM = Statement(
         .values(created_at=NAMESPACES.c.created_at)
     )
 )
-
-# One rule for each table. `keys` has none: a namespace that has one is proven from the start.
-ERASE = {
-    "bodies": Statement(_erase_bodies),
-    "variants": Statement(lambda _: _erasing(VARIANTS, VARIANTS.c.chain.in_(_column(MESSAGES, "chain")))),
-    "preambles": Statement(
-        lambda _: _erasing(PREAMBLES, PREAMBLES.c.digest.in_(_column(EXCHANGES, "preamble")))
-    ),
-    **{
-        table.name: Statement(partial(_erase_of_sessions, table=table))
-        for table in (
-            *(EXCHANGES, REBASES, COMPACTIONS, PINS, MESSAGES),
-            *(EVENTS, CHECKPOINTS, MEMORIES, SESSION_SETTINGS),
-        )
-    },
-    "spending": Statement(lambda _: _erasing(SPENDING)),
-    # Their words, `recall_words`, go when nothing is found by them any more.
-    "recall_marks": Statement(lambda _: nameless(_still_unproven())),
-    "sessions": Statement(lambda _: _erasing(SESSIONS)),
-    "credentials": Statement(lambda _: _erasing(CREDENTIALS)),
-    # Last: the others look at it. Rows touched here say whether anything was erased.
-    "namespaces": Statement(
-        lambda _: delete(NAMESPACES).where(
-            NAMESPACES.c.id == p("namespace"), NAMESPACES.c.proven_at.is_(None)
-        )
-    ),
-}

@@ -314,6 +314,15 @@ SPENDING = Table(
     sqlite_with_rowid=False,
 )
 
+# What is left of a session that must not come back: HMACs that only the pepper can make, and no text.
+TOMBSTONES = Table(
+    "tombstones",
+    METADATA,
+    *(_bytes("mark", key=True), _text("namespace", key=True), _time("created_at")),
+    sqlite_with_rowid=False,
+)
+Index(None, TOMBSTONES.c.namespace)
+
 # Who works on what, of the servers that share a database. A key names work, never anybody's words.
 LEASES = Table(
     "leases", METADATA, _text("key", key=True), _text("holder"), _time("expires_at"), sqlite_with_rowid=False
@@ -323,20 +332,15 @@ LEASES = Table(
 LEARNED_WINDOWS = Table(
     "learned_windows",
     METADATA,
-    _text("upstream", key=True),
-    _text("model", key=True),
-    _int("tokens"),
-    _text("source"),
-    _time("learned_at"),
+    *(_text("upstream", key=True), _text("model", key=True)),
+    *(_int("tokens"), _text("source"), _time("learned_at")),
 )
 
 CALIBRATIONS = Table(
     "calibrations",
     METADATA,
     _text("model", key=True),
-    Column("ratio", Double, nullable=False),
-    _int("samples"),
-    _time("saved_at"),
+    *(Column("ratio", Double, nullable=False), _int("samples"), _time("saved_at")),
 )
 
 # One row: the pepper that the digests of `credentials` were made with, by its fingerprint.

@@ -99,6 +99,7 @@ class Talk:
         exchange: str | None = None,
         model: str = "m",
         takes_name: bool = False,
+        continues: bool = False,
     ) -> OpenExchange:
         self.clock += 1
         opened = OpenExchange(
@@ -120,6 +121,7 @@ class Talk:
             idempotency_key=idempotency_key,
             started_at=self.clock,
             takes_name=takes_name,
+            continues=continues,
         )
         await self.store.open_exchange(opened)
         return opened

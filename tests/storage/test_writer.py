@@ -80,8 +80,8 @@ async def test_a_unit_that_the_database_refuses_leaves_nothing(store: Store) -> 
     opened = await talk.asks([b"q"])
     answer = talk.answer(opened, b"a")
     with pytest.raises(StoreError):
-        # No exchange of this name was opened: its answer has no instructions to inherit.
-        await talk.hears(replace(opened, exchange="unknown"), answer)
+        # A number that no column holds.
+        await talk.hears(opened, replace(answer, tokens=2**70))
     assert await talk.heads() == [opened.head]
     assert await store.message("ns", answer.chain) is None
 

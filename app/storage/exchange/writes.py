@@ -26,6 +26,7 @@ from app.storage.database import (
     plain_or_none,
     rows_of,
 )
+from app.storage.erase.gone import Gone
 from app.storage.exchange import head_sql as heads
 from app.storage.exchange import row_sql as sql
 from app.storage.exchange.rows import (
@@ -60,12 +61,18 @@ class ExchangeWrites:
     _proven: Proven
     # Exchanges that have begun and not ended: a single one is alone.
     _open: set[str]
+    # Sessions and namespaces that were erased: nothing begins in them again.
+    _gone: Gone
 
     async def open_exchange(self, exchange: OpenExchange) -> None:
         """See the contract (P2). Conflict: the client's name already belongs to another session."""
         size = RebaseSize()
         if exchange.rebase is not None:
             size = await self._db.far(_rebase_size(exchange))
+        place = exchange.namespace, exchange.session
+        if place in self._gone or (exchange.namespace, "") in self._gone:
+            # A request that was on its way (rule 30). Nothing is awaited between this look and the write.
+            return
         alone = not self._open
         self._open.add(exchange.exchange)
         try:
@@ -81,8 +88,8 @@ class ExchangeWrites:
         if proves:
             unit = [*unit, proving(exchange.namespace, exchange.finished_at)]
         self._open.discard(exchange.exchange)
-        await self._db.write(unit, alone=not self._open)
-        if proves:
+        touched = await self._db.write(unit, alone=not self._open)
+        if proves and touched[0]:
             self._proven.add(exchange.namespace)
 
 
@@ -99,11 +106,12 @@ def opening(exchange: OpenExchange, size: RebaseSize) -> Unit:
         "preamble": exchange.preamble_digest,
     }
     session = session_row(exchange, arrivals)
+    is_there, is_likely = exchange.continues, bool(exchange.base or exchange.rebase)
     steps = [
         Step(sql.RELEASE_NAME, [session] if exchange.takes_name else []),
         # Where nothing goes before there is rarely a session yet.
-        Step(sql.REOPEN_SESSION, [session] if exchange.base or exchange.rebase else []),
-        Step(sql.PUT_SESSION, [session], "untouched" if exchange.base or exchange.rebase else "any"),
+        Step(sql.REOPEN_SESSION, [session] if is_there or is_likely else [], needed=is_there),
+        Step(sql.PUT_SESSION, [] if is_there else [session], "untouched" if is_likely else "any"),
         Step(sql.PUT_BODY, body_rows(exchange.namespace, bodies_of_opening(exchange))),
         Step(sql.PUT_REBASE, _rebase_rows(exchange, size, arrivals - 1)),
         Step(sql.PUT_MESSAGE, message_rows(exchange, arrivals - 2)),
@@ -121,7 +129,10 @@ def opening(exchange: OpenExchange, size: RebaseSize) -> Unit:
 
 
 def closing(exchange: CloseExchange) -> Unit:
-    """The steps that record how an exchange ended. Repeating them changes nothing but the counter."""
+    """The steps that record how an exchange ended. Repeating them changes nothing but the counter.
+
+    An exchange that is not there any more was erased: then nothing else is written.
+    """
     place: Params = {
         "namespace": exchange.namespace,
         "session": exchange.session,
@@ -130,10 +141,10 @@ def closing(exchange: CloseExchange) -> Unit:
         "base": exchange.base,
     }
     steps = [
-        Step(sql.TOUCH_SESSION, [_touch_row(exchange)]),
+        Step(sql.TOUCH_SESSION, [_touch_row(exchange)], needed=True),
+        Step(sql.CLOSE_EXCHANGE, [_closed_row(exchange)], needed=True),
         Step(sql.PUT_BODY, body_rows(exchange.namespace, ((a.digest, a.body) for a in exchange.answers))),
         Step(sql.PUT_ANSWER, _answer_rows(exchange)),
-        Step(sql.CLOSE_EXCHANGE, [_closed_row(exchange)]),
         *_heads_after(exchange, place),
     ]
     return [step for step in steps if step.rows]

@@ -9,6 +9,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import Insert
 
 from app.storage.database import Database, InsertInto, Params, Statement, Step, named, p, rows_of
+from app.storage.journal_sql.arrivals import drawing
 from app.storage.tables import SESSION_SETTINGS, SESSIONS
 
 
@@ -28,7 +29,8 @@ class SettingsRows:
         if payload is None:
             await self._db.write([Step(_REMOVE_SETTINGS, [key])])
         else:
-            await self._db.write([Step(_PUT_SETTINGS, [{**key, "payload": payload}])])
+            # The draw locks the session: whoever erases it comes before or after.
+            await self._db.write([drawing(key, 0), Step(_PUT_SETTINGS, [{**key, "payload": payload}])])
 
 
 def _put_settings(insert: InsertInto) -> Insert:

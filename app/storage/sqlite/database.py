@@ -19,19 +19,37 @@ from sqlalchemy.dialects import sqlite
 
 from app.errors import StoreUnavailable
 from app.storage.database import Ask, Compiler, InsertInto, Reading, Row, Unit
+from app.storage.erase.contract import Scrub
+from app.storage.sqlite.commits import Work
 from app.storage.sqlite.driver import Connection, Synchronous, driver, readonly, writable
-from app.storage.sqlite.writer import Work, Writer
+from app.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
 
+# Seconds between two looks whether readers have let go of the log, and how many there are: a reading takes
+# milliseconds, a listing of everything a second.
+_LOOK_SECONDS = 0.05
+_LOOKS = 40
 # Two, so that one long listing does not hold up a transcript; the interpreter lock allows no more.
 _READERS = 2
+
+
+# Everybody who writes waits while a file is written anew: 0.4 s for each 100 MB (measured).
+REWRITE_BYTES = 500_000_000
 
 
 class SqliteDatabase:
     """See `Database`. Made in the thread of the event loop, which its inline reader serves."""
 
-    def __init__(self, path: Path, synchronous: Synchronous, deadline_seconds: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        synchronous: Synchronous,
+        deadline_seconds: float,
+        rewrite_bytes: int = REWRITE_BYTES,
+    ) -> None:
+        self._path = path
+        self._rewrite_bytes = rewrite_bytes
         self._deadline_seconds = deadline_seconds
         self._compiled = Compiler(sqlite.dialect(), cast(InsertInto, sqlite.insert))
         self._writer = Writer(
@@ -49,21 +67,38 @@ class SqliteDatabase:
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._closed = False
 
-    async def write(self, unit: Unit, *, alone: bool = False) -> Sequence[int]:
+    async def write(self, unit: Unit, *, alone: bool = False, seconds: float | None = None) -> Sequence[int]:
         """See `Database`."""
         work: Work = []
         for step in unit:
             compiled = self._compiled[step.statement]
-            work.append((compiled.sql, list(map(compiled.bind, step.rows)), step.after))
+            work.append((compiled.sql, list(map(compiled.bind, step.rows)), step.after, step.needed))
         committed = self._writer.submit(work, alone=alone)
         if committed.done():
             return committed.result()
         # A timer of its own: `asyncio.timeout` costs three times as much.
-        late = asyncio.get_running_loop().call_later(self._deadline_seconds, _give_up, committed)
+        late = asyncio.get_running_loop().call_later(seconds or self._deadline_seconds, _give_up, committed)
         try:
             return await asyncio.shield(committed)
         finally:
             late.cancel()
+
+    async def scrub(self, tables: Sequence[str]) -> Scrub:
+        """See `Database`. A file above the limit for it is not written anew."""
+        del tables
+        rewrites = self._path.stat().st_size <= self._rewrite_bytes
+        done = await self._writer.scrub(rewrites=rewrites) or await self.empty_log()
+        if not done:
+            return "pending"
+        return "scrubbed" if rewrites else "overwritten"
+
+    async def empty_log(self) -> bool:
+        """Nothing is left in the WAL; False when readers held it back all the time."""
+        for _ in range(_LOOKS):
+            if await self._writer.scrub(rewrites=False):
+                return True
+            await asyncio.sleep(_LOOK_SECONDS)
+        return False
 
     async def near(self, reading: Reading[T]) -> T:
         """See `Database`."""

@@ -1,0 +1,232 @@
+"""Of what is erased nothing is left, of everything else all, and nothing comes back (P6, rule 30)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, text
+
+from app.core.view.compaction import Compaction
+from app.storage.contract import Store, Variant
+from app.storage.erase.rules import OF_NAMESPACE, OF_SESSION
+from app.storage.journal import Also, Checkpoint, Event, Memory
+from app.storage.migrate import with_connection
+from app.storage.tables import METADATA
+from tests.storage.talk import Talk, digest
+from tests.storage.test_standing import fills_every_table, rows_in
+
+# Who may come in, what belongs to nobody, and the index of words, which has rules of its own.
+KEPT = {"namespaces", "credentials", "keys", "learned_windows", "calibrations", "pepper", "heartbeat"}
+INDEXED = {"recall_marks", "recall_words"}
+
+
+async def of_namespace(url: str, namespace: str) -> Mapping[str, int]:
+    """Rows by table, those that are kept left out."""
+
+    def count(connection: Connection) -> dict[str, int]:
+        return {
+            table.name: connection.execute(
+                text(f"SELECT count(*) FROM {table.name} WHERE namespace = :namespace"),
+                {"namespace": namespace},
+            ).scalar_one()
+            for table in METADATA.sorted_tables
+            if "namespace" in table.c and table.name not in KEPT
+        }
+
+    return await with_connection(url, count)
+
+
+def compaction_of(watermark: bytes, ident: str = "late") -> Compaction:
+    return Compaction(
+        id=ident, kind="message_removal", watermark=watermark, kept=(), masks=(), summary="s", policy="",
+        trigger="proactive", author="model", model="m", tokens_before=2, tokens_after=1, messages_folded=1,
+        parents=(), reason="",
+    )  # fmt: skip
+
+
+def test_every_table_has_its_rule() -> None:
+    ruled = set(OF_SESSION) | set(OF_NAMESPACE) | {"bodies"}
+    assert set(METADATA.tables) == ruled | KEPT | INDEXED
+
+
+async def test_a_session_is_erased_from_every_table_and_nobody_elses(store: Store, url: str) -> None:
+    talk = await fills_every_table(store, b"one")
+    other = await fills_every_table(store, b"other")
+    before = await of_namespace(url, talk.namespace)
+    untouched = await of_namespace(url, other.namespace)
+    counts = await store.erase_session(talk.namespace, talk.session, [], 1.0)
+    assert counts == {
+        **{table: before[table] for table in (*OF_SESSION, "bodies") if table in before},
+        "leases": 1,
+    }
+    left = {table for table, rows in (await of_namespace(url, talk.namespace)).items() if rows}
+    assert left == {"spending", "tombstones"}
+    assert await of_namespace(url, other.namespace) == untouched
+    assert await store.session(talk.namespace, talk.session) is None
+
+
+async def test_what_is_not_there_is_erased_once(store: Store) -> None:
+    talk = Talk(store)
+    await talk.asks([b"q"])
+    assert await store.erase_session("other", talk.session, [], 1.0) is None
+    assert await store.erase_session("ns", "unknown", [], 1.0) is None
+    at_once = [store.erase_session("ns", talk.session, [], 1.0) for _ in range(3)]
+    assert sorted(counts is not None for counts in await asyncio.gather(*at_once)) == [False, False, True]
+
+
+async def test_a_body_goes_with_the_last_that_names_it(store: Store, url: str) -> None:
+    """A message, a variant and an instruction of one session, each the same bytes as something of another."""
+    first, second = Talk(store), Talk(store)
+    opened = await first.asks([b"a question", b"shared"], preamble=[b"be kind", b"of a variant"])
+    await second.asks([b"shared"], preamble=[b"of a message", b"be kind"])
+    third = Talk(store)
+    asked = await third.asks([b"of a message", b"own"])
+    variant = Variant(asked.messages[0].chain, b"of a variant", digest(b"of a variant"))
+    await third.opens(messages=[], base=b"", head=asked.head, variants=[variant])
+    stored = {b"a question", b"shared", b"be kind", b"of a variant", b"of a message", b"own"}
+    assert await _bodies(url) == stored
+    await store.erase_session("ns", first.session, [], 1.0)
+    assert await _bodies(url) == stored - {b"a question"}
+    assert [row.body for row in await store.bodies("ns", second.session, second.chains([b"shared"])[-1])]
+    await store.erase_session("ns", third.session, [], 1.0)
+    assert await _bodies(url) == {b"shared", b"of a message", b"be kind"}
+    assert opened.preamble_digest
+    await store.erase_session("ns", second.session, [], 1.0)
+    assert await _bodies(url) == set()
+
+
+async def _bodies(url: str) -> set[bytes]:
+    def read(connection: Connection) -> set[bytes]:
+        return {bytes(row[0]) for row in connection.execute(text("SELECT body FROM bodies"))}
+
+    return await with_connection(url, read)
+
+
+Late = Callable[[Store, Talk], Coroutine[Any, Any, object]]
+
+
+async def _events(store: Store, talk: Talk) -> None:
+    await store.add_events("ns", talk.session, [Event("late", "context_summarized", b"{}", 1.0)])
+
+
+async def _checkpoint(store: Store, talk: Talk) -> None:
+    late = Checkpoint("late", "periodic", b"late", "v2", b"{}", 1.0)
+    assert not await store.add_checkpoint("ns", talk.session, late)
+
+
+async def _compaction(store: Store, talk: Talk) -> None:
+    also = Also([Memory("late", "summary", b"s", "late", 1.0)], [Event("late", "x", b"{}", 1.0)])
+    assert not await store.add_compaction("ns", talk.session, 0, compaction_of(b"w"), 1.0, also)
+
+
+async def _block(store: Store, talk: Talk) -> None:
+    late = Memory("late", "block", b"b", None, 1.0)
+    assert not await store.replace_memory_block("ns", talk.session, [], late)
+
+
+LATE: dict[str, Late] = {
+    "events": _events,
+    "checkpoint": _checkpoint,
+    "compaction": _compaction,
+    "block": _block,
+    "memory": lambda store, talk: store.add_memory("ns", talk.session, Memory("l", "entry", b"m", None, 1.0)),
+    "settings": lambda store, talk: store.put_settings("ns", talk.session, b"{}"),
+    "pin": lambda store, talk: store.add_pin("ns", talk.session, b"chain", 1.0),
+    "request": lambda store, talk: talk.asks([b"q", b"next"], stored=1, preamble=[b"p"], continues=True),
+    "the request that began it": lambda store, talk: talk.asks([b"q"], preamble=[b"p"]),
+}
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE)
+async def test_what_comes_too_late_stores_nothing(store: Store, url: str, late: Late) -> None:
+    empty = await rows_in(url)
+    talk = Talk(store)
+    opened = await talk.asks([b"q"])
+    await talk.hears(opened, talk.answer(opened, b"a"))
+    await store.erase_session("ns", talk.session, [], 1.0)
+    await late(store, talk)
+    after = await rows_in(url)
+    assert {**after, "namespaces": 0} == {**empty, "namespaces": 0}
+
+
+async def test_the_answer_of_an_erased_exchange_stores_nothing(store: Store, url: str) -> None:
+    """Also where the session goes on for another request of the client that was on its way."""
+    empty = await rows_in(url)
+    talk = Talk(store)
+    opened = await talk.asks([b"q"])
+    await store.erase_session("ns", talk.session, [], 1.0)
+    await store.save_partial("ns", talk.session, opened.exchange, b"half an answer")
+    await talk.hears(opened, talk.answer(opened, b"a whole answer"))
+    assert await rows_in(url) == empty
+    assert not (await store.standing("ns")).proven
+
+
+async def test_a_namespace_is_erased_and_its_key_goes_on(store: Store, url: str) -> None:
+    talk = await fills_every_table(store, b"one")
+    again = Talk(store, namespace=talk.namespace)
+    opened = await again.asks([b"q"])
+    await again.hears(opened, again.answer(opened, b"a"))
+    await store.erase_session(talk.namespace, talk.session, [b"mark"], 1.0)
+    other = await fills_every_table(store, b"other")
+    untouched = await of_namespace(url, other.namespace)
+    counts = await store.erase_namespace(talk.namespace)
+    assert (counts["sessions"], counts["messages"], counts["tombstones"], counts["spending"]) == (1, 2, 2, 1)
+    assert not any((await of_namespace(url, talk.namespace)).values())
+    assert await of_namespace(url, other.namespace) == untouched
+    assert await store.namespace_of(b"one", 2.0) == talk.namespace
+    assert (await store.standing(talk.namespace)).proven
+    assert not any((await store.erase_namespace(talk.namespace)).values())
+
+
+async def test_the_marks_of_a_session_are_its_first_answers(store: Store) -> None:
+    talk = Talk(store)
+    first = await talk.asks([b"q"])
+    answer = talk.answer(first, b"a")
+    await talk.hears(first, answer)
+    second = await talk.asks([b"q", b"a", b"q2"], stored=2)
+    await talk.hears(second, talk.answer(second, b"a2", answers=2))
+    assert await store.marks_of("ns", talk.session) == [answer.chain]
+    silent = Talk(store)
+    asked = await silent.asks([b"nobody answered"])
+    assert await store.marks_of("ns", silent.session) == [asked.head]
+
+
+async def test_a_tombstone_is_found_by_its_mark_in_its_namespace(store: Store) -> None:
+    talk = Talk(store)
+    await talk.asks([b"q"])
+    marks = [digest(b"%d" % i) for i in range(100)]
+    assert not await store.has_tombstones("ns")
+    await store.erase_session("ns", talk.session, [marks[70]], 1.0)
+    assert await store.has_tombstones("ns")
+    assert await store.is_buried("ns", marks)
+    assert not await store.is_buried("ns", marks[:70])
+    assert not await store.is_buried("other", marks)
+
+
+async def test_a_body_that_another_session_takes_meanwhile_stays(store: Store, url: str) -> None:
+    """Sessions of the same text begin and are erased at once: no message loses its bytes."""
+    said = [b"the same words", b"for everybody"]
+    for _ in range(15):
+        talks = [Talk(store) for _ in range(6)]
+        await asyncio.gather(*(talk.asks(said) for talk in talks[:3]))
+        erased = [store.erase_session("ns", talk.session, [], 1.0) for talk in talks[:3]]
+        await asyncio.gather(*(talk.asks(said) for talk in talks[3:]), *erased)
+        for talk in talks[3:]:
+            assert await talk.said(said) == said
+            await store.erase_session("ns", talk.session, [], 1.0)
+        assert await _bodies(url) == set()
+
+
+async def test_a_repeated_close_is_no_erased_one(store: Store) -> None:
+    """The control of the fence: what is there is closed, however often."""
+    talk = Talk(store)
+    opened = await talk.asks([b"q"])
+    answer = talk.answer(opened, b"a")
+    for _ in range(2):
+        await talk.hears(opened, answer)
+    assert await talk.said([b"q", b"a"]) == [b"q", b"a"]
+    assert replace(opened, continues=True).continues
