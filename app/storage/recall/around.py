@@ -17,6 +17,7 @@ from sqlalchemy import (
     func,
     literal_column,
     null,
+    or_,
     select,
 )
 
@@ -121,7 +122,10 @@ def _here(table: Any) -> Any:
 
 
 def _walk(_: InsertInto) -> Select[Any]:
-    """Points from `head` back to what arrived at `oldest`. Arrival falls at each step, so that it ends."""
+    """Points from `head` back to what arrived at `oldest`. Arrival falls at each step, so that it ends.
+
+    A list that was put together anew has arrived before the new messages in it: it is looked at beyond.
+    """
     start = select(
         cast(null(), LargeBinary).label("chain"),
         p("head", LargeBinary).label("next"),
@@ -134,7 +138,10 @@ def _walk(_: InsertInto) -> Select[Any]:
     step = (
         select(start.c.next, func.coalesce(MESSAGES.c.parent, REBASES.c.base), arrival, REBASES.c.members)
         .select_from(start.outerjoin(MESSAGES, message).outerjoin(REBASES, rebase))
-        .where(arrival < start.c.arrival, arrival >= p("oldest", BigInteger))
+        .where(
+            arrival < start.c.arrival,
+            or_(arrival >= p("oldest", BigInteger), REBASES.c.members.is_not(None)),
+        )
     )
     walk = start.union_all(step)
     return select(walk.c.chain, walk.c.members).where(walk.c.chain.is_not(None))

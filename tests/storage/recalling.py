@@ -1,0 +1,43 @@
+"""Catching up with a conversation as the program does; words are simply what stands between spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from app.core.view.compaction import Compaction
+from app.storage.contract import Store
+from app.storage.recall.contract import Indexed, RecallRow
+from tests.storage.talk import Talk
+
+
+def split(row: RecallRow) -> Sequence[str]:
+    """The words of a row's bytes."""
+    return row.body.decode("utf-8", "replace").split()
+
+
+async def catches_up(
+    talk: Talk, words: Callable[[RecallRow], Sequence[str]] = split, limit: int = 64
+) -> list[bytes]:
+    """Everything in the session is indexed; the bodies in the order they came."""
+    told: list[bytes] = []
+    while (missing := await talk.store.unindexed(talk.namespace, talk.session, limit)) is not None:
+        entries = [Indexed(row.arrival, words(row)) for row in missing.rows]
+        assert await talk.store.add_indexed(talk.namespace, talk.session, missing.stretch, entries)
+        told += [row.body for row in missing.rows]
+    return told
+
+
+async def finds(talk: Talk, *words: str, limit: int = 50, everywhere: bool = False) -> list[bytes]:
+    """The bodies that are found in the session, best first, or in all of the namespace."""
+    session = None if everywhere else talk.session
+    return [row.body for row in (await talk.store.found(talk.namespace, session, words, limit)).rows]
+
+
+async def is_summarised(store: Store, talk: Talk, watermark: bytes, summary: str, ident: str = "c") -> None:
+    """A compaction with this summary is stored."""
+    compaction = Compaction(
+        id=ident, kind="message_removal", watermark=watermark, kept=(), masks=(), summary=summary, policy="",
+        trigger="proactive", author="model", model="m", tokens_before=2, tokens_after=1, messages_folded=1,
+        parents=(), reason="",
+    )  # fmt: skip
+    assert await store.add_compaction(talk.namespace, talk.session, 0, compaction, 7.0)
