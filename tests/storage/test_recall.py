@@ -22,13 +22,11 @@ from tests.storage.talk import Talk
 # 10,000 characters that no database makes shorter.
 DATA = "".join(hashlib.sha256(b"%d" % i).hexdigest() for i in range(160))[:10_000]
 # Each is a word of its own, whatever a query language, a tokenizer or an encoding makes of it.
+SIGNS = "\" ' * a* ( ) ^a -a +a a:b col:x {a} % _ __ _5f \\ ;-- _e _h"
+LETTERS = "AND and OR NOT NEAR NEAR(a a b A \u00c4 \u00e4 a\u0308 \u65e5\u672c \U0001f600 \u202e \u00a0"
 HOSTILE = (
-    *("\" ' * a* ( ) ^a -a +a a:b col:x {a} % _ __ _5f \\ ;-- _e _h".split(" ")),
-    *(
-        "AND and OR NOT NEAR NEAR(a a b A \u00c4 \u00e4 a\u0308 \u65e5\u672c \U0001f600 \u202e \u00a0".split(
-            " "
-        )
-    ),
+    *SIGNS.split(" "),
+    *LETTERS.split(" "),
     *("", " ", "a b", "a AND b", "NEAR(a b)", "\t", "\n", "\0", "a\0b", "\ud83d", "\\ud83d", "\udc80a"),
     *("x" * 10_000, "x" * 9_999, "\u00e9" * 5_000, DATA, DATA[:-1], "_n" + "0" * 16, "_s" + "0" * 16),
 )
