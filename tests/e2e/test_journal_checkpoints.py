@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.chat import Chat
-from tests.kit.journal import Json, checkpoints, events
+from tests.kit.journal import Json, carries_out, checkpoints, events
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.words import prose
@@ -80,6 +80,23 @@ async def test_twenty_four_exchanges_give_two_checkpoints_and_replays_none(tmp_p
         assert [event["payload"]["spanHash"] for event in told] == [
             checkpoint["payload"]["spanHash"] for checkpoint in kept
         ]
+
+
+@pytest.mark.spec("A37")
+async def test_a_checkpoint_reads_nothing_that_an_earlier_one_has_read(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="work")
+        await talked(chat, 12)
+        (first,) = await periodic(proxy, chat, 1)
+        # Whoever read these again would find nothing.
+        old = "SELECT digest FROM messages WHERE depth <= 20"
+        carries_out(tmp_path, f"DELETE FROM bodies WHERE digest IN ({old})")
+        await talked(chat, 12)
+        second = (await periodic(proxy, chat, 2))[1]
+    one, two = first["payload"], second["payload"]
+    assert two["span"]["fromSeq"] > one["span"]["toSeq"]
+    assert (two["span"]["messages"], two["runtime"]["transcript"]["messageCount"]) == (24, 48)
+    assert (two["runtime"]["loop"]["turns"], two["runtime"]["loop"]["exchanges"]) == (24, 24)
 
 
 @pytest.mark.spec("A37")

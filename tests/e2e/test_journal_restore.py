@@ -65,51 +65,59 @@ async def restorings(proxy: Proxy, chat: Chat) -> list[tuple[str, bool]]:
     return [(event["payload"]["form"], event["payload"]["isUpgraded"]) for event in told]
 
 
+class Damaged:
+    """A session that goes on, its checkpoints being damaged meanwhile. `forms`: what it was restored from."""
+
+    def __init__(self, proxy: Proxy, chat: Chat, whole: Json) -> None:
+        self.proxy, self.chat, self.whole = proxy, chat, whole
+        self.forms: list[tuple[str, bool]] = []
+
+    async def goes_on(self, form: str, *, upgraded: bool) -> Json:
+        """The state after another turn; what is told of compactions and messages is as it was."""
+        await self.chat.says(f"Going on from {form}: we decided to keep port {9_000 + len(self.forms)}.")
+        found = await state(self.proxy, self.chat, f"We released parser of {form}.")
+        self.forms.append((form, upgraded))
+        assert await restorings(self.proxy, self.chat) == self.forms
+        assert found["loop"]["compactionCount"] == self.whole["loop"]["compactionCount"] == 1
+        assert found["loop"]["exchanges"] == len(self.chat.replies)
+        assert found["verification"] == self.whole["verification"]
+        return found
+
+
 @pytest.mark.spec("A40", "A41")
 async def test_a_damaged_state_falls_to_the_next_form_and_is_v2_again(tmp_path: Path) -> None:
     async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
         chat = proxy.chat(session="notes")
         await compacted(chat)
         whole = await state(proxy, chat, "We released parser 1.")
-        forms: list[tuple[str, bool]] = []
-        assert await restorings(proxy, chat) == forms
-
-        async def goes_on(form: str, *, upgraded: bool) -> Json:
-            await chat.says(f"Going on from {form}: we decided to keep port {9_000 + len(forms)}.")
-            found = await state(proxy, chat, f"We released parser of {form}.")
-            forms.append((form, upgraded))
-            assert await restorings(proxy, chat) == forms
-            assert found["loop"]["compactionCount"] == whole["loop"]["compactionCount"] == 1
-            assert found["loop"]["exchanges"] == len(chat.replies)
-            assert found["verification"] == whole["verification"]
-            return found
-
+        assert await restorings(proxy, chat) == []
+        session = Damaged(proxy, chat, whole)
         damages(tmp_path)
-        first = await goes_on("checkpoint_v2", upgraded=False)
+        first = await session.goes_on("checkpoint_v2", upgraded=False)
         assert first["usage"]["requests"] == whole["usage"]["requests"] + 1 == len(chat.replies)
         damages(tmp_path, "checkpoint")
-        second = await goes_on("snapshot_v2", upgraded=False)
+        second = await session.goes_on("snapshot_v2", upgraded=False)
         # The snapshot is of the compaction: what came since was in the checkpoints that are lost.
         assert 0 < second["usage"]["requests"] <= whole["usage"]["requests"]
         assert second["files"] == whole["files"]
         damages(tmp_path, *OURS)
         writes(tmp_path, "checkpoints", "periodic", {"conversationHistory": SAID, "usageTotals": TOTALS})
-        third = await goes_on("checkpoint_legacy", upgraded=True)
+        third = await session.goes_on("checkpoint_legacy", upgraded=True)
         assert third["usage"]["requests"] == 2
         assert third["usage"]["inputTokens"] > 1_000
         damages(tmp_path, *OURS)
         writes(tmp_path, "events", "conversation_snapshot", {"conversationHistory": SAID})
         writes(tmp_path, "events", "usage", TOTALS)
-        fourth = await goes_on("snapshot_legacy", upgraded=True)
+        fourth = await session.goes_on("snapshot_legacy", upgraded=True)
         assert fourth["usage"]["requests"] == 2
         damages(tmp_path, *OURS)
-        last = await goes_on("events_derived", upgraded=True)
+        last = await session.goes_on("events_derived", upgraded=True)
         assert last["usage"]["requests"] == 2
         # And with nothing damaged it goes on from its own.
         await chat.says("One more decision: we decided to use port 9999.")
         after = await state(proxy, chat, "We released parser 9.")
         assert after["usage"]["requests"] == last["usage"]["requests"] + 1
-        assert await restorings(proxy, chat) == forms
+        assert await restorings(proxy, chat) == session.forms
         assert await chat.transcript() == chat.said
 
 

@@ -6,7 +6,7 @@ and are only shown, never compared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from app.core.history.message import Message
@@ -69,13 +69,29 @@ def exchange_ends(entries: Sequence[Entry]) -> list[int]:
     Both texts are non-empty. Several user messages before one answer are one exchange; what the
     assistant says without having been asked anew belongs to the exchange before.
     """
-    ends: list[int] = []
+    return list(_ends([entry.message for entry in entries], 0))
+
+
+def exchanges_since(messages: Sequence[Message], start: int) -> int:
+    """How many meaningful exchanges end at the index `start` or later; no more is read than tells that."""
+    first = start
+    while first > 0:
+        first -= 1
+        if _speaks(messages[first]):
+            break
+    return sum(end >= start for end in _ends(messages, first))
+
+
+def _ends(messages: Sequence[Message], first: int) -> Iterator[int]:
     asked = False
-    for index, entry in enumerate(entries):
-        role = entry.message.role
-        if role not in ("user", "assistant") or not says_something(entry.message):
+    for index in range(first, len(messages)):
+        message = messages[index]
+        if not _speaks(message):
             continue
-        if role == "assistant" and asked:
-            ends.append(index)
-        asked = role == "user"
-    return ends
+        if message.role == "assistant" and asked:
+            yield index
+        asked = message.role == "user"
+
+
+def _speaks(message: Message) -> bool:
+    return message.role in ("user", "assistant") and says_something(message)

@@ -33,7 +33,10 @@ class ViewedPart(_Part, frozen=True, kw_only=True, rename="camel"):
 
 
 class ViewSection(_Part, frozen=True, kw_only=True, rename="camel"):
-    """What the model saw: `digest` is the sha256 (hex) of its messages' bytes, "" when unknown."""
+    """What the model saw: `digest` is the sha256 (hex) of its messages' bytes, "" when unknown.
+
+    Of the messages behind the summary `parts` has the newest 200.
+    """
 
     compaction_id: str = ""
     parts: tuple[ViewedPart, ...] = ()
@@ -44,8 +47,8 @@ class ViewSection(_Part, frozen=True, kw_only=True, rename="camel"):
 class TranscriptSection(_Part, frozen=True, kw_only=True, rename="camel"):
     """The path by name: `head` and `watermark` are chains (hex), each naming its whole past.
 
-    `ids` are the messages after the watermark, oldest first. `conversation_history` holds messages
-    that the archive does not have, as they were found; empty in snapshots of our own sessions.
+    `ids` are the newest 200 of the messages after the watermark, oldest first. `conversation_history` holds
+    messages that the archive does not have, as they were found; empty in snapshots of our own sessions.
     """
 
     head: str = ""

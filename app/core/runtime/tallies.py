@@ -37,6 +37,8 @@ _PATH_CHARS = 300
 # Paths remembered, the newest; tool names likewise.
 PATHS_KEPT = 200
 TOOLS_KEPT = 200
+# Messages that a snapshot names one by one, the newest: the head names those before them as well.
+NAMED = 200
 _NAME_CHARS = 100
 
 
@@ -49,7 +51,7 @@ def transcript_of(conversation: Conversation, view: View) -> TranscriptSection:
         head=conversation.head.hex(),
         watermark=watermark.hex(),
         message_count=len(conversation.messages),
-        ids=tuple(recall_id(chain) for chain in conversation.chains[after:]),
+        ids=tuple(recall_id(chain) for chain in conversation.chains[after:][-NAMED:]),
         view=_view_section(conversation, view),
     )
 
@@ -119,7 +121,8 @@ def _view_section(conversation: Conversation, view: View) -> ViewSection:
             id="" if part.index is None else recall_id(conversation.chains[part.index]),
             masked=part.masked,
         )
-        for part in view.parts
+        for place, part in enumerate(view.parts)
+        if part.kind != "tail" or place >= len(view.parts) - NAMED
     )
     return ViewSection(
         compaction_id=view.compaction.id if view.compaction else "",

@@ -28,12 +28,13 @@ from app.core.runtime.events import Event, checkpoint_event
 from app.core.runtime.evidence import span_hash
 from app.core.runtime.records import RecordedEvent
 from app.core.runtime.snapshot import RuntimeSnapshot, UsageSection
+from app.core.summary.source import recall_id
 from app.core.view.compaction import Compaction
 from app.errors import StoreError
 from app.proxy.chronicle.draft import READ_BYTES
 from app.proxy.chronicle.exporting import exported_events
 from app.proxy.chronicle.readings import Readings, StoredPath, in_force
-from app.proxy.chronicle.rows import NewId, checkpoint_row, event_rows
+from app.proxy.chronicle.rows import Kept, NewId, checkpoint_row, event_rows
 from app.proxy.chronicle.runtime import Moment, Past, runtime_of
 from app.proxy.chronicle.usages import Usages
 from app.proxy.sessions.recorder import Outcome
@@ -43,10 +44,6 @@ from app.storage.contract import Store
 
 # Of a long history that is met for the first time only the newest spans get checkpoints.
 SPANS_AT_ONCE = 4
-# The state of a session takes the whole path to make: on longer ones only every fifth checkpoint holds it,
-# and each one before a compaction.
-STATE_MESSAGES = 400
-STATE_EVERY = 5
 _log = structlog.get_logger("palimpsest.checkpoints")
 
 
@@ -85,20 +82,18 @@ class Checkpoints:
         whole = Conversation(talk.preamble, (*talk.messages, answer), (*talk.chains, head))
         try:
             async with self._turn:
-                await self._made(turn, await self._standing(turn, whole), shown.view.compaction)
+                await self._made(turn, await self._standing(turn, whole, "periodic"), shown.view.compaction)
         except StoreError as error:
             _log.warning("checkpoint_not_stored", error=type(error).__name__, session=turn.session)
 
     async def _made(self, turn: Turn, stands: _Standing, force: Compaction | None) -> None:
         due = periodic_spans(_since(stands, "periodic"))[-SPANS_AT_ONCE:]
         known = {_apart(kept.checkpoint) for kept in stands.past.of("periodic")}
-        turns = (turn.placement.answers + 1) // EXCHANGES
-        holds_state = len(stands.path.entries) <= STATE_MESSAGES or turns % STATE_EVERY == 0
         for place, span in enumerate(due, 1):
             checkpoint = await asyncio.to_thread(checkpoint_of, "periodic", span, self._clock())
             if _apart(checkpoint) in known:
                 continue
-            if holds_state and place == len(due):
+            if place == len(due):
                 await self._with_state(stands, checkpoint, force)
             else:
                 await self._kept(turn, checkpoint)
@@ -108,7 +103,7 @@ class Checkpoints:
 
         None when it is not worth one. `marker` is what whoever completes it says.
         """
-        stands = await self._standing(subject, subject.conversation)
+        stands = await self._standing(subject, subject.conversation, "completion")
         entries = _since(stands, "completion")
         if not await asyncio.to_thread(completion_due, entries, marker):
             return None
@@ -140,12 +135,15 @@ class Checkpoints:
     ) -> RuntimeSnapshot:
         """The session's state; slow for long conversations."""
         view = self._readings.view(stands.talk, compaction, stands.subject.model)
-        path = stands.path
-        return runtime_of(Moment(stands.talk, path.entries, path.relayed, view, used), past)
+        return runtime_of(Moment(stands.talk, stands.path.relayed, view, used), past)
 
-    async def _standing(self, subject: Subject, talk: Conversation) -> _Standing:
-        path = await self._readings.path(subject, talk.head)
-        return _Standing(subject, talk, path, await self._readings.past(subject, talk))
+    async def _standing(
+        self, subject: Subject, talk: Conversation, kind: CheckpointKind | None = None
+    ) -> _Standing:
+        """With the path from the newest checkpoint of `kind` on it on; without one, all of it."""
+        past = await self._readings.past(subject, talk)
+        start = _end_in(talk, past.of(kind)) if kind else 0
+        return _Standing(subject, talk, await self._readings.path(subject, talk, start), past)
 
     async def _with_state(
         self, stands: _Standing, checkpoint: Checkpoint, compaction: Compaction | None
@@ -188,6 +186,16 @@ def periodic_due(turn: Turn, outcome: Outcome) -> bool:
     """
     is_one = outcome.state == "done" and len(outcome.answers) == 1
     return is_one and (turn.placement.answers + 1) % EXCHANGES == 0
+
+
+def _end_in(talk: Conversation, made: Sequence[Kept]) -> int:
+    """The index of the newest message at which one of these checkpoints ends; 0 when none is found.
+
+    Where the client's list was assembled anew its older messages bear other names: then none is.
+    """
+    ends = {kept.checkpoint.span.to_id for kept in made}
+    places = range(len(talk.chains) - 1, 0, -1) if ends else ()
+    return next((place for place in places if recall_id(talk.chains[place]) in ends), 0)
 
 
 def _since(stands: _Standing, kind: CheckpointKind) -> Sequence[Entry]:

@@ -23,11 +23,12 @@ from app.core.runtime.events import (
 from app.core.runtime.records import RecordedEvent
 from app.core.summary.fence import sendable, unfenced
 from app.core.view.compaction import Compaction
+from app.core.view.view import cut_in
 from app.errors import Conflict, StoreError
 from app.proxy.chronicle.checkpoints import Checkpoints, periodic_due
 from app.proxy.chronicle.daily_log import DailyLog
-from app.proxy.chronicle.draft import Draft, Material, draft_of
-from app.proxy.chronicle.readings import Readings
+from app.proxy.chronicle.draft import READ_BYTES, Draft, Material, draft_of
+from app.proxy.chronicle.readings import Readings, newest
 from app.proxy.chronicle.rows import NewId, checkpoint_row, event_rows
 from app.proxy.chronicle.usages import Usages
 from app.proxy.compacting.scene import Scene
@@ -83,7 +84,10 @@ class Chronicle:
         was erased: then the compaction must not be made. `summaries`: those being written now.
         """
         turn = scene.turn
-        path = await self._readings.path(turn, scene.conversation.head)
+        talk = scene.conversation
+        # One that is folded already among them, so that there is always one.
+        start = newest(talk.messages, cut_in(scene.current, talk) - 1, READ_BYTES)
+        path = await self._readings.path(turn, talk, start)
         if not path.entries:
             raise Conflict("The session was erased while it was being compacted.")
         at, memory = self._clock(), self._new_id()

@@ -67,7 +67,6 @@ def draft_of(material: Material) -> Draft:
     talk = scene.conversation
     moment = Moment(
         talk,
-        material.path.entries,
         material.path.relayed,
         scene.under(scene.current).view,
         material.used,

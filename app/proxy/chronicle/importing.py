@@ -14,7 +14,7 @@ import msgspec
 from app.core.history.chain import conversation_of, seed_of
 from app.core.history.conversation import Conversation
 from app.core.runtime.carried import carried_by
-from app.core.runtime.entry import Entry, exchange_ends
+from app.core.runtime.entry import exchanges_since
 from app.core.runtime.events import conversation_snapshot, session_restored
 from app.core.runtime.foreign import Stored, derived_loop
 from app.core.runtime.importing import Imported, imported_of
@@ -141,12 +141,9 @@ def state_of(restored: Restored, talk: Conversation, view: View) -> RuntimeSnaps
     )
     if not restored.is_upgraded and found.tooling != ToolingSection():
         return state
-    entries = [
-        Entry(chain, message, 0, 0.0) for chain, message in zip(talk.chains, talk.messages, strict=True)
-    ]
     users = sum(message.role == "user" for message in talk.messages)
     loop = msgspec.structs.replace(
-        found.loop, turns=found.loop.turns or users, exchanges=len(exchange_ends(entries))
+        found.loop, turns=found.loop.turns or users, exchanges=exchanges_since(talk.messages, 0)
     )
     return msgspec.structs.replace(
         state, loop=loop, tooling=tooling_of(talk.messages), files=files_of(talk.messages)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.core.history.conversation import Conversation
+from app.core.history.message import Message
 from app.core.runtime.entry import Entry
 from app.core.runtime.restore import RESTORABLE
 from app.core.view.compaction import Compaction
@@ -33,18 +34,28 @@ _EVENTS_AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class StoredPath:
-    """The messages of a path, oldest first; `relayed` of them are answers of ours. Empty when unknown."""
+    """The messages of a path from index `start` on, oldest first; empty when it is unknown.
+
+    `relayed`: how many answers of ours lead to its end.
+    """
 
     entries: tuple[Entry, ...]
     relayed: int
+    start: int = 0
 
     def after(self, place: int, most_bytes: int) -> Sequence[Entry]:
-        """The newest entries from index `place` on, until they have `most_bytes` together; at least one."""
-        start, size = len(self.entries), 0
-        while start > 0 and (size == 0 or (start > place and size < most_bytes)):
-            start -= 1
-            size += len(self.entries[start].message.raw)
-        return self.entries[start:]
+        """The newest entries from the path's index `place` on, until they have `most_bytes`; at least one."""
+        messages = [entry.message for entry in self.entries]
+        return self.entries[newest(messages, place - self.start, most_bytes) :]
+
+
+def newest(messages: Sequence[Message], place: int, most_bytes: int) -> int:
+    """Where the newest messages begin: at index `place`, or where they have `most_bytes`; at least one."""
+    start, size = len(messages), 0
+    while start > 0 and (size == 0 or (start > place and size < most_bytes)):
+        start -= 1
+        size += len(messages[start].raw)
+    return start
 
 
 class Readings:
@@ -55,15 +66,23 @@ class Readings:
         self._reader = reader
         self._tokens = tokens
 
-    async def path(self, subject: Subject, head: bytes) -> StoredPath:
-        """The path of the subject's session that `head` names."""
-        rows = await self._store.bodies(subject.namespace, subject.session, head)
+    async def path(self, subject: Subject, talk: Conversation, start: int = 0) -> StoredPath:
+        """The stored path of `talk` in the subject's session, from its index `start` on if it is found there.
+
+        What stands before it is not read.
+        """
+        at = subject.namespace, subject.session
+        since = talk.chains[start] if 0 < start < len(talk.chains) else b""
+        rows, known = await asyncio.gather(
+            self._store.bodies(*at, talk.head, since), self._store.known(at[0], [talk.head], at[1])
+        )
         messages = await self._reader.read_stored([row.body for row in rows], subject.model)
         entries = tuple(
             Entry(row.chain, message, row.arrival, row.created_at)
             for row, message in zip(rows, messages, strict=True)
         )
-        return StoredPath(entries, sum(row.relayed for row in rows))
+        is_found = bool(rows and since) and rows[0].chain == since
+        return StoredPath(entries, known[0].answers if known else 0, start if is_found else 0)
 
     async def past(self, subject: Subject, talk: Conversation | None = None) -> Past:
         """What is stored of the subject's session beside its messages, for its own conversation or `talk`.

@@ -14,7 +14,7 @@ import msgspec
 from app.core.history.conversation import Conversation
 from app.core.runtime.carried import NOTHING, Carried, carried_by, carried_in, recovery_after
 from app.core.runtime.checkpoint import CheckpointKind
-from app.core.runtime.entry import Entry, exchange_ends
+from app.core.runtime.entry import exchanges_since
 from app.core.runtime.events import Event, session_restored
 from app.core.runtime.foreign import Stored, derived_loop
 from app.core.runtime.restore import Restored
@@ -125,13 +125,12 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What is true now: the conversation, its stored path, what the model sees of it.
+    """What is true now: the conversation, how many answers of ours are in it, what the model sees of it.
 
     `used`: tokens since the newest checkpoint. `summaries`: those being written.
     """
 
     conversation: Conversation
-    entries: Sequence[Entry]
     relayed: int
     view: View
     used: UsageSection
@@ -147,7 +146,7 @@ def runtime_of(moment: Moment, past: Past) -> RuntimeSnapshot:
         new_snapshot(transcript_of(talk, moment.view)),
         tooling=tooling_of(fresh, earlier.tooling if earlier else None),
         files=files_of(fresh, earlier.files if earlier else None),
-        loop=_loop(moment, made, earlier, carried.loop),
+        loop=_loop(moment, past, carried.loop),
         recovery=recovery_after(carried.recovery, past.recovery),
         queues=QueuesSection(pending={"summary": moment.summaries} if moment.summaries else {}),
         worker=WorkerSection(
@@ -180,19 +179,17 @@ def compacted(
     )
 
 
-def _loop(
-    moment: Moment,
-    made: Sequence[StoredCompaction],
-    earlier: RuntimeSnapshot | None,
-    carried: LoopSection,
-) -> LoopSection:
+def _loop(moment: Moment, past: Past, carried: LoopSection) -> LoopSection:
+    talk = moment.conversation
+    earlier, counted = past.on_path(talk)
+    before = earlier.loop.exchanges if earlier and counted else 0
     loop = msgspec.structs.replace(
         carried,
         turns=carried.turns + moment.relayed,
-        exchanges=len(exchange_ends(moment.entries)),
+        exchanges=before + exchanges_since(talk.messages, counted),
         last_flush=earlier.loop.last_flush if earlier else None,
     )
-    for row in made:
+    for row in past.made(talk):
         loop = loop_compacted(loop, row.compaction, row.created_at)
     return loop
 

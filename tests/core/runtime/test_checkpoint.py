@@ -16,7 +16,7 @@ from app.core.runtime.checkpoint import (
     payload_of,
     periodic_spans,
 )
-from app.core.runtime.entry import exchange_ends
+from app.core.runtime.entry import exchange_ends, exchanges_since
 from app.core.runtime.gist import gist_of
 from tests.core.histories import assistant, calls, result, user
 from tests.core.runtime.records import NEW_YEAR, entries, exchanges
@@ -72,6 +72,9 @@ def test_an_exchange_needs_text_from_both() -> None:
         ]
     )
     assert exchange_ends(said) == [7, 10]
+    messages = [entry.message for entry in said]
+    for start in range(len(said) + 1):
+        assert exchanges_since(messages, start) == sum(end >= start for end in (7, 10)), start
 
 
 @pytest.mark.spec("A37")

@@ -131,6 +131,18 @@ def test_the_transcript_is_named_by_ids_and_view() -> None:
     assert "question" not in msgspec.json.encode(section).decode()
 
 
+@pytest.mark.spec("A35")
+def test_of_a_long_transcript_the_newest_messages_are_named() -> None:
+    talk = conversation([system("be exact"), *exchanges(150)])
+    folded = compaction(watermark=talk.chains[19], kept=(talk.chains[0],), summary="earlier things")
+    for force, first in ((None, ["preamble"]), (folded, ["preamble", "task", "summary"])):
+        section = transcript_of(talk, view_of(talk, force, count_text))
+        assert section.message_count == 300
+        assert section.ids == tuple(recall_id(chain) for chain in talk.chains[-200:])
+        assert [part.kind for part in section.view.parts] == [*first, *["tail"] * 200]
+        assert section.view.parts[-1].id == section.ids[-1]
+
+
 def test_the_views_digest_changes_with_every_byte_of_it() -> None:
     talk = conversation(exchanges(3))
     same = conversation(exchanges(3))

@@ -1,0 +1,134 @@
+"""What a checkpoint on the way costs in a short conversation and in a long one.
+
+    python -m benchmarks checkpoints [--rounds N]
+
+Conversations of 200 and of 2,000 messages, each a full history as clients send it, in a SQLite file. After every
+twelve exchanges the checkpoint that is due is made (A37) and its CPU time taken, of all threads. Printed: mean and
+largest of the rounds, and what the long conversation costs of the short one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.core.history.carriers import Carriers, SessionName
+from app.core.wire.answered import Usage
+from app.core.wire.chat_request import Limits, parse_chat_request
+from app.main.parts import Parts, new_id, opened
+from app.proxy.chronicle.checkpoints import Checkpoints
+from app.proxy.chronicle.readings import Readings
+from app.proxy.chronicle.usages import Usages
+from app.proxy.incoming import Incoming
+from app.proxy.sessions.delta import Deltas
+from app.proxy.sessions.recorder import Outcome, Recorder
+from app.proxy.sessions.resolver import Resolver
+from app.proxy.turn import Shown, Turn
+from app.settings.load import load_settings
+from app.storage.migrate import migrate
+from app.tokenizer.counting import Tokenizer
+
+SIZES = (200, 2_000)
+EXCHANGES = 12
+_NAME = SessionName("long", "x-session-id", may_append=True)
+_WORDS = "the parser reads its table before the release and keeps every line that names a port or a path"
+
+
+@dataclass(slots=True)
+class Talk:
+    """One client that resends its whole history."""
+
+    parts: Parts
+    resolver: Resolver
+    recorder: Recorder
+    namespace: str
+    said: list[dict[str, Any]]
+
+    async def exchange(self) -> tuple[Turn, Shown, Outcome]:
+        """One more question and answer, recorded as any other."""
+        number = len(self.said)
+        self.said.append({"role": "user", "content": f"Question {number}: {_text(number)}"})
+        body = json.dumps({"model": "gpt-4o", "messages": self.said}).encode()
+        incoming = Incoming("POST", "/chat/completions", [(b"x-session-id", b"long")], body, None)
+        request = parse_chat_request(body, Limits())
+        turn = await self.resolver.turn_of(self.namespace, incoming, request, _NAME)
+        await self.recorder.open(turn)
+        self.said.append({"role": "assistant", "content": f"Answer {number}: {_text(number + 1)}"})
+        answers = self.parts.reader.read_answers([json.dumps(self.said[-1]).encode()], "gpt-4o")
+        outcome = Outcome("done", 200, answers, usage=Usage(100, 10, 0))
+        shown = Shown(self.parts_view(turn), turn.tokens)
+        await self.recorder.close(turn, shown, outcome)
+        return turn, shown, outcome
+
+    def parts_view(self, turn: Turn) -> Any:
+        """The conversation as it is: nothing is compacted here."""
+        return Readings(self.parts.store, self.parts.reader, self.parts.tokens).view(
+            turn.conversation, None, turn.model
+        )
+
+
+async def measured(folder: Path, messages: int, rounds: int) -> list[float]:
+    """CPU milliseconds of each round's checkpoint."""
+    url = f"sqlite:///{folder / f'{messages}.db'}"
+    # Nobody is asked anything.
+    where = {"upstream.base_url": "http://127.0.0.1:9/v1", "database.url": url}
+    settings = load_settings(None, {**where, "database.data_folder": str(folder)}, {})
+    await migrate(url)
+    async with AsyncExitStack() as stack:
+        parts = await opened(settings, Tokenizer(), stack)
+        deltas = Deltas(parts.store, parts.reader, default_mode="full", waiting_appends=8)
+        resolver = Resolver(parts.store, parts.reader, deltas, Carriers(), parts.tokens, new_id)
+        recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
+        namespace = await parts.store.namespace_of(b"benchmark", time.time())
+        talk = Talk(parts, resolver, recorder, namespace, _history(messages))
+        readings = Readings(parts.store, parts.reader, parts.tokens)
+        checkpoints = Checkpoints(parts.store, readings, Usages(), time.time, new_id)
+        # The first finds a long history at once; what comes after is the rule.
+        await checkpoints.periodic(*await talk.exchange())
+        spent = []
+        for _ in range(rounds):
+            for _ in range(EXCHANGES):
+                last = await talk.exchange()
+            before = time.process_time()
+            await checkpoints.periodic(*last)
+            spent.append(1_000 * (time.process_time() - before))
+        made = await parts.store.checkpoints(namespace, last[0].session, rounds)
+        assert len(made) == rounds, "a checkpoint that was due was not made"
+        return spent
+
+
+def _history(messages: int) -> list[dict[str, Any]]:
+    roles = ("user", "assistant")
+    return [{"role": roles[i % 2], "content": f"Message {i}: {_text(i)}"} for i in range(messages)]
+
+
+def _text(number: int) -> str:
+    """About 1,000 characters."""
+    return " ".join(f"{_WORDS} {number * 31 + each}." for each in range(10))
+
+
+async def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    rounds: int = parser.parse_args().rounds
+    means = []
+    print("| messages | CPU ms, mean | largest |\n|---|---|---|")
+    for messages in SIZES:
+        with tempfile.TemporaryDirectory() as folder:
+            spent = await measured(Path(folder), messages, rounds)
+        means.append(statistics.mean(spent))
+        print(f"| {messages:,} | {means[-1]:.1f} | {max(spent):.1f} |")
+    print(f"\n{SIZES[-1]:,} messages cost {means[-1] / means[0]:.2f} times what {SIZES[0]} do")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
