@@ -123,7 +123,7 @@ OF_ALL = {"_UNPROVEN", "FAIL_OPEN", "_INTERRUPTED"}
 # The scrub of the index of words: by the numbers of marks that name nobody.
 OF_ALL |= {"MERGE", "PAGES", "HAS_REMOVED", "_FORGOTTEN", "_REMOVE", "_DROP", "_DROP_ANYHOW"}
 # A query of the index of words is scoped by the digest of its namespace or session, which it begins with.
-SCOPES = {"namespace", "scoped"}
+SCOPES = {"namespace", "scoped_0"}
 
 
 @pytest.mark.spec("P5")

@@ -127,7 +127,7 @@ class Recall(Protocol):
         """The best `limit` (at most 500) rows that hold any of the words; of equals the newest.
 
         Better is who holds more and rarer ones, by what the session holds, or all of the namespace's sessions
-        where `session` is None. The first 12 different words count. Bodies of about 16 MB at most: what would
+        where `session` is None. The first 96 different words count. Bodies of about 16 MB at most: what would
         exceed them is left out, but for the best row.
         """
 

@@ -40,13 +40,15 @@ from app.storage.recall.rows import (
     with_bodies,
     within,
 )
-from app.storage.recall.spelling import MOST_WORDS, scope_of, spelled
+from app.storage.recall.spelling import MOST_WORDS, NO_WORD, scope_of, spelled
 from app.storage.recall.word_index import Holds, WordIndex
 from app.storage.tables import BODIES, COMPACTIONS, MESSAGES, RECALL_MARKS, RECALL_WORDS
 
 _MOST_FOUND = 500
 # Bytes of bodies in one answer.
 _MOST_BYTES = 16_000_000
+# Words asked for by one statement.
+_SIZES = (1, 4, 12, 32, MOST_WORDS)
 _NOTHING = Holdings(0, 1.0, {})
 
 
@@ -87,10 +89,10 @@ def _holding(scope: _Scope, words: Sequence[str]) -> Reading[Holdings]:
     entries, length = (yield from rows_of(_TOTALS[scope.is_session], scope.key))[0]
     if not entries:
         return _NOTHING
-    holding = {}
-    for word in _asked(words):
-        counted = yield from rows_of(_COUNT, {"scoped": scope.query(word)})
-        holding[word] = counted[0][0]
+    asked = list(dict.fromkeys(words))[:MOST_WORDS]
+    size = _size_for(len(asked))
+    counted = yield from rows_of(_COUNTS[size], _scoped(scope, asked, size))
+    holding = dict(zip(asked, counted[0], strict=False))
     return Holdings(entries, max(1.0, length / entries), holding)
 
 
@@ -99,16 +101,22 @@ def _found(scope: _Scope, words: Sequence[str], limit: int) -> Reading[Found]:
     held = {word: count for word, count in holdings.holding.items() if count}
     if not held or limit <= 0:
         return Found((), holdings)
-    asked = {**scope.key, "limit": limit}
-    for i, (word, count) in enumerate(held.items()):
-        asked |= {f"scoped_{i}": scope.query(word), f"weight_{i}": _weight(holdings.entries, count)}
-    facts = [_fact(row) for row in (yield from rows_of(_BEST[len(held)], asked))]
+    size = _size_for(len(held))
+    weights = [_weight(holdings.entries, count) for count in held.values()]
+    asked = {**scope.key, **_scoped(scope, list(held), size), "limit": limit}
+    asked |= {f"weight_{i}": weights[i] if i < len(weights) else 0 for i in range(size)}
+    facts = [_fact(row) for row in (yield from rows_of(_BEST[size], asked))]
     rows: list[RecallRow] = yield from with_bodies(scope.namespace, within(facts, _MOST_BYTES))
     return Found(rows, holdings)
 
 
-def _asked(words: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(words))[:MOST_WORDS]
+def _scoped(scope: _Scope, words: Sequence[str], size: int) -> Params:
+    """The queries for the words; those left over ask for what nobody holds."""
+    return {f"scoped_{i}": scope.query(words[i]) if i < len(words) else NO_WORD for i in range(size)}
+
+
+def _size_for(count: int) -> int:
+    return next(size for size in _SIZES if count <= size)
 
 
 def _weight(entries: int, holding: int) -> int:
@@ -131,6 +139,17 @@ def _totals(_: InsertInto, *, is_session: bool) -> Select[Any]:
     sums = (func.coalesce(func.sum(RECALL_MARKS.c[name]), 0) for name in ("entries", "words"))
     totals: list[ColumnElement[Any]] = [cast(total, BigInteger) for total in sums]
     return select(*totals).where(*here)
+
+
+def _counts(_: InsertInto, size: int) -> Select[Any]:
+    """How many entries hold each word, in one row."""
+
+    def count(i: int) -> ColumnElement[int]:
+        entries = select(func.count()).select_from(RECALL_WORDS).where(Holds(f"scoped_{i}"))
+        return entries.scalar_subquery().label(f"held_{i}")
+
+    held: list[ColumnElement[Any]] = [count(i) for i in range(size)]
+    return select(*held)
 
 
 def _best(_: InsertInto, size: int) -> Select[Any]:
@@ -177,5 +196,5 @@ def _best(_: InsertInto, size: int) -> Select[Any]:
 
 
 _TOTALS = {is_session: Statement(partial(_totals, is_session=is_session)) for is_session in (False, True)}
-_COUNT = Statement(lambda _: select(func.count()).select_from(RECALL_WORDS).where(Holds("scoped")))
-_BEST = {size: Statement(partial(_best, size=size)) for size in range(1, MOST_WORDS + 1)}
+_COUNTS = {size: Statement(partial(_counts, size=size)) for size in _SIZES}
+_BEST = {size: Statement(partial(_best, size=size)) for size in _SIZES}

@@ -10,8 +10,10 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-# C15: more words of a query are not looked for.
-MOST_WORDS = 12
+# More words are not looked for at once: a question's own, at most twelve, and those related to them.
+MOST_WORDS = 96
+# No entry holds it.
+NO_WORD = "_x"
 # FTS5's bare words: these, and whatever is not ASCII. Capitals would be folded, and AND and OR are operators.
 _SPECIAL = re.compile(r"[^a-z0-9\x80-\U0010ffff]")
 # Most words, looked at first.
