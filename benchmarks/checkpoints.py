@@ -2,9 +2,9 @@
 
     python -m benchmarks checkpoints [--rounds N]
 
-Conversations of 200 and of 2,000 messages, each a full history as clients send it, in a SQLite file. After every
-twelve exchanges the checkpoint that is due is made (A37) and its CPU time taken, of all threads. Printed: mean and
-largest of the rounds, and what the long conversation costs of the short one.
+Conversations of 200 and of 2,000 messages, each a full history as clients send it, in a SQLite file.
+After every twelve exchanges the checkpoint that is due is made (A37) and its CPU time taken, of all
+threads. Printed: mean and largest of the rounds, and what the long conversation costs of the short one.
 """
 
 from __future__ import annotations
