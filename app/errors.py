@@ -12,6 +12,7 @@
     |   |-- RepeatedHeader           a header that decides who is asking stands twice
     |   |-- ClientLeft               the client hung up while its body was being read; nobody sees this
     |   |-- NotFound                 what does not exist, or is not the caller's (the same answer)
+    |   |-- ErasedSession            410: the conversation was erased, and is not to come back
     |   |-- MethodNotAllowed         405: the path exists, not with this method
     |   |-- Unauthorized             401
     |   |-- Conflict                 409: too many appends wait, an epoch moved on
@@ -130,6 +131,13 @@ class NotFound(RequestError):
 
     status = 404
     code = "not_found"
+
+
+class ErasedSession(RequestError):
+    """The conversation was erased and blocked: it is not stored again, whoever sends it (rule 30)."""
+
+    status = 410
+    code = "session_erased"
 
 
 class MethodNotAllowed(RequestError):

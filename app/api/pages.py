@@ -25,6 +25,7 @@ from app.api.replies import raw_reply
 from app.api.session.checkpoints import CheckpointPages
 from app.api.session.compactions import CompactionPages
 from app.api.session.completion import Completes, CompletionPages
+from app.api.session.erasure import ErasePages, Erases
 from app.api.session.events import EventPages
 from app.api.session.memory import MemoryPages
 from app.api.session.moving import Moving, MovingPages
@@ -68,6 +69,7 @@ class Pages:
     completes: Completes | None = None
     summarizer: Asks | None = None
     moving: Moving | None = None
+    erases: Erases | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     new_id: Callable[[], str] = _new_id
 
@@ -95,6 +97,8 @@ def api_of(pages: Pages) -> APIRouter:
     ContextPages(archive).on(api)
     _on_session(api, pages, archive)
     sessions.on_last(api)
+    if pages.erases is not None:
+        ErasePages(pages.erases).on(api)
     return api
 
 

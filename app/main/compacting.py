@@ -6,12 +6,13 @@ Knows nothing of how requests and answers travel.
 from __future__ import annotations
 
 import time
-from functools import lru_cache, partial
+from functools import _lru_cache_wrapper, lru_cache, partial
+from typing import TypeAlias
 
+from app.core.view.policy import Policy
 from app.main.parts import Parts, new_id
 from app.proxy.chronicle.adoption import Adoption
 from app.proxy.chronicle.chronicle import Chronicle, Writing
-from app.proxy.chronicle.daily_log import DailyLog
 from app.proxy.chronicle.readings import Readings
 from app.proxy.compacting.breaker import Breaker, LoopBreaker
 from app.proxy.compacting.compactor import Compactor
@@ -30,16 +31,21 @@ from app.settings.settings import (
 from app.storage.migrate import sqlite_path
 from app.upstream.prices import prices_from_model_data
 
+# A model and a session's own settings to the policy; a cache, for it is asked at every request.
+Policies: TypeAlias = "_lru_cache_wrapper[Policy]"
 # A background summary may take this many times as long as a request would wait for one.
 PATIENCE = 3
 
 
-def scenes_of(parts: Parts) -> Scenes:
+def policies_of(parts: Parts) -> Policies:
+    """How sessions are compacted. Models are the caller's to name: what is remembered of them is bounded."""
+    return lru_cache(REMEMBERED_MODELS)(partial(session_policy, parts.settings))
+
+
+def scenes_of(parts: Parts, policies: Policies | None = None) -> Scenes:
     """Who gathers what a turn is judged by."""
     facts = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs_of(parts))
-    # Models are the caller's to name, so what is remembered of them is bounded.
-    policies = lru_cache(REMEMBERED_MODELS)(partial(session_policy, parts.settings))
-    return Scenes(parts.store, facts, policies, parts.outgoing)
+    return Scenes(parts.store, facts, policies or policies_of(parts), parts.outgoing)
 
 
 def costs_of(parts: Parts) -> ModelCosts:
@@ -55,9 +61,7 @@ def costs_of(parts: Parts) -> ModelCosts:
 
 def chronicle_of(parts: Parts) -> Chronicle:
     """Who keeps checkpoints, events and memories of sessions."""
-    folder = parts.settings.compaction.daily_log_folder
-    log = DailyLog(folder) if folder is not None else None
-    writing = Writing(parts.store, parts.jobs, time.time, new_id, log)
+    writing = Writing(parts.store, parts.jobs, time.time, new_id, parts.erasure.log)
     return Chronicle(writing, Readings(parts.store, parts.reader, parts.tokens))
 
 
@@ -98,7 +102,7 @@ def compactor_of(parts: Parts, writer: SummaryWriter, chronicle: Chronicle) -> C
         attempts=how.summary_attempts,
         backoff_seconds=how.summary_backoff_seconds,
     )
-    means = Means(writer, parts.jobs, leases_of(parts), chronicle.failed)
+    means = Means(writer, parts.jobs, leases_of(parts), chronicle.failed, parts.erasure.gone)
     summaries = Summaries(means, rules, new_id)
     return Compactor(
         Adoption(parts.store, parts.jobs, chronicle),

@@ -15,7 +15,7 @@ from app.api.pages import Pages, pages_of
 from app.api.passthrough import PassthroughEndpoint
 from app.core.history.carriers import Carriers
 from app.core.wire.chat_request import Limits
-from app.main.compacting import chronicle_of, compactor_of, scenes_of, writer_of
+from app.main.compacting import Policies, chronicle_of, compactor_of, policies_of, scenes_of, writer_of
 from app.main.moving import moving_of
 from app.main.parts import Parts, new_id
 from app.proxy.answering.answered import Answered
@@ -25,7 +25,9 @@ from app.proxy.answering.passthrough import Passthrough
 from app.proxy.answering.recovering import Recovery
 from app.proxy.answering.relay import Relay, RelayLimits
 from app.proxy.chronicle.chronicle import Chronicle
+from app.proxy.compacting.compactor import Compactor
 from app.proxy.compacting.viewing import Viewing
+from app.proxy.erasing import Erasing, Memory
 from app.proxy.exchange import Behaviour, Exchange
 from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.delta import Deltas
@@ -36,7 +38,8 @@ from app.proxy.sessions.resolver import Resolver
 def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     """The front door with everything behind it; `stopping` is set when the server begins to stop."""
     limits = parts.settings.limits
-    scenes = scenes_of(parts)
+    policies = policies_of(parts)
+    scenes = scenes_of(parts, policies)
     chronicle = chronicle_of(parts)
     writer = writer_of(parts)
     compactor = compactor_of(parts, writer, chronicle)
@@ -54,6 +57,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         completes=chronicle,
         summarizer=writer,
         moving=moving_of(parts, chronicle),
+        erases=Erasing(parts.erasure, memory_of(parts, policies, exchange, compactor, chronicle)),
         ended=stopping,
     )
     pages_of(pages, served)
@@ -86,6 +90,7 @@ def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough, chroni
     return Exchange(
         access=parts.access,
         resolver=_resolver(parts),
+        tombstones=parts.erasure.tombstones,
         recorder=recorder,
         viewing=viewing,
         delivery=Delivery(sending, recorder, relay, recovery),
@@ -97,6 +102,18 @@ def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough, chroni
             settings.database.on_store_failure,
         ),
         log=ExchangeLog(parts.jobs),
+    )
+
+
+def memory_of(
+    parts: Parts, policies: Policies, exchange: Exchange, compactor: Compactor, chronicle: Chronicle
+) -> Memory:
+    """Who holds something of sessions in memory."""
+    return Memory(
+        sessions=(exchange.resolver, exchange.recorder, compactor, chronicle),
+        reader=parts.reader,
+        # Tool schemas, and settings of sessions.
+        others=(parts.tokens.forget_tools, policies.cache_clear),
     )
 
 

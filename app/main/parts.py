@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -17,12 +18,16 @@ from app.proxy.access.access import Access
 from app.proxy.access.newcomers import Newcomers
 from app.proxy.access.pepper import Pepper, load_pepper
 from app.proxy.answering.outgoing import Outgoing
+from app.proxy.chronicle.daily_log import DailyLog
 from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.compacting.windows import Windows, WindowSources
+from app.proxy.erasing import EraseMeans
 from app.proxy.jobs import Jobs
+from app.proxy.scrubbing import Scrubbing
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.recovery import recover
+from app.proxy.sessions.tombstones import Tombstones
 from app.settings.models import ModelSettings
 from app.settings.settings import (
     Settings,
@@ -30,6 +35,7 @@ from app.settings.settings import (
     model_settings,
 )
 from app.storage.contract import Store
+from app.storage.erase.gone import Gone
 from app.storage.open import open_store
 from app.tokenizer.counting import Tokenizer
 from app.upstream.client import Upstream, UpstreamOptions
@@ -59,6 +65,7 @@ class Parts:
     reader: MessageReader
     windows: Windows
     calibrations: Calibrations
+    erasure: EraseMeans
 
 
 async def opened(settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStack) -> Parts:
@@ -76,12 +83,13 @@ async def opened(settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStack
     jobs = Jobs()
     stack.push_async_callback(jobs.drain, settings.server.shutdown_seconds)
     access = _access(settings, store, pepper)
+    erasure = _erasure(settings, store, jobs, pepper)
     parts = Parts(
         settings=settings,
         store=store,
         jobs=jobs,
         access=access,
-        newcomers=_newcomers(settings, store, access, stack),
+        newcomers=_newcomers(settings, access, erasure, stack),
         outgoing=Outgoing(upstream_key(settings), keeps_credentials=settings.access.mode == "open"),
         upstream=upstream,
         summarizer=summarizer,
@@ -90,6 +98,7 @@ async def opened(settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStack
         reader=MessageReader(lambda model: tokens.counter_of(model).count_message, CACHE_BYTES),
         windows=_windows(settings, store, jobs, upstream),
         calibrations=Calibrations(store, jobs),
+        erasure=erasure,
     )
     await parts.windows.load()
     await parts.calibrations.load()
@@ -103,11 +112,29 @@ def _access(settings: Settings, store: Store, pepper: Pepper) -> Access:
     return Access(store, pepper, who.realm, proxy_keys=keys, identity_headers=who.identity_headers)
 
 
-def _newcomers(settings: Settings, store: Store, access: Access, stack: AsyncExitStack) -> Newcomers:
+def _erasure(settings: Settings, store: Store, jobs: Jobs, pepper: Pepper) -> EraseMeans:
+    folder, gone = settings.compaction.daily_log_folder, Gone()
+    return EraseMeans(
+        store=store,
+        jobs=jobs,
+        gone=gone,
+        scrubbing=Scrubbing(store, jobs),
+        tombstones=Tombstones(store, pepper),
+        log=DailyLog(folder, gone) if folder is not None else None,
+        clock=time.time,
+    )
+
+
+def _newcomers(settings: Settings, access: Access, erasure: EraseMeans, stack: AsyncExitStack) -> Newcomers:
     """It sweeps until `stack` ends it."""
     who = settings.access
+
+    def erased(namespaces: Sequence[str]) -> None:
+        access.forget(namespaces)
+        erasure.swept(namespaces)
+
     newcomers = Newcomers(
-        store, access.forget, time.time, messages=who.unproven_messages, seconds=who.unproven_seconds
+        erasure.store, erased, time.time, messages=who.unproven_messages, seconds=who.unproven_seconds
     )
     sweeping = asyncio.get_running_loop().create_task(newcomers.keep_sweeping())
 

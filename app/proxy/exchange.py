@@ -29,6 +29,7 @@ from app.proxy.incoming import Incoming, plain_body
 from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.sessions.resolver import Resolver
+from app.proxy.sessions.tombstones import Tombstones
 from app.proxy.turn import Shown, Turn, original
 
 
@@ -48,6 +49,7 @@ class Exchange:
 
     access: Access
     resolver: Resolver
+    tombstones: Tombstones
     recorder: Recorder
     viewing: Viewing
     delivery: Delivery
@@ -67,6 +69,7 @@ class Exchange:
             request = parse_chat_request(plain, self.behaviour.limits, self.resolver.has_accepted)
             async with self.resolver.in_turn(caller.namespace, incoming, request) as name:
                 turn = await self.resolver.turn_of(caller.namespace, incoming, request, name)
+                await self.tombstones.admit(turn)
                 await self.recorder.open(turn)
                 await self._delivered(turn, client, may_compact=control != "off")
         except StoreUnavailable:

@@ -16,6 +16,8 @@ SCOPED = frozenset(
     {
         "GET /sessions",
         "GET /sessions/{name:path}",
+        "DELETE /sessions/{name:path}",
+        "DELETE /namespace",
         "GET /sessions/{name:path}/messages",
         "GET /sessions/{name:path}/view",
         "GET /sessions/{name:path}/export",

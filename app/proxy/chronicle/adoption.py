@@ -8,7 +8,7 @@ from __future__ import annotations
 import structlog
 
 from app.core.view.compaction import Compaction
-from app.errors import StoreError
+from app.errors import Conflict, StoreError
 from app.proxy.chronicle.chronicle import Chronicle
 from app.proxy.compacting.scene import Scene
 from app.proxy.jobs import Jobs
@@ -35,7 +35,10 @@ class Adoption:
         row = await self._store.named(turn.namespace, turn.session)
         if row is None:
             return False
-        chapter = await self._chronicle.before(scene, compaction, summaries=summaries)
+        try:
+            chapter = await self._chronicle.before(scene, compaction, summaries=summaries)
+        except Conflict:
+            return False
         adding = self._store.add_compaction(
             turn.namespace, turn.session, row.epoch, compaction, chapter.at, chapter.also
         )

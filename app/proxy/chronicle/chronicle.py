@@ -102,6 +102,10 @@ class Chronicle:
         )
         return Chapter(turn, compaction, also, at)
 
+    def erased(self, namespace: str, session: str) -> None:
+        """The session was erased: nothing is counted of it."""
+        self._usages.erased(namespace, session)
+
     def adopted(self, chapter: Chapter) -> None:
         """The chapter's compaction is in force: its summary goes into the daily log (A30), soon."""
         if self._daily_log is not None and chapter.compaction.kind == "message_removal":

@@ -1,14 +1,18 @@
 """The daily log (A30): what was summarised, as markdown, a file for each namespace and day.
 
-Appends only, in a folder that somebody else made; what cannot be written is logged, never raised.
+In a folder that somebody else made. What cannot be written is logged, never raised; what cannot be erased
+is raised. Whoever changes a file holds the folder's lock, which is the kernel's: servers may share a folder.
 Knows nothing of stores.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -17,36 +21,114 @@ import structlog
 
 from app.core.summary.fence import sendable, unfenced
 from app.core.view.compaction import Compaction
+from app.errors import StoreUnavailable
+from app.storage.erase.gone import Gone
 
 _log = structlog.get_logger("palimpsest.daily_log")
 _PLAIN = re.compile(r"[\w-]{1,64}")
 # Nobody else on the machine reads it, as nobody else reads the database.
 _MODE = 0o600
+# How an entry begins. A line of a summary that looks the same is escaped: else what follows it would be taken
+# for another session's, and stay when its own is erased.
+_HEAD = re.compile(r"^## \d\d:\d\d:\d\d UTC, session (.*)$", re.MULTILINE)
 
 
 class DailyLog:
-    """Writes into `folder`, which must exist and be writable when something is to be written."""
+    """Writes into `folder`, which must exist and be writable when something is to be written.
 
-    def __init__(self, folder: Path) -> None:
+    Nothing is written of sessions in `gone`.
+    """
+
+    def __init__(self, folder: Path, gone: Gone | None = None) -> None:
         self._folder = folder
+        self._gone = Gone() if gone is None else gone
 
     async def write(self, namespace: str, session: str, compaction: Compaction, at: float) -> None:
         """The summary stands in the file of its day, `at` being UTC seconds."""
         when = datetime.fromtimestamp(at, UTC)
-        # No namespace's name leads out of the folder, whatever it is.
-        owner = namespace if _PLAIN.fullmatch(namespace) else sha256(namespace.encode()).hexdigest()
-        path = self._folder / f"{when:%Y-%m-%d}-{owner}.md"
+        path = self._folder / f"{when:%Y-%m-%d}-{_owner(namespace)}.md"
+        place = namespace, session
         try:
-            await asyncio.to_thread(_append, path, _entry(when, session, compaction))
+            await asyncio.to_thread(self._append, path, place, _entry(when, session, compaction))
         except OSError as error:
             _log.warning("daily_log_not_written", error=type(error).__name__, session=session)
 
+    async def erased(self, namespace: str, session: str | None = None) -> int:
+        """No entry of the session, or of any, is left in the namespace's files; how many there were.
 
-def _append(path: Path, text: str) -> None:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, _MODE), "ab", buffering=0) as file:
-        # One write: entries of several sessions do not run into each other.
-        file.write(text.encode())
+        The session must be in `gone` by now, so that none comes behind. StoreUnavailable when a file could
+        not be changed: some entries may be gone then.
+        """
+        try:
+            return await asyncio.to_thread(self._erase, namespace, session)
+        except OSError as error:
+            _log.error("daily_log_not_erased", error=type(error).__name__, session=session)
+            raise StoreUnavailable("The daily log cannot be changed; nothing else was erased.") from error
+
+    def _append(self, path: Path, place: tuple[str, str], text: str) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        with self._locked():
+            if place in self._gone or (place[0], "") in self._gone:
+                return
+            with os.fdopen(os.open(path, flags, _MODE), "ab", buffering=0) as file:
+                file.write(text.encode())
+
+    def _erase(self, namespace: str, session: str | None) -> int:
+        if not self._folder.exists():
+            return 0
+        count = 0
+        with self._locked():
+            for path in sorted(self._folder.glob(f"????-??-??-{_owner(namespace)}.md")):
+                text = path.read_bytes().decode("utf-8", "surrogateescape")
+                kept, gone = _without(text, session)
+                if gone:
+                    _replace(path, kept)
+                count += gone
+        return count
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+
+def _owner(namespace: str) -> str:
+    """No namespace's name leads out of the folder, whatever it is."""
+    return namespace if _PLAIN.fullmatch(namespace) else sha256(namespace.encode()).hexdigest()
+
+
+def _without(text: str, session: str | None) -> tuple[str, int]:
+    """The text without the session's entries (None: without any), and how many there were."""
+    starts = [match.start() for match in _HEAD.finditer(text)]
+    owners = [match[1] for match in _HEAD.finditer(text)]
+    ends = [*starts[1:], len(text)]
+    entries = list(zip(owners, starts, ends, strict=True))
+    if session is None:
+        return "", len(entries)
+    kept = [text[start:end] for owner, start, end in entries if owner != session]
+    return text[: starts[0] if starts else None] + "".join(kept), len(entries) - len(kept)
+
+
+def _replace(path: Path, text: str) -> None:
+    """The file holds `text`, or is gone without any. Its old bytes are overwritten where they stood."""
+    old = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+    with os.fdopen(old, "wb", buffering=0) as overwritten:
+        if text:
+            new = path.with_name(f".{path.name}.new")
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE), "wb") as file:
+                file.write(text.encode("utf-8", "surrogateescape"))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        else:
+            path.unlink()
+        size = os.fstat(overwritten.fileno()).st_size
+        overwritten.write(bytes(size))
+        os.fsync(overwritten.fileno())
 
 
 def _entry(when: datetime, session: str, compaction: Compaction) -> str:
@@ -55,4 +137,5 @@ def _entry(when: datetime, session: str, compaction: Compaction) -> str:
         f"{compaction.messages_folded} messages folded, {compaction.tokens_before} -> "
         f"{compaction.tokens_after} tokens, {compaction.trigger}, compaction {compaction.id}"
     )
-    return f"{head}\n\n{told}\n\n{sendable(unfenced(compaction.summary)).strip()}\n\n"
+    summary = _HEAD.sub(lambda line: f"\\{line[0]}", sendable(unfenced(compaction.summary)).strip())
+    return f"{head}\n\n{told}\n\n{summary}\n\n"

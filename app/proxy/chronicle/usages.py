@@ -59,6 +59,10 @@ class Usages:
         if len(self._held) > SESSIONS:
             self._held.popitem(last=False)
 
+    def erased(self, namespace: str, session: str) -> None:
+        """The session was erased: nothing is counted of it."""
+        self._held.pop((namespace, session), None)
+
     @asynccontextmanager
     async def taken(self, namespace: str, session: str) -> AsyncIterator[Taken]:
         """What was counted since it was last taken; unless the block says that it is stored, it counts again.

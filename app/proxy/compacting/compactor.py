@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly
@@ -15,6 +16,14 @@ from app.errors import Conflict, InvalidView
 from app.proxy.chronicle.adoption import Adoption
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.summaries import Job, Summaries
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A compaction that a view may be made under. `is_stored`: until further notice, not only this once."""
+
+    compaction: Compaction
+    is_stored: bool
 
 
 class Compactor:
@@ -83,11 +92,15 @@ class Compactor:
         )
         return done if fits else None
 
-    async def mask(self, scene: Scene, plan: MaskOnly) -> Compaction:
+    def erased(self, namespace: str, session: str) -> None:
+        """The session was erased: nothing is prepared for it."""
+        self._summaries.erased(namespace, session)
+
+    async def mask(self, scene: Scene, plan: MaskOnly) -> Adopted:
         """The masks are in force."""
         return await self.adopt(scene, scene.masked(plan, self._new_id()))
 
-    async def fold(self, scene: Scene, fold: Fold, waited: float = 0.0) -> Compaction:
+    async def fold(self, scene: Scene, fold: Fold, waited: float = 0.0) -> Adopted:
         """The fold is in force, with the best summary that can be had before the deadline.
 
         Of it `waited` seconds are over already.
@@ -109,12 +122,18 @@ class Compactor:
         done = await self._awaited(job, waited) if job else None
         if done is None or done.tokens_after >= done.tokens_before:
             done = await scene.folded(fold, self._new_id(), None)
-        return await self.adopt(scene, done) if done.tokens_after < done.tokens_before else None
+        if done.tokens_after >= done.tokens_before:
+            return None
+        adopted = await self.adopt(scene, done)
+        if not adopted.is_stored:
+            raise Conflict("The session was erased while it was being compacted.")
+        return adopted.compaction
 
-    async def adopt(self, scene: Scene, compaction: Compaction) -> Compaction:
+    async def adopt(self, scene: Scene, compaction: Compaction) -> Adopted:
         """The compaction is stored, with the figures of this moment, after what must be there before it.
 
-        Conflict when the session was erased meanwhile. InvalidView, and nothing stored, when the view
+        It is not when the session was erased meanwhile: a request on its way is answered under it all the
+        same (rule 30). InvalidView, and nothing stored, when the view
         would be less valid than what the client sent (rule 20). StoreError when it, or its checkpoint
         (A36), cannot be stored.
         """
@@ -122,10 +141,9 @@ class Compactor:
         if faults := scene.faults_added(compaction):
             await self._adoption.failed(scene, compaction, "invalid_view")
             raise InvalidView(f"A view would be refused: {', '.join(faults)}.")
-        if not await self._adoption.stored(scene, compaction, summaries=int(self.is_preparing(scene))):
-            raise Conflict("The session was erased while it was being compacted.")
+        stored = await self._adoption.stored(scene, compaction, summaries=int(self.is_preparing(scene)))
         self._summaries.forget(scene, compaction)
-        return compaction
+        return Adopted(compaction, stored)
 
     def _asked_for(self, scene: Scene, fold: Fold) -> Job | None:
         """A summary being written for this moment; None where nobody may wait for one, or be asked."""

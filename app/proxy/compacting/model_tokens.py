@@ -46,6 +46,10 @@ class ModelTokens:
             + self._schemas(request.model, request.response_format)
         )
 
+    def forget_tools(self) -> None:
+        """No tool schema is remembered: callers wrote them, and nobody knows in which session."""
+        self._tools.clear()
+
     def _schemas(self, model: str, raw: bytes | None) -> int:
         if raw is None:
             return 0

@@ -22,6 +22,7 @@ from app.proxy.compacting.scene import Scene, Told
 from app.proxy.compacting.summary_writer import NotTold, SummaryWriter
 from app.proxy.jobs import Jobs
 from app.proxy.subject import Subject
+from app.storage.erase.gone import Gone
 
 _log = structlog.get_logger("palimpsest.summaries")
 # Told of a summary that came to nothing: whose, why (a stable word), for which trigger and watermark.
@@ -49,12 +50,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """Who writes, as which jobs, under whose leases, and who hears of what failed in the background."""
+    """Who writes, as which jobs, under whose leases, and who hears of what failed in the background.
+
+    For sessions in `gone` nothing is written.
+    """
 
     writer: SummaryWriter
     jobs: Jobs
     leases: Leases
     failed: Failure
+    gone: Gone = field(default_factory=Gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ class Summaries:
         self._jobs = means.jobs
         self._leases = means.leases
         self._failed = means.failed
+        self._gone = means.gone
         self._rules = rules
         self._places = asyncio.Semaphore(rules.concurrent)
         self._new_id = new_id
@@ -105,7 +111,7 @@ class Summaries:
 
     def begin(self, scene: Scene, fold: Fold) -> Job | None:
         """A summary for this fold is being written; None when nobody should be asked."""
-        if not self.can_begin(scene):
+        if not self.can_begin(scene) or _key(scene) in self._gone:
             return None
         watermark = scene.conversation.chains[fold.cut - 1]
         job = Job(watermark, scene.policy.name, scene.turn.model, asyncio.Event())
@@ -127,6 +133,11 @@ class Summaries:
             self._running[_key(scene)] = jobs
         else:
             self._running.pop(_key(scene), None)
+
+    def erased(self, namespace: str, session: str) -> None:
+        """The session was erased: what was written of it is gone, what is being written ends."""
+        for job in self._running.pop((namespace, session), []):
+            job.task.cancel()
 
     def leased(self, scene: Scene) -> AbstractAsyncContextManager[bool]:
         """While it is open no other server asks for a summary of the session; False: one does."""

@@ -143,8 +143,8 @@ class Viewing:
             if isinstance(plan, Refuse):
                 _refuse(plan)
             if isinstance(plan, MaskOnly):
-                return scene.under(await self._compactor.mask(scene, plan))
-            return scene.under(await self._compactor.fold(scene, plan))
+                return scene.under((await self._compactor.mask(scene, plan)).compaction)
+            return scene.under((await self._compactor.fold(scene, plan)).compaction)
 
     async def _decided(self, turn: Turn) -> Shown:
         scene = await self._scenes.of(turn, untouched=turn.is_new)
@@ -169,15 +169,18 @@ class Viewing:
                 case Send():
                     return self._sent(turn, scene, plan)
                 case MaskOnly():
-                    await self._compactor.mask(scene, plan)
+                    adopted = await self._compactor.mask(scene, plan)
                 case Fold():
                     if waited is None and (waited := await self._compactor.waited(scene)):
                         continue
-                    await self._compactor.fold(scene, plan, waited)
+                    adopted = await self._compactor.fold(scene, plan, waited)
                 case Refuse():
                     _refuse(plan)
                 case _ as never:
                     assert_never(never)
+            if not adopted.is_stored:
+                # The session was erased: the store would have the same done again.
+                return scene.under(adopted.compaction)
         scene = await self._scenes.of(turn)
         return scene.under(scene.current)
 
@@ -187,7 +190,7 @@ class Viewing:
             async with self._one_at_a_time(turn):
                 fresh = await self._scenes.of(turn)
                 if self._compactor.ready(fresh) is ready:
-                    return fresh.under(await self._compactor.adopt(fresh, ready))
+                    return fresh.under((await self._compactor.adopt(fresh, ready)).compaction)
                 return None
         policy = scene.policy
         is_waited_for = policy.waits and self._compactor.is_preparing(scene)

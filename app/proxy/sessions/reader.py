@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from app.core.history.message import Message
@@ -57,6 +57,12 @@ class MessageReader:
         answers = tuple([read_answer(raw, count) for raw in raws])
         self._keep(model, _plain(answers))
         return answers
+
+    def forget(self, digests: Collection[bytes]) -> None:
+        """Messages whose bytes have these sha256 are not remembered any more."""
+        for key in [key for key, message in self._seen.items() if message.digest in digests]:
+            del self._seen[key]
+            self._held -= len(key[1])
 
     async def _read(
         self, raws: Sequence[bytes], model: str, parse: Parse

@@ -60,7 +60,8 @@ class Recorder:
         self._store = store
         self._newcomers = newcomers
         self._jobs = jobs
-        self._spelled: OrderedDict[bytes, bytes] = OrderedDict()
+        # The newest spelling of each path, and the session that has it.
+        self._spelled: OrderedDict[bytes, tuple[str, bytes]] = OrderedDict()
 
     async def open(self, turn: Turn) -> None:
         """The request's new messages are durable (P2). StoreUnavailable when they cannot be.
@@ -74,7 +75,13 @@ class Recorder:
         except asyncio.CancelledError:
             self._jobs.start(self._given_up(turn, opened))
             raise
-        self._remember(turn.conversation.head, _spelling(turn.conversation.messages))
+        self._remember(turn, turn.conversation.head, turn.conversation.messages)
+
+    def erased(self, namespace: str, session: str) -> None:
+        """The session was erased: what is remembered of it is forgotten."""
+        del namespace
+        for head in [head for head, (owner, _) in self._spelled.items() if owner == session]:
+            del self._spelled[head]
 
     async def close(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """The answer, or the failure, is durable (P3). Repeating it changes nothing."""
@@ -82,7 +89,7 @@ class Recorder:
         if len(outcome.answers) == 1:
             answer = outcome.answers[0]
             head = chain_of(turn.conversation.head, answer.canonical)
-            self._remember(head, _spelling((*turn.conversation.messages, answer)))
+            self._remember(turn, head, (*turn.conversation.messages, answer))
 
     async def note(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """As `close`, for an end without an answer: that it could not be stored is logged, not raised."""
@@ -137,10 +144,11 @@ class Recorder:
         position = turn.conversation.position(base) if base else None
         if position is None:
             return True
-        return self._spelled.get(base) == _spelling(turn.conversation.messages[: position + 1])
+        spelling = _spelling(turn.conversation.messages[: position + 1])
+        return self._spelled.get(base) == (turn.session, spelling)
 
-    def _remember(self, head: bytes, spelling: bytes) -> None:
-        self._spelled[head] = spelling
+    def _remember(self, turn: Turn, head: bytes, messages: Sequence[Message]) -> None:
+        self._spelled[head] = turn.session, _spelling(messages)
         self._spelled.move_to_end(head)
         if len(self._spelled) > REMEMBERED_PATHS:
             self._spelled.popitem(last=False)
@@ -175,6 +183,7 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         idempotency_key=turn.incoming.header(b"idempotency-key"),
         started_at=turn.started_at,
         takes_name=turn.takes_name,
+        continues=not turn.is_new,
     )
 
 

@@ -100,6 +100,12 @@ class Resolver:
             started_at=time.time(),
         )
 
+    def erased(self, namespace: str, session: str) -> None:
+        """The session was erased: its id is given to nobody again."""
+        del namespace
+        for name in [name for name, given in self._given.items() if given == session]:
+            del self._given[name]
+
     @asynccontextmanager
     async def in_turn(
         self, namespace: str, incoming: Incoming, request: ChatRequest

@@ -1,0 +1,50 @@
+"""Conversations that were erased and must not come back: how they are known again (rule 30).
+
+What is kept are HMACs of chains and names, which only this proxy's pepper can make and nobody can read. A
+conversation is known by the beginning that leads to its first answer, or by its name. Knows nothing of
+erasing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from app.errors import ErasedSession
+from app.proxy.access.pepper import Pepper
+from app.proxy.turn import Turn
+from app.storage.contract import Store
+
+# So many marks take about a millisecond; more would hold up every other stream.
+_AT_ONCE = 200
+
+
+class Tombstones:
+    """One for the application."""
+
+    def __init__(self, store: Store, pepper: Pepper) -> None:
+        self._store = store
+        self._pepper = pepper
+
+    async def admit(self, turn: Turn) -> None:
+        """The turn's conversation may be stored; ErasedSession when it was erased and blocked.
+
+        Only a conversation that seems to begin can be one that was there before.
+        """
+        if not turn.is_new or not await self._store.has_tombstones(turn.namespace):
+            return
+        marks = await self.marks_of(turn.namespace, turn.conversation.chains, turn.external_id)
+        if await self._store.is_buried(turn.namespace, marks):
+            raise ErasedSession("This conversation was erased, and is to stay so.")
+
+    async def marks_of(self, namespace: str, chains: Sequence[bytes], name: str | None) -> list[bytes]:
+        """One for each chain, and one for the name if there is one."""
+        if len(chains) > _AT_ONCE:
+            return await asyncio.to_thread(self._marks, namespace, chains, name)
+        return self._marks(namespace, chains, name)
+
+    def _marks(self, namespace: str, chains: Sequence[bytes], name: str | None) -> list[bytes]:
+        marks = [self._pepper.digest_of("erased chain", namespace, chain.hex()) for chain in chains]
+        if name is not None:
+            marks.append(self._pepper.digest_of("erased name", namespace, name))
+        return marks
