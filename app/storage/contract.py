@@ -296,9 +296,15 @@ class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Er
         """Commit a request (P2). Conflict when `external_id` already names another session."""
 
     async def import_session(
-        self, opened: OpenExchange, times: Sequence[float], events: Sequence[Event]
+        self,
+        opened: OpenExchange,
+        times: Sequence[float],
+        events: Sequence[Event],
+        made: Sequence[tuple[Compaction, float]] = ...,
     ) -> None:
         """A new session is there, without an exchange: `opened.messages`, each of its time, and `events`.
+
+        `made` are compactions, oldest first, each with the time it was made.
 
         Conflict, and nothing stored, when `external_id` already names another session.
         """

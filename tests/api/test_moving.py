@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 
 from app.core.wire.json_members import raw_elements, raw_members
 from tests.kit.chat import Json
+from tests.kit.journal import AT_THE_END, compacted
 from tests.kit.model import ModelServer
 from tests.kit.proxy import Front, proxied
+from tests.kit.words import prose
 
 KEY = {"authorization": "Bearer key-1"}
 SAID: list[Json] = [
@@ -220,3 +223,58 @@ async def test_what_is_no_session_is_refused_and_leaves_nothing(tmp_path: Path) 
         assert [session["id"] for session in listed["sessions"]] == [ident]
         other = await proxy.http.get("/api/sessions/taken/export", headers={"authorization": "Bearer other"})
         assert other.status_code == 404
+
+
+_NAME = re.compile(rb"dcm_[0-9a-f]{32}")
+
+
+@pytest.mark.timeout(60)
+async def test_a_compacted_session_is_shown_as_before_elsewhere(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    model = ModelServer(window=8_000)
+    async with proxied(model, one, AT_THE_END) as proxy:
+        chat = proxy.chat(session="notes", system="You keep notes.")
+        await compacted(chat, rounds=2)
+        call: Json = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        chat.said.append({"role": "user", "content": "Read it."})
+        chat.said.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        await chat.sends({"role": "tool", "tool_call_id": "c1", "content": prose(9, 1_500)})
+        await compacted(chat, rounds=1)
+        document, before = await exported(proxy, "notes"), model.prompts[-1]
+        view = (await chat.view())["parts"]
+        made = await chat.compactions()
+    async with proxied(model, other, AT_THE_END) as proxy:
+        assert (await imports(proxy, document)).status_code == 201
+        again = proxy.chat(session="notes")
+        again.said, again.replies = chat.said, chat.replies
+        await again.says("Go on.")
+        after = model.prompts[-1]
+        assert len(after.spans) == len(before.spans) + 2
+        shown = [_NAME.sub(b"", span) for span in after.spans]
+        assert shown[:-2] == [_NAME.sub(b"", span) for span in before.spans]
+        assert await again.transcript() == again.said
+        copied = await again.compactions()
+        same = (
+            "id",
+            "kind",
+            "trigger",
+            "author",
+            "tokens_before",
+            "tokens_after",
+            "messages_folded",
+            "parents",
+        )
+        assert [{key: row[key] for key in same} for row in copied] == [
+            {key: row[key] for key in same} for row in made
+        ]
+        assert [part["kind"] for part in (await again.view())["parts"][:-2]] == [
+            part["kind"] for part in view
+        ]
+        # Whatever the model is told of an id, it leads to the message it meant.
+        names = {name.decode() for span in after.spans for name in _NAME.findall(span)}
+        assert names
+        texts = {row["id"]: row["message"]["content"] for row in await again.rows()}
+        assert names <= texts.keys()
+        assert state_in(await exported(proxy, "notes"))["loop"]["compactionCount"] == len(made)

@@ -10,9 +10,11 @@ import pytest
 from app.errors import Conflict
 from app.storage.contract import OpenExchange, Store
 from app.storage.journal import Event
+from tests.core.runtime.records import compaction
 from tests.storage.talk import Talk, digest
 
 BODIES = [b'{"role":"user","content":1e2}', b"\xff\xfe", b""]
+FIRST, SECOND = compaction(id="c1"), compaction(id="c2", parents=("c1",))
 EVENTS = [Event("e1", "usage", b'{"a":1}', 5.0), Event("e2", "session_restored", b"{}", 6.0)]
 
 
@@ -47,18 +49,20 @@ async def test_what_was_imported_reads_back_once_however_often_it_is_written(sto
     talk = Talk(store)
     session = opened(talk)
     for _ in range(2):
-        await store.import_session(session, [1.0, 2.0, 3.0], EVENTS)
+        await store.import_session(session, [1.0, 2.0, 3.0], EVENTS, [(FIRST, 3.5), (SECOND, 4.0)])
+    made = await store.compactions("ns", talk.session)
+    assert [(row.compaction, row.created_at) for row in made] == [(FIRST, 3.5), (SECOND, 4.0)]
     rows = await store.bodies("ns", talk.session, session.head)
     assert [(row.body, row.created_at, row.relayed) for row in rows] == [
         (body, at, False) for body, at in zip(BODIES, [1.0, 2.0, 3.0], strict=True)
     ]
-    assert [row.arrival for row in rows] == sorted({row.arrival for row in rows})
     (head,) = await store.heads("ns", talk.session)
     assert (head.chain, head.depth, head.answers) == (session.head, 3, 0)
     assert await store.preamble("ns", talk.session, head.preamble) == [b"be kind"]
     told = await store.events("ns", talk.session, 0, 10)
     assert [row.event for row in told] == EVENTS
-    assert told[0].seq > rows[-1].arrival
+    places = [*(row.arrival for row in rows), *(row.arrival for row in made), *(row.seq for row in told)]
+    assert places == sorted(set(places))
     row = await store.session("ns", "tour")
     assert row is not None
     assert (row.messages, row.exchanges, row.found_by) == (3, 0, "import")

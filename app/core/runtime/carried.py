@@ -56,7 +56,8 @@ def carried_by(snapshot: RuntimeSnapshot, compactions: int, recovery: RecoverySe
             overflow_recovered=max(0, told.overflow_recovered - recovery.overflow_recovered),
             last_overflow_at=told.last_overflow_at,
         ),
-        verification=snapshot.verification,
+        # Each compaction that is stored is audited again.
+        verification=VerificationSection() if compactions else snapshot.verification,
     )
 
 

@@ -20,16 +20,19 @@ from app.errors import NothingToRestore
 # Where a record's own messages stand: in the state within a checkpoint, in the state itself, at the top.
 _PLACES: tuple[tuple[str, ...], ...] = (("runtime", "transcript"), ("transcript",), ())
 _INSTRUCTIONS = frozenset({"system", "developer"})
+COMPACTION = "compaction_record"
+"""The type of an event that is a compaction as `moved` writes it."""
 MESSAGE = "message"
 """The type of an event that is a message of a role without a type of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedMessage:
-    """A message as it is spelled in the records; `at` is UTC seconds."""
+    """A message as it is spelled in the records; `at` is UTC seconds, `name` what they call it, or ""."""
 
     raw: bytes
     at: float
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def _told(event: RecordedEvent, stored: Stored) -> _Told | None:
         return None
     members = raw_members(event.payload)
     if list(members) == ["message"] and members["message"].startswith(b"{"):
-        return _Told(ImportedMessage(members["message"], event.at), is_all=True)
+        return _Told(ImportedMessage(members["message"], event.at, event.id), is_all=True)
     message = stored.as_message()
     if message is None:
         return None

@@ -123,12 +123,12 @@ class Checkpoints:
         if not stands.path.entries:
             return ()
         # A checkpoint before a compaction reads no more of a conversation either.
-        newest = stands.path.after(0, READ_BYTES)
+        newest, made = stands.path.after(0, READ_BYTES), stands.past.made(stands.talk)
         async with self._usages.taken(subject.namespace, subject.session) as taken:
             force = in_force(stands.talk, stands.past)
             state = await asyncio.to_thread(self._state, stands, stands.past, force, taken.usage)
         checkpoint = await asyncio.to_thread(checkpoint_of, "completion", newest, self._clock(), state)
-        return tuple(exported_events(stands.talk.preamble, stands.path.entries, checkpoint))
+        return tuple(exported_events(stands.talk, stands.path.entries, made, checkpoint))
 
     def _state(
         self, stands: _Standing, past: Past, compaction: Compaction | None, used: UsageSection

@@ -17,7 +17,8 @@ from app.core.runtime.carried import carried_by
 from app.core.runtime.entry import exchanges_since
 from app.core.runtime.events import conversation_snapshot, session_restored
 from app.core.runtime.foreign import Stored, derived_loop
-from app.core.runtime.importing import Imported, imported_of
+from app.core.runtime.importing import COMPACTION, Imported, imported_of
+from app.core.runtime.moved import moved_in
 from app.core.runtime.records import Record, RecordLimits, record_of
 from app.core.runtime.restore import Restored
 from app.core.runtime.snapshot import (
@@ -27,7 +28,9 @@ from app.core.runtime.snapshot import (
     WorkerSection,
 )
 from app.core.runtime.tallies import files_of, tooling_of, transcript_of
+from app.core.summary.source import recall_id
 from app.core.view.outcomes import View
+from app.core.view.view import applicable
 from app.errors import BodyTooLarge, Conflict, NameTaken
 from app.proxy.access.newcomers import Newcomers
 from app.proxy.chronicle.readings import Readings
@@ -36,6 +39,7 @@ from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.recorder import stored_message
 from app.proxy.sessions.resolver import preamble_digest
 from app.storage.contract import OpenExchange, Store
+from app.storage.exchange.imports import Made
 from app.storage.journal import Event as EventRow
 
 
@@ -95,11 +99,15 @@ class Imports:
         raws = [message.raw for message in imported.messages]
         messages = await self._parts.reader.read_stored(raws, record.model)
         talk = conversation_of(messages, seed_of(namespace))
+        made = _made(imported, talk)
+        force = applicable([compaction for compaction, _ in made], talk)
+        view = await asyncio.to_thread(self._parts.readings.view, talk, force, record.model)
         opened = _opened(namespace, self._parts.new_id(), record, talk, now)
-        events = await asyncio.to_thread(self._events, imported, talk, record.model, now)
+        state = state_of(imported.restored, talk, view)
+        events = self._events(imported, state, len(made), now)
         times = [message.at for message in imported.messages[len(talk.preamble) :]]
         try:
-            await self._parts.store.import_session(opened, times, events)
+            await self._parts.store.import_session(opened, times, events, made)
         except Conflict:
             raise _taken() from None
         return ImportedSession(
@@ -111,18 +119,19 @@ class Imports:
             events=len(imported.events),
         )
 
-    def _events(self, imported: Imported, talk: Conversation, model: str, now: float) -> list[EventRow]:
+    def _events(
+        self, imported: Imported, state: RuntimeSnapshot, compactions: int, now: float
+    ) -> list[EventRow]:
         """The events that came, the state as it is taken up here, and that it was restored."""
         new_id = self._parts.new_id
         came = [
             EventRow(event.id or new_id(), event.type, event.payload, event.at) for event in imported.events
         ]
-        state = state_of(imported.restored, talk, self._parts.readings.view(talk, None, model))
         told = derived_loop([Stored(event.type, event.payload, event.at) for event in imported.events])
         restored = replace(imported.restored, snapshot=state)
         ours = [
             conversation_snapshot(state),
-            session_restored(restored, imported.source, carried_by(state, 0, told.recovery)),
+            session_restored(restored, imported.source, carried_by(state, compactions, told.recovery)),
         ]
         return [*came, *event_rows(ours, now, new_id)]
 
@@ -137,7 +146,10 @@ def state_of(restored: Restored, talk: Conversation, view: View) -> RuntimeSnaps
         found,
         transcript=transcript_of(talk, view),
         queues=QueuesSection(),
-        worker=WorkerSection(failures=found.worker.failures),
+        worker=WorkerSection(
+            watermark=view.compaction.watermark.hex() if view.compaction else "",
+            failures=found.worker.failures,
+        ),
     )
     if not restored.is_upgraded and found.tooling != ToolingSection():
         return state
@@ -148,6 +160,19 @@ def state_of(restored: Restored, talk: Conversation, view: View) -> RuntimeSnaps
     return msgspec.structs.replace(
         state, loop=loop, tooling=tooling_of(talk.messages), files=files_of(talk.messages)
     )
+
+
+def _made(imported: Imported, talk: Conversation) -> list[Made]:
+    """The compactions that came along, as they are of this conversation, oldest first."""
+    spoken = imported.messages[len(talk.preamble) :]
+    names = {
+        message.name: recall_id(chain)
+        for message, chain in zip(spoken, talk.chains, strict=True)
+        if message.name
+    }
+    records = [event for event in imported.events if event.type == COMPACTION]
+    made = ((moved_in(event.payload, talk, names), event.at) for event in records)
+    return [(compaction, at) for compaction, at in made if compaction is not None]
 
 
 def _opened(namespace: str, session: str, record: Record, talk: Conversation, now: float) -> OpenExchange:

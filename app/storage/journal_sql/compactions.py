@@ -55,7 +55,7 @@ class CompactionRows:
         beside = len(also.memories) + len(also.events)
         steps = [
             drawing_in_epoch(key, 1 + beside),
-            Step(_ADD_COMPACTION, [{**key, **_row(compaction), "created_at": now, "back": beside}]),
+            Step(ADD_COMPACTION_IN_EPOCH, [{**key, **_row(compaction), "created_at": now, "back": beside}]),
             Step(ADD_MEMORY_IN_EPOCH, memory_rows(key, also.memories, len(also.events))),
             Step(ADD_EVENT_IN_EPOCH, event_rows(key, also.events)),
         ]
@@ -66,6 +66,15 @@ class CompactionRows:
         key = {"namespace": namespace, "session": session, "id": plain(compaction_id), "undone_at": now}
         (undone,) = await self._db.write([Step(_UNDO_COMPACTION, [key])])
         return undone > 0
+
+
+def compaction_rows(key: Params, made: Sequence[tuple[Compaction, float]], back: int) -> list[Params]:
+    """The rows of compactions and their times; the last stands `back` places before what the unit draws."""
+    last = len(made) - 1 + back
+    return [
+        {**key, **_row(compaction), "created_at": at, "back": last - place}
+        for place, (compaction, at) in enumerate(made)
+    ]
 
 
 def _row(compaction: Compaction) -> Params:
@@ -112,7 +121,7 @@ _COMPACTIONS = Statement(
         .order_by(COMPACTIONS.c.arrival)
     )
 )
-_ADD_COMPACTION = Statement(
+ADD_COMPACTION_IN_EPOCH = Statement(
     lambda insert: arriving(
         insert, COMPACTIONS, ("namespace", "session", *_COLUMNS), in_epoch()
     ).on_conflict_do_nothing()
