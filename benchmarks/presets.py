@@ -171,10 +171,10 @@ def page(rows: str, rounds: int, options: argparse.Namespace, load: str) -> str:
 What each preset adds to a request of an agent that reads a file in every second one. One conversation has
 {options.requests} requests, the window is {options.window:,}, the whole history comes every time,
 {PAUSE_SECONDS * 1e3:.0f} ms after the answer before. One proxy per preset, a trivial upstream and the agent
-are processes of one machine with {os.cpu_count()} cores; the upstream extracts summaries at once.
-"Added" is against the same request of the direct conversation, for requests that came with no new compaction;
-medians of {rounds} rounds in turns. CPU time is the proxy's, all threads, summaries included.
-"{NONE}" is the same proxy with a window that nothing reaches. Load average: {load}.
+are processes of one machine with {os.cpu_count()} cores; the upstream extracts summaries at once. "Added" is
+against the same request of the direct conversation, for requests that came with no new compaction; medians
+of {rounds} rounds in turns. CPU time is the proxy's, all threads, summaries included. "{NONE}" is the
+same proxy with a window that nothing reaches. Load average of the machine, the benchmark included: {load}.
 Python {platform.python_version()}, {time.strftime("%Y-%m-%d", time.gmtime())}. To repeat:
 `python -m benchmarks presets --write`.
 
@@ -203,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = table(runs)
     print(rows)
     if options.write:
-        load = f"{before:.1f} before, {os.getloadavg()[0]:.1f} at the end, the benchmark included"
+        load = f"{before:.1f} before, {os.getloadavg()[0]:.1f} at the end"
         PAGE.write_text(written(PAGE.read_text(), page(rows, len(runs["direct"]), options, load)))
         print(f"written to {PAGE}")
 
