@@ -61,6 +61,12 @@ class PolicySettings(StyleSettings):
         ge=0,
         le=1_000_000,
     )
+    estimator: Literal["tiktoken", "chars3", "chars4", "usage"] = setting(
+        _CORE.estimator,
+        "What the trigger looks at: the count, characters by 3 or 4, or the last usage and what came since.",
+        "The count is right to within a few tokens; rolling guesses, as its source does.",
+        unit="tiktoken, chars3, chars4 or usage",
+    )
     trigger_tokens: int = setting(
         _CORE.trigger_tokens,
         "A prompt of so many tokens is compacted, whatever the window; 0: the window alone decides.",

@@ -47,6 +47,8 @@ _AFTER_ALL = "\U0010ffff"
 _AFTER_DIGITS = "g"
 _MOST_HEADS = 8
 _MOST_LISTED = 50
+# The fields of `Asked`, in order.
+_SIZES = ("head", "model", "tokens_full", "tokens_forwarded", "prompt_tokens", "compaction")
 
 
 class SessionRows:
@@ -163,7 +165,7 @@ def _newest_asked(_: InsertInto) -> Select[Any]:
         .subquery()
     )
     same = (EXCHANGES.c.session == newest.c.session) & (EXCHANGES.c.arrival == newest.c.arrival)
-    columns = (EXCHANGES.c[name] for name in ("session", "head", "model", "tokens_full"))
+    columns = (EXCHANGES.c[name] for name in ("session", *_SIZES))
     return select(*columns).join(newest, same).where(EXCHANGES.c.namespace == p("namespace"))
 
 
@@ -213,7 +215,7 @@ _SESSION_COUNT = Statement(
 )
 _ASKED = Statement(
     lambda _: (
-        select(EXCHANGES.c.head, EXCHANGES.c.model, EXCHANGES.c.tokens_full)
+        select(*(EXCHANGES.c[name] for name in _SIZES))
         .where(
             EXCHANGES.c.session == p("session"),
             EXCHANGES.c.head.in_([p(f"head_{i}", LargeBinary) for i in range(_MOST_HEADS)]),

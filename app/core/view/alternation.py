@@ -35,14 +35,6 @@ class Alternated:
         return any(len(source) != 1 for source in self.sources)
 
 
-def alternated(messages: Sequence[bytes], summary: int | None) -> Alternated:
-    """The list with its summary block at index `summary` acknowledged, then neighbouring users merged."""
-    first = acknowledged(messages, summary)
-    second = merged_users(first.messages)
-    sources = (tuple(i for place in source for i in first.sources[place]) for source in second.sources)
-    return Alternated(second.messages, tuple(sources))
-
-
 def acknowledged(messages: Sequence[bytes], summary: int | None) -> Alternated:
     """The list with a short assistant message after the summary block where a user message follows it (D19).
 

@@ -46,14 +46,6 @@ def groups_of(messages: Sequence[Message]) -> tuple[Group, ...]:
     return tuple(Group(start, stop) for start, stop in zip(starts, stops, strict=False))
 
 
-def cuts_of(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Every legal cut, ascending: messages before it may be folded, those from it on are a tail.
-
-    Never 0 nor the length: both sides hold something.
-    """
-    return tuple(group.start for group in groups_of(messages) if group.start)
-
-
 def group_index(groups: Sequence[Group], index: int) -> int:
     """The place in `groups` of the group that holds message `index`."""
     low, high = 0, len(groups) - 1

@@ -11,6 +11,7 @@ from typing import Literal
 from app.core.summary.fence import DEFAULT_TAG
 
 Objective = Literal["off", "fidelity", "balanced", "cost"]
+Estimator = Literal["tiktoken", "chars3", "chars4", "usage"]
 StyleName = Literal["handoff", "rolling", "working_state", "batch", "by_content", "worker"]
 
 
@@ -28,6 +29,9 @@ class Policy:
     # Trigger and target follow from what tokens cost and how the conversation grows, within the marks below
     # (docs/cost-policy.md); "off": the marks below decide alone.
     objective: Objective = "balanced"
+    # What is compared with trigger and precompute mark: the count, characters by three or four, or the
+    # upstream's own last figure and what came since (B04). What may go out is always counted.
+    estimator: Estimator = "tiktoken"
     # Due also at so many tokens of prompt, and at so many messages that are not folded (A14); 0: neither.
     trigger_tokens: int = 0
     trigger_messages: int = 0

@@ -38,6 +38,8 @@ _ROLLING = replace(
     _SOURCE,
     name="rolling",
     style="rolling",
+    # B04: characters by three, which is more than English takes: it begins early.
+    estimator="chars3",
     objective="off",
     trigger_ratio=0.70,
     trigger_reserve_tokens=40_000,

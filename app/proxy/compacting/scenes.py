@@ -10,10 +10,19 @@ from dataclasses import dataclass, replace
 
 from app.core.budget.budget import Budget, Window, budget_of, memory_room
 from app.core.budget.derived import derived
+from app.core.budget.estimate import Reported, by_usage, guess, judged_by
 from app.core.summary.rolling.memory_block import shown_memory
 from app.core.view.compaction import Compaction
 from app.core.view.policy import Policy
-from app.core.view.view import CountText, always_kept_tokens, applicable, block_tokens, unmasked_tokens
+from app.core.view.view import (
+    CountText,
+    always_kept_tokens,
+    applicable,
+    block_tokens,
+    prompt_tokens,
+    unmasked_tokens,
+    view_of,
+)
 from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.costs import ModelCosts
 from app.proxy.compacting.model_tokens import ModelTokens
@@ -26,6 +35,8 @@ from app.storage.contract import Store
 
 # A prompt below this fits every window in use, so nobody waits for the upstream to state it (tokens).
 URGENT_TOKENS = 1_000
+# The branch's last prompt ended within so many messages of its end.
+NEWEST = 8
 # Below this share of the window nothing is compacted whatever it costs, so that the costs are not looked at.
 DERIVED_SHARE = 0.1
 
@@ -73,6 +84,8 @@ class Scenes:
         current = None if untouched else await self._in_force(turn)
         blocks = self._blocks(turn, current)
         budget = self._budget(turn, window, policy, current, blocks)
+        if policy.estimator != "tiktoken":
+            budget = await self._judged(turn, budget, policy, current)
         is_short = turn.tokens < budget.precompute_tokens and not policy.trigger_messages
         is_small = not by_hand and current is None and is_short
         count_text = self._tokens.counter_of(model).count_text
@@ -122,6 +135,32 @@ class Scenes:
         summary, memory = blocks
         kept = always_kept_tokens(talk, policy) + memory
         return derived(budget, talk, kept, summary, policy, self._costs.of(turn.model))
+
+    async def _judged(
+        self, turn: Subject, budget: Budget, policy: Policy, current: Compaction | None
+    ) -> Budget:
+        """The budget with its marks where the policy's estimator has them (B04)."""
+        talk = turn.conversation
+        view = view_of(talk, current, self._tokens.counter_of(turn.model).count_text)
+        counted = prompt_tokens(view, budget)
+        guessed = guess(policy.estimator, view, talk, budget)
+        if guessed is None:
+            reported = await self._reported(turn, current)
+            guessed = by_usage(reported, counted, budget) if reported else counted
+        return judged_by(budget, counted, guessed)
+
+    async def _reported(self, turn: Subject, current: Compaction | None) -> Reported | None:
+        """What the upstream said of the branch's last prompt, if it went out under the same compaction."""
+        newest = turn.conversation.chains[-NEWEST:]
+        asked = await self._store.asked(turn.namespace, turn.session, newest)
+        if asked is None or asked.model != turn.model:
+            return None
+        if asked.compaction != (current.id if current else None):
+            # What came since cannot be told from what was folded.
+            return None
+        if not asked.prompt_tokens or not asked.tokens_forwarded:
+            return None
+        return Reported(asked.prompt_tokens, asked.tokens_forwarded)
 
     async def _memory(self, turn: Subject, budget: Budget, policy: Policy, count_text: CountText) -> str:
         """The session's memory block as a view would show it now (B16); "" without entries."""

@@ -1,4 +1,4 @@
-"""The part of the store's contract about finished requests: how large each one was.
+"""The part of the store's contract about finished requests: how large each one was, by whose count.
 
 Part of `app.storage.contract`, which holds the promises. Must not know what a session is to be called
 large for.
@@ -13,11 +13,18 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A finished request: its last message, its model, and its whole prompt in our count, tools included."""
+    """A finished request: its last message, its model, and its whole prompt in our count, tools included.
+
+    `tokens_forwarded` is the prompt that went out, in our count, `prompt_tokens` the same in the upstream's,
+    under `compaction`; None when unknown, or when there was none.
+    """
 
     head: bytes
     model: str
     tokens_full: int
+    tokens_forwarded: int | None = None
+    prompt_tokens: int | None = None
+    compaction: str | None = None
 
 
 class FinishedRequests(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.view.alternation import ACKNOWLEDGEMENT, acknowledged, alternated, merged_users
+from app.core.view.alternation import ACKNOWLEDGEMENT, Alternated, acknowledged, merged_users
 from app.core.view.masking import text_of
 from app.core.view.validity import faults_of
 from tests.core.histories import assistant, calls, result, system, user
@@ -26,6 +27,14 @@ def said(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 def text_part(text: str, **fields: Any) -> dict[str, Any]:
     return {"type": "text", "text": text, **fields}
+
+
+def alternated(messages: Sequence[bytes], summary: int | None) -> Alternated:
+    """As a view is made: the summary acknowledged, then neighbouring users merged."""
+    first = acknowledged(messages, summary)
+    second = merged_users(first.messages)
+    sources = (tuple(i for place in source for i in first.sources[place]) for source in second.sources)
+    return Alternated(second.messages, tuple(sources))
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}

@@ -2,12 +2,13 @@ from typing import Any
 
 import pytest
 
-from app.core.view.cuts import cuts_of, groups_of
+from app.core.view.cuts import groups_of
 from tests.core.histories import assistant, calls, conversation, message, result, user
 
 
 def cuts(*fields: dict[str, Any]) -> tuple[int, ...]:
-    return cuts_of(conversation(fields).messages)
+    """Every legal cut: where a group begins, the first one's beginning apart."""
+    return tuple(group.start for group in groups_of(conversation(fields).messages) if group.start)
 
 
 @pytest.mark.spec("A10")
