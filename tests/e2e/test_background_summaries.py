@@ -32,8 +32,8 @@ class Watch:
         self.is_answering = False
 
     def summary(self, seen: Seen) -> Says:
-        # It rides on that turn's own prompt, the answer behind it.
-        is_about = seen.messages[:-2] == self.model.prompts[-1].messages
+        # It rides on that turn's own prompt; where the answer made it due, the answer stands between.
+        is_about = self.model.prompts[-1].messages in (seen.messages[:-1], seen.messages[:-2])
         self.about += is_about
         self.besides.append(self.is_answering and is_about)
         return Says({"role": "assistant", "content": plain_summary(seen)})

@@ -95,11 +95,13 @@ class Viewing:
         watched = self._watched.pop(turn.exchange, None)
         if watched is None:
             return
-        if watched.answer is None:
-            if watched.due is not None:
-                self._compactor.prepare(watched.scene, watched.due)
-        elif self._compactor.prepares(watched.scene) and _may_be_due(
-            watched.scene, watched.tokens + watched.answer.tokens
+        if watched.due is not None:
+            # Nothing that is asked of the store first stands between the turn and its summary.
+            self._compactor.prepare(watched.scene, watched.due)
+        elif (
+            watched.answer is not None
+            and self._compactor.prepares(watched.scene)
+            and _may_be_due(watched.scene, watched.tokens + watched.answer.tokens)
         ):
             self._jobs.start(self._prepared(_with_answer(turn, watched.answer)))
 
