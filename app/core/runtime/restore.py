@@ -36,7 +36,8 @@ RestoredForm = Literal[
 
 CHECKPOINT_TYPES = frozenset({"checkpoint", "conversation_checkpoint", "session_checkpoint"})
 SNAPSHOT_TYPES = frozenset({"conversation_snapshot"})
-# Types of events that a state may be read from, or counted from.
+# Types of events that may hold a state, and all that a state may be read from or counted from.
+STATES = tuple(sorted(CHECKPOINT_TYPES | SNAPSHOT_TYPES))
 RESTORABLE = (
     *sorted(CHECKPOINT_TYPES | SNAPSHOT_TYPES | USAGE_TYPES | MESSAGE_ROLES.keys()),
     *("compaction_completed", "context_summarized", "flush"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.core.runtime.entry import Entry
-from app.core.runtime.restore import RESTORABLE
+from app.core.runtime.restore import RESTORABLE, STATES, Restored
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import View
 from app.core.view.view import applicable, view_of
@@ -23,7 +23,7 @@ from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.subject import Subject
 from app.storage.contract import Store
-from app.storage.journal import StoredEvent
+from app.storage.journal import StoredCheckpoint, StoredEvent
 
 # Checkpoints that are read to go on from: the newest one on a path is rarely further back.
 CHECKPOINTS_READ = 32
@@ -99,22 +99,27 @@ class Readings:
         past = Past(kept, compactions, events, is_damaged=len(kept) < len(checkpoints))
         if past.on_path(talk)[0] is not None:
             return past
-        told = await self._restorable(subject)
-        found = (
-            await asyncio.to_thread(restored_on, talk, past, checkpoints, told)
-            if told or checkpoints
-            else None
-        )
-        return replace(past, restored=found)
+        return replace(past, restored=await self._restored(subject, talk, past, checkpoints))
 
-    async def _restorable(self, subject: Subject) -> Sequence[StoredEvent]:
-        """The session's events that a state may be read from, oldest first."""
+    async def _restored(
+        self, subject: Subject, talk: Conversation, past: Past, checkpoints: Sequence[StoredCheckpoint]
+    ) -> Restored | None:
+        """Of a state of ours that has counted something, no other events are asked for."""
+        found = None
+        for types in (STATES, RESTORABLE):
+            told = await self._told(subject, types)
+            if told or checkpoints:
+                found = await asyncio.to_thread(restored_on, talk, past, checkpoints, told)
+            if found is not None and not found.is_upgraded and not found.snapshot.usage.is_zero:
+                break
+        return found
+
+    async def _told(self, subject: Subject, types: Sequence[str]) -> Sequence[StoredEvent]:
+        """The session's events of these types, oldest first."""
         found: list[StoredEvent] = []
         after = 0
         while len(found) < _EVENTS_READ:
-            page = await self._store.events(
-                subject.namespace, subject.session, after, _EVENTS_AT_ONCE, RESTORABLE
-            )
+            page = await self._store.events(subject.namespace, subject.session, after, _EVENTS_AT_ONCE, types)
             found.extend(page)
             if len(page) < _EVENTS_AT_ONCE:
                 break
