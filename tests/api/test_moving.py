@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from app.core.wire.json_members import raw_elements, raw_members
-from tests.kit.chat import Json
+from tests.kit.chat import Chat, Json
 from tests.kit.journal import AT_THE_END, compacted
 from tests.kit.model import ModelServer
 from tests.kit.proxy import Front, proxied
@@ -228,6 +228,19 @@ async def test_what_is_no_session_is_refused_and_leaves_nothing(tmp_path: Path) 
 _NAME = re.compile(rb"dcm_[0-9a-f]{32}")
 
 
+async def noted(chat: Chat) -> None:
+    """A conversation that was compacted thrice, a long tool result in its last turns."""
+    await compacted(chat, rounds=2)
+    call: Json = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    chat.said.append({"role": "user", "content": "Read it."})
+    chat.said.append({"role": "assistant", "content": None, "tool_calls": [call]})
+    await chat.sends({"role": "tool", "tool_call_id": "c1", "content": prose(9, 1_500)})
+    await compacted(chat, rounds=1)
+
+
+SAME = ("id", "kind", "trigger", "author", "tokens_before", "tokens_after", "messages_folded", "parents")
+
+
 @pytest.mark.timeout(60)
 async def test_a_compacted_session_is_shown_as_before_elsewhere(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
@@ -236,12 +249,7 @@ async def test_a_compacted_session_is_shown_as_before_elsewhere(tmp_path: Path) 
     model = ModelServer(window=8_000)
     async with proxied(model, one, AT_THE_END) as proxy:
         chat = proxy.chat(session="notes", system="You keep notes.")
-        await compacted(chat, rounds=2)
-        call: Json = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
-        chat.said.append({"role": "user", "content": "Read it."})
-        chat.said.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        await chat.sends({"role": "tool", "tool_call_id": "c1", "content": prose(9, 1_500)})
-        await compacted(chat, rounds=1)
+        await noted(chat)
         document, before = await exported(proxy, "notes"), model.prompts[-1]
         view = (await chat.view())["parts"]
         made = await chat.compactions()
@@ -256,18 +264,8 @@ async def test_a_compacted_session_is_shown_as_before_elsewhere(tmp_path: Path) 
         assert shown[:-2] == [_NAME.sub(b"", span) for span in before.spans]
         assert await again.transcript() == again.said
         copied = await again.compactions()
-        same = (
-            "id",
-            "kind",
-            "trigger",
-            "author",
-            "tokens_before",
-            "tokens_after",
-            "messages_folded",
-            "parents",
-        )
-        assert [{key: row[key] for key in same} for row in copied] == [
-            {key: row[key] for key in same} for row in made
+        assert [{key: row[key] for key in SAME} for row in copied] == [
+            {key: row[key] for key in SAME} for row in made
         ]
         assert [part["kind"] for part in (await again.view())["parts"][:-2]] == [
             part["kind"] for part in view
