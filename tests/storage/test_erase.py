@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from sqlalchemy import Connection, text
 
@@ -15,7 +18,12 @@ from app.storage.contract import Store, Variant
 from app.storage.erase.rules import OF_NAMESPACE, OF_SESSION
 from app.storage.journal import Also, Checkpoint, Event, Memory
 from app.storage.migrate import with_connection
+from app.storage.open import open_store
+from app.storage.sqlite.database import SqliteDatabase
+from app.storage.sqlite.driver import driver
 from app.storage.tables import METADATA
+from tests.kit.remains import remains
+from tests.storage.conftest import new_id
 from tests.storage.talk import Talk, digest
 from tests.storage.test_standing import fills_every_table, rows_in
 
@@ -219,6 +227,85 @@ async def test_a_body_that_another_session_takes_meanwhile_stays(store: Store, u
             assert await talk.said(said) == said
             await store.erase_session("ns", talk.session, [], 1.0)
         assert await _bodies(url) == set()
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+async def test_an_erase_waits_for_who_takes_a_body_just_now(store: Store, url: str) -> None:
+    """Another server has begun to write a session of the same text, and has not committed it yet."""
+    first = Talk(store)
+    await first.asks([b"shared"])
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            for table in ("sessions", "bodies", "messages"):
+                await connection.execute(_copied(table, first.session))
+            erasing = asyncio.ensure_future(store.erase_session("ns", first.session, [], 1.0))
+            _, waiting = await asyncio.wait({erasing}, timeout=0.5)
+            assert waiting
+        assert (await erasing or {})["messages"] == 1
+    finally:
+        await connection.close()
+    assert await _bodies(url) == {b"shared"}
+    second = Talk(store, session="second")
+    assert await second.said([b"shared"]) == [b"shared"]
+
+
+def _copied(table: str, session: str) -> str:
+    """The row of the session, once more for another one; a body is there already."""
+    names = [column.name for column in METADATA.tables[table].columns]
+    own = {"sessions": "id", "messages": "session"}.get(table)
+    taken = ", ".join("'second'" if name == own else name for name in names)
+    where = f" WHERE {own} = '{session}'" if own else ""
+    return (
+        f"INSERT INTO {table} ({', '.join(names)}) SELECT {taken} FROM {table}{where} ON CONFLICT DO NOTHING"
+    )
+
+
+async def test_a_kill_before_the_scrub_is_made_good_by_the_next_start(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    store = await open_store(sqlite_url, new_id=new_id)
+    talk = Talk(store)
+    await talk.asks([b"Kanarienvogel77"])
+    await store.erase_session("ns", talk.session, [], 1.0)
+    killed = _as_killed(tmp_path)
+    await store.close()
+    assert remains(killed, "Kanarienvogel77")
+    after = await open_store(f"sqlite:///{killed / 'store.db'}", new_id=new_id, sole=True)
+    assert remains(killed, "Kanarienvogel77") == {}
+    await after.close()
+
+
+def _as_killed(folder: Path) -> Path:
+    """The database's files as they are now, elsewhere."""
+    killed = folder / "killed"
+    killed.mkdir()
+    for file in folder.glob("store.db*"):
+        shutil.copy(file, killed)
+    return killed
+
+
+async def test_a_reader_holds_the_scrub_back_for_a_while_only(sqlite_url: str, tmp_path: Path) -> None:
+    store = await open_store(sqlite_url, new_id=new_id)
+    talk = Talk(store)
+    await talk.asks([b"Kanarienvogel77"])
+    reader = driver.connect(tmp_path / "store.db")
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM bodies").fetchall()
+    await store.erase_session("ns", talk.session, [], 1.0)
+    assert await store.scrub() == "pending"
+    assert remains(tmp_path, "Kanarienvogel77")
+    reader.close()
+    assert await store.scrub() == "scrubbed"
+    assert remains(tmp_path, "Kanarienvogel77") == {}
+    await store.close()
+
+
+async def test_a_large_file_is_not_written_anew(migrated_file: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(migrated_file, tmp_path / "large.db"))
+    database = SqliteDatabase(path, "full", 20.0, rewrite_bytes=1)
+    assert await database.scrub([]) == "overwritten"
+    await database.close()
 
 
 async def test_a_repeated_close_is_no_erased_one(store: Store) -> None:
