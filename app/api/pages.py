@@ -21,6 +21,7 @@ from app.api.front import guarded
 from app.api.health import HealthPages
 from app.api.pins import PinPages
 from app.api.problems import problem_body, problem_headers, problem_of, send_problem
+from app.api.recall.search import SearchPages
 from app.api.replies import raw_reply
 from app.api.session.checkpoints import CheckpointPages
 from app.api.session.compactions import CompactionPages
@@ -42,6 +43,7 @@ from app.proxy.asgi import ASGIApp, Receive, Scope, Send
 from app.proxy.compacting.scenes import Scenes
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.memory_blocks import Asks, MemoryBlocks
+from app.proxy.recall.searching import Searching
 from app.proxy.sessions.reader import MessageReader
 from app.settings.settings import Settings
 from app.storage.contract import Store
@@ -70,6 +72,7 @@ class Pages:
     summarizer: Asks | None = None
     moving: Moving | None = None
     erases: Erases | None = None
+    searching: Searching | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     new_id: Callable[[], str] = _new_id
 
@@ -117,6 +120,8 @@ def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
         CompletionPages(archive, pages.completes).on(api)
     if pages.moving is not None:
         MovingPages(archive, pages.moving).on(api)
+    if pages.searching is not None:
+        SearchPages(archive, pages.searching).on(api)
 
 
 class Wall:

@@ -29,6 +29,8 @@ from app.proxy.compacting.compactor import Compactor
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.erasing import Erasing, Memory
 from app.proxy.exchange import Behaviour, Exchange
+from app.proxy.recall.indexing import Indexing
+from app.proxy.recall.searching import Searching
 from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.recorder import Recorder
@@ -46,7 +48,9 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     deadline_seconds = parts.settings.compaction.deadline_seconds
     viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=deadline_seconds)
     passthrough = Passthrough(parts.upstream, parts.outgoing)
-    exchange = exchange_of(parts, viewing, passthrough, chronicle)
+    indexing = Indexing(parts.store, parts.jobs)
+    answered = Answered(viewing, parts.windows, parts.calibrations, chronicle, indexing)
+    exchange = exchange_of(parts, viewing, passthrough, chronicle, answered)
     served = Pages(
         parts.store,
         parts.access,
@@ -57,6 +61,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         completes=chronicle,
         summarizer=writer,
         moving=moving_of(parts, chronicle),
+        searching=Searching(parts.store, indexing),
         erases=Erasing(parts.erasure, memory_of(parts, policies, exchange, compactor, chronicle)),
         ended=stopping,
     )
@@ -69,7 +74,9 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     )
 
 
-def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough, chronicle: Chronicle) -> Exchange:
+def exchange_of(
+    parts: Parts, viewing: Viewing, passthrough: Passthrough, chronicle: Chronicle, answered: Answered
+) -> Exchange:
     """What answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
     recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
@@ -82,7 +89,7 @@ def exchange_of(parts: Parts, viewing: Viewing, passthrough: Passthrough, chroni
             limits.answer_bytes,
             delivers_unstored=settings.database.on_store_failure == "passthrough",
         ),
-        Answered(viewing, parts.windows, parts.calibrations, chronicle),
+        answered,
     )
     how = settings.compaction
     sending = Sending(parts.upstream, parts.outgoing, how.notify)

@@ -20,6 +20,7 @@ SCOPED = frozenset(
         "DELETE /namespace",
         "GET /sessions/{name:path}/messages",
         "GET /sessions/{name:path}/view",
+        "GET /sessions/{name:path}/search",
         "GET /sessions/{name:path}/export",
         "POST /sessions/import",
         "GET /sessions/{name:path}/compactions",

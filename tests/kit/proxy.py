@@ -63,8 +63,12 @@ async def fronting(
     *,
     url: str | None = None,
     patience_seconds: float = 60,
+    migrates: bool = True,
 ) -> AsyncIterator[Front]:
-    """As `proxied`, before any server whose base URL is `upstream`; clients wait so long for a byte."""
+    """As `proxied`, before any server whose base URL is `upstream`; clients wait so long for a byte.
+
+    Without `migrates` the database is opened as it lies there.
+    """
     settings = load_settings(
         None,
         {
@@ -76,7 +80,8 @@ async def fronting(
         },
         {},
     )
-    await migrate(settings.database.url.get_secret_value())
+    if migrates:
+        await migrate(settings.database.url.get_secret_value())
     async with (
         served(create_app(settings, shared_tokenizer())) as address,
         httpx.AsyncClient(base_url=address, timeout=patience_seconds, trust_env=False) as http,

@@ -1,5 +1,5 @@
 """What follows from an answer: how the model counts, how large its window is, checkpoints on the way, the
-next summary.
+next summary, the search index.
 
 Nobody waits for any of it.
 """
@@ -10,6 +10,7 @@ from app.proxy.chronicle.chronicle import Chronicle
 from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.compacting.windows import Windows
+from app.proxy.recall.indexing import Indexing
 from app.proxy.sessions.recorder import Outcome
 from app.proxy.turn import Shown, Turn
 
@@ -18,17 +19,24 @@ class Answered:
     """Called with every answer that has ended, at once after it was stored."""
 
     def __init__(
-        self, viewing: Viewing, windows: Windows, calibrations: Calibrations, chronicle: Chronicle
+        self,
+        viewing: Viewing,
+        windows: Windows,
+        calibrations: Calibrations,
+        chronicle: Chronicle,
+        indexing: Indexing,
     ) -> None:
         self._viewing = viewing
         self._windows = windows
         self._calibrations = calibrations
         self._chronicle = chronicle
+        self._indexing = indexing
 
     def __call__(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """Calibration and windows influence later plans only (rule 14)."""
         self._chronicle.answered(turn, shown, outcome)
         self._viewing.heard(turn, shown, outcome)
+        self._indexing.later(turn.namespace, turn.session)
         theirs = outcome.usage.prompt_tokens
         if theirs is None or outcome.state != "done":
             return

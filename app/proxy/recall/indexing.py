@@ -1,0 +1,84 @@
+"""Keeps the search index up with what is recorded: a little later, or when somebody searches.
+
+Knows nothing of what is looked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from weakref import WeakValueDictionary
+
+import structlog
+
+from app.core.recall.reading import message_text, summary_text
+from app.core.recall.words import Words
+from app.errors import StoreError
+from app.proxy.jobs import Jobs
+from app.storage.contract import Store
+from app.storage.recall.contract import Indexed, RecallRow, Stretch
+
+# An answer's session is indexed so much later: turns that follow at once are indexed together (seconds).
+DELAY_SECONDS = 2.0
+# Rows read at once, and entries written in one transaction: others' writes wait for the latter.
+_READ_ROWS = 512
+_WRITTEN_ROWS = 64
+_log = structlog.get_logger("palimpsest.recall")
+
+
+class Indexing:
+    """One for the application."""
+
+    def __init__(self, store: Store, jobs: Jobs) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._words = Words()
+        # Words remember stems and are one thread's at a time; indexing must not crowd turns out either.
+        self._turn = asyncio.Lock()
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._due: set[tuple[str, str]] = set()
+
+    def later(self, namespace: str, session: str) -> None:
+        """The session is indexed soon, once for all that is recorded until then."""
+        key = namespace, session
+        if self._store.has_index and key not in self._due:
+            self._due.add(key)
+            self._jobs.start(self._soon(namespace, session))
+
+    async def catch_up(self, namespace: str, session: str) -> None:
+        """Everything recorded before this call is in the index. StoreError."""
+        lock = self._locks.setdefault((namespace, session), asyncio.Lock())
+        async with lock:
+            while missing := await self._store.unindexed(namespace, session, _READ_ROWS):
+                rows, stretch = missing.rows, missing.stretch
+                for start in range(0, max(1, len(rows)), _WRITTEN_ROWS):
+                    part = rows[start : start + _WRITTEN_ROWS]
+                    is_last = start + _WRITTEN_ROWS >= len(rows)
+                    upto = stretch.upto if is_last else part[-1].arrival
+                    step = Stretch(stretch.epoch, stretch.after, upto)
+                    if not await self._added(namespace, session, step, part):
+                        # Another server was faster, or the session is gone: look again.
+                        break
+                    stretch = Stretch(stretch.epoch, upto, stretch.upto)
+
+    async def _soon(self, namespace: str, session: str) -> None:
+        await asyncio.sleep(DELAY_SECONDS)
+        self._due.discard((namespace, session))
+        try:
+            await self.catch_up(namespace, session)
+        except StoreError as error:
+            # A search catches up by itself.
+            _log.warning("indexing_failed", error=type(error).__name__, session=session)
+
+    async def _added(self, namespace: str, session: str, stretch: Stretch, rows: Sequence[RecallRow]) -> bool:
+        async with self._turn:
+            entries = await asyncio.to_thread(self._entries, rows)
+        return await self._store.add_indexed(namespace, session, stretch, entries)
+
+    def _entries(self, rows: Sequence[RecallRow]) -> list[Indexed]:
+        return [Indexed(row.arrival, self._words.of(text_of(row))) for row in rows]
+
+
+def text_of(row: RecallRow) -> str:
+    """The text of a row that is searched."""
+    return message_text(row.body) if row.kind == "message" else summary_text(row.body)
