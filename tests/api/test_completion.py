@@ -166,7 +166,7 @@ async def test_a_model_folds_the_memory_once_at_fifteen(running: Running) -> Non
     for number in range(14):
         await running.asks(chat, "POST", "/memory-block", {"text": FACT.format(number)})
     assert len(running.model.seen) == before
-    running.model.says(FOLDED)
+    running.model.summary = lambda _: Says({"role": "assistant", "content": FOLDED})
     done = (await running.asks(chat, "POST", "/memory-block", {"text": FACT.format(14)})).json()
     assert len(running.model.seen) == before + 1
     assert all(FACT.format(number) in running.model.seen[-1].messages[-1]["content"] for number in range(10))
@@ -182,7 +182,7 @@ async def test_what_a_model_says_that_is_no_memory_is_left_to_code(running: Runn
     await chat.says("hello")
     for number in range(14):
         await running.asks(chat, "POST", "/memory-block", {"text": FACT.format(number)})
-    running.model.answers.append(says)
+    running.model.summary = lambda _: says
     done = (await running.asks(chat, "POST", "/memory-block", {"text": FACT.format(14)})).json()
     assert (done["author"], done["folded"]) == ("deterministic", 10)
     assert all(FACT.format(number) in done["block"] for number in range(10))
