@@ -147,8 +147,8 @@ class Database(Protocol):
     async def near(self, reading: Reading[T]) -> T:
         """The reading's value. For a few indexed rows: it may run on the calling thread."""
 
-    async def far(self, reading: Reading[T]) -> T:
-        """The reading's value, from one snapshot. For anything whose size is not bounded."""
+    async def far(self, reading: Reading[T], seconds: float | None = None) -> T:
+        """The reading's value, from one snapshot. For anything without a bound; `seconds` as for writing."""
 
     async def close(self) -> None:
         """Accepted units are durable; connections are closed. Idempotent."""

@@ -97,10 +97,10 @@ class PostgresDatabase:
         async with self._bounded(), self._pool.acquire() as connection:
             return await self._drive(connection, reading)
 
-    async def far(self, reading: Reading[T]) -> T:
+    async def far(self, reading: Reading[T], seconds: float | None = None) -> T:
         """See `Database`."""
         async with (
-            self._bounded(),
+            self._bounded(seconds),
             self._pool.acquire() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):

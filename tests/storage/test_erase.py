@@ -86,7 +86,9 @@ async def test_what_is_not_there_is_erased_once(store: Store) -> None:
     assert sorted(counts is not None for counts in await asyncio.gather(*at_once)) == [False, False, True]
 
 
-async def test_a_body_goes_with_the_last_that_names_it(store: Store, url: str) -> None:
+# Everything is recent, and nothing is.
+@pytest.mark.parametrize("now", [1.0, 1e9])
+async def test_a_body_goes_with_the_last_that_names_it(store: Store, url: str, now: float) -> None:
     """A message, a variant and an instruction of one session, each the same bytes as something of another."""
     first, second = Talk(store), Talk(store)
     opened = await first.asks([b"a question", b"shared"], preamble=[b"be kind", b"of a variant"])
@@ -97,13 +99,13 @@ async def test_a_body_goes_with_the_last_that_names_it(store: Store, url: str) -
     await third.opens(messages=[], base=b"", head=asked.head, variants=[variant])
     stored = {b"a question", b"shared", b"be kind", b"of a variant", b"of a message", b"own"}
     assert await _bodies(url) == stored
-    await store.erase_session("ns", first.session, [], 1.0)
+    await store.erase_session("ns", first.session, [], now)
     assert await _bodies(url) == stored - {b"a question"}
     assert [row.body for row in await store.bodies("ns", second.session, second.chains([b"shared"])[-1])]
-    await store.erase_session("ns", third.session, [], 1.0)
+    await store.erase_session("ns", third.session, [], now)
     assert await _bodies(url) == {b"shared", b"of a message", b"be kind"}
     assert opened.preamble_digest
-    await store.erase_session("ns", second.session, [], 1.0)
+    await store.erase_session("ns", second.session, [], now)
     assert await _bodies(url) == set()
 
 

@@ -42,7 +42,7 @@ WHOLE |= {"PAGES", "_FORGOTTEN"}
 WHOLE_NAMESPACE = {"_SEARCH", "_NEWEST"}
 # Adds up or takes away a row for each of a namespace's sessions.
 WHOLE_NAMESPACE |= {"_TOTALS", "_FORGET_ALL"}
-ONE_SESSION = {"_SESSION", "_SESSIONS", "_NEWEST_ASKED", "_COMPACTIONS", "_PINS"}
+ONE_SESSION = {"_IS_LINE", "_SESSION", "_SESSIONS", "_NEWEST_ASKED", "_COMPACTIONS", "_PINS"}
 
 
 def _statements(module: ModuleType) -> Iterator[tuple[str, Statement]]:
@@ -71,9 +71,8 @@ def _is_whole_namespace(step: str) -> bool:
 
 def _is_listed(step: str) -> bool:
     """Lists that a statement makes; a handful of leases; and every body's digest, when a namespace goes."""
-    return step.startswith(
-        ("SCAN own_", "SCAN others_", "SCAN all_", "SCAN leases", "SCAN bodies USING COVERING")
-    )
+    lists = ("own_", "others_", "recent_", "shared_", "all_", "leases", "bodies USING COVERING")
+    return step.startswith(tuple(f"SCAN {name}" for name in lists))
 
 
 MODULES = (

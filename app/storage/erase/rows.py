@@ -21,12 +21,16 @@ from app.storage.database import Database, Params, Reading, Statement, Step, nam
 from app.storage.erase import rules
 from app.storage.erase.contract import Scrub
 from app.storage.erase.gone import Gone
+from app.storage.packing import packed
 from app.storage.recall.forgetting import forgetting, scrubbed
 from app.storage.recall.word_index import WordIndex
 from app.storage.tables import MESSAGES, METADATA, REBASES, SESSIONS, TOMBSTONES
 
 # A unit of 100,000 messages takes some seconds; who asked for it waits, and everybody who writes.
 _SECONDS = 120.0
+# Whoever names a body says when, by a clock of theirs: it is right within an hour, and a request is stored
+# within an hour of its beginning.
+_CLOCK_SECONDS = 3600.0
 _SESSIONS_AT_ONCE = 50
 _MOST_MARKS = 4096
 # Tombstones asked for at once.
@@ -45,13 +49,17 @@ class EraseRows:
     ) -> Mapping[str, int] | None:
         """See the contract."""
         key: Params = {"namespace": namespace, "session": session}
+        # Before the first look, so that nobody falls between that one and the second.
+        since = now - _CLOCK_SECONDS
+        shared = await self._db.far(rows_of(rules.SHARED, key), seconds=_SECONDS)
+        bodies = {**key, "shared": packed([row[0] for row in shared]), "updated_at": since}
         tombstones = [{"namespace": namespace, "mark": mark, "created_at": now} for mark in marks]
         return await self._erased(
             key,
             {
                 **({"tombstones": Step(_BURY, tombstones)} if tombstones else {}),
                 "hold": Step(_HOLD_BODIES, [{}]),
-                "bodies": Step(rules.BODIES_OF_SESSION, [key]),
+                "bodies": Step(rules.BODIES_OF_SESSION, [bodies]),
             },
         )
 

@@ -22,6 +22,7 @@ from sqlalchemy import (
     delete,
     except_,
     func,
+    intersect,
     or_,
     select,
     union_all,
@@ -81,6 +82,18 @@ OTHERS = Scope(
         table.c.session.in_(_all_sessions().where(SESSIONS.c.id != p("session"))), _in_namespace(table)
     ),
 )
+# Of those the ones that somebody wrote in since then.
+RECENT = Scope(
+    "recent",
+    lambda table: and_(
+        table.c.session.in_(
+            _all_sessions().where(
+                SESSIONS.c.id != p("session"), SESSIONS.c.updated_at >= p(SESSIONS.c.updated_at)
+            )
+        ),
+        _in_namespace(table),
+    ),
+)
 NAMESPACE = Scope("all", lambda table: and_(table.c.session.in_(_all_sessions()), _in_namespace(table)))
 
 
@@ -97,10 +110,13 @@ def _instructions(scope: Scope) -> Select[Any]:
 
 
 def _instruction_digests(scope: Scope) -> Select[Any]:
-    """Preambles hold digests of 32 bytes, one behind the other: they are taken off one by one."""
-    packed = _instructions(scope).subquery(f"{scope.name}_packed").c.bodies
+    return _unpacked(_instructions(scope).subquery(f"{scope.name}_packed").c.bodies, scope.name)
+
+
+def _unpacked(packed: ColumnElement[Any], name: str) -> Select[Any]:
+    """Of digests of 32 bytes that stand one behind the other one at a time is taken off."""
     first = select(_part(packed, _ONE, _DIGEST).label("digest"), _part(packed, _AFTER).label("rest"))
-    taken = first.cte(f"{scope.name}_taken", recursive=True, nesting=True)
+    taken = first.cte(f"{name}_taken", recursive=True, nesting=True)
     rest = taken.c.rest
     more = select(_part(rest, _ONE, _DIGEST), _part(rest, _AFTER)).where(
         func.length(rest) > literal_column("0")
@@ -129,9 +145,11 @@ def digests(scope: Scope) -> Select[Any]:
 def _bodies(_: InsertInto) -> Delete:
     """Of the session's bodies those that nothing else in the namespace names.
 
-    What is left of two lists, not a question for each: both databases make lists of them once.
+    Not those that were `shared` when it was asked, nor those that somebody names since. What is left of
+    lists, not a question for each: both databases make lists of them once.
     """
-    alone = except_(digests(SESSION), digests(OTHERS))
+    shared = _unpacked(p("shared", LargeBinary), "shared")
+    alone = except_(digests(SESSION), digests(RECENT), shared)
     return delete(BODIES).where(BODIES.c.digest.in_(alone), _in_namespace(BODIES))
 
 
@@ -176,6 +194,8 @@ def _in_scope(scope: Scope) -> dict[str, Statement]:
     }
 
 
+# Reads all of a namespace: nobody may have to wait meanwhile.
+SHARED = Statement(lambda _: intersect(digests(SESSION), digests(OTHERS)))
 BODIES_OF_SESSION = Statement(_bodies)
 OF_SESSION = {
     **_in_scope(SESSION),

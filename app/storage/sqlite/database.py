@@ -106,13 +106,13 @@ class SqliteDatabase:
             raise StoreUnavailable("the store is closed")
         return self._drive(self._inline, reading)
 
-    async def far(self, reading: Reading[T]) -> T:
+    async def far(self, reading: Reading[T], seconds: float | None = None) -> T:
         """See `Database`."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._deadline_seconds):
+            async with asyncio.timeout(seconds or self._deadline_seconds):
                 return await loop.run_in_executor(self._threads, self._snapshot, reading)
         except TimeoutError as late:
             raise StoreUnavailable("the database did not answer in time") from late
