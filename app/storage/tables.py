@@ -299,7 +299,7 @@ RECALL_WORDS = Table(
     Column("rowid", BigInteger, primary_key=True, autoincrement=False),
     Column("words", ARRAY(Text), nullable=False),
 )
-Index(None, RECALL_WORDS.c.words, postgresql_using="gin")
+Index(None, RECALL_WORDS.c.words, postgresql_using="gin", postgresql_with={"fastupdate": "off"})
 
 SESSION_SETTINGS = Table(
     "session_settings", METADATA, *_session_key(), _bytes("payload"), sqlite_with_rowid=False

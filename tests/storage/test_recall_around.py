@@ -99,6 +99,30 @@ async def test_a_path_holds_what_a_rebased_list_kept_and_not_what_it_dropped(sto
         assert await held(talk, opened.head, [chain]) == ({chain} & kept) - {answer.chain}, body
 
 
+async def test_a_long_path_is_as_right_as_a_short_one(store: Store) -> None:
+    talk = Talk(store)
+    said = [b"row %d" % i for i in range(2_400)]
+    await talk.asks(said)
+    line = talk.chains(said)
+    assert await held(talk, line[-1], [*line, b"unknown" * 4]) == set(line)
+    assert await held(talk, line[2_300], line) == set(line[:2_301])
+    edited = await talk.asks([*said[:100], b"edited"], stored=100)
+    everything = [*line, edited.head]
+    assert await held(talk, line[-1], everything) == set(line)
+    assert await held(talk, edited.head, everything) == {*line[:100], edited.head}
+
+
+async def test_a_long_path_that_jumps_holds_what_was_kept(store: Store) -> None:
+    talk = Slider(store)
+    said = await talk.starts(1)
+    more = [b"row %d" % i for i in range(2_400)]
+    await talk.asks([*said, *more], stored=2)
+    line = talk.chains([*said, *more])
+    opened = await talk.jumps(said[1:], b"next")
+    assert await held(talk, opened.head, [*line, opened.head]) == {line[1], opened.head}
+    assert await held(talk, line[-1], [*line, opened.head]) == set(line)
+
+
 async def test_a_scan_reads_from_the_end(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(3)

@@ -1,6 +1,7 @@
 """What stands beside a message, and whether a path holds it.
 
-Must not know why that is asked. A path is walked back no further than the oldest message asked for.
+Must not know why that is asked. A path is walked back no further than the oldest message asked for, and not
+at all where a long session has but one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sqlalchemy import (
     Select,
     and_,
     cast,
+    exists,
     func,
     literal_column,
     null,
@@ -41,6 +43,8 @@ _SIZES = (8, 128)
 _MOST_BESIDE = 64
 # Rows that follow: a question may have been asked anew any number of times.
 _MOST_AFTER = 256
+# Arrivals; for a longer way back it is looked first whether the session has but one path.
+_LONG_WALK = 2_000
 
 
 class Around:
@@ -95,15 +99,18 @@ def _parents(facts: Iterable[Fact]) -> list[tuple[bytes, bytes]]:
 
 
 def _path_holds(key: Params, head: bytes, chains: Sequence[bytes]) -> Reading[frozenset[bytes]]:
-    arrivals = {row[0]: row[1] for row in (yield from _rows(_ARRIVALS, key, chains))}
-    if not arrivals:
+    arrivals = {row[0]: row[1] for row in (yield from _rows(_ARRIVALS, key, [*chains, head]))}
+    asked = [arrivals[chain] for chain in chains if chain in arrivals]
+    if not asked:
         return frozenset()
-    asked = {**key, "head": head, "oldest": min(arrivals.values())}
-    walked = yield from rows_of(_WALK, asked)
+    end = arrivals.get(head)
+    if end is not None and end - min(asked) > _LONG_WALK and (yield from rows_of(_IS_LINE, key))[0][0]:
+        return frozenset(chain for chain in chains if arrivals.get(chain, end + 1) <= end)
+    walked = yield from rows_of(_WALK, {**key, "head": head, "oldest": min(asked)})
     points = [
         chain if members is None else Rebase(chain, b"", unpacked(members)) for chain, members in walked
     ]
-    return frozenset(arrivals).intersection(path_of(points))
+    return frozenset(chains).intersection(path_of(points)).intersection(arrivals)
 
 
 def _rows(statements: Mapping[int, Statement], key: Params, chains: Sequence[bytes]) -> Reading[list[Row]]:
@@ -119,6 +126,16 @@ def _among(statements: Mapping[int, Statement], key: Params, chains: Sequence[by
 
 def _here(table: Any) -> Any:
     return and_(table.c.session == p("session"), table.c.namespace == p("namespace"))
+
+
+def _is_line(_: InsertInto) -> Select[Any]:
+    """Nothing in the session has a sibling, and no list was put together anew: all of it is one path.
+
+    Counted over an index, at a twentieth of the price of the walk.
+    """
+    parents = func.count(MESSAGES.c.parent.distinct())
+    jumps = exists(select(1).select_from(REBASES).where(_here(REBASES)))
+    return select(and_(func.count() == parents, ~jumps)).select_from(MESSAGES).where(_here(MESSAGES))
 
 
 def _walk(_: InsertInto) -> Select[Any]:
@@ -182,4 +199,5 @@ _ARRIVALS = _sized(
         _here(MESSAGES), among(MESSAGES.c.chain, "chain", size)
     )
 )
+_IS_LINE = Statement(_is_line)
 _WALK = Statement(_walk)

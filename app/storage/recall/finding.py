@@ -17,38 +17,37 @@ from sqlalchemy import (
     ColumnElement,
     Integer,
     Select,
-    Text,
-    and_,
     cast,
     func,
-    literal_column,
     select,
     union_all,
 )
 
 from app.core.recall.entry import Holdings
-from app.storage.database import Database, InsertInto, Params, Reading, Row, Statement, p, rows_of
+from app.storage.database import Database, InsertInto, Params, Reading, Statement, p, rows_of
 from app.storage.recall.catching_up import PLACES
 from app.storage.recall.contract import Found, RecallRow
 from app.storage.recall.rows import (
-    BODY,
-    MESSAGE_COLUMNS,
-    SUMMARY_COLUMNS,
     Fact,
+    listed_in,
     message_of,
+    messages,
+    summaries,
     summary_of,
     with_bodies,
     within,
 )
 from app.storage.recall.spelling import MOST_WORDS, NO_WORD, scope_of, spelled
 from app.storage.recall.word_index import Holds, WordIndex
-from app.storage.tables import BODIES, COMPACTIONS, MESSAGES, RECALL_MARKS, RECALL_WORDS
+from app.storage.tables import COMPACTIONS, MESSAGES, RECALL_MARKS, RECALL_WORDS
 
 _MOST_FOUND = 500
 # Bytes of bodies in one answer.
 _MOST_BYTES = 16_000_000
 # Words asked for by one statement.
 _SIZES = (1, 4, 12, 32, MOST_WORDS)
+# Rows asked for at once.
+_PLACES = (8, 128)
 _NOTHING = Holdings(0, 1.0, {})
 
 
@@ -105,9 +104,33 @@ def _found(scope: _Scope, words: Sequence[str], limit: int) -> Reading[Found]:
     weights = [_weight(holdings.entries, count) for count in held.values()]
     asked = {**scope.key, **_scoped(scope, list(held), size), "limit": limit}
     asked |= {f"weight_{i}": weights[i] if i < len(weights) else 0 for i in range(size)}
-    facts = [_fact(row) for row in (yield from rows_of(_BEST[size], asked))]
+    best = [row[0] for row in (yield from rows_of(_BEST[size], asked))]
+    facts = yield from _facts(scope.namespace, best)
     rows: list[RecallRow] = yield from with_bodies(scope.namespace, within(facts, _MOST_BYTES))
     return Found(rows, holdings)
+
+
+def _facts(namespace: str, entries: Sequence[int]) -> Reading[list[Fact]]:
+    """What the entries stand for, in their order: read by each session's own key.
+
+    Joined with the entries, PostgreSQL read whole sessions once an entry, as long as it had no statistics.
+    """
+    arrivals: dict[int, list[int]] = {}
+    for entry in entries:
+        arrivals.setdefault(entry // PLACES, []).append(entry % PLACES)
+    found: dict[int, Fact] = {}
+    for number, places in arrivals.items():
+        named = yield from rows_of(_NAMED, {"namespace": namespace, "number": number})
+        key: Params = {"namespace": namespace, "session": named[0][0] if named else None}
+        for listed, size in listed_in("arrival", places, _PLACES):
+            rows = yield from rows_of(_MESSAGES_AT[size], {**key, **listed})
+            told = [message_of(row) for row in rows]
+            if len(told) < len(set(listed.values())):
+                told += [
+                    summary_of(row) for row in (yield from rows_of(_SUMMARIES_AT[size], {**key, **listed}))
+                ]
+            found.update((number * PLACES + fact.row.arrival, fact) for fact in told)
+    return [found[entry] for entry in entries if entry in found]
 
 
 def _scoped(scope: _Scope, words: Sequence[str], size: int) -> Params:
@@ -125,11 +148,6 @@ def _weight(entries: int, holding: int) -> int:
     In millionths: whole numbers have one sum, in whatever order a database adds them.
     """
     return round(1_000_000 * math.log(1 + (entries - holding + 0.5) / (holding + 0.5)))
-
-
-def _fact(row: Row) -> Fact:
-    split = len(MESSAGE_COLUMNS)
-    return summary_of(row[split:]) if row[0] is None else message_of(row[:split])
 
 
 def _totals(_: InsertInto, *, is_session: bool) -> Select[Any]:
@@ -153,7 +171,7 @@ def _counts(_: InsertInto, size: int) -> Select[Any]:
 
 
 def _best(_: InsertInto, size: int) -> Select[Any]:
-    """The entries by what their words weigh, and the rows they stand for; of equals the newest."""
+    """The entries by what their words weigh; of equals the newest."""
     holders = union_all(
         *(
             select(RECALL_WORDS.c.rowid.label("id"), p(f"weight_{i}", BigInteger).label("weight"))
@@ -162,39 +180,29 @@ def _best(_: InsertInto, size: int) -> Select[Any]:
             for i in range(size)
         )
     ).subquery("holders")
-    score = func.sum(holders.c.weight).label("score")
-    best = (
-        select(holders.c.id, score)
-        .group_by(holders.c.id)
-        .order_by(score.desc(), holders.c.id.desc())
-        .limit(p("limit", Integer))
-    ).cte("best")
-    mark = and_(
-        RECALL_MARKS.c.number == best.c.id.op("/")(literal_column(str(PLACES))),
-        RECALL_MARKS.c.namespace == p("namespace", Text),
-    )
-    arrival = best.c.id.op("%")(literal_column(str(PLACES)))
-    at = [
-        and_(
-            t.c.session == RECALL_MARKS.c.session,
-            t.c.namespace == p("namespace", Text),
-            t.c.arrival == arrival,
-        )
-        for t in (MESSAGES, COMPACTIONS)
-    ]
     return (
-        select(*MESSAGE_COLUMNS, *SUMMARY_COLUMNS)
-        .select_from(
-            best.join(RECALL_MARKS, mark)
-            .outerjoin(MESSAGES, at[0])
-            .outerjoin(BODIES, BODY)
-            .outerjoin(COMPACTIONS, and_(at[1], MESSAGES.c.chain.is_(None)))
-        )
-        .where(MESSAGES.c.chain.is_not(None) | COMPACTIONS.c.id.is_not(None))
-        .order_by(best.c.score.desc(), best.c.id.desc())
+        select(holders.c.id)
+        .group_by(holders.c.id)
+        .order_by(func.sum(holders.c.weight).desc(), holders.c.id.desc())
+        .limit(p("limit", Integer))
     )
+
+
+def _at(_: InsertInto, rows: Select[Any], table: Any, size: int) -> Select[Any]:
+    places = table.c.arrival.in_([p(f"arrival_{i}", BigInteger) for i in range(size)])
+    return rows.where(table.c.session == p("session"), table.c.namespace == p("namespace"), places)
 
 
 _TOTALS = {is_session: Statement(partial(_totals, is_session=is_session)) for is_session in (False, True)}
 _COUNTS = {size: Statement(partial(_counts, size=size)) for size in _SIZES}
 _BEST = {size: Statement(partial(_best, size=size)) for size in _SIZES}
+_NAMED = Statement(
+    lambda _: select(RECALL_MARKS.c.session).where(
+        RECALL_MARKS.c.number == p("number", RECALL_MARKS.c.number.type),
+        RECALL_MARKS.c.namespace == p("namespace"),
+    )
+)
+_MESSAGES_AT = {size: Statement(partial(_at, rows=messages(), table=MESSAGES, size=size)) for size in _PLACES}
+_SUMMARIES_AT = {
+    size: Statement(partial(_at, rows=summaries(), table=COMPACTIONS, size=size)) for size in _PLACES
+}

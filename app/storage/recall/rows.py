@@ -120,7 +120,7 @@ def with_bodies(namespace: str, facts: Sequence[Fact]) -> Reading[list[RecallRow
     return [_with(fact, bodies) for fact in facts]
 
 
-def listed_in(name: str, values: Sequence[bytes], sizes: tuple[int, int]) -> Iterator[tuple[Params, int]]:
+def listed_in(name: str, values: Sequence[object], sizes: tuple[int, int]) -> Iterator[tuple[Params, int]]:
     """Parameters that name `values` in groups of the smaller size, or the larger if there are many.
 
     The last of a group fills it up.
