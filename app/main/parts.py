@@ -154,6 +154,7 @@ async def _opened_store(settings: Settings, stack: AsyncExitStack) -> Store:
         deadline_seconds=database.store_deadline_seconds,
         new_id=new_id,
         sole=True,
+        rewrite_bytes=database.rewrite_bytes,
     )
     stack.push_async_callback(store.close)
     if not await store.bind_pepper(load_pepper(database.pepper_file).fingerprint):

@@ -27,7 +27,7 @@ from app.storage.postgres_database import open_postgres
 from app.storage.recall.recall import RecallRows
 from app.storage.recall.word_index import POSTGRES_INDEX, WordIndex, word_index_of
 from app.storage.sessions import SessionRows
-from app.storage.sqlite.database import SqliteDatabase
+from app.storage.sqlite.database import REWRITE_BYTES, SqliteDatabase
 from app.storage.sqlite.driver import Synchronous
 from app.storage.sqlite.sole import FAIL_OPEN, SoleUse
 from app.storage.standing import Proven, StandingRows
@@ -77,6 +77,7 @@ async def open_store(
     deadline_seconds: float = 5.0,
     new_id: Callable[[], str],
     sole: bool = False,
+    rewrite_bytes: int = REWRITE_BYTES,
 ) -> Store:
     """An open store; whoever opens it closes it.
 
@@ -84,7 +85,8 @@ async def open_store(
     SQLite's: "normal" is faster and may lose what was acknowledged in a power cut. `new_id` names
     namespaces. `sole`: the only server of a SQLite file; exchanges that a killed one left open
     count as failed, and SettingsError is raised while another has the file. PostgreSQL may serve
-    several, so there `sole` says nothing and what has no end stays open. Raises SchemaMismatch when
+    several, so there `sole` says nothing and what has no end stays open. `rewrite_bytes`: a scrub writes
+    a SQLite file of at most so many bytes anew. Raises SchemaMismatch when
     the database must be migrated, or has a schema of another program or version; StoreUnavailable
     when it cannot be reached; SettingsError for another url.
     """
@@ -97,13 +99,13 @@ async def open_store(
     if path is None:
         return SqlStore(await open_postgres(url, deadline_seconds), POSTGRES_INDEX, new_id)
     if not sole:
-        database = SqliteDatabase(path, synchronous, deadline_seconds)
+        database = SqliteDatabase(path, synchronous, deadline_seconds, rewrite_bytes)
         return SqlStore(database, await word_index_of(database), new_id)
     use = SoleUse(path)
     use.take()
     with ExitStack() as on_failure:
         on_failure.callback(use.release)
-        database = SqliteDatabase(path, synchronous, deadline_seconds)
+        database = SqliteDatabase(path, synchronous, deadline_seconds, rewrite_bytes)
         await database.write([Step(FAIL_OPEN, [{}])])
         # A kill between an erase and its scrub left the log with what was erased.
         await database.empty_log()
