@@ -22,7 +22,7 @@ def block_tokens_for(budget: Budget, policy: Policy, *, tokens: int, wording: in
     The model's part (A12), the user's words up to their share (A16) and identifiers up to theirs
     (idea 7), together at most 72 % of the room for messages and 60 % of what they replace.
     """
-    words = min(wording, int(policy.user_wording_share * budget.carry_tokens))
+    words = min(wording, budget.wording_tokens)
     identifiers = int(policy.identifier_share * budget.carry_tokens)
     wanted = budget.summary_tokens + words + identifiers
     room = max(1, budget.carry_tokens - budget.fixed_tokens)

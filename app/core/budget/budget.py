@@ -36,7 +36,8 @@ class Budget:
     or above `trigger_tokens` is compacted down to `target_tokens`; no view may exceed
     `ceiling_tokens`; `precompute_tokens` starts a background summary. `summary_tokens` bounds one
     summary block. `available_tokens` is the window less the scaled reserve and the fixed part (A05).
-    `memory_tokens` are those of the memory block that the next fold will carry.
+    `carry_tokens` is the target before any derivation: what code carries over is a share of it, users' words
+    at most `wording_tokens`. `memory_tokens` are those of the memory block that the next fold will carry.
     """
 
     window: Window
@@ -52,6 +53,7 @@ class Budget:
     riding_tokens: int
     gain_tokens: int
     carry_tokens: int
+    wording_tokens: int
     is_derived: bool = False
     memory_tokens: int = 0
 
@@ -135,6 +137,7 @@ def budget_of(
         riding_tokens=max(1, math.floor(riding)),
         gain_tokens=int(policy.min_gain_ratio * min(size, trigger / policy.trigger_ratio)),
         carry_tokens=target,
+        wording_tokens=int(policy.user_wording_share * target),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from app.core.budget.budget import Budget
 from app.core.history.message import Message
 from app.core.summary.fence import DEFAULT_TAG
 from app.core.view.policy import Policy
@@ -61,14 +62,14 @@ class SummaryStyle:
     tag: str = DEFAULT_TAG
 
 
-def summary_budget(policy: Policy, block_tokens: int, target_tokens: int) -> SummaryBudget:
-    """The budget of a block of at most `block_tokens`, shares counted of `target_tokens` (A16, idea 7).
+def summary_budget(policy: Policy, block_tokens: int, budget: Budget) -> SummaryBudget:
+    """The budget of a block of at most `block_tokens`: the user's words (A16), identifiers (idea 7).
 
     The shares never take more than the block can hold: 62 % of it for wording, a third for
     identifiers; what one leaves unused the other parts get.
     """
-    user = min(int(policy.user_wording_share * target_tokens), int(_WORDING_SHARE * block_tokens))
-    identifiers = min(int(policy.identifier_share * target_tokens), block_tokens // 3)
+    user = min(budget.wording_tokens, int(_WORDING_SHARE * block_tokens))
+    identifiers = min(int(policy.identifier_share * budget.carry_tokens), block_tokens // 3)
     return SummaryBudget(block_tokens, max(0, user), max(0, identifiers))
 
 

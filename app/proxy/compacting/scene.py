@@ -238,7 +238,7 @@ class Scene:
         if self.policy.strict_alternation:
             # Planned without it: the acknowledgement comes out of the summary's room.
             room = max(1, room - acknowledgement_tokens(self.count_text))
-        bounds = summary_budget(self.policy, room, self.budget.carry_tokens)
+        bounds = summary_budget(self.policy, room, self.budget)
         text = told.text if told is not None else None
         return self.style.written(source, text, bounds, self.count_text)
 

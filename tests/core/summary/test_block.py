@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.core.budget.budget import Window, budget_of
 from app.core.history.message import Message
 from app.core.summary.block import PREAMBLE, deterministic_block, model_block, shortened
 from app.core.summary.fence import fenced, unfenced
@@ -320,6 +322,9 @@ def test_prose_without_sections_becomes_the_account_of_the_work() -> None:
 
 
 def test_the_budget_never_gives_more_than_the_block_holds() -> None:
-    budget = summary_budget(Policy(), block_tokens=600, target_tokens=10_000)
-    assert budget == SummaryBudget(600, 372, 200)
-    assert summary_budget(Policy(), 6_000, 4_000) == SummaryBudget(6_000, 1_800, 800)
+    window = Window(20_000, "configured")
+    room = budget_of(window, fixed_tokens=0, max_output_tokens=None, ratio=1.0, policy=Policy())
+    room = replace(room, carry_tokens=10_000, wording_tokens=4_500)
+    assert summary_budget(Policy(), 600, room) == SummaryBudget(600, 372, 200)
+    room = replace(room, carry_tokens=4_000, wording_tokens=1_800)
+    assert summary_budget(Policy(), 6_000, room) == SummaryBudget(6_000, 1_800, 800)

@@ -43,7 +43,7 @@ class Styled(Session):
         written = Written(f"c{len(self.compactions)}", self.policy.name)
         if isinstance(plan, Fold):
             room = summary_room(plan, self.talk, self.budget, count_text)
-            bounds = summary_budget(self.policy, max(1, room - FRAME_TOKENS), self.budget.carry_tokens)
+            bounds = summary_budget(self.policy, max(1, room - FRAME_TOKENS), self.budget)
             source = source_of(plan, self.talk, current)
             block = style_of(self.policy).written(source, None, bounds, count_text)
             # A block is never empty.
