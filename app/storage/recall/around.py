@@ -44,7 +44,7 @@ _MOST_BESIDE = 64
 # Rows that follow: a question may have been asked anew any number of times.
 _MOST_AFTER = 256
 # Arrivals; for a longer way back it is looked first whether the session has but one path.
-_LONG_WALK = 2_000
+_LONG_WALK = 200
 
 
 class Around:
@@ -178,7 +178,7 @@ _CHILDREN = _sized(
     lambda size: (
         messages()
         .where(_here(MESSAGES), among(MESSAGES.c.parent, "chain", size))
-        .order_by(MESSAGES.c.arrival)
+        # In no order: asked for one, SQLite reads the whole session by its arrivals.
         .limit(literal_column(str(_MOST_AFTER)))
     )
 )
