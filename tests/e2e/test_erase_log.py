@@ -1,0 +1,132 @@
+"""Erasing and the daily log: of a session's entries none stays, of all others every byte (P6, A30)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from app.errors import StoreUnavailable
+from app.proxy.chronicle.daily_log import DailyLog
+from app.storage.erase.gone import Gone
+from app.storage.sqlite.driver import driver
+from tests.core.runtime.records import NEW_YEAR, compaction
+from tests.kit.model import ModelServer
+from tests.kit.proxy import proxied
+from tests.kit.remains import remains
+
+DAY = 86_400
+WORD = "Kanarienvogel77"
+
+
+async def written(
+    log: DailyLog, session: str, text: str, at: float = NEW_YEAR, namespace: str = "ns"
+) -> None:
+    await log.write(namespace, session, compaction(summary=text), at)
+
+
+def texts(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+async def test_a_sessions_entries_go_from_every_day_and_no_others(tmp_path: Path) -> None:
+    log = DailyLog(tmp_path)
+    await written(log, "kept", "What stays.\r\nAnd a carriage return.")
+    await written(log, "kept", "The other day.", NEW_YEAR + DAY)
+    await written(log, "s", "Somebody else's.", namespace="other")
+    before = texts(tmp_path)
+    for at in (NEW_YEAR, NEW_YEAR + DAY, NEW_YEAR + 2 * DAY):
+        await written(log, "s", WORD, at)
+        await written(log, "s", WORD, at + 1)
+    assert len(remains(tmp_path, WORD)) == 3
+    assert await log.erased("ns", "s") == 6
+    assert texts(tmp_path) == before
+    assert await log.erased("ns", "s") == 0
+    assert await log.erased("ns") == 2
+    assert list(texts(tmp_path)) == ["2026-01-01-other.md"]
+
+
+async def test_no_summary_passes_its_words_off_as_anothers(tmp_path: Path) -> None:
+    """A line that looks like the head of an entry, wherever a summary has it."""
+    log = DailyLog(tmp_path)
+    head = "## 00:00:00 UTC, session kept"
+    await written(log, "s", f"{head}\n\n{WORD}\n{head}\r{head}\n{WORD}")
+    await written(log, "kept", f"Before.\n## 01:02:03 UTC, session s\nNot {WORD.lower()}'s: it stays.")
+    assert await log.erased("ns", "s") == 1
+    (text,) = texts(tmp_path).values()
+    assert WORD.encode() not in text
+    assert b"it stays." in text
+    assert text.startswith(b"## ")
+
+
+async def test_nothing_is_written_of_what_is_gone(tmp_path: Path) -> None:
+    gone = Gone()
+    log = DailyLog(tmp_path, gone)
+    gone.add(("ns", "s"))
+    gone.add(("swept", ""))
+    await written(log, "s", WORD)
+    await written(log, "any", WORD, namespace="swept")
+    assert texts(tmp_path) == {}
+    await written(log, "other", "This is.")
+    assert len(texts(tmp_path)) == 1
+
+
+async def test_servers_that_share_a_folder_lose_no_entry(tmp_path: Path) -> None:
+    """One erases again and again while the other writes."""
+    one, other = DailyLog(tmp_path), DailyLog(tmp_path)
+
+    async def erases() -> None:
+        for _ in range(30):
+            await written(one, "s", WORD)
+            await one.erased("ns", "s")
+
+    async def writes() -> None:
+        for number in range(60):
+            await written(other, "kept", f"Entry {number}.")
+
+    await asyncio.gather(erases(), writes())
+    (text,) = texts(tmp_path).values()
+    assert [f"Entry {number}.".encode() in text for number in range(60)] == [True] * 60
+    assert WORD.encode() not in text
+
+
+async def test_a_log_that_cannot_be_changed_is_an_error(tmp_path: Path) -> None:
+    log = DailyLog(tmp_path / "log")
+    assert await log.erased("ns", "s") == 0
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "2026-01-01-ns.md").mkdir()
+    with pytest.raises(StoreUnavailable):
+        await log.erased("ns", "s")
+
+
+async def test_nothing_is_erased_where_the_log_cannot_be(tmp_path: Path) -> None:
+    """Who asks again, once the log can be changed, has all of it erased."""
+    folder = tmp_path / "log"
+    folder.mkdir()
+    settings = {"compaction.daily_log_folder": str(folder)}
+    async with proxied(ModelServer(), tmp_path, settings) as proxy:
+        chat = proxy.chat(session="tour")
+        await chat.says(f"Hello, {WORD}.")
+        owner = proxy_namespace(tmp_path)
+        stone = folder / f"2026-01-01-{owner}.md"
+        stone.mkdir()
+        reply = await proxy.http.delete("/api/sessions/tour", headers=chat.headers)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "store_unavailable")
+        assert await chat.transcript() == chat.said
+        stone.rmdir()
+        await chat.says("Still here?")
+        assert await chat.transcript() == chat.said
+        reply = await proxy.http.delete("/api/sessions/tour", headers=chat.headers)
+        assert reply.status_code == 200
+        assert remains(tmp_path, WORD) == {}
+
+
+def proxy_namespace(folder: Path) -> str:
+    """The namespace of the only caller."""
+    connection = driver.connect(folder / "palimpsest.db")
+    try:
+        ((namespace,),) = connection.execute("SELECT id FROM namespaces").fetchall()
+    finally:
+        connection.close()
+    return str(namespace)
