@@ -47,7 +47,6 @@ NEXT = "give motor 2 a brake"
 PROBES = ("recall", "artifact", "continuation", "decision", "nothing stale")
 _REQUESTS = "User Requirements lists what users said, in order: the old word stands above the new one (D06)"
 _READ = "of a file that was read its name stays; what it said goes first where the block is small (D03)"
-_GAP = "what a model filled in stays beside what was noted since, nobody is asked again (D11)"
 # What a preset loses by its own design, with a summarizer or without one. "auto" loses nothing.
 LOST: Mapping[tuple[str, str], str] = {
     ("batch", "recall"): f"without a model: {_READ}",
@@ -55,7 +54,6 @@ LOST: Mapping[tuple[str, str], str] = {
     ("by_content", "recall"): f"without a model: {_READ}",
     ("by_content", "nothing stale"): _REQUESTS,
     ("working_state", "recall"): _READ,
-    ("working_state", "decision"): _GAP,
     ("working_state", "nothing stale"): _REQUESTS,
 }
 

@@ -154,6 +154,18 @@ def test_what_was_filled_in_survives_later_rounds_once() -> None:
 
 
 @pytest.mark.spec("D11")
+def test_what_a_later_word_replaces_is_taken_back() -> None:
+    first = STYLE.written(
+        source(TALK), "- The release port of the ledger is 5432.\n- Lisbon is told.", ROOMY, count
+    )
+    talk = [*TALK, user("Change the release port of the ledger to 7700."), says("Changed.")]
+    given = replace(source(talk, since=len(TALK), previous=first.text), state=first.state)
+    block = STYLE.written(given, None, ROOMY, count).text
+    assert "is 5432" not in block
+    assert "Lisbon is told." in block
+
+
+@pytest.mark.spec("D11")
 def test_what_was_filled_in_is_bounded_the_oldest_going_first() -> None:
     style = WorkingStateStyle(limits=SlotLimits(gap_chars=900))
     state = encoded(EMPTY)
