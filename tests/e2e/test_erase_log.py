@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
 from app.errors import StoreUnavailable
+from app.proxy.access.newcomers import Newcomers
+from app.proxy.access.pepper import Pepper
 from app.proxy.chronicle.daily_log import DailyLog
+from app.proxy.erasing import EraseMeans
+from app.proxy.jobs import Jobs
+from app.proxy.scrubbing import Scrubbing
+from app.proxy.sessions.tombstones import Tombstones
 from app.storage.erase.gone import Gone
+from app.storage.migrate import migrate
+from app.storage.open import open_store
 from app.storage.sqlite.driver import driver
 from tests.core.runtime.records import NEW_YEAR, compaction
 from tests.kit.model import ModelServer
 from tests.kit.proxy import proxied
 from tests.kit.remains import remains
+from tests.storage.talk import Talk
 
 DAY = 86_400
 WORD = "Kanarienvogel77"
@@ -130,3 +140,24 @@ def proxy_namespace(folder: Path) -> str:
     finally:
         connection.close()
     return str(namespace)
+
+
+async def test_what_is_swept_leaves_nothing_either(tmp_path: Path) -> None:
+    """A namespace that no upstream ever answered (rule 26): its log and what is left in the files go too."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    await migrate(url)
+    store = await open_store(url, new_id=lambda: "made-up")
+    jobs, gone = Jobs(), Gone()
+    log = DailyLog(tmp_path, gone)
+    pepper = Pepper(b"0" * 32)
+    means = EraseMeans(store, jobs, gone, Scrubbing(store, jobs), Tombstones(store, pepper), log, time.time)
+    newcomers = Newcomers(store, means.swept, lambda: 10_000.0, messages=1, seconds=60)
+    await Talk(store, namespace=await store.namespace_of(b"key", 1.0)).asks([WORD.encode()])
+    await written(log, "s", WORD, namespace="made-up")
+    assert set(remains(tmp_path, WORD)) >= {"2026-01-01-made-up.md"}
+    await newcomers.sweep()
+    await jobs.drain(20)
+    assert remains(tmp_path, WORD) == {}
+    await written(log, "s", WORD, namespace="made-up")
+    assert remains(tmp_path, WORD) == {}
+    await store.close()

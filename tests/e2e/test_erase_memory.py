@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from app.core.wire.answered import Usage
 from app.proxy.chronicle.usages import Usages
@@ -107,20 +108,28 @@ async def test_scrubs_that_are_asked_for_at_once_are_one(tmp_path: Path) -> None
 async def test_a_session_keeps_a_spelling_that_its_twin_had_before(tmp_path: Path) -> None:
     """What is remembered of stored spellings is remembered of one session: the twin may be erased."""
     async with proxied(ModelServer(), tmp_path) as proxy:
-        one, two = (proxy.chat(session=name) for name in ("one", "two"))
-        respelled = {"content": "Hello.", "role": "user"}
-        for chat in (one, two):
-            proxy.model.says("Good day.")
-            await chat.says("Hello.")
-        for chat in (two, one):
-            proxy.model.says("I am.")
-            if chat is one:
-                chat.said[0] = respelled
-            await chat.says("Are you there?")
-        two.said[0] = respelled
-        await two.says("Still?")
-        # The question, and each answer that came back, which the client writes without spaces.
-        for name, variants in (("one", 2), ("two", 3)):
-            reply = await proxy.http.delete(f"/api/sessions/{name}", headers=one.headers)
-            assert reply.json()["rows"]["variants"] == variants
+
+        async def says(name: str, said: list[dict[str, Any]], text: str, answer: str) -> None:
+            """A client that sends answers back byte for byte, which the proxy remembers."""
+            proxy.model.says(answer)
+            said.append({"role": "user", "content": text})
+            body = json.dumps({"model": "m", "messages": said})
+            reply = await proxy.http.post("/v1/chat/completions", content=body, headers=named(name))
+            said.append(reply.json()["choices"][0]["message"])
+
+        one: list[dict[str, Any]] = []
+        two: list[dict[str, Any]] = []
+        for name, said in (("one", one), ("two", two)):
+            await says(name, said, "Hello.", "Good day.")
+        await says("two", two, "Are you there?", "I am.")
+        one[0] = two[0] = {"content": "Hello.", "role": "user"}
+        await says("one", one, "Are you there?", "I am.")
+        await says("two", two, "Still?", "Still.")
+        for name in ("one", "two"):
+            reply = await proxy.http.delete(f"/api/sessions/{name}", headers=named(name))
+            assert reply.json()["rows"]["variants"] == 1
         assert remains(tmp_path, "Are you there?") == {}
+
+
+def named(session: str) -> dict[str, str]:
+    return {"authorization": "Bearer one", "x-session-id": session, "content-type": "application/json"}
