@@ -28,10 +28,12 @@ _DEPTHS = (1, 5, 10)
 _WITHOUT: dict[str, Weights] = {
     "all": FOUND,
     "no coverage": replace(FOUND, coverage=0.0),
-    "no neighbours in the rank": replace(FOUND, before=0.0, after=0.0),
+    "no neighbours in the rank": replace(FOUND, before=0.0, after=0.0, further=0.0),
     "no related words": replace(FOUND, related=0.0),
     "no times": replace(FOUND, when=0.0),
-    "plain BM25": replace(FOUND, coverage=0.0, related=0.0, before=0.0, after=0.0, when=0.0, length=0.75),
+    "plain BM25": replace(
+        FOUND, coverage=0.0, related=0.0, before=0.0, after=0.0, further=0.0, when=0.0, length=0.75
+    ),
 }
 
 

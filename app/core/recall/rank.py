@@ -23,7 +23,7 @@ class Weights:
 
     `saturation` and `length` are BM25's k1 and b. `coverage`: the share of a score that depends on how much
     of the question an entry holds. `related`: what another word for the same thing counts. `before` and
-    `after`: the shares of the scores of the entries there. `when`: what a time adds where one is asked for,
+    `after`: the shares of the scores of the entries there, `further` of those one more away. `when`: what a time adds where one is asked for,
     `phrase` what a quoted phrase adds, shares of the score.
     """
 
@@ -33,6 +33,7 @@ class Weights:
     related: float = 0.6
     before: float = 0.35
     after: float = 0.2
+    further: float = 0.1
     when: float = 0.15
     phrase: float = 1.0
 
@@ -78,6 +79,7 @@ def ranked(
         if entry.kind == "message":
             score += weights.before * places.get(entry.place - 1, 0.0)
             score += weights.after * places.get(entry.place + 1, 0.0)
+            score += weights.further * (places.get(entry.place - 2, 0.0) + places.get(entry.place + 2, 0.0))
         if score > 0:
             scored.append(Scored(entry, score * _worth(entry)))
     return sorted(scored, key=lambda s: (-s.score, -s.entry.at, -s.entry.place, s.entry.id))

@@ -60,7 +60,9 @@ def test_an_answer_is_found_by_the_question_before_it() -> None:
     ]
     found = order("what was planted in the garden", talk)
     assert found.index("e2") == 1
-    assert "e2" not in order("what was planted in the garden", talk, replace(FOUND, before=0.0, after=0.0))
+    assert "e2" not in order(
+        "what was planted in the garden", talk, replace(FOUND, before=0.0, after=0.0, further=0.0)
+    )
 
 
 def test_a_time_is_worth_more_where_one_is_asked_for() -> None:
