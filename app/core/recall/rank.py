@@ -23,8 +23,8 @@ class Weights:
 
     `saturation` and `length` are BM25's k1 and b. `coverage`: the share of a score that depends on how much
     of the question an entry holds. `related`: what another word for the same thing counts. `before` and
-    `after`: the shares of the scores of the entries there, `further` of those one more away. `when`: what a time adds where one is asked for,
-    `phrase` what a quoted phrase adds, shares of the score.
+    `after`: the shares of the scores of the entries there, `further` of those one more away. `when`: what a
+    time adds where one is asked for, `phrase` what a quoted phrase adds, shares of the score.
     """
 
     saturation: float = 1.2
