@@ -1,6 +1,6 @@
 """What the index of words costs the writer, what a search takes, and how large the index is.
 
-    python -m benchmarks recall_store [--seconds 4] [--entries 1000,10000,100000] [--postgres URL]
+    python -m benchmarks recall_store [--seconds 6] [--entries 1000,10000,100000] [--postgres URL]
 
 Messages have 100 words, two fifths of them small ones that are not looked for, the others of 30,000 that are
 as unequally common as those of a language. Searches have 1 to 12 of those, common ones more often. With
@@ -143,9 +143,10 @@ async def writer_beside(store: Store, language: Language, seconds: float) -> Non
             busy.cancel()
             await asyncio.gather(busy, return_exceptions=True)
             kept[pause].append(beside / alone)
+            done = f"{catching.entries} entries{', all' if is_over else ''}"
             print(
                 f"writer alone {alone:6.0f} commits/s, beside the indexing {beside:6.0f}"
-                f" ({beside / alone:.2f}), which rests {pause:.0f} x its work: {catching.entries} entries{', all' if is_over else ''}"
+                f" ({beside / alone:.2f}), which rests {pause:.0f} x its work: {done}"
             )
     for pause, shares in kept.items():
         print(
