@@ -22,6 +22,7 @@ from app.api.health import HealthPages
 from app.api.pins import PinPages
 from app.api.problems import problem_body, problem_headers, problem_of, send_problem
 from app.api.recall.search import SearchPages
+from app.api.recall.tools import ToolPages
 from app.api.replies import raw_reply
 from app.api.session.checkpoints import CheckpointPages
 from app.api.session.compactions import CompactionPages
@@ -44,6 +45,7 @@ from app.proxy.compacting.scenes import Scenes
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.memory_blocks import Asks, MemoryBlocks
 from app.proxy.recall.searching import Searching
+from app.proxy.recall.tools import RecallTools
 from app.proxy.sessions.reader import MessageReader
 from app.settings.settings import Settings
 from app.storage.contract import Store
@@ -73,6 +75,7 @@ class Pages:
     moving: Moving | None = None
     erases: Erases | None = None
     searching: Searching | None = None
+    recall: RecallTools | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     new_id: Callable[[], str] = _new_id
 
@@ -122,6 +125,8 @@ def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
         MovingPages(archive, pages.moving).on(api)
     if pages.searching is not None:
         SearchPages(archive, pages.searching).on(api)
+    if pages.recall is not None:
+        ToolPages(archive, pages.recall).on(api)
 
 
 class Wall:

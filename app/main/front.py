@@ -29,8 +29,10 @@ from app.proxy.compacting.compactor import Compactor
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.erasing import Erasing, Memory
 from app.proxy.exchange import Behaviour, Exchange
+from app.proxy.recall.describing import Describing
 from app.proxy.recall.indexing import Indexing
 from app.proxy.recall.searching import Searching
+from app.proxy.recall.tools import RecallTools
 from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.recorder import Recorder
@@ -49,6 +51,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=deadline_seconds)
     passthrough = Passthrough(parts.upstream, parts.outgoing)
     indexing = Indexing(parts.store, parts.jobs)
+    searching = Searching(parts.store, indexing)
     answered = Answered(viewing, parts.windows, parts.calibrations, chronicle, indexing)
     exchange = exchange_of(parts, viewing, passthrough, chronicle, answered)
     served = Pages(
@@ -61,7 +64,8 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         completes=chronicle,
         summarizer=writer,
         moving=moving_of(parts, chronicle),
-        searching=Searching(parts.store, indexing),
+        searching=searching,
+        recall=recall_of(parts, searching),
         erases=Erasing(parts.erasure, memory_of(parts, policies, exchange, compactor, chronicle)),
         ended=stopping,
     )
@@ -122,6 +126,12 @@ def memory_of(
         # Tool schemas, and settings of sessions.
         others=(parts.tokens.forget_tools, policies.cache_clear),
     )
+
+
+def recall_of(parts: Parts, searching: Searching) -> RecallTools:
+    """The tools with which what was said is read again."""
+    describing = Describing(parts.store, parts.settings.recall.large_payload_tokens)
+    return RecallTools(parts.store, searching, describing, new_id)
 
 
 def _resolver(parts: Parts) -> Resolver:

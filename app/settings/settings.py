@@ -20,6 +20,7 @@ from app.settings.compacting import Compaction, Sessions
 from app.settings.fields import Section, setting
 from app.settings.models import ModelSettings, SummarizerSettings, Upstream, WindowSettings
 from app.settings.policy import PolicySettings
+from app.settings.recall import Recall
 from app.settings.serving import Access, Database, Limits, Logging, Server
 
 
@@ -40,6 +41,7 @@ class Settings(Section):
     policy: PolicySettings = PolicySettings()
     compaction: Compaction = Compaction()
     summarizer: SummarizerSettings = SummarizerSettings()
+    recall: Recall = Recall()
     limits: Limits = Limits()
     access: Access = Access()
     logging: Logging = Logging()

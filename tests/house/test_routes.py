@@ -43,6 +43,8 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}/timeline",
         "GET /memory/search",
         "GET /context/{ident}",
+        "POST /context/grep",
+        "POST /context/describe",
     }
 )
 

@@ -6,7 +6,7 @@ Knows nothing of how a compaction is made.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -14,12 +14,14 @@ from fastapi import APIRouter, Response
 from app.api.callers import Admitted
 from app.api.replies import reply
 from app.api.sessions import compaction_fields
+from app.core.recall.lineage import Lineage
 from app.core.runtime.events import compaction_undone
 from app.core.view.compaction import Compaction
 from app.core.view.descent import builders, edges, restored
 from app.core.wire.json_text import encoded
 from app.errors import NotUndoable
 from app.proxy.archive import Archive, missing
+from app.proxy.recall.lineages import lineages_in
 from app.storage.contract import Store, StoredCompaction
 from app.storage.journal import Event
 
@@ -41,7 +43,8 @@ class CompactionPages:
         row = await self._archive.session(caller.namespace, name)
         stored = await self._store.compactions(caller.namespace, row.id)
         if graph:
-            return reply({"session": row.id, **_graph(stored)})
+            lineages = await lineages_in(self._store, caller.namespace, row.id, stored)
+            return reply({"session": row.id, **_graph(stored, lineages)})
         return reply({"session": row.id, "compactions": [_fields(one) for one in stored]})
 
     async def undo(self, caller: Admitted, name: str, compaction: str) -> Response:
@@ -86,7 +89,7 @@ def _fields(stored: StoredCompaction) -> dict[str, Any]:
     return {**compaction_fields(stored.compaction), **times}
 
 
-def _graph(stored: Sequence[StoredCompaction]) -> dict[str, Any]:
+def _graph(stored: Sequence[StoredCompaction], lineages: Mapping[str, Lineage]) -> dict[str, Any]:
     nodes = [
         {
             "id": one.compaction.id,
@@ -97,8 +100,21 @@ def _graph(stored: Sequence[StoredCompaction]) -> dict[str, Any]:
             "tokens_after": one.compaction.tokens_after,
             "created_at": one.created_at,
             "undone_at": one.undone_at,
+            **_lineage(lineages.get(one.compaction.id)),
         }
         for one in stored
     ]
     pairs = edges([one.compaction for one in stored])
     return {"nodes": nodes, "edges": [{"from": parent, "to": child} for parent, child in pairs]}
+
+
+def _lineage(lineage: Lineage | None) -> dict[str, Any]:
+    """What a summary was made from (C12); of masks alone there is nothing to say."""
+    if lineage is None:
+        return {"node": None, "depth": None, "parents": [], "source_messages": 0}
+    return {
+        "node": lineage.kind,
+        "depth": lineage.depth,
+        "parents": list(lineage.parents),
+        "source_messages": len(lineage.sources),
+    }

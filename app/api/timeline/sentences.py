@@ -15,6 +15,8 @@ from app.core.runtime.events import SUMMARIZED_TITLE
 Tone = Literal["plain", "good", "warning", "failure"]
 Payload = Mapping[str, Any]
 _UNKNOWN = "?"
+# Characters shown of what was looked for.
+_ASKED_CHARS = 120
 _TRIGGERS = {
     "proactive": "the prompt came near the window",
     "reactive": "the window was full",
@@ -191,6 +193,15 @@ def _spent(payload: Payload) -> Told:
     )
 
 
+def _recalled(payload: Payload) -> Told:
+    asked = " ".join(text_of(payload, "asked").split())[:_ASKED_CHARS] or _UNKNOWN
+    by = {"model": "The model", "mcp": "An MCP client", "rest": "Somebody"}.get(
+        text_of(payload, "via"), _UNKNOWN
+    )
+    looked = "looked for" if text_of(payload, "tool") == "context_grep" else "read"
+    return Told("History read", f"{by} {looked} {asked}: {_figure(payload, 'resultCount')} found.")
+
+
 def _amount(payload: Payload, name: str) -> str:
     """A number that may have a fraction: money has one."""
     value = payload.get(name)
@@ -216,6 +227,7 @@ _TELLERS: Mapping[str, Callable[[Payload], Told]] = {
     "session_restored": _restored,
     "state_delta_invalid": _unread,
     "spending_limit": _spent,
+    "context_recalled": _recalled,
 }
 # What to choose events by. Trouble is what somebody may want to do something about.
 CHOICES: Mapping[str, tuple[str, ...]] = {

@@ -38,6 +38,7 @@ EventType = Literal[
     "state_delta_invalid",
     "spending_limit",
     "session_restored",
+    "context_recalled",
 ]
 EVENT_TYPES: tuple[EventType, ...] = get_args(EventType)
 
@@ -46,6 +47,10 @@ SUMMARIZED_TITLE = "Session context compacted"
 # Triggers that come only when the window is full (A26).
 _REACTIVE = frozenset({"reactive", "overflow"})
 Layer = Literal["reasoning_strip", "tool_thinning", "summarisation"]
+
+
+# Who called a recall tool: the model in its conversation, a person or program by HTTP, an MCP client.
+Via = Literal["model", "rest", "mcp"]
 
 
 class Event(NamedTuple):
@@ -240,6 +245,34 @@ def session_restored(restored: Restored, source: str, carried: Carried) -> Event
         "messages": restored.snapshot.transcript.message_count,
     }
     return Event("session_restored", fields | fields_of(carried))
+
+
+class Recalled(NamedTuple):
+    """A use of a recall tool: what was asked (a query or an id), how much was given, how much there was."""
+
+    tool: str
+    asked: str
+    given: int
+    found: int
+
+
+def context_recalled(
+    recalled: Recalled, via: Via, requested: str | None, is_explicit: bool, effective: str
+) -> Event:
+    """A recall tool was used (C18): `requested` is the session asked for, `effective` the one read."""
+    return Event(
+        "context_recalled",
+        {
+            "tool": recalled.tool,
+            "asked": sendable(recalled.asked),
+            "via": via,
+            "requestedSession": sendable(requested) if requested is not None else None,
+            "explicitUserRequest": is_explicit,
+            "effectiveSession": effective,
+            "resultCount": recalled.given,
+            "totalFound": recalled.found,
+        },
+    )
 
 
 def is_proactive(compaction: Compaction) -> bool:

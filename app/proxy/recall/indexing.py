@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from app.core.recall.reading import message_text, summary_text
+from app.core.recall.reading import message_text, own_text, summary_text
 from app.core.recall.words import Words
 from app.errors import StoreError
 from app.proxy.jobs import Jobs
@@ -76,9 +76,14 @@ class Indexing:
         return await self._store.add_indexed(namespace, session, stretch, entries)
 
     def _entries(self, rows: Sequence[RecallRow]) -> list[Indexed]:
-        return [Indexed(row.arrival, self._words.of(text_of(row))) for row in rows]
+        return [Indexed(row.arrival, self._words.of(_looked_for(row))) for row in rows]
 
 
 def text_of(row: RecallRow) -> str:
     """The text of a row that is searched."""
     return message_text(row.body) if row.kind == "message" else summary_text(row.body)
+
+
+def _looked_for(row: RecallRow) -> str:
+    """What it is found by: echoes have no words (C07)."""
+    return own_text(row.body) if row.kind == "message" else summary_text(row.body)

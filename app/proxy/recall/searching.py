@@ -16,6 +16,7 @@ from app.core.recall.entry import Entry, Holdings
 from app.core.recall.query import Query, query_of
 from app.core.recall.quotes import Hit, hits_of
 from app.core.recall.rank import Scored, ranked
+from app.core.recall.reading import is_echo_body
 from app.core.recall.words import Words, plain
 from app.core.view.masking import context_id
 from app.proxy.recall.indexing import Indexing, text_of
@@ -109,7 +110,9 @@ class Searching:
 
         def is_wanted(row: RecallRow) -> bool:
             text = text_of(row)
-            return wanted in plain(text) or (not has_index and not looked_for.isdisjoint(self._words.of(text)))
+            return wanted in plain(text) or (
+                not has_index and not looked_for.isdisjoint(self._words.of(text))
+            )
 
         async with self._turn:
             scanned = await self._store.scanned(where.namespace, session, is_wanted, _CANDIDATES)
@@ -119,8 +122,8 @@ class Searching:
         return list(scanned.rows), Holdings(max(1, len(held)), max(1.0, length), holding)
 
     async def _allowed(self, where: Where, rows: Sequence[RecallRow]) -> list[RecallRow]:
-        """Those that may be shown: on the path if that is asked for, and neither rejected nor undone."""
-        shown = [row for row in rows if row.state in _SHOWN]
+        """Those that may be shown: on the path if that is asked for, not rejected or undone, no echo."""
+        shown = [row for row in rows if row.state in _SHOWN and not _is_echo(row)]
         if where.scope != "branch":
             return shown
         on_path = await self._store.path_holds(
@@ -159,6 +162,10 @@ class Searching:
             scored = [Scored(entries[_id(row)], 1.0) for row in rows]
         beside = {entry.place: entry for row in around if (entry := entries[_id(row)]).kind == "message"}
         return hits_of(scored, beside, query, self._words, limit=limit)
+
+
+def _is_echo(row: RecallRow) -> bool:
+    return row.kind == "message" and is_echo_body(row.body)
 
 
 def _entry(row: RecallRow) -> Entry:

@@ -1,0 +1,85 @@
+"""The two tools with which a model reads what was folded: their names and their schemas.
+
+The bytes are the same on every turn, so that an upstream's cache keeps the prompt they stand in. Knows
+nothing of how a call is read (`tools/arguments.py`) or answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.core.wire.json_text import encoded
+
+GREP = "context_grep"
+DESCRIBE = "context_describe"
+NAMES = frozenset({GREP, DESCRIBE})
+
+_SCOPE: Mapping[str, Any] = {
+    "taskId": {
+        "type": "string",
+        "description": "Another session to look in. Only with explicitUserRequest, and only if the user's "
+        "newest message names that session; ignored otherwise.",
+    },
+    "explicitUserRequest": {
+        "type": "boolean",
+        "description": "True only if the user has just asked for that other session by its name.",
+    },
+}
+_GREP: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "query": {
+            "type": "string",
+            "description": "A question or a few words: names, numbers and rare words find most. "
+            'Exact wording goes in "quotation marks".',
+        },
+        "limit": {"type": "integer", "description": "Results, 1 to 50; 10 unless told."},
+        **_SCOPE,
+    },
+    "required": ["query"],
+}
+_DESCRIBE: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "An id from context_grep, a summary or a shortened result."},
+        "sourceLimit": {
+            "type": "integer",
+            "description": "Source messages listed of a summary, 1 to 25; 8 unless told.",
+        },
+        "offset": {
+            "type": "integer",
+            "description": "Read on from this character; a result says where the next page begins.",
+        },
+        "limit": {
+            "type": "integer",
+            "description": "Characters of the page, up to 16,000; 4,000 unless told.",
+        },
+        **_SCOPE,
+    },
+    "required": ["id"],
+}
+
+GREP_DESCRIPTION = (
+    "Search this conversation's full history, also what has been summarised and is no longer shown. Returns "
+    "exact quotes with ids, best first. Use it before saying that something is not known, and before asking "
+    "again for what may have been said."
+)
+DESCRIBE_DESCRIPTION = (
+    "Read one entry of this conversation's history in full by its id: a message, a tool result or a summary "
+    "with its source messages. Long texts come in pages. Answers null for an id that is not of this "
+    "conversation."
+)
+
+
+def _function(name: str, description: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    said = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": said}
+
+
+SCHEMAS: tuple[Mapping[str, Any], ...] = (
+    _function(GREP, GREP_DESCRIPTION, _GREP),
+    _function(DESCRIBE, DESCRIBE_DESCRIPTION, _DESCRIBE),
+)
+# Each as the bytes that are put into a request.
+RENDERED: tuple[bytes, ...] = tuple(encoded(schema) for schema in SCHEMAS)

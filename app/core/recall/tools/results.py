@@ -1,0 +1,159 @@
+"""What a recall tool answers, as plain JSON values. The first member is `tool`: echoes are known by it.
+
+Pure. Knows nothing of where entries are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from app.core.recall.lineage import Lineage
+from app.core.recall.quotes import Hit, Quote
+from app.core.recall.tool_schemas import DESCRIBE, GREP
+from app.core.recall.tools.arguments import PAGE_CHARS, Unreadable
+from app.core.view.masking import shown
+
+# C05: what is shown at once of a large payload, in characters.
+PREVIEW_CHARS = 4_000
+_LINE_CHARS = 160
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A message that a summary was made from. `at` is UTC seconds."""
+
+    id: str
+    role: str
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Where an entry stands: its id, its session, and when it was stored in UTC seconds."""
+
+    id: str
+    session: str
+    at: float
+
+
+def time_of(at: float) -> str:
+    """UTC seconds as ISO 8601."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def first_line(text: str) -> str:
+    """The first line that is not blank, cut where it is long."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "\u2026"
+
+
+def grep_result(
+    session: str,
+    found: int,
+    hits: Sequence[Hit],
+    sessions: Mapping[str, str],
+    lineages: Mapping[str, Lineage],
+) -> Json:
+    """The hits; `sessions` are those of the hits by their ids. A message has neither depth nor sources."""
+    return {
+        "tool": GREP,
+        "session": session,
+        "totalFound": found,
+        "results": [_item(hit, sessions[hit.quote.entry.id], lineages) for hit in hits],
+    }
+
+
+def summary_result(
+    told: Told, text: str, lineage: Lineage, sources: Sequence[Source], page: tuple[int, int] | None
+) -> Json:
+    """A summary without its fence, and the first of the messages it was made from, in order."""
+    return {
+        **_head(told, "summary"),
+        "depth": lineage.depth,
+        "node": lineage.kind,
+        "parents": list(lineage.parents),
+        **_page(text, page or (0, PAGE_CHARS)),
+        "sourceMessageCount": len(lineage.sources),
+        "sources": [
+            {"id": one.id, "role": one.role, "time": time_of(one.at), "firstLine": first_line(one.text)}
+            for one in sources
+        ],
+    }
+
+
+def message_result(told: Told, role: str, text: str, page: tuple[int, int] | None) -> Json:
+    """A page of a message; its beginning says whose it is."""
+    chosen = _page(text, page or (0, PAGE_CHARS))
+    if not chosen["offset"]:
+        chosen["text"] = f"{role}: {chosen['text']}"
+    return {**_head(told, "message"), "role": role, **chosen}
+
+
+def payload_result(told: Told, role: str, text: str, tokens: int) -> Json:
+    """Head and tail of what is too large to be shown, and how the rest is read."""
+    return {
+        **_head(told, "payload"),
+        "role": role,
+        "tokens": tokens,
+        "preview": shown(text, PREVIEW_CHARS, told.id)[:PREVIEW_CHARS],
+        "totalChars": len(text),
+        "nextOffset": 0,
+        "howToRead": f"{DESCRIBE} with this id, offset 0 and a limit of up to 16000 gives the first page; "
+        "each page says the offset of the next.",
+    }
+
+
+def error_result(error: Unreadable) -> Json:
+    """Why a call came to nothing."""
+    return {"error": {"code": error.code, "message": error.message}}
+
+
+def _head(told: Told, kind: str) -> Json:
+    return {
+        "tool": DESCRIBE,
+        "id": told.id,
+        "kind": kind,
+        "session": told.session,
+        "time": time_of(told.at),
+    }
+
+
+def _page(text: str, page: tuple[int, int]) -> Json:
+    start = min(page[0], len(text))
+    stop = min(len(text), start + page[1])
+    return {
+        "text": text[start:stop],
+        "offset": start,
+        "totalChars": len(text),
+        "nextOffset": stop if stop < len(text) else None,
+    }
+
+
+def _item(hit: Hit, session: str, lineages: Mapping[str, Lineage]) -> Json:
+    entry = hit.quote.entry
+    lineage = lineages.get(entry.id) if entry.kind == "summary" else None
+    item: Json = {
+        "id": entry.id,
+        "kind": entry.kind,
+        "role": entry.role or None,
+        "session": session,
+        "time": time_of(entry.at),
+        "snippet": hit.quote.text,
+        "depth": lineage.depth if lineage else None,
+        "sourceMessageCount": len(lineage.sources) if lineage else None,
+    }
+    if hit.before:
+        item["before"] = [_beside(quote) for quote in hit.before]
+    if hit.after:
+        item["after"] = [_beside(quote) for quote in hit.after]
+    return item
+
+
+def _beside(quote: Quote) -> str:
+    return f"{quote.entry.role}: {quote.text}"

@@ -1,0 +1,82 @@
+"""What is only an echo of what is stored, and what merely looks a little like one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.core.recall.echo import ECHO_TAGS
+from app.core.recall.reading import is_echo_body, own_text
+from app.core.wire.json_text import encoded
+
+
+def body(content: Any, role: str = "user", **others: Any) -> bytes:
+    return encoded({"role": role, "content": content, **others})
+
+
+def call(name: str) -> dict[str, Any]:
+    return {"id": "c1", "type": "function", "function": {"name": name, "arguments": '{"query": "the gate"}'}}
+
+
+@pytest.mark.parametrize("tag", sorted(ECHO_TAGS))
+def test_a_pasted_block_is_an_echo(tag: str) -> None:
+    pasted = body(f"\n<{tag}>\nThe gate code is 4471.\n</{tag}>\n")
+    assert is_echo_body(pasted)
+    assert own_text(pasted) == ""
+    assert is_echo_body(pasted.replace(b"<", b"\\u003c").replace(b">", b"\\u003e"))
+
+
+def test_the_blocks_of_the_sources_are_known() -> None:
+    assert {"memory_recall", "compaction_summary", "shared_context", "user_profile"} <= ECHO_TAGS
+    assert {
+        "structured_memory",
+        "recall_hints",
+        "palimpsest_summary",
+        "cowork_compaction_summary",
+    } <= ECHO_TAGS
+
+
+def test_what_is_said_beside_a_block_counts_alone() -> None:
+    mixed = body("<user_profile>\nlikes tea\n</user_profile>\nWhere is the ladder?")
+    assert not is_echo_body(mixed)
+    assert own_text(mixed).strip() == "Where is the ladder?"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Why does <user_profile> not close?",
+        "<b>bold</b>",
+        "A function named context_grep is called.",
+        'He wrote {"tool": "hammer"} there.',
+        "x" * 500 + '{"tool":"context_grep"}',
+        None,
+        [],
+    ],
+)
+def test_no_echo(content: Any) -> None:
+    assert not is_echo_body(body(content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"tool":"context_grep","session":"s","totalFound":1,"results":[]}',
+        '{ "tool" : "context_describe", "id": "dcm_1"}',
+        'Result: {"tool":"context_grep","results":[]}',
+        [{"type": "text", "text": '{"tool":"context_grep","results":[]}'}],
+        json.dumps([{"type": "text", "text": '{"tool":"context_grep","results":[]}'}]),
+    ],
+)
+def test_a_result_of_ours_is_an_echo_however_it_is_wrapped(content: Any) -> None:
+    assert is_echo_body(body(content, role="tool", tool_call_id="c1"))
+
+
+def test_a_call_for_recall_is_an_echo_and_others_beside_it_are_not() -> None:
+    for name in ("context_grep", "mcp__palimpsest__context_describe"):
+        assert is_echo_body(body(None, role="assistant", tool_calls=[call(name)]))
+    both = body(None, role="assistant", tool_calls=[call("context_grep"), call("open_gate")])
+    assert not is_echo_body(both)
+    assert own_text(both) == 'open_gate {"query": "the gate"}'
