@@ -50,7 +50,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     deadline_seconds = parts.settings.compaction.deadline_seconds
     viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=deadline_seconds)
     passthrough = Passthrough(parts.upstream, parts.outgoing)
-    indexing = Indexing(parts.store, parts.jobs)
+    indexing = Indexing(parts.store, parts.jobs, stopping)
     searching = Searching(parts.store, indexing)
     answered = Answered(viewing, parts.windows, parts.calibrations, chronicle, indexing)
     exchange = exchange_of(parts, viewing, passthrough, chronicle, answered)

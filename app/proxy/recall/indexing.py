@@ -6,6 +6,7 @@ Knows nothing of what is looked for.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
@@ -14,24 +15,28 @@ import structlog
 from app.core.recall.reading import message_text, own_text, summary_text
 from app.core.recall.words import Words
 from app.errors import StoreError
-from app.proxy.jobs import Jobs
+from app.proxy.jobs import Jobs, unless
 from app.storage.contract import Store
 from app.storage.recall.contract import Indexed, RecallRow, Stretch
 
 # An answer's session is indexed so much later: turns that follow at once are indexed together (seconds).
 DELAY_SECONDS = 2.0
-# Rows read at once, and entries written in one transaction: others' writes wait for the latter.
-_READ_ROWS = 512
+# Rows indexed before a rest, and entries written in one transaction: others' writes wait for the latter.
+_READ_ROWS = 128
 _WRITTEN_ROWS = 64
+# Beside the turns it rests so many times as long as it worked: making words takes the interpreter from the
+# turns. A writer keeps 0.75 of its rate so, and 0.27 of it without a rest (docs/benchmarks.md).
+_REST_SHARE = 2.0
 _log = structlog.get_logger("palimpsest.recall")
 
 
 class Indexing:
     """One for the application."""
 
-    def __init__(self, store: Store, jobs: Jobs) -> None:
+    def __init__(self, store: Store, jobs: Jobs, stopping: asyncio.Event) -> None:
         self._store = store
         self._jobs = jobs
+        self._stopping = stopping
         self._words = Words()
         # Words remember stems and are one thread's at a time; indexing must not crowd turns out either.
         self._turn = asyncio.Lock()
@@ -47,28 +52,41 @@ class Indexing:
 
     async def catch_up(self, namespace: str, session: str) -> None:
         """Everything recorded before this call is in the index. StoreError."""
-        lock = self._locks.setdefault((namespace, session), asyncio.Lock())
-        async with lock:
-            while missing := await self._store.unindexed(namespace, session, _READ_ROWS):
-                rows, stretch = missing.rows, missing.stretch
-                for start in range(0, max(1, len(rows)), _WRITTEN_ROWS):
-                    part = rows[start : start + _WRITTEN_ROWS]
-                    is_last = start + _WRITTEN_ROWS >= len(rows)
-                    upto = stretch.upto if is_last else part[-1].arrival
-                    step = Stretch(stretch.epoch, stretch.after, upto)
-                    if not await self._added(namespace, session, step, part):
-                        # Another server was faster, or the session is gone: look again.
-                        break
-                    stretch = Stretch(stretch.epoch, upto, stretch.upto)
+        while await self._went_on(namespace, session):
+            pass
 
     async def _soon(self, namespace: str, session: str) -> None:
-        await asyncio.sleep(DELAY_SECONDS)
+        # What a stop leaves undone the next search does.
+        await unless(self._stopping, asyncio.sleep(DELAY_SECONDS))
         self._due.discard((namespace, session))
         try:
-            await self.catch_up(namespace, session)
+            while not self._stopping.is_set():
+                began = time.monotonic()
+                if not await self._went_on(namespace, session):
+                    return
+                await unless(self._stopping, asyncio.sleep(_REST_SHARE * (time.monotonic() - began)))
         except StoreError as error:
             # A search catches up by itself.
             _log.warning("indexing_failed", error=type(error).__name__, session=session)
+
+    async def _went_on(self, namespace: str, session: str) -> bool:
+        """The next rows are in the index; False when there were none."""
+        lock = self._locks.setdefault((namespace, session), asyncio.Lock())
+        async with lock:
+            missing = await self._store.unindexed(namespace, session, _READ_ROWS)
+            if missing is None:
+                return False
+            rows, stretch = missing.rows, missing.stretch
+            for start in range(0, max(1, len(rows)), _WRITTEN_ROWS):
+                part = rows[start : start + _WRITTEN_ROWS]
+                is_last = start + _WRITTEN_ROWS >= len(rows)
+                upto = stretch.upto if is_last else part[-1].arrival
+                step = Stretch(stretch.epoch, stretch.after, upto)
+                if not await self._added(namespace, session, step, part):
+                    # Another server was faster, or the session is gone: look again.
+                    break
+                stretch = Stretch(stretch.epoch, upto, stretch.upto)
+        return True
 
     async def _added(self, namespace: str, session: str, stretch: Stretch, rows: Sequence[RecallRow]) -> bool:
         async with self._turn:
