@@ -19,6 +19,7 @@ from app.api.callers import Doorkeeper
 from app.api.context import ContextPages
 from app.api.front import guarded
 from app.api.health import HealthPages
+from app.api.mcp.endpoint import McpPages
 from app.api.pins import PinPages
 from app.api.problems import problem_body, problem_headers, problem_of, send_problem
 from app.api.recall.search import SearchPages
@@ -88,6 +89,8 @@ def pages_of(app: FastAPI, pages: Pages) -> None:
     own = APIRouter(redirect_slashes=False)
     HealthPages(pages.store).on(own)
     own.include_router(api_of(pages))
+    if pages.recall is not None:
+        McpPages(pages.access, Archive(pages.store, pages.reader), pages.recall).on(own)
     kinds = (PalimpsestError, HTTPException, RequestValidationError)
     app.mount("/", Wall(ExceptionMiddleware(own, dict.fromkeys(kinds, _answered))))
 

@@ -1,4 +1,4 @@
-"""The command line: `palimpsest serve | demo | doctor | migrate | keys | version`.
+"""The command line: `palimpsest serve | demo | doctor | migrate | mcp | keys | version`.
 
 Only reads arguments and prints; what the commands do stands in the modules beside it. Those are
 imported when a command runs: `--help` must not load a web server, two databases and a tokenizer.
@@ -105,6 +105,20 @@ def migrate(database: Database = None, config: Config = None) -> None:
     url = _settings(config, database).database.url.get_secret_value()
     asyncio.run(migrated(url))
     typer.echo(f"{without_password(url)} is up to date.")
+
+
+@app.command()
+def mcp(
+    url: Annotated[str, typer.Option(help="Address of the running proxy.")] = "http://127.0.0.1:8000",
+    key: Annotated[
+        str | None,
+        typer.Option(envvar="OPENAI_API_KEY", help="The key whose conversations are read.", show_envvar=True),
+    ] = None,
+) -> None:
+    """Speak MCP on standard input and output: search and read what went through a running proxy."""
+    from app.cli.mcp_stdio import serve_stdio
+
+    asyncio.run(serve_stdio(url, key))
 
 
 @app.command()

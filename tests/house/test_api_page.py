@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from app.core.runtime.events import EVENT_TYPES
 from app.errors import PalimpsestError
 from tests.house.sources import ROOT
-from tests.house.test_routes import OPEN, SCOPED
+from tests.house.test_routes import BESIDE, OPEN, SCOPED
 
 _PAGE = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8")
 _ERROR = re.compile(r"^\| `(\w+)` \| (\d{3}) \| `(\w+)` \| \S.* \|$", re.MULTILINE)
-_ENDPOINT = re.compile(r"^\| `([A-Z]+ /(?:api/|healthz|readyz)\S*)` \| \S.* \|$", re.MULTILINE)
+_ENDPOINT = re.compile(r"^\| `([A-Z]+ /(?:api/|healthz|readyz|mcp)\S*)` \| \S.* \|$", re.MULTILINE)
 _VARIABLE = re.compile(r"{[^}]*}")
 
 
@@ -35,7 +35,7 @@ def test_no_two_errors_share_a_code() -> None:
 
 
 def test_the_table_of_endpoints_is_complete() -> None:
-    served = {*OPEN, *(route.replace(" /", " /api/", 1) for route in SCOPED)}
+    served = {*OPEN, *BESIDE, *(route.replace(" /", " /api/", 1) for route in SCOPED)}
     wanted = {_VARIABLE.sub("{}", route) for route in served if not route.startswith("HEAD ")}
     assert {_VARIABLE.sub("{}", route) for route in _ENDPOINT.findall(_PAGE)} == wanted
 

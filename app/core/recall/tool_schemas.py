@@ -26,6 +26,12 @@ _SCOPE: Mapping[str, Any] = {
         "description": "True only if the user has just asked for that other session by its name.",
     },
 }
+_SESSION: Mapping[str, Any] = {
+    "session": {
+        "type": "string",
+        "description": "The session's id or name; without it the newest one is meant.",
+    }
+}
 _GREP: Mapping[str, Any] = {
     "type": "object",
     "properties": {
@@ -83,3 +89,14 @@ SCHEMAS: tuple[Mapping[str, Any], ...] = (
 )
 # Each as the bytes that are put into a request.
 RENDERED: tuple[bytes, ...] = tuple(encoded(schema) for schema in SCHEMAS)
+
+
+def for_clients() -> list[Mapping[str, Any]]:
+    """The tools as MCP clients see them: they name the session themselves, within what their key sees."""
+    return [_with_session(schema["function"]) for schema in SCHEMAS]
+
+
+def _with_session(function: Mapping[str, Any]) -> Mapping[str, Any]:
+    parameters = function["parameters"]
+    own = {name: said for name, said in parameters["properties"].items() if name not in _SCOPE}
+    return {**function, "parameters": {**parameters, "properties": {**own, **_SESSION}}}

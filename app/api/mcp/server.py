@@ -1,0 +1,59 @@
+"""The recall tools as an MCP server: what it lists, and how a call's result is worded.
+
+Imported when somebody speaks MCP, and not before: the SDK takes a second to load. Knows nothing of
+transports nor of who calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+from mcp.server.lowlevel.server import Server
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+
+from app.core.recall.tool_schemas import for_clients
+
+# Takes a tool's name and arguments; gives the result as JSON text, and whether it is an error.
+Calls = Callable[[str, Mapping[str, Any]], Awaitable[tuple[str, bool]]]
+_INSTRUCTIONS = (
+    "Conversations that went through this proxy, word for word. Search with context_grep, then read what it "
+    "names with context_describe. Both only read."
+)
+
+
+def server_of(calls: Calls) -> Server[Any]:
+    """A server of two read-only tools whose calls `calls` answers."""
+
+    async def listed(_: object, __: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=[_tool(one) for one in for_clients()])
+
+    async def called(_: object, params: CallToolRequestParams) -> CallToolResult:
+        text, is_error = await calls(params.name, params.arguments or {})
+        return CallToolResult(content=[TextContent(text=text)], is_error=is_error)
+
+    return Server(
+        "palimpsest",
+        version=version("palimpsest"),
+        instructions=_INSTRUCTIONS,
+        on_list_tools=listed,
+        on_call_tool=called,
+    )
+
+
+def _tool(described: Mapping[str, Any]) -> Tool:
+    return Tool(
+        name=described["name"],
+        description=described["description"],
+        input_schema=described["parameters"],
+        annotations=ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False),
+    )
