@@ -12,7 +12,7 @@ from typing import Any
 from mcp.server.stdio import stdio_server
 
 from app.api.mcp.server import server_of
-from app.core.recall.tool_schemas import DESCRIBE, GREP
+from app.core.recall.tool_schemas import DESCRIBE, GREP, for_clients
 from app.core.recall.tools.arguments import Unreadable
 from app.core.recall.tools.results import error_result
 from app.core.wire.json_text import encoded
@@ -20,6 +20,10 @@ from app.errors import UpstreamError
 from app.upstream.own_api import OwnApi, own_api
 
 _PATHS: Mapping[str, str] = {GREP: "context/grep", DESCRIBE: "context/describe"}
+# What a tool takes; the endpoint behind it takes more, which is not a model's to ask for (rule 28).
+_TAKEN: Mapping[str, frozenset[str]] = {
+    tool["name"]: frozenset(tool["parameters"]["properties"]) for tool in for_clients()
+}
 _OK = 200
 
 
@@ -35,8 +39,9 @@ async def _call(proxy: OwnApi, name: str, arguments: Mapping[str, Any]) -> tuple
     path = _PATHS.get(name)
     if path is None:
         return _error("unknown_tool", f"There is no tool of this name; there are {GREP} and {DESCRIBE}.")
+    taken = {field: value for field, value in arguments.items() if field in _TAKEN[name]}
     try:
-        reply = await proxy.post(path, {**arguments, "via": "mcp"})
+        reply = await proxy.post(path, {**taken, "via": "mcp"})
     except UpstreamError as error:
         return _error(error.code, error.message)
     return reply.body.decode("utf-8", "replace"), reply.status != _OK

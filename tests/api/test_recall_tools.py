@@ -233,7 +233,7 @@ async def test_the_newest_session_is_meant_unless_one_is_named(proxy: Proxy, tol
     assert reply.status_code == 404
 
 
-@pytest.mark.spec("C07", "C08")
+@pytest.mark.spec("C08")
 async def test_echoes_are_not_found(proxy: Proxy, told: Chat) -> None:
     answer = await grep(proxy, told, "gate code")
     before = [hit["id"] for hit in answer["results"]]

@@ -54,6 +54,11 @@ async def test_the_command_finds_and_reads_what_the_proxy_has(tmp_path: Path) ->
             assert entry["text"] == "user: The gate code is 4471-KLM."
             refused, is_error = await called(client, "context_grep", query="gate", session="nowhere")
             assert (refused["error"]["code"], is_error) == ("not_found", True)
+            elsewhere = proxy.chat(session="elsewhere")
+            await elsewhere.says("The gate is shut.")
+            wide = {"query": "gate", "session": "garden", "scope": "namespace"}
+            found, _ = await called(client, "context_grep", **wide)
+            assert {hit["session"] for hit in found["results"]} == {talk.session}
             _, is_error = await called(client, "context_grep")
             assert is_error
         async with Client(command("--url", proxy.url, key="key-2")) as client:

@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,17 @@ async def test_what_was_edited_away_is_out_of_a_models_reach(tmp_path: Path) -> 
         assert await model.calls("describe", id=old) is None
 
 
+@pytest.mark.spec("C19")
+async def test_where_nothing_was_said_nothing_is_found(tmp_path: Path) -> None:
+    mine, _, _ = await two_talks(tmp_path)
+    async with model_in(tmp_path, mine) as model:
+        ident = (await model.calls("grep", query="codename"))["results"][0]["id"]
+        model.where = replace(model.where, head=b"")
+        empty = await model.calls("grep", query="codename")
+        assert (empty["results"], empty["totalFound"]) == ([], 0)
+        assert await model.calls("describe", id=ident) is None
+
+
 async def test_what_a_model_writes_wrong_is_said(tmp_path: Path) -> None:
     mine, _, _ = await two_talks(tmp_path)
     async with model_in(tmp_path, mine) as model:
@@ -155,6 +166,9 @@ async def test_what_a_model_writes_wrong_is_said(tmp_path: Path) -> None:
         assert (await model.calls("drop", query="x"))["error"]["code"] == "unknown_tool"
         broken = await model.tools.called(model.where, "context_grep", "{")
         assert json.loads(broken)["error"]["code"] == "invalid_json"
+        odd = r'{"query": "\ud800 \u0000 codename", "taskId": "\udfff\u0000", "explicitUserRequest": true}'
+        assert MARKER in await model.tools.called(model.where, "context_grep", odd, "\ud800")
+        assert (await model.calls("describe", id="\ud800")) is None
         await model.store.close()
         assert (await model.calls("grep", query="x"))["error"]["code"] == "store_error"
 

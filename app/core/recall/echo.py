@@ -30,7 +30,11 @@ ECHO_TAGS: frozenset[str] = frozenset(
         *(policy.summary_tag for policy in PRESETS.values()),
     }
 )
-_BLOCK = re.compile(rf"<({'|'.join(sorted(map(re.escape, ECHO_TAGS)))})>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_FLAGS = re.IGNORECASE | re.ASCII
+_OPENING = re.compile(rf"<({'|'.join(sorted(map(re.escape, ECHO_TAGS)))})>", _FLAGS)
+_CLOSING: Mapping[str, re.Pattern[str]] = {
+    tag: re.compile(rf"</{re.escape(tag)}>", _FLAGS) for tag in ECHO_TAGS
+}
 # How a result of ours begins, wherever a client has put it: results.py writes this member first.
 _RESULT = re.compile(rf'\{{\s*"tool"\s*:\s*"(?:{"|".join(sorted(NAMES))})"')
 # A result stands in a wrapper of so many characters at most ("[{"type":"text","text":"...").
@@ -39,8 +43,20 @@ _ESCAPED = '\\"'
 
 
 def without_blocks(text: str) -> str:
-    """A text without the blocks in it; the text itself when there is none."""
-    return _BLOCK.sub(" ", text) if "</" in text else text
+    """A text without the blocks in it; the text itself when there is none. In linear time."""
+    pieces: list[str] = []
+    start = at = 0
+    unclosed: set[str] = set()
+    while (opening := _OPENING.search(text, at)) is not None:
+        tag, at = opening[1].lower(), opening.end()
+        # A tag that is closed nowhere behind one place is closed nowhere behind a later one.
+        closing = None if tag in unclosed else _CLOSING[tag].search(text, at)
+        if closing is None:
+            unclosed.add(tag)
+        else:
+            pieces.append(text[start : opening.start()])
+            start = at = closing.end()
+    return " ".join((*pieces, text[start:])) if pieces else text
 
 
 def is_echo(fields: Mapping[str, Any]) -> bool:
@@ -50,7 +66,7 @@ def is_echo(fields: Mapping[str, Any]) -> bool:
         return is_recall_call(fields)
     if is_result(text):
         return True
-    return "</" in text and not without_blocks(text).strip()
+    return not without_blocks(text).strip()
 
 
 def is_result(text: str) -> bool:

@@ -53,12 +53,15 @@ class Describing:
         return where.scope != "branch" or await self._is_on_path(where, made.watermark)
 
     async def _sources(self, where: Where, made: Compaction, lineage: Lineage, limit: int) -> list[Source]:
-        """The first `limit` of them; only the stretch of the path where they stand is read."""
+        """The first `limit` of them; only the stretch of the path where they stand is read, mostly."""
         wanted = lineage.sources[:limit]
-        if not wanted:
-            return []
-        rows = await self._store.bodies(where.namespace, where.session, made.watermark, wanted[0])
-        by_chain = {row.chain: row for row in rows}
+        by_chain: dict[bytes, MessageRow] = {}
+        for end in (*wanted[-1:], made.watermark) if wanted else ():
+            rows = await self._store.bodies(where.namespace, where.session, end, wanted[0])
+            by_chain = {row.chain: row for row in rows}
+            # A list that the client put together anew may hold messages that did not follow each other.
+            if by_chain.keys() >= set(wanted):
+                break
         return [_source(by_chain[chain]) for chain in wanted if chain in by_chain]
 
     async def _message(self, where: Where, asked: Describe) -> Json | None:

@@ -39,14 +39,14 @@ async def _folded(
     """What it folded, on one of the known paths or on its own, which is known then."""
     made = one.compaction
     for path in paths:
-        folded = folded_on(made, path)
+        folded = await asyncio.to_thread(folded_on, made, path)
         # A client that dropped its oldest messages has another path that holds the same watermark.
         if folded is not None and len(folded) == made.messages_folded:
             return folded
     entries = await store.path(namespace, session, made.watermark)
     path = tuple(entry.chain for entry in entries)
     paths.append(path)
-    return folded_on(made, path) or ()
+    return await asyncio.to_thread(folded_on, made, path) or ()
 
 
 def _nearest(

@@ -123,7 +123,7 @@ class Searching:
 
     async def _allowed(self, where: Where, rows: Sequence[RecallRow]) -> list[RecallRow]:
         """Those that may be shown: on the path if that is asked for, not rejected or undone, no echo."""
-        shown = [row for row in rows if row.state in _SHOWN and not _is_echo(row)]
+        shown = await asyncio.to_thread(_shown, rows)
         if where.scope != "branch":
             return shown
         on_path = await self._store.path_holds(
@@ -162,6 +162,10 @@ class Searching:
             scored = [Scored(entries[_id(row)], 1.0) for row in rows]
         beside = {entry.place: entry for row in around if (entry := entries[_id(row)]).kind == "message"}
         return hits_of(scored, beside, query, self._words, limit=limit)
+
+
+def _shown(rows: Sequence[RecallRow]) -> list[RecallRow]:
+    return [row for row in rows if row.state in _SHOWN and not _is_echo(row)]
 
 
 def _is_echo(row: RecallRow) -> bool:

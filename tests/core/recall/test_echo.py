@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.recall.echo import ECHO_TAGS
+from app.core.recall.echo import ECHO_TAGS, without_blocks
 from app.core.recall.reading import is_echo_body, own_text
 from app.core.wire.json_text import encoded
 
@@ -36,6 +36,12 @@ def test_the_blocks_of_the_sources_are_known() -> None:
         "palimpsest_summary",
         "cowork_compaction_summary",
     } <= ECHO_TAGS
+
+
+def test_blocks_that_nobody_closes_cost_no_more_than_reading_them() -> None:
+    text = "<user_profile>" * 100_000 + "</recall_hints>"
+    assert own_text(body(text)) == text
+    assert without_blocks("a<recall_hints>b</recall_hints>" * 3).split() == ["a", "a", "a"]
 
 
 def test_what_is_said_beside_a_block_counts_alone() -> None:

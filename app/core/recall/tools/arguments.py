@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.recall.tool_schemas import DESCRIBE, GREP
+from app.core.summary.fence import sendable
 from app.core.wire.json_text import decoded
 from app.errors import InvalidJson
 
@@ -117,8 +118,9 @@ def _scope(fields: Mapping[str, Any]) -> Scoped:
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
+    """The text of a field, as a database can take it."""
     value = fields.get(name)
-    return value.strip() if isinstance(value, str) else ""
+    return sendable(value).strip() if isinstance(value, str) else ""
 
 
 def _bounded(fields: Mapping[str, Any], name: str, default: int, most: int) -> int:
