@@ -56,6 +56,8 @@ async def test_the_command_finds_and_reads_what_the_proxy_has(tmp_path: Path) ->
             assert (refused["error"]["code"], is_error) == ("not_found", True)
             elsewhere = proxy.chat(session="elsewhere")
             await elsewhere.says("The gate is shut.")
+            found, _ = await called(client, "context_grep", query="gate", session="elsewhere")
+            assert found["results"]
             wide = {"query": "gate", "session": "garden", "scope": "namespace"}
             found, _ = await called(client, "context_grep", **wide)
             assert {hit["session"] for hit in found["results"]} == {talk.session}

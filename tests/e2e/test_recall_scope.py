@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from app.core.recall.words import Words
 from app.core.wire.json_text import encoded
 from app.proxy.jobs import Jobs
 from app.proxy.recall.describing import Describing
@@ -195,6 +196,18 @@ async def test_an_echo_that_was_indexed_long_ago_is_not_found(tmp_path: Path) ->
             "/api/sessions/old/search", headers=chat.headers, params={"q": "plum tree", "scope": "session"}
         )
         assert hits.json()["results"] == []
+
+
+async def test_an_echo_has_no_words_in_the_index(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=20_000), tmp_path) as proxy:
+        chat = proxy.chat(session="new")
+        await chat.says("The pear tree bears in June.")
+        await chat.says("<memory_recall>\nThe plum tree bears in August.\n</memory_recall>")
+    async with model_in(tmp_path, chat) as model:
+        await model.calls("grep", query="tree")
+        words = Words().of("pear plum")
+        held = await model.store.holding(model.where.namespace, model.where.session, words)
+        assert [held.holding.get(word, 0) for word in words] == [1, 0]
 
 
 @pytest.mark.spec("F25")
