@@ -44,6 +44,7 @@ EVERY = (
     events.state_delta_invalid("cmp_1", ["not_json"]),
     events.spending_limit(1.5, 1.0, "usd"),
     events.session_restored(Restored("snapshot_legacy", BROUGHT, "e1"), "e1", carried_by(BROUGHT, 0, NONE)),
+    events.context_recalled(events.Recalled("context_grep", "gate\ud800", 3, 9), "model", "tour", True, "s1"),
 )
 
 
