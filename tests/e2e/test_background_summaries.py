@@ -33,9 +33,10 @@ class Watch:
 
     def summary(self, seen: Seen) -> Says:
         # It rides on that turn's own prompt; where the answer made it due, the answer stands between.
-        is_about = self.model.prompts[-1].messages in (seen.messages[:-1], seen.messages[:-2])
-        self.about += is_about
-        self.besides.append(self.is_answering and is_about)
+        asked = (seen.messages[:-1], seen.messages[:-2])
+        # A later turn may have arrived meanwhile: then the turn it is about has its answer.
+        self.about += any(prompt.messages in asked for prompt in self.model.prompts)
+        self.besides.append(self.is_answering and self.model.prompts[-1].messages in asked)
         return Says({"role": "assistant", "content": plain_summary(seen)})
 
 
