@@ -6,6 +6,7 @@ Knows nothing of what must be opened and closed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from fastapi import FastAPI
 
@@ -15,7 +16,7 @@ from app.api.pages import Pages, pages_of
 from app.api.passthrough import PassthroughEndpoint
 from app.core.history.carriers import Carriers
 from app.core.wire.chat_request import Limits
-from app.main.compacting import Policies, chronicle_of, compactor_of, policies_of, scenes_of, writer_of
+from app.main.compacting import chronicle_of, compactor_of, policies_of, scenes_of, writer_of
 from app.main.moving import moving_of
 from app.main.parts import Parts, new_id
 from app.proxy.answering.answered import Answered
@@ -54,6 +55,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     searching = Searching(parts.store, indexing)
     answered = Answered(viewing, parts.windows, parts.calibrations, chronicle, indexing)
     exchange = exchange_of(parts, viewing, passthrough, chronicle, answered)
+    memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, searching.forget))
     served = Pages(
         parts.store,
         parts.access,
@@ -66,7 +68,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         moving=moving_of(parts, chronicle),
         searching=searching,
         recall=recall_of(parts, searching),
-        erases=Erasing(parts.erasure, memory_of(parts, policies, exchange, compactor, chronicle)),
+        erases=Erasing(parts.erasure, memory),
         ended=stopping,
     )
     pages_of(pages, served)
@@ -117,14 +119,18 @@ def exchange_of(
 
 
 def memory_of(
-    parts: Parts, policies: Policies, exchange: Exchange, compactor: Compactor, chronicle: Chronicle
+    parts: Parts,
+    exchange: Exchange,
+    compactor: Compactor,
+    chronicle: Chronicle,
+    others: tuple[Callable[[], None], ...],
 ) -> Memory:
     """Who holds something of sessions in memory."""
     return Memory(
         sessions=(exchange.resolver, exchange.recorder, compactor, chronicle),
         reader=parts.reader,
-        # Tool schemas, and settings of sessions.
-        others=(parts.tokens.forget_tools, policies.cache_clear),
+        # Tool schemas, settings of sessions, words that were looked for.
+        others=(parts.tokens.forget_tools, *others),
     )
 
 

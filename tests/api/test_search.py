@@ -167,3 +167,32 @@ def _as(talk: Chat, caller: Chat) -> Chat:
     stranger.headers = dict(caller.headers)
     stranger.replies = talk.replies
     return stranger
+
+
+async def test_an_odd_message_keeps_its_session_searchable(proxy: Proxy) -> None:
+    talk = proxy.chat()
+    odd = {"role": "assistant", "content": "odd", "tool_calls": 5}
+    await talk.posts(
+        [{"role": "user", "content": "The beacon is red."}, odd, {"role": "user", "content": "So?"}]
+    )
+    talk.said = []
+    assert "The beacon is red." in shown(await found(proxy, talk, "which colour has the beacon?"))
+
+
+@pytest.mark.spec("P11")
+async def test_other_branches_do_not_take_the_places_of_this_one(proxy: Proxy) -> None:
+    talk = proxy.chat()
+    talk.said = [{"role": "user", "content": "The harbour beacon is crimson."}]
+    await talk.posts(talk.said)
+    first = talk.session
+    for number in range(12):
+        many = [{"role": "user", "content": f"harbour beacon {number} {part} crimson"} for part in range(20)]
+        answered = [
+            {"role": "assistant", "content": talk.replies[0].json()["choices"][0]["message"]["content"]}
+        ]
+        await talk.posts([*talk.said, *answered, *many])
+    assert talk.session == first
+    branches = (await proxy.http.get(f"/api/sessions/{first}", headers=talk.headers)).json()["branches"]
+    shortest = min(branches, key=lambda branch: branch["messages"])
+    hits = await found(proxy, talk, "harbour beacon crimson", branch=shortest["branch"])
+    assert "The harbour beacon is crimson." in shown(hits)

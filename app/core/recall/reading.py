@@ -57,7 +57,9 @@ def _may_echo(body: bytes) -> bool:
 
 
 def _calls(fields: Mapping[str, Any], *, echoes: bool = True) -> list[str]:
-    calls = [call for call in fields.get("tool_calls") or () if isinstance(call, Mapping)]
+    told = fields.get("tool_calls")
+    # What a client or an upstream sends may have any shape.
+    calls = [call for call in told if isinstance(call, Mapping)] if isinstance(told, list) else []
     return [_call_text(call) for call in calls if echoes or not is_recall_tool(call)]
 
 

@@ -21,6 +21,8 @@ _POSSESSIVE = re.compile(r"['’]s$")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 # Characters: a longer run is data, of which the beginning is enough to find it.
 _LONGEST = 64
+# Parts of one name that are looked for by themselves, the last ones.
+_PARTS = 32
 # Words whose stems are remembered; a person's vocabulary, a few times over.
 _REMEMBERED = 50_000
 
@@ -44,19 +46,22 @@ STOP = _words(
 
 
 class Words:
-    """Stems words and remembers them. Not to be used by two threads at once."""
+    """Stems words and remembers them. Several threads may use one: each step on what is shared is one."""
 
     def __init__(self) -> None:
-        self._stemmer = stemmer("english")
         self._stems: dict[str, str] = {}
-        self._related = related_of(lambda word: str(self._stemmer.stemWord(base_of(word))))
+        self._related = related_of(_stem_of)
 
     def of(self, text: str) -> list[str]:
         """The words in order, as they are looked for; words that say nothing are left out."""
         found: list[str] = []
         for run in _RUN.findall(plain(text)):
-            self._add(run[:_LONGEST], found)
+            self._add(run, found)
         return found
+
+    def forget(self) -> None:
+        """Nothing of what was read is remembered (P6)."""
+        self._stems = {}
 
     def related(self, word: str) -> frozenset[str]:
         """Other words, as they are looked for, that speak of the same thing; most words have none."""
@@ -67,12 +72,14 @@ class Words:
         if run in STOP or base_of(word) in STOP:
             return
         if _UNSPACED.search(word):
+            word = word[:_LONGEST]
             found += [word[i : i + 2] for i in range(max(1, len(word) - 1))]
             return
         parts = _PART.findall(word)
         if len(parts) > 1:
-            found.append(word)
-            found += [self._stem(part) for part in parts if part not in STOP and len(part) > 1]
+            found.append(word[:_LONGEST])
+            # A path is cut where it is long; the names in it are looked for by themselves.
+            found += [self._stem(part) for part in parts[-_PARTS:] if part not in STOP and len(part) > 1]
         else:
             found.append(self._stem(word))
 
@@ -80,9 +87,14 @@ class Words:
         known = self._stems.get(word)
         if known is None:
             if len(self._stems) >= _REMEMBERED:
-                self._stems.clear()
-            known = self._stems[word] = str(self._stemmer.stemWord(base_of(word)))
+                self._stems = {}
+            known = self._stems[word] = _stem_of(word[:_LONGEST])
         return known
+
+
+def _stem_of(word: str) -> str:
+    # A stemmer keeps the word it is at: one for each, for they cost less than a lock.
+    return str(stemmer("english").stemWord(base_of(word)))
 
 
 def plain(text: str) -> str:

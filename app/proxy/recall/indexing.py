@@ -38,7 +38,7 @@ class Indexing:
         self._jobs = jobs
         self._stopping = stopping
         self._words = Words()
-        # Words remember stems and are one thread's at a time; indexing must not crowd turns out either.
+        # One at a time: indexing must not crowd turns out.
         self._turn = asyncio.Lock()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._due: set[tuple[str, str]] = set()
@@ -49,6 +49,10 @@ class Indexing:
         if self._store.has_index and key not in self._due:
             self._due.add(key)
             self._jobs.start(self._soon(namespace, session))
+
+    def forget(self) -> None:
+        """No word that was read is remembered (P6)."""
+        self._words.forget()
 
     async def catch_up(self, namespace: str, session: str) -> None:
         """Everything recorded before this call is in the index. StoreError."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import structlog
@@ -15,7 +15,7 @@ import structlog
 from app.core.recall.entry import Entry, Holdings
 from app.core.recall.query import Query, query_of
 from app.core.recall.quotes import Hit, hits_of
-from app.core.recall.rank import Scored, ranked
+from app.core.recall.rank import FOUND, Scored, Weights, ranked
 from app.core.recall.reading import is_echo_body
 from app.core.recall.words import Words, plain
 from app.core.view.masking import context_id
@@ -27,10 +27,13 @@ Scope = Literal["branch", "session", "namespace"]
 
 # Rows the index gives to choose from, and those of them whose neighbours are read.
 _CANDIDATES = 200
+_MOST_CANDIDATES = 500
 _IN_CONTEXT = 40
 # A search waits so long for the index to be brought up to date; then it finds what there is (seconds).
 CATCH_UP_SECONDS = 10.0
 _SHOWN = frozenset({"live", "incomplete"})
+# Of several branches or sessions nobody knows what stands beside what.
+_APART = replace(FOUND, before=0.0, after=0.0, further=0.0)
 _NOTHING = Holdings(1, 1.0, {})
 _log = structlog.get_logger("palimpsest.recall")
 
@@ -58,6 +61,17 @@ class Answer:
     is_current: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """What is ranked, and how."""
+
+    query: Query
+    rows: Sequence[RecallRow]
+    around: Sequence[RecallRow]
+    holdings: Holdings
+    weights: Weights
+
+
 class Searching:
     """One for the application."""
 
@@ -65,22 +79,25 @@ class Searching:
         self._store = store
         self._indexing = indexing
         self._words = Words()
-        self._turn = asyncio.Lock()
 
     async def search(self, where: Where, text: str, limit: int) -> Answer:
         """At most `limit` hits for a question in any words; none is an error. StoreError."""
         is_current = await self._caught_up(where)
-        async with self._turn:
-            query = await asyncio.to_thread(query_of, text, self._words)
-        rows, holdings = await self._candidates(where, query)
-        rows = await self._allowed(where, rows)
+        query = await asyncio.to_thread(query_of, text, self._words)
+        rows, holdings = await self._candidates(where, query, limit)
         around = await self._around(where, rows[:_IN_CONTEXT])
-        async with self._turn:
-            hits = await asyncio.to_thread(self._hits, query, rows, around, holdings, limit)
+        weights = FOUND if where.scope == "branch" else _APART
+        ranking = _Ranking(query, rows, around, holdings, weights)
+        hits = await asyncio.to_thread(self._hits, ranking, limit)
         every = {_id(row): row for row in (*rows, *around)}
         return Answer(
             hits, {hit.quote.entry.id: every[hit.quote.entry.id] for hit in hits}, len(rows), is_current
         )
+
+    def forget(self) -> None:
+        """No word that was read is remembered (P6)."""
+        self._words.forget()
+        self._indexing.forget()
 
     async def _caught_up(self, where: Where) -> bool:
         if not self._store.has_index or where.scope == "namespace":
@@ -93,13 +110,21 @@ class Searching:
             return False
         return True
 
-    async def _candidates(self, where: Where, query: Query) -> tuple[list[RecallRow], Holdings]:
+    async def _candidates(self, where: Where, query: Query, limit: int) -> tuple[list[RecallRow], Holdings]:
+        """What may be shown of what is found; more is asked for when others' branches take the places."""
         session = None if where.scope == "namespace" else where.session
         if self._store.has_index and query.words:
-            found = await self._store.found(where.namespace, session, query.every, _CANDIDATES)
-            if found.rows:
-                return list(found.rows), found.holdings
-        return await self._scanned(where, session, query) if query.text else ([], _NOTHING)
+            for most in (_CANDIDATES, _MOST_CANDIDATES):
+                found = await self._store.found(where.namespace, session, query.every, most)
+                rows = await self._allowed(where, found.rows)
+                if len(rows) >= limit or len(found.rows) < most:
+                    break
+            if rows:
+                return rows, found.holdings
+        if not query.text:
+            return [], _NOTHING
+        rows, holdings = await self._scanned(where, session, query)
+        return await self._allowed(where, rows), holdings
 
     async def _scanned(
         self, where: Where, session: str | None, query: Query
@@ -114,12 +139,14 @@ class Searching:
                 not has_index and not looked_for.isdisjoint(self._words.of(text))
             )
 
-        async with self._turn:
-            scanned = await self._store.scanned(where.namespace, session, is_wanted, _CANDIDATES)
-            held = [set(self._words.of(text_of(row))) for row in scanned.rows]
+        scanned = await self._store.scanned(where.namespace, session, is_wanted, _CANDIDATES)
+        return list(scanned.rows), await asyncio.to_thread(self._holdings, query, scanned.rows)
+
+    def _holdings(self, query: Query, rows: Sequence[RecallRow]) -> Holdings:
+        held = [set(self._words.of(text_of(row))) for row in rows]
         holding = {word: sum(word in words for words in held) for word in query.every}
         length = sum(map(len, held)) / max(1, len(held))
-        return list(scanned.rows), Holdings(max(1, len(held)), max(1.0, length), holding)
+        return Holdings(max(1, len(held)), max(1.0, length), holding)
 
     async def _allowed(self, where: Where, rows: Sequence[RecallRow]) -> list[RecallRow]:
         """Those that may be shown: on the path if that is asked for, not rejected or undone, no echo."""
@@ -147,21 +174,16 @@ class Searching:
                 break
         return list(known.values())
 
-    def _hits(
-        self,
-        query: Query,
-        rows: Sequence[RecallRow],
-        around: Sequence[RecallRow],
-        holdings: Holdings,
-        limit: int,
-    ) -> list[Hit]:
-        entries = {_id(row): _entry(row) for row in (*rows, *around)}
-        scored = ranked(query, list(entries.values()), holdings, self._words)
+    def _hits(self, ranking: _Ranking, limit: int) -> list[Hit]:
+        query, words = ranking.query, self._words
+        entries = {_id(row): _entry(row) for row in (*ranking.rows, *ranking.around)}
+        scored = ranked(query, list(entries.values()), ranking.holdings, words, ranking.weights)
         if not scored:
             # Found by their letters: no word says which is better, so that the newest come first.
-            scored = [Scored(entries[_id(row)], 1.0) for row in rows]
-        beside = {entry.place: entry for row in around if (entry := entries[_id(row)]).kind == "message"}
-        return hits_of(scored, beside, query, self._words, limit=limit)
+            scored = [Scored(entries[_id(row)], 1.0) for row in ranking.rows]
+        around = (entries[_id(row)] for row in ranking.around)
+        beside = {entry.place: entry for entry in around if entry.kind == "message"}
+        return hits_of(scored, beside, query, words, limit=limit)
 
 
 def _shown(rows: Sequence[RecallRow]) -> list[RecallRow]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,3 +76,16 @@ def test_a_long_question_keeps_the_words_that_tell_most(words: Words) -> None:
     text = " ".join(f"w{number}" for number in range(20)) + " extraordinarily"
     query = query_of(text, words)
     assert any(word.startswith("extraordin") for word in query.words)
+
+
+def test_a_long_path_is_found_by_the_names_in_it(words: Words) -> None:
+    path = "/home/" + "deep/" * 30 + "billing/InvoiceRounding.java"
+    assert set(words.of("InvoiceRounding")) <= set(words.of(path))
+
+
+def test_threads_may_share_words() -> None:
+    texts = [" ".join(f"{letter * 3}nesses{number}ing" for number in range(400)) for letter in "abcdefgh"]
+    alone = [Words().of(text) for text in texts]
+    shared = Words()
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(shared.of, texts)) == alone
