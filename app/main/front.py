@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from fastapi import FastAPI
 
@@ -32,12 +33,17 @@ from app.proxy.erasing import Erasing, Memory
 from app.proxy.exchange import Behaviour, Exchange
 from app.proxy.recall.describing import Describing
 from app.proxy.recall.indexing import Indexing
+from app.proxy.recall.offering import Recalling
+from app.proxy.recall.refusing import Refusing
+from app.proxy.recall.rounds import RoundMeans
 from app.proxy.recall.searching import Searching
+from app.proxy.recall.streaming import RoundLimits
 from app.proxy.recall.tools import RecallTools
 from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.recorder import Recorder
 from app.proxy.sessions.resolver import Resolver
+from app.settings.session import session_recalls
 
 
 def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
@@ -54,7 +60,8 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     indexing = Indexing(parts.store, parts.jobs, stopping)
     searching = Searching(parts.store, indexing)
     answered = Answered(viewing, parts.windows, parts.calibrations, chronicle, indexing)
-    exchange = exchange_of(parts, viewing, passthrough, chronicle, answered)
+    recall = recall_of(parts, searching)
+    exchange = exchange_of(parts, viewing, passthrough, chronicle, answered, recalling_of(parts, recall))
     memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, searching.forget))
     served = Pages(
         parts.store,
@@ -67,7 +74,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         summarizer=writer,
         moving=moving_of(parts, chronicle),
         searching=searching,
-        recall=recall_of(parts, searching),
+        recall=recall,
         erases=Erasing(parts.erasure, memory),
         ended=stopping,
     )
@@ -81,7 +88,12 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
 
 
 def exchange_of(
-    parts: Parts, viewing: Viewing, passthrough: Passthrough, chronicle: Chronicle, answered: Answered
+    parts: Parts,
+    viewing: Viewing,
+    passthrough: Passthrough,
+    chronicle: Chronicle,
+    answered: Answered,
+    recalling: Recalling,
 ) -> Exchange:
     """What answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
@@ -98,7 +110,7 @@ def exchange_of(
         answered,
     )
     how = settings.compaction
-    sending = Sending(parts.upstream, parts.outgoing, how.notify)
+    sending = Sending(parts.upstream, parts.outgoing, how.notify, recalling)
     recovery = Recovery(viewing, parts.windows, chronicle, how.overflow_retries)
     return Exchange(
         access=parts.access,
@@ -116,6 +128,14 @@ def exchange_of(
         ),
         log=ExchangeLog(parts.jobs),
     )
+
+
+def recalling_of(parts: Parts, tools: RecallTools) -> Recalling:
+    """Who offers models our tools, and has their calls carried out."""
+    how, limits = parts.settings.recall, parts.settings.limits
+    bounds = RoundLimits(how.rounds, how.result_chars, limits.frame_bytes, limits.answer_bytes)
+    means = RoundMeans(parts.upstream, tools, Refusing(), bounds)
+    return Recalling(means, partial(session_recalls, parts.settings))
 
 
 def memory_of(

@@ -26,6 +26,7 @@ from app.proxy.answering.passthrough import Passthrough, WholeBody
 from app.proxy.client import Client
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.incoming import Incoming, plain_body
+from app.proxy.recall.offering import asked_for
 from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.sessions.resolver import Resolver
@@ -112,6 +113,7 @@ def control_of(incoming: Incoming, *, may_ask: bool) -> str:
     """
     for name in (b"x-session-id", b"x-session-mode"):
         incoming.only(name)
+    asked_for(incoming)
     asked = (incoming.only(b"x-palimpsest") or "").strip().lower()
     if asked not in ("", "off", "no-store"):
         raise InvalidField("X-Palimpsest is off or no-store.", param="X-Palimpsest")

@@ -88,10 +88,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the model is shown in one attempt: the view and what it costs, in our count."""
+    """What the model is shown in one attempt: the view and what it costs, in our count.
+
+    `own_settings` are the session's, as stored. `has_our_tools`: tools of ours go with it, and what they
+    find, so that the upstream counts more.
+    """
 
     view: View
     tokens: int
+    own_settings: bytes | None = None
+    has_our_tools: bool = False
 
     @property
     def is_original(self) -> bool:

@@ -1,4 +1,4 @@
-"""What may be set for one session: the policy, in the same words as for the whole deployment.
+"""What may be set for one session: the policy and recall, in the same words as for the whole deployment.
 
 Knows nothing of where it is kept. Stored as the JSON that was sent, merged, so that a preset whose numbers
 change with a release changes for the sessions that name it.
@@ -16,6 +16,7 @@ from app.core.view.policy import Policy
 from app.errors import InvalidParameter
 from app.settings.fields import Section
 from app.settings.policy import PolicySettings
+from app.settings.recall import SessionRecall
 from app.settings.settings import Settings, check_policy, to_policy
 
 
@@ -23,6 +24,7 @@ class SessionSettings(Section):
     """The settings of one session; what is not set is the model's or the deployment's."""
 
     policy: PolicySettings = PolicySettings()
+    recall: SessionRecall = SessionRecall()
 
 
 def patched(
@@ -60,6 +62,17 @@ def session_policy(settings: Settings, model: str, stored: bytes | None) -> Poli
     except ValueError:
         return to_policy(settings, model)
     return policy
+
+
+def session_recalls(settings: Settings, stored: bytes | None) -> bool:
+    """Whether a session with these stored settings has the tools of recall."""
+    if stored is None:
+        return settings.recall.tools
+    try:
+        own = SessionSettings.model_validate_json(stored).recall.tools
+    except ValueError:
+        own = None
+    return settings.recall.tools if own is None else own
 
 
 def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

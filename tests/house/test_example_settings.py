@@ -19,7 +19,7 @@ EXAMPLE = ROOT / "config.example.yaml"
 # A time, a size or a share carries its unit at the end of its name.
 UNITS = re.compile(r"_(seconds|tokens|bytes|chars|ratio|share)(_per_day)?$")
 NUMBERS_OF_THINGS = re.compile(
-    r"^(port|depth|\w*messages|max_connections|concurrent_\w+|waiting_appends|overflow_retries|summary_attempts"
+    r"^(port|depth|\w*messages|max_connections|concurrent_\w+|waiting_appends|overflow_retries|rounds|summary_attempts"
     r"|breaker_failures|max_tool_results|event_streams|import_events)$"
 )
 LEAVES = known_keys()

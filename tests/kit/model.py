@@ -68,7 +68,11 @@ class Seen:
 
 @dataclass
 class Says:
-    """An answer: a message, or an error with its status; `after` is awaited first."""
+    """An answer: a message, or an error with its status; `after` is awaited first.
+
+    `midway` is awaited in a stream behind the first piece of text. `in_pieces`: calls are streamed in pieces.
+    `never`: it is waited until the caller leaves.
+    """
 
     message: Json | None = None
     status: int = 200
@@ -76,13 +80,18 @@ class Says:
     finish: str = "stop"
     after: Callable[[], Awaitable[None]] | None = None
     cut: bool = False
+    midway: Callable[[], Awaitable[None]] | None = None
+    in_pieces: bool = False
+    never: bool = False
 
 
 @dataclass
 class ModelServer:
     """A server of models with `window` tokens, stated for those in `names` unless `models` is false.
 
-    `counted` scales its own counts (a tokenizer that differs from ours).
+    `counted` scales its own counts (a tokenizer that differs from ours). `script`, where it says something of
+    a conversation's prompt, answers before `answers` do. `left` is set when a caller has left an answer of
+    `never`.
     """
 
     window: int = 100_000
@@ -93,6 +102,8 @@ class ModelServer:
     seen: list[Seen] = field(default_factory=list)
     models: bool = True
     names: tuple[str, ...] = ("test-model",)
+    script: Callable[[Seen], Says | None] | None = None
+    left: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def prompts(self) -> list[Seen]:
@@ -134,7 +145,7 @@ class ModelServer:
             return
         seen = self._read(scope, body)
         self.seen.append(seen)
-        await self._answer(seen, send)
+        await self._answer(seen, receive, send)
 
     def _models(self) -> Json:
         said: Json = {"context_length": self.window} if self.models else {}
@@ -148,7 +159,7 @@ class ModelServer:
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
         return Seen(raw, body, headers, int(tokens * self.counted), _asks_for_a_summary(body))
 
-    async def _answer(self, seen: Seen, send: Any) -> None:
+    async def _answer(self, seen: Seen, receive: Any, send: Any) -> None:
         asked = int(seen.body.get("max_tokens") or 0) if self.counts_output else 0
         if seen.tokens + asked > self.window:
             await _json(send, 400, _too_long(self.window, seen.tokens))
@@ -156,6 +167,11 @@ class ModelServer:
         says = await self._said(seen)
         if says.after is not None:
             await says.after()
+        if says.never:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.left.set()
+            return
         if says.error is not None:
             await _json(send, says.status, says.error)
             return
@@ -174,6 +190,8 @@ class ModelServer:
                 return Says({"role": "assistant", "content": plain_summary(seen)})
             made = self.summary(seen)
             return made if isinstance(made, Says) else await made
+        if self.script is not None and (said := self.script(seen)) is not None:
+            return said
         if self.answers:
             return self.answers.popleft()
         return Says({"role": "assistant", "content": f"Answer {len(self.prompts)}."})
@@ -274,14 +292,24 @@ async def _events(says: Says, counts: Json, request: Json) -> AsyncIterator[byte
     for start in range(0, len(text), PIECE):
         yield _event({"content": text[start : start + PIECE]})
         await asyncio.sleep(0)
+        if says.midway is not None and start == 0:
+            await says.midway()
     for index, call in enumerate(message.get("tool_calls") or []):
-        yield _event({"tool_calls": [{"index": index, **call}]})
+        for piece in _pieces(call) if says.in_pieces else [call]:
+            yield _event({"tool_calls": [{"index": index, **piece}]})
     if says.cut:
         return
     yield _event({}, says.finish)
     if (request.get("stream_options") or {}).get("include_usage"):
         yield b"data: " + json.dumps({"id": "c", "choices": [], "usage": counts}).encode() + b"\n\n"
     yield b"data: [DONE]\n\n"
+
+
+def _pieces(call: Json) -> list[Json]:
+    """As OpenAI streams a call: its id and name first, then the arguments bit by bit."""
+    written = call["function"]["arguments"]
+    opening = {**call, "function": {**call["function"], "arguments": ""}}
+    return [opening, *({"function": {"arguments": written[at : at + 5]}} for at in range(0, len(written), 5))]
 
 
 def _event(delta: Json, finish: str | None = None) -> bytes:

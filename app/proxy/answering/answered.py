@@ -41,4 +41,5 @@ class Answered:
         if theirs is None or outcome.state != "done":
             return
         self._windows.answered(turn.request.model, theirs)
-        self._calibrations.observe(turn.request.model, shown.tokens, theirs)
+        if not shown.has_our_tools:
+            self._calibrations.observe(turn.request.model, shown.tokens, theirs)

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from app.errors import UpstreamError
-from app.proxy.answering.kinds import Kind, framed, kind_of
+from app.proxy.answering.kinds import Arriving, Kind, framed, kind_of
 from app.proxy.answering.outcomes import state_of_status
 from app.proxy.answering.recovering import Recovery
 from app.proxy.answering.relay import Passage, Relay
 from app.proxy.client import Client
 from app.proxy.incoming import Headers
+from app.proxy.recall.offering import Recalling
 from app.proxy.reports import compaction_comment, exchange_headers
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.turn import Shown, Turn
-from app.upstream.client import Answer, Upstream
+from app.upstream.client import Upstream
 from app.upstream.decoding import decoder_for
 from app.upstream.headers import OF_THE_BYTES, answer_headers
 from app.upstream.overflow import Overflow, classify
@@ -44,11 +46,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """How requests go upstream, with which headers, and how a client hears of a compaction (E09)."""
+    """How requests go upstream, with which headers, and how a client hears of a compaction (E09).
+
+    `recalling` adds our own tools to those that may have them.
+    """
 
     upstream: Upstream
     headers: Callable[[Headers], list[tuple[bytes, bytes]]]
     notify: Notify
+    recalling: Recalling
 
 
 class Delivery:
@@ -77,14 +83,11 @@ class Delivery:
 
     async def _attempt(self, turn: Turn, shown: Shown, client: Client) -> Refusal | None:
         """One try; None when the answer has been relayed."""
-        headers = self._sending.headers(turn.incoming.headers)
-        body = body_of(turn, shown)
-        if body is not turn.incoming.body:
-            headers = [header for header in headers if header[0].lower() not in OF_THE_BYTES]
+        shown, opening = self._opening(turn, shown)
         near = self._recovery.is_near_window(turn, shown)
         relaying = False
         try:
-            async with self._sending.upstream.open("POST", turn.incoming.target, headers, body) as answer:
+            async with opening as answer:
                 if answer.status >= 300:
                     return await _refusal(answer, near_window=near)
                 kind = await kind_of(answer, asked_for_stream=turn.request.stream)
@@ -100,6 +103,17 @@ class Delivery:
             if not relaying:
                 self._recorder.abandon(turn, shown)
             raise
+
+    def _opening(self, turn: Turn, shown: Shown) -> tuple[Shown, AbstractAsyncContextManager[Arriving]]:
+        """How the view goes upstream, with our tools where they are offered."""
+        headers = self._sending.headers(turn.incoming.headers)
+        if self._sending.recalling.offers(turn, shown):
+            shown = replace(shown, has_our_tools=True)
+            return shown, self._sending.recalling.open(turn, shown, headers)
+        body = body_of(turn, shown)
+        if body is not turn.incoming.body:
+            headers = [header for header in headers if header[0].lower() not in OF_THE_BYTES]
+        return shown, self._sending.upstream.open("POST", turn.incoming.target, headers, body)
 
     async def _relayed(self, passage: Passage) -> Refusal | None:
         if passage.kind == "whole":
@@ -117,7 +131,7 @@ class Delivery:
     def _told(self, turn: Turn, shown: Shown) -> list[tuple[bytes, bytes]]:
         return exchange_headers(turn, shown, tells_view=self._sending.notify == "header")
 
-    def _comment(self, turn: Turn, shown: Shown, answer: Answer, kind: Kind) -> bytes:
+    def _comment(self, turn: Turn, shown: Shown, answer: Arriving, kind: Kind) -> bytes:
         """What stands before the first event of a stream: never where it would be no part of it."""
         is_plain = kind == "events" and not any(name.lower() in OF_THE_STREAM for name, _ in answer.headers)
         return compaction_comment(turn, shown) if is_plain and self._sending.notify == "comment" else b""
@@ -141,7 +155,7 @@ def body_of(turn: Turn, shown: Shown) -> bytes:
     return turn.request.spliced(shown.view.messages)
 
 
-async def _refusal(answer: Answer, *, near_window: bool) -> Refusal:
+async def _refusal(answer: Arriving, *, near_window: bool) -> Refusal:
     body = await answer.read(ERROR_BYTES)
     decoder = decoder_for(answer.headers, ERROR_BYTES)
     verdict = classify(

@@ -5,9 +5,9 @@ Knows headers and the first bytes of an answer, not what an answer says.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, Protocol
 
-from app.upstream.client import Answer
 from app.upstream.decoding import decoder_for
 
 # "events" are server-sent events by their content type. "unnamed" is a stream of something else, most
@@ -20,7 +20,28 @@ _LINES = frozenset({b"x-ndjson", b"ndjson", b"jsonl", b"x-jsonlines", b"jsonline
 _OPENING_BYTES = 64 * 1024
 
 
-async def kind_of(answer: Answer, *, asked_for_stream: bool) -> Kind:
+class Arriving(Protocol):
+    """An answer whose head has come: the upstream's own, or one that stands in for it."""
+
+    @property
+    def status(self) -> int:
+        """Of HTTP."""
+
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """As received: bytes, in order."""
+
+    async def first(self) -> bytes:
+        """The first chunk, which `chunks` gives all the same; empty without a body. UpstreamError."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives, no chunk empty. UpstreamError when it ends early or falls silent."""
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body, at most `limit` bytes; UpstreamError when it is longer."""
+
+
+async def kind_of(answer: Arriving, *, asked_for_stream: bool) -> Kind:
     """How to read this answer of status 200.
 
     Server-sent events are a stream whoever asked. Where a stream was asked for, so is everything that

@@ -16,14 +16,13 @@ import structlog
 from app.core.wire.assembly import Assembly
 from app.errors import AnswerNotStored, PalimpsestError, StoreError, UpstreamCut, UpstreamError
 from app.proxy.answering.gate import Gate
-from app.proxy.answering.kinds import Kind
+from app.proxy.answering.kinds import Arriving, Kind
 from app.proxy.answering.outcomes import Outcomes
 from app.proxy.answering.partials import PartialAnswer
 from app.proxy.client import Client
 from app.proxy.jobs import Jobs
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.turn import Shown, Turn
-from app.upstream.client import Answer
 from app.upstream.decoding import decoder_for
 from app.upstream.headers import answer_headers
 
@@ -54,7 +53,7 @@ class Passage:
 
     turn: Turn
     shown: Shown
-    answer: Answer
+    answer: Arriving
     kind: Kind
     client: Client
     extra: Headers

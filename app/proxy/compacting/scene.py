@@ -60,8 +60,8 @@ class Scene:
     """A turn, or a branch that is read back, with its budget and the compaction in force.
 
     `outgoing` are headers for our own calls, `memory` is the session's memory block as the next view would
-    show it. `is_ordered`: a person asked for the compaction, and with `focus` for what the summary should
-    keep in mind.
+    show it, `own_settings` what the session has set for itself. `is_ordered`: a person asked for the
+    compaction, and with `focus` for what the summary should keep in mind.
     """
 
     turn: Subject
@@ -75,6 +75,7 @@ class Scene:
     memory: str = ""
     focus: str = ""
     is_ordered: bool = False
+    own_settings: bytes | None = None
 
     @property
     def conversation(self) -> Conversation:
@@ -137,7 +138,7 @@ class Scene:
 
     def shown(self, view: View) -> Shown:
         """A view as it goes out, with its cost."""
-        return Shown(as_sent(view), prompt_tokens(view, self.budget))
+        return Shown(as_sent(view), prompt_tokens(view, self.budget), self.own_settings)
 
     def masked(self, plan: MaskOnly, compaction_id: str) -> Compaction:
         """The record of a plan that asks nobody."""

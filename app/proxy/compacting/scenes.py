@@ -104,6 +104,7 @@ class Scenes:
             outgoing=tuple(headers),
             costs=self._costs.of(model),
             memory=memory,
+            own_settings=own,
         )
 
     def _blocks(self, turn: Subject, current: Compaction | None) -> tuple[int, int]:

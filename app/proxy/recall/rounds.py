@@ -1,0 +1,169 @@
+"""Answers whose calls to our tools are carried out on the way: the client hears the last of several rounds.
+
+What comes of it looks like one answer of the upstream's, so that it is relayed, held back and recorded as any
+other. Knows nothing of recording; hidden rounds live as long as the request that they belong to (F22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from app.core.recall.rounds.calls import Called, answered, called_by
+from app.core.recall.rounds.offer import offering
+from app.core.recall.rounds.visible import visible_answer
+from app.core.wire.answered import AnsweredChoice
+from app.core.wire.chat_answer import Answer, parse_answer
+from app.proxy.answering.kinds import Arriving, kind_of
+from app.proxy.answering.outcomes import state_of_status
+from app.proxy.incoming import Headers
+from app.proxy.recall.answers import Read, Spilled, read_of, without_length
+from app.proxy.recall.executing import results_of
+from app.proxy.recall.refusing import Refusing
+from app.proxy.recall.streaming import RoundLimits, StreamedRounds
+from app.proxy.recall.tools import RecallTools
+from app.proxy.turn import Shown, Turn
+from app.upstream.client import Upstream
+from app.upstream.decoding import decoder_for
+from app.upstream.headers import OF_THE_BYTES
+from app.upstream.overflow import Overflow, classify
+
+# An error says what is wrong in its first lines.
+_ERROR_BYTES = 4 * 1024 * 1024
+_NOT_OURS = Called((), 0, is_hidden=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundMeans:
+    """What rounds are carried out with; one for the application."""
+
+    upstream: Upstream
+    tools: RecallTools
+    refusing: Refusing
+    limits: RoundLimits
+
+
+class Rounds:
+    """The rounds of one request.
+
+    `may_hide` is true while the model is offered our tools and may use them; `hidden_tokens` are the
+    completion tokens of the rounds that the client does not see.
+    """
+
+    def __init__(
+        self, means: RoundMeans, turn: Turn, shown: Shown, headers: Headers, stack: AsyncExitStack
+    ) -> None:
+        self._means = means
+        self._turn = turn
+        self._headers = _plain(headers)
+        self._stack = stack
+        self._view = list(shown.view.messages)
+        self._messages = list(self._view)
+        self._done = 0
+        self.limits = means.limits
+        self.may_hide = means.limits.rounds > 0
+        self.hidden_tokens = 0
+
+    async def begun(self) -> Arriving:
+        """The answer that the client is to have: the upstream's own while nothing is called."""
+        answer: Arriving = await self._ask(offering(self._turn.request, self._messages))
+        if answer.status == 400:
+            return await self._refused(answer)
+        if answer.status >= 300 or decoder_for(answer.headers, self.limits.answer_bytes) is None:
+            return answer
+        kind = await kind_of(answer, asked_for_stream=self._turn.request.stream)
+        if kind == "whole":
+            return await self._whole(answer)
+        streamed = StreamedRounds(self, answer, kind)
+        self._stack.push_async_callback(streamed.close)
+        return streamed
+
+    async def again(self, choice: AnsweredChoice, called: Called, tokens: int) -> Arriving:
+        """The answer of the next round, behind the results of what this one called.
+
+        Where the upstream refuses it: without our tools, then without what they found.
+        """
+        self._done += 1
+        self.hidden_tokens += tokens
+        self.may_hide = self._done < self.limits.rounds
+        results = await results_of(self._means.tools, self._turn, called.ours)
+        told = [
+            answered(call, result, self.limits.result_chars)
+            for call, result in zip(called.ours, results, strict=True)
+        ]
+        self._messages += [choice.message_body, *told]
+        request = self._turn.request
+        answer: Arriving = await self._ask(offering(request, self._messages, may_call=self.may_hide))
+        for messages in (self._messages, self._view):
+            if answer.status < 300 or state_of_status(answer.status) != "rejected":
+                break
+            self.may_hide = False
+            is_too_long = await _is_too_long(answer)
+            answer = await self._ask(request.spliced(self._view if is_too_long else messages))
+            if is_too_long:
+                break
+        return answer
+
+    async def _whole(self, answer: Arriving) -> Arriving:
+        """As `begun`, for answers that are not streamed."""
+        while True:
+            read = await read_of(answer, self.limits.answer_bytes)
+            if isinstance(read, Spilled):
+                return read
+            choice, called, tokens = _said(read.plain)
+            if choice is None or not (self.may_hide and called.is_hidden):
+                return self._visible(read, called)
+            answer = await self.again(choice, called, tokens)
+            if answer.status >= 300:
+                return answer
+
+    def _visible(self, read: Read, called: Called) -> Arriving:
+        body = visible_answer(read.plain, called, self.hidden_tokens)
+        if body == read.plain:
+            return read
+        return Read(read.status, without_length(read.headers), body, body)
+
+    async def _refused(self, answer: Arriving) -> Arriving:
+        """A 400: too long, or an upstream that will not have our tools (rule 31): it goes without them."""
+        read = await read_of(answer, _ERROR_BYTES)
+        if isinstance(read, Spilled) or isinstance(classify(400, read.headers, read.plain), Overflow):
+            return read
+        self.may_hide = False
+        plain: Arriving = await self._ask(self._turn.request.spliced(self._view))
+        if plain.status < 300:
+            self._means.refusing.remember(self._turn.model)
+        return plain
+
+    async def _ask(self, body: bytes) -> Arriving:
+        opening = self._means.upstream.open("POST", self._turn.incoming.target, self._headers, body)
+        return await self._stack.enter_async_context(opening)
+
+
+@asynccontextmanager
+async def opened_rounds(
+    means: RoundMeans, turn: Turn, shown: Shown, headers: Headers
+) -> AsyncIterator[Arriving]:
+    """As `Upstream.open`, for a request with our tools; whatever ends it closes every round."""
+    async with AsyncExitStack() as stack:
+        yield await Rounds(means, turn, shown, headers, stack).begun()
+
+
+async def _is_too_long(answer: Arriving) -> bool:
+    read = await read_of(answer, _ERROR_BYTES)
+    return isinstance(read, Read) and isinstance(classify(read.status, read.headers, read.plain), Overflow)
+
+
+def _said(body: bytes) -> tuple[AnsweredChoice | None, Called, int]:
+    """The one choice of a whole answer, what it calls, and its completion tokens."""
+    answer = parse_answer(body)
+    if not isinstance(answer, Answer) or len(answer.choices) != 1:
+        return None, _NOT_OURS, 0
+    choice = answer.choices[0]
+    return choice, called_by(choice), answer.usage.completion_tokens or 0
+
+
+def _plain(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """Frames are changed on the way, so that the answer is asked for in no coding."""
+    dropped = OF_THE_BYTES | {b"accept-encoding"}
+    return [*[h for h in headers if h[0].lower() not in dropped], (b"Accept-Encoding", b"identity")]
