@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.kit.chat import Chat
-from tests.kit.model import ModelServer
+from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.words import prose
 
@@ -276,3 +276,16 @@ async def test_each_use_leaves_an_event(proxy: Proxy, told: Chat) -> None:
     assert (searched["requestedSession"], searched["explicitUserRequest"]) == (None, False)
     assert searched["effectiveSession"] == told.session
     assert (read["tool"], read["via"], read["resultCount"]) == ("context_describe", "rest", 0)
+
+
+async def test_of_two_sessions_that_begin_alike_each_has_its_own_fate(proxy: Proxy) -> None:
+    first, second = proxy.chat(session="answered"), proxy.chat(session="refused")
+    await first.says("The harbour beacon is crimson.")
+    error = {"error": {"message": "no", "type": "invalid_request_error"}}
+    proxy.model.answers.append(Says(status=400, error=error))
+    refused = await second.posts([{"role": "user", "content": "The harbour beacon is crimson."}])
+    assert refused.status_code == 400
+    ident = (await first.rows())[0]["id"]
+    entry = await describe(proxy, first, ident)
+    assert entry is not None
+    assert "crimson" in json.dumps(entry)

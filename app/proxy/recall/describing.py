@@ -72,7 +72,13 @@ class Describing:
         found = await self._store.message(where.namespace, bytes.fromhex(digits[: len(digits) // 2 * 2]))
         if found is None or not found[1].chain.hex().startswith(digits):
             return None
-        row = found[1]
+        session, row = found
+        if session != where.session:
+            # Two sessions may begin alike, and have their own fate: the row is this session's.
+            path = await self._store.bodies(where.namespace, where.session, row.chain)
+            if not path:
+                return None
+            row = path[-1]
         if row.state not in _SHOWN or not await self._is_within(where, row.chain):
             return None
         return self._shown(where, row, asked)
