@@ -48,11 +48,6 @@ def forgetting(key: Params) -> Step:
     return Step(_FORGET, [key])
 
 
-def forgetting_all(key: Params) -> Step:
-    """As `forgetting`, for all sessions of the namespace of `key`."""
-    return Step(_FORGET_ALL, [key])
-
-
 async def scrubbed(database: Database, index: WordIndex) -> None:
     """No word of what was forgotten is left, or StoreUnavailable, for others wrote too much meanwhile."""
     for (number,) in await database.far(rows_of(_FORGOTTEN, {})):
@@ -109,7 +104,6 @@ def _forgotten() -> Select[Any]:
 
 
 _FORGET = Statement(lambda _: nameless(RECALL_MARKS.c.session == p("session")))
-_FORGET_ALL = Statement(lambda _: nameless())
 _ENTRIES = Statement(
     lambda _: select(RECALL_MARKS.c.entries).where(
         RECALL_MARKS.c.session == p("session"), RECALL_MARKS.c.namespace == p("namespace")
