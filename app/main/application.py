@@ -49,7 +49,11 @@ class Application:
                 self.refusal = refusal
                 raise
             self._front = front_of(parts, pages, self.stopping)
-            yield
+            try:
+                yield
+            finally:
+                # Servers that are not ours say only now that they stop: nothing put off is waited for.
+                self.stopping.set()
 
 
 def create_app(settings: Settings, tokenizer: Tokenizer | None = None) -> Application:
