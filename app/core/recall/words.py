@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cached_property
 
 from snowballstemmer import stemmer
 
@@ -50,7 +51,6 @@ class Words:
 
     def __init__(self) -> None:
         self._stems: dict[str, str] = {}
-        self._related = related_of(_stem_of)
 
     def of(self, text: str) -> list[str]:
         """The words in order, as they are looked for; words that say nothing are left out."""
@@ -65,7 +65,12 @@ class Words:
 
     def related(self, word: str) -> frozenset[str]:
         """Other words, as they are looked for, that speak of the same thing; most words have none."""
-        return self._related.get(word, frozenset())
+        return self._kin.get(word, frozenset())
+
+    @cached_property
+    def _kin(self) -> dict[str, frozenset[str]]:
+        # 60 ms, for the first question only: a start must not take longer for it.
+        return related_of(_stem_of)
 
     def _add(self, run: str, found: list[str]) -> None:
         word = _POSSESSIVE.sub("", run)
