@@ -72,5 +72,5 @@ async def test_kills_under_load_lose_nothing_a_client_saw_the_end_of(tmp_path: P
 
 @pytest.mark.spec("P3")
 async def test_a_client_that_claims_ends_too_early_is_caught(tmp_path: Path) -> None:
-    after = await kill_loop(1, tmp_path, random.Random(1), broken=True, most_pieces=200)
+    after = await kill_loop(3, tmp_path, random.Random(1), broken=True, most_pieces=200)
     assert after.lost > 0
