@@ -38,6 +38,8 @@ _UNAVAILABLE = (
     asyncpg.PostgresSystemError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InternalServerError,
+    # A connection that breaks while a transaction is being rolled back.
+    asyncpg.InternalClientError,
     *_AGAIN,
     OSError,
 )
