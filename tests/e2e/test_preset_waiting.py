@@ -18,8 +18,9 @@ from tests.e2e.test_scenario_thrash import SlowSummarizer
 from tests.kit.chat import Chat
 from tests.kit.extract import extract
 from tests.kit.judge import are_sound, is_sound, rewritten
-from tests.kit.model import ModelServer, Says, Seen
+from tests.kit.model import ModelServer
 from tests.kit.proxy import Proxy, proxied
+from tests.kit.summaries import Held
 from tests.kit.words import prose
 
 Json = dict[str, Any]
@@ -37,23 +38,10 @@ IN_TURN = ("handoff", "working_state", "batch", "worker")
 pytestmark = pytest.mark.timeout(60)
 
 
-class Held:
-    """Answers when it is let go. `asked` is set as soon as somebody has asked."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.let_go = asyncio.Event()
-
-    async def __call__(self, seen: Seen) -> Says:
-        self.asked.set()
-        await self.let_go.wait()
-        return extract(seen)
-
-
 @asynccontextmanager
 async def held_back(preset: str, folder: Path, deadline: float = 20) -> AsyncIterator[tuple[Proxy, Held]]:
     """A proxy whose summarizer answers when it is let go."""
-    summarizer = Held()
+    summarizer = Held(extract)
     model = ModelServer(window=WINDOW, summary=summarizer)
     numbers: Json = {"worker": {"policy.tail_messages": 6}, "rolling": ROLLING}.get(preset, {})
     overrides = {"policy.name": preset, "compaction.deadline_seconds": deadline, **NUMBERS, **numbers}

@@ -14,6 +14,7 @@ from tests.kit.chat import Chat
 from tests.kit.judge import are_sound, is_sound
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import proxied
+from tests.kit.summaries import Held
 from tests.kit.words import prose
 
 Json = dict[str, Any]
@@ -82,25 +83,12 @@ async def test_a_failed_summary_costs_neither_an_answer_nor_history(
             assert await chat.transcript() == chat.said
 
 
-class HeldSummarizer:
-    """Answers when it is let go. `asked` is set as soon as somebody has asked."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.let_go = asyncio.Event()
-
-    async def __call__(self, seen: Seen) -> Says:
-        self.asked.set()
-        await self.let_go.wait()
-        return _text(plain_summary(seen))
-
-
 @pytest.mark.spec("S7", "F32", "A45")
 @pytest.mark.parametrize("background", [False, True])
 async def test_a_hanging_summarizer_is_waited_for_no_longer_than_the_deadline(
     background: bool, tmp_path: Path
 ) -> None:
-    summarizer = HeldSummarizer()
+    summarizer = Held(lambda seen: _text(plain_summary(seen)))
     model = ModelServer(window=WINDOW, summary=summarizer)
     overrides = IN_TURN | {"compaction.background": background, "compaction.deadline_seconds": 0.2}
     async with proxied(model, tmp_path, overrides) as proxy:
@@ -120,7 +108,7 @@ async def test_a_hanging_summarizer_is_waited_for_no_longer_than_the_deadline(
 
 @pytest.mark.spec("S7", "F16")
 async def test_a_client_that_gives_up_and_retries_finds_the_summary_done(tmp_path: Path) -> None:
-    summarizer = HeldSummarizer()
+    summarizer = Held(lambda seen: _text(plain_summary(seen)))
     model = ModelServer(window=WINDOW, summary=summarizer)
     async with proxied(model, tmp_path, IN_TURN) as proxy:
         chat = proxy.chat(system="You keep notes.")
@@ -150,7 +138,7 @@ async def test_a_client_that_gives_up_and_retries_finds_the_summary_done(tmp_pat
 @pytest.mark.spec("S7", "F16")
 @pytest.mark.parametrize(("requests", "same"), [(4, True), (20, False)])
 async def test_many_requests_at_once_cause_one_summary(requests: int, same: bool, tmp_path: Path) -> None:
-    summarizer = HeldSummarizer()
+    summarizer = Held(lambda seen: _text(plain_summary(seen)))
     model = ModelServer(window=WINDOW, summary=summarizer)
     async with proxied(model, tmp_path, IN_TURN) as proxy:
         chat = proxy.chat(system="You keep notes.", session="notes")

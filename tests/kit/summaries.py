@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from tests.kit.chat import Chat
@@ -26,6 +27,20 @@ ROLLING: Json = {
     "policy.breaker_failures": 100,
     "compaction.summary_backoff_seconds": 0.1,
 }
+
+
+class Held:
+    """A summarizer that answers when it is let go. `asked` is set as soon as somebody has asked."""
+
+    def __init__(self, tells: Callable[[Seen], Says]) -> None:
+        self._tells = tells
+        self.asked = asyncio.Event()
+        self.let_go = asyncio.Event()
+
+    async def __call__(self, seen: Seen) -> Says:
+        self.asked.set()
+        await self.let_go.wait()
+        return self._tells(seen)
 
 
 class Writer:

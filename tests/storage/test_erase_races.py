@@ -18,6 +18,7 @@ from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.remains import remains
+from tests.kit.summaries import Held
 from tests.kit.words import prose
 from tests.storage.test_erase import KEPT
 from tests.storage.test_standing import rows_in
@@ -122,23 +123,14 @@ async def _is_partial(url: str) -> bool:
     return await with_connection(url, read)
 
 
-class Slow:
-    """Writes summaries that come only when they are let go."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.let_go = asyncio.Event()
-
-    async def __call__(self, seen: Seen) -> Says:
-        self.asked.set()
-        await self.let_go.wait()
-        return Says({"role": "assistant", "content": f"{plain_summary(seen)} {WORD}"})
+def _with_the_word(seen: Seen) -> Says:
+    return Says({"role": "assistant", "content": f"{plain_summary(seen)} {WORD}"})
 
 
 @pytest.mark.spec("P6")
 async def test_a_summary_that_comes_after_the_erase_is_no_ones(url: str, tmp_path: Path) -> None:
     """In the background: the session is erased while it is written, and begins anew under its name."""
-    slow = Slow()
+    slow = Held(_with_the_word)
     async with proxied(ModelServer(window=WINDOW, summary=slow), tmp_path, MODEL_WRITES, url=url) as proxy:
         chat = proxy.chat(session=NAME)
         turn = 0
@@ -157,7 +149,7 @@ async def test_a_summary_that_comes_after_the_erase_is_no_ones(url: str, tmp_pat
 
 @pytest.mark.spec("P6")
 async def test_who_waits_for_a_summary_of_an_erased_session_has_an_answer(url: str, tmp_path: Path) -> None:
-    slow = Slow()
+    slow = Held(_with_the_word)
     settings = MODEL_WRITES | {"compaction.background": False}
     async with proxied(ModelServer(window=WINDOW, summary=slow), tmp_path, settings, url=url) as proxy:
         chat = proxy.chat(session=NAME)
@@ -173,7 +165,7 @@ async def test_who_waits_for_a_summary_of_an_erased_session_has_an_answer(url: s
         await is_clean(url, tmp_path)
 
 
-async def _grown(chat: Chat, slow: Slow) -> None:
+async def _grown(chat: Chat, slow: Held) -> None:
     turn = 0
     while not slow.asked.is_set():
         await chat.says(f"{WORD} {turn} {prose(turn, 300)}")
