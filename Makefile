@@ -1,17 +1,21 @@
 # Every task of the project. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-model model check spec bench format lock clean
+.PHONY: help install run demo test test-model model clients fuzz check spec bench format lock clean
 
 # The newest interpreter that is new enough; PYTHON=... overrides.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+# Tests wait for sockets and disks a third of their time: three processes for two cores.
+WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 # A stamp is newer than the lock file it was made from, so that the second run installs nothing.
 RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
+FUZZ := .venv-fuzz
+FUZZ_STAMP := $(FUZZ)/.installed
 
 help: ## List the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -25,14 +29,17 @@ run: $(RUN_STAMP) ## Start the proxy on 127.0.0.1:8000, with the demo behind it 
 demo: $(RUN_STAMP) ## Show a conversation being compacted, then stop
 	@bash scripts/tour
 
-test: $(DEV_STAMP) ## Run all tests but those with a real model (needs PostgreSQL for the store's)
-	@$(BIN)/python -m pytest -q --ignore=tests/realmodel
+test: $(DEV_STAMP) ## Run all tests but those with a real model or real clients (needs PostgreSQL for the store's)
+	@$(BIN)/python -m pytest -q --ignore=tests/realmodel --ignore=tests/clients -n $(WORKERS) --dist loadfile
 
 test-model: model ## Run a long conversation with a real small model behind the proxy (minutes)
 	@$(BIN)/python -m pytest -q tests/realmodel
 
 model: $(DEV_STAMP) ## Fetch the small model and its server (127 MB, once)
 	@$(BIN)/python -m tests.realmodel.fetch
+
+clients: $(DEV_STAMP) ## Run real clients against the proxy (1.5 GB of them, installed once)
+	@$(BIN)/python -m tests.clients
 
 check: $(DEV_STAMP) ## Format, lint, types, layers, ceilings
 	@$(BIN)/ruff format --check --quiet app migrations tests benchmarks
@@ -44,6 +51,9 @@ check: $(DEV_STAMP) ## Format, lint, types, layers, ceilings
 format: $(DEV_STAMP) ## Format the code and mend what can be mended
 	@$(BIN)/ruff format --quiet app migrations tests benchmarks
 	@$(BIN)/ruff check --quiet --fix app migrations tests benchmarks
+
+fuzz: $(FUZZ_STAMP) ## Try the endpoints under /api with odd requests (a minute or two)
+	@$(BIN)/python -m tests.fuzz $(FUZZ)/bin/schemathesis
 
 spec: $(DEV_STAMP) ## List the rows of the specification that no passing test proves
 	@$(BIN)/python -m tests.house.spec
@@ -62,7 +72,7 @@ LOCK_OPTIONS := --quiet --generate-hashes --allow-unsafe --strip-extras --build-
 
 clean: ## Remove what can be made again; the database in data/ stays
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-		.spec-results.json $(VENV)
+		.spec-results.json $(VENV) $(FUZZ) .venv-clients .clients-node
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -73,6 +83,11 @@ $(RUN_STAMP): requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Installing into $(VENV) ..."
 	@$(PIP) install --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(FUZZ_STAMP): tests/fuzz/requirements.txt | $(DEV_STAMP)
+	@$(PYTHON) -m venv $(FUZZ)
+	@$(FUZZ)/bin/python -m pip --disable-pip-version-check --quiet install -r $<
 	@touch $@
 
 $(DEV_STAMP): requirements-dev.lock $(RUN_STAMP)

@@ -15,6 +15,7 @@
     |   |-- ErasedSession            410: the conversation was erased, and is not to come back
     |   |-- MethodNotAllowed         405: the path exists, not with this method
     |   |-- Unauthorized             401
+    |   |-- RecallDisabled           403: the session has no index and no tools of recall
     |   |-- Conflict                 409: too many appends wait, an epoch moved on
     |   |-- NameTaken                409: a session of that name is there already
     |   |-- NothingToRestore         422: no session can be made of the records
@@ -22,6 +23,7 @@
     |   |-- NamespaceUnproven        429: the upstream never accepted the credential, and its share is used up
     |   |-- HeadersTooLarge          431
     |   |-- OpenToolGroup            422: an append does not complete the open tool calls
+    |   |-- OtherWire                409: a stored message cannot be told on the wire of the request
     |   |-- MessageTooLarge          the newest message alone exceeds a known window (rule 18)
     |   |-- PinsTooLarge             the pinned set cannot fit the window
     |   `-- ContextLengthExceeded    nothing is left that compaction could cut
@@ -155,6 +157,13 @@ class Unauthorized(RequestError):
     type = "authentication_error"
 
 
+class RecallDisabled(RequestError):
+    """A direct call of a recall tool where `recall.enabled` is off (C03)."""
+
+    status = 403
+    code = "durable_context_disabled"
+
+
 class Conflict(RequestError):
     """The session is busy or has moved on."""
 
@@ -202,6 +211,13 @@ class OpenToolGroup(RequestError):
 
     status = 422
     code = "open_tool_calls"
+
+
+class OtherWire(RequestError):
+    """The session was spoken on another API, which holds what has no form on this one."""
+
+    status = 409
+    code = "other_wire"
 
 
 class MessageTooLarge(RequestError):

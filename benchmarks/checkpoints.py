@@ -22,7 +22,8 @@ from typing import Any
 
 from app.core.history.carriers import Carriers, SessionName
 from app.core.wire.answered import Usage
-from app.core.wire.chat_request import Limits, parse_chat_request
+from app.core.wire.chat_request import parse_chat_request
+from app.core.wire.request_body import Limits
 from app.main.parts import Parts, new_id, opened
 from app.proxy.chronicle.checkpoints import Checkpoints
 from app.proxy.chronicle.readings import Readings
@@ -83,7 +84,7 @@ async def measured(folder: Path, messages: int, rounds: int) -> list[float]:
     settings = load_settings(None, {**where, "database.data_folder": str(folder)}, {})
     await migrate(url)
     async with AsyncExitStack() as stack:
-        parts = await opened(settings, Tokenizer(), stack)
+        parts = await opened(settings, Tokenizer(), stack, asyncio.Event())
         deltas = Deltas(parts.store, parts.reader, default_mode="full", waiting_appends=8)
         resolver = Resolver(parts.store, parts.reader, deltas, Carriers(), parts.tokens, new_id)
         recorder = Recorder(parts.store, parts.jobs, parts.newcomers)

@@ -10,13 +10,16 @@ import random
 import sys
 from collections.abc import Callable
 from time import process_time
+from typing import Any
 
 from app.core.history.chain import conversation_of, seed_of
 from app.core.history.read import read_message
 from app.core.wire.assembly import Assembly
-from app.core.wire.chat_request import Limits, parse_chat_request
+from app.core.wire.chat_request import parse_chat_request
 from app.core.wire.json_spans import outline
 from app.core.wire.json_text import verify
+from app.core.wire.request_body import Limits
+from app.core.wire.responses.request import parse_responses_request
 from app.core.wire.sse import FrameSplitter, data_of
 
 MESSAGES = 2_000
@@ -74,6 +77,41 @@ def split(stream: list[bytes]) -> int:
     return sum(data_of(frame) is not None for chunk in stream for frame in splitter.feed(chunk))
 
 
+def items(said: list[dict[str, Any]]) -> list[dict[str, object]]:
+    """The same conversation as items of the Responses API."""
+    made: list[dict[str, object]] = []
+    for message in said:
+        text = message["content"]
+        if message["role"] == "tool":
+            made.append({"type": "function_call_output", "call_id": message["tool_call_id"], "output": text})
+        elif text is None:
+            (call,) = message["tool_calls"]
+            made.append({"type": "function_call", "call_id": call["id"], **call["function"]})
+        else:
+            kind = "output_text" if message["role"] == "assistant" else "input_text"
+            part = {"type": kind, "text": text}
+            made.append({"type": "message", "role": message["role"], "content": [part]})
+    return made
+
+
+def responses(rounds: int, said: list[dict[str, Any]]) -> None:
+    """Print the figures of the Responses API."""
+    told = {"model": "m", "input": items(said), "stream": True}
+    body = json.dumps(told, ensure_ascii=False).encode()
+    request = parse_responses_request(body, Limits())
+    assert request is not None
+    spans = request.message_spans
+    print(f"{len(body) / 1e6:.1f} MB of the Responses API, {len(spans)} messages, best of {rounds}, ms")
+    for name, work in (
+        ("parse_responses_request, every message new", lambda: parse_responses_request(body, Limits())),
+        ("parse_responses_request, every message known",
+         lambda: parse_responses_request(body, Limits(), lambda *_: True)),
+        ("splice", lambda: request.spliced(spans)),
+        ("read_message", lambda: [read_message(raw, len) for raw in spans]),
+    ):  # fmt: skip
+        print(f"{best_ms(rounds, work):8.2f}  {name}")
+
+
 def main(rounds: int) -> None:
     """Print the figures."""
     said = messages(random.Random(7))
@@ -99,6 +137,7 @@ def main(rounds: int) -> None:
         ("json.loads of the body, for comparison", lambda: json.loads(body)),
     ):  # fmt: skip
         print(f"{best_ms(rounds, work):8.2f}  {name}")
+    responses(rounds, said)
     print(f"{FRAMES} frames of {len(frame)} bytes, microseconds a frame")
     print(f"{best_ms(rounds, lambda: split(stream)) * 1e3 / FRAMES:8.2f}  split and data_of")
     print(f"{best_ms(rounds, lambda: relayed(stream)) * 1e3 / FRAMES:8.2f}  split, data_of and assembly")

@@ -3,7 +3,8 @@
     python -m benchmarks recall_quality [file.json ...]
 
 The files are chats with questions, as in `benchmarks/recall/`. A question counts as answered at k when one
-of the first k hits shows its evidence: the whole message, or eight of its words in a row.
+of the first k hits shows its evidence: the whole message, or eight of its words in a row. "Whole": the same
+with nothing but whole messages counted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 from app.core.recall.entry import Entry, Holdings
 from app.core.recall.query import query_of
 from app.core.recall.quotes import Hit, hits_of
-from app.core.recall.rank import FOUND, Weights, ranked
+from app.core.recall.rank import APART, FOUND, Weights, ranked
 from app.core.recall.words import Words
 
 _FOLDER = Path(__file__).parent / "recall"
@@ -29,11 +30,11 @@ _WITHOUT: dict[str, Weights] = {
     "all": FOUND,
     "no coverage": replace(FOUND, coverage=0.0),
     "no neighbours in the rank": replace(FOUND, before=0.0, after=0.0, further=0.0),
+    "no questions": replace(FOUND, answer=0.0, asking=0.0),
+    "no speakers": replace(FOUND, speaker=0.0),
     "no related words": replace(FOUND, related=0.0),
-    "no times": replace(FOUND, when=0.0),
-    "plain BM25": replace(
-        FOUND, coverage=0.0, related=0.0, before=0.0, after=0.0, further=0.0, when=0.0, length=0.75
-    ),
+    "no times, numbers and names": replace(FOUND, told=0.0),
+    "plain BM25": replace(APART, coverage=0.0, related=0.0, asking=0.0, speaker=0.0, told=0.0, length=0.75),
 }
 
 
@@ -69,11 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chats = [Chat(path) for path in chosen]
     print(f"| ranking | {' | '.join(f'{chat.name} @1 / @5 / @10 (characters)' for chat in chats)} |")
     print("|---" * (len(chats) + 1) + "|")
+    print(f"| all, whole | {' | '.join(_figures(chat, FOUND, _is_whole) for chat in chats)} |", flush=True)
     for name, weights in _WITHOUT.items():
-        print(f"| {name} | {' | '.join(_figures(chat, weights) for chat in chats)} |")
+        print(f"| {name} | {' | '.join(_figures(chat, weights, _is_shown) for chat in chats)} |", flush=True)
 
 
-def _figures(chat: Chat, weights: Weights) -> str:
+def _figures(chat: Chat, weights: Weights, is_found: Callable[[str, str], bool]) -> str:
     found, characters = dict.fromkeys(_DEPTHS, 0), 0
     for question in chat.questions:
         hits = chat.hits(question["question"], weights)
@@ -81,7 +83,7 @@ def _figures(chat: Chat, weights: Weights) -> str:
         characters += sum(len(" ".join(quotes_of(hit))) for hit in hits)
         for depth in _DEPTHS:
             read = " | ".join(shown[:depth])
-            found[depth] += any(_is_shown(chat.entries[place].text, read) for place in question["evidence"])
+            found[depth] += any(is_found(chat.entries[place].text, read) for place in question["evidence"])
     shares = " / ".join(f"{found[depth] / len(chat.questions):.2f}" for depth in _DEPTHS)
     return f"{shares} ({characters / len(chat.questions):.0f})"
 
@@ -96,10 +98,14 @@ def _norm(text: str) -> str:
     return re.sub(r"[^\w]+", " ", text.lower()).strip()
 
 
+def _is_whole(evidence: str, read: str) -> bool:
+    return _norm(evidence) in read
+
+
 def _is_shown(evidence: str, read: str) -> bool:
     wanted = _norm(evidence)
     words = wanted.split()
-    return wanted in read or any(
+    return _is_whole(evidence, read) or any(
         " ".join(words[place : place + 8]) in read for place in range(len(words) - 7) if len(words) > 8
     )
 

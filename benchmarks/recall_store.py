@@ -191,7 +191,7 @@ async def searches(url: str, store: Store, language: Language, count: int) -> No
     chains = [row.chain for row in some]
     await timed(f"path_holds {len(chains)}", lambda: store.path_holds("n", session, head, chains), 20)
     await timed("beside 10", lambda: store.beside("n", session, chains[:10]), 20)
-    await timed("scanned for what is nowhere", lambda: store.scanned("n", session, _is_nowhere, 10), 10)
+    await timed("scanned for what is nowhere", lambda: store.scanned("n", [session], _is_nowhere, 10), 10)
 
 
 def _is_nowhere(row: RecallRow) -> bool:

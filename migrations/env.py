@@ -11,7 +11,7 @@ from alembic import context
 from sqlalchemy import Connection
 
 from app.storage.migrate import with_connection
-from app.storage.tables import METADATA
+from app.storage.tables.schema import METADATA
 
 
 def run(connection: Connection) -> None:

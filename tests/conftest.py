@@ -1,5 +1,16 @@
-"""What every test of the project shares: the record of which specification rows were proved."""
+"""What every test of the project shares: the record of proved rows, and what is begun first."""
 
 from __future__ import annotations
 
+import pytest
+
+# Files that take longer than the rest: begun first, so that no process is left alone with one at the end.
+_LONG = ("test_fifty_rounds", "test_promises_kill", "test_preset_", "test_random_histories", "test_journal_")
+
 pytest_plugins = ["tests.house.spec_marks"]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The order is random but for the long ones."""
+    items.sort(key=lambda item: not item.path.name.startswith(_LONG))

@@ -1,4 +1,4 @@
-"""The chat completions endpoint: reads headers and body, nothing else.
+"""The endpoint of what an exchange answers, chat completions and responses: reads headers and body only.
 
 A raw ASGI application; what a request means is decided in `app.proxy.exchange`.
 """
@@ -24,7 +24,7 @@ class Exchanges(Protocol):
 
 
 class ChatEndpoint:
-    """POST /v1/chat/completions. `body_bytes` and `body_seconds` bound what a client may send."""
+    """POST /v1/chat/completions, /v1/responses. `body_bytes`, `body_seconds` bound what a client may send."""
 
     def __init__(self, exchanges: Exchanges, *, body_bytes: int, body_seconds: float) -> None:
         self._exchanges = exchanges
@@ -46,6 +46,7 @@ class ChatEndpoint:
             headers=scope["headers"],
             body=body,
             path_session=scope["palimpsest.session"],
+            wire=scope["palimpsest.wire"],
         )
         async with Client(receive, send).attended() as client:
             await self._exchanges.answer(incoming, client)

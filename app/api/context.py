@@ -1,18 +1,23 @@
-"""One message by the id that views and masks name it with: how what was folded or cut is read again.
+"""One message or summary by the id that views, masks and results name it with: how what was folded or cut is
+read again.
 
 Knows nothing of why the reader wants it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
 from app.api.callers import Admitted
 from app.api.replies import raw_reply, reply
+from app.core.recall.reading import summary_text
+from app.core.recall.tools.ids import chain_digits_of, summary_id
 from app.core.view.masking import context_id, text_of
-from app.core.wire.json_text import decoded
+from app.core.wire.json_text import decoded, encoded
+from app.core.wire.responses.items import as_chat
 from app.proxy.archive import Archive
 
 # About 4,000 tokens: what a model can take in one go without its window being filled again.
@@ -20,8 +25,17 @@ _PAGE_CHARS = 16_000
 _MOST_CHARS = 1_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is said of it beside its text; the text; and what is stored, as JSON."""
+
+    fields: dict[str, Any]
+    text: str
+    raw: bytes
+
+
 class ContextPages:
-    """Single messages."""
+    """Single messages and summaries."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
@@ -38,27 +52,47 @@ class ContextPages:
         limit: Annotated[int, Query(ge=1, le=_MOST_CHARS)] = _PAGE_CHARS,
         raw: bool = False,
     ) -> Response:
-        """A page of the message's text, in characters; with `raw` the stored bytes themselves.
+        """A page of the text, in characters; with `raw` the stored bytes themselves, a summary's as a string.
 
         A message without text (tool calls alone, say) is paged as the JSON it is.
         """
-        session, row = await self._archive.message(caller.namespace, ident)
+        is_message = chain_digits_of(ident) is not None
+        found = await (self._message if is_message else self._summary)(caller.namespace, ident)
         if raw:
-            return raw_reply(row.body)
-        text = text_of(decoded(row.body))
-        whole = text or row.body.decode("utf-8", "surrogatepass")
-        stop = min(len(whole), offset + limit)
+            return raw_reply(found.raw)
+        stop = min(len(found.text), offset + limit)
         return reply(
             {
-                "id": context_id(row.chain),
-                "session": session,
-                "role": row.role,
-                "tokens": row.tokens,
-                "state": row.state,
-                "format": "text" if text else "json",
+                **found.fields,
                 "offset": offset,
-                "total_chars": len(whole),
-                "next_offset": stop if stop < len(whole) else None,
-                "text": whole[offset:stop],
+                "total_chars": len(found.text),
+                "next_offset": stop if stop < len(found.text) else None,
+                "text": found.text[offset:stop],
             }
         )
+
+    async def _message(self, namespace: str, ident: str) -> _Found:
+        session, row = await self._archive.message(namespace, ident)
+        text = text_of(as_chat(decoded(row.body)))
+        fields = {
+            "id": context_id(row.chain),
+            "session": session,
+            "role": row.role,
+            "tokens": row.tokens,
+            "state": row.state,
+            "format": "text" if text else "json",
+        }
+        return _Found(fields, text or row.body.decode("utf-8", "surrogatepass"), row.body)
+
+    async def _summary(self, namespace: str, ident: str) -> _Found:
+        session, stored = await self._archive.summary(namespace, ident)
+        whole = stored.compaction.summary
+        fields = {
+            "id": summary_id(stored.compaction.id),
+            "session": session,
+            "role": None,
+            "tokens": None,
+            "state": "live" if stored.undone_at is None else "undone",
+            "format": "text",
+        }
+        return _Found(fields, summary_text(whole.encode("utf-8", "surrogatepass")), encoded(whole))

@@ -6,15 +6,23 @@ rest of the exchange (43 us against 108 us a request, measured). Knows nothing o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import unquote
 
 from app.api.problems import note_cut, send_problem, unexpected
+from app.core.wire.chat_request import Wire
 from app.errors import HeadersTooLarge, NotFound, PalimpsestError, ServerBusy
 from app.proxy.asgi import ASGIApp, Receive, Scope, Send
 
-CHAT_PATH = "/v1/chat/completions"
+# What is answered by an exchange, by the path that it is sent to; Azure's clients name a deployment in it.
+WIRES: Sequence[tuple[re.Pattern[str], Wire]] = (
+    (re.compile(r"/v1(?:/deployments/[^/]+)?/chat/completions/*"), "chat"),
+    (re.compile(r"/v1(?:/deployments/[^/]+)?/responses/*"), "responses"),
+)
+# Answered by an exchange where it may be answered here; else it is the upstream's.
+COMPACT = re.compile(r"/v1/responses/compact/*")
 
 
 class Crowd:
@@ -44,13 +52,25 @@ class Crowd:
 
 
 class Front:
-    """An ASGI application made of three. `crowd` bounds what it answers at a time."""
+    """An ASGI application made of three. `crowd` bounds what it answers at a time.
 
-    def __init__(self, *, chat: ASGIApp, passthrough: ASGIApp, pages: ASGIApp, crowd: Crowd) -> None:
+    `compacts`: requests for a compaction are not simply the upstream's.
+    """
+
+    def __init__(
+        self,
+        *,
+        chat: ASGIApp,
+        passthrough: ASGIApp,
+        pages: ASGIApp,
+        crowd: Crowd,
+        compacts: bool = False,
+    ) -> None:
         self._chat = chat
         self._passthrough = passthrough
         self._pages = pages
         self._crowd = crowd
+        self._compacts = compacts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """HTTP below `/v1/` and `/s/{session}/v1/` goes upstream, all else is ours."""
@@ -68,9 +88,17 @@ class Front:
             await self._pages(scope, receive, send)
             return
         scope["palimpsest.session"] = session
-        is_chat = scope["method"] == "POST" and path.rstrip("/") == CHAT_PATH
+        wire = wire_of(path) if scope["method"] == "POST" else None
+        if self._compacts and scope["method"] == "POST" and COMPACT.fullmatch(path):
+            wire = "responses"
+        scope["palimpsest.wire"] = wire
         with self._crowd.counted():
-            await guarded(self._chat if is_chat else self._passthrough, scope, receive, send)
+            await guarded(self._chat if wire else self._passthrough, scope, receive, send)
+
+
+def wire_of(path: str) -> Wire | None:
+    """What is spoken at a path that an exchange answers; None for any other."""
+    return next((wire for pattern, wire in WIRES if pattern.fullmatch(path)), None)
 
 
 def split_session(path: str) -> tuple[str | None, str]:

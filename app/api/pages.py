@@ -17,6 +17,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 
 from app.api.callers import Doorkeeper
 from app.api.context import ContextPages
+from app.api.description import DescriptionPages
 from app.api.front import guarded
 from app.api.health import HealthPages
 from app.api.mcp.endpoint import McpPages
@@ -32,7 +33,7 @@ from app.api.session.erasure import ErasePages, Erases
 from app.api.session.events import EventPages
 from app.api.session.memory import MemoryPages
 from app.api.session.moving import Moving, MovingPages
-from app.api.session.settings import SettingsPages
+from app.api.session.settings import SettingsPages, Unindexes
 from app.api.session.status import StatusPages
 from app.api.session.stream import EventStreams
 from app.api.sessions import SessionPages
@@ -77,6 +78,7 @@ class Pages:
     erases: Erases | None = None
     searching: Searching | None = None
     recall: RecallTools | None = None
+    unindexes: Unindexes | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     new_id: Callable[[], str] = _new_id
 
@@ -105,6 +107,7 @@ def api_of(pages: Pages) -> APIRouter:
     PinPages(archive, pages.store, pages.scenes).on(api)
     ContextPages(archive).on(api)
     _on_session(api, pages, archive)
+    DescriptionPages(api).on(api)
     sessions.on_last(api)
     if pages.erases is not None:
         ErasePages(pages.erases).on(api)
@@ -115,7 +118,7 @@ def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
     """What is about one session, and is not its messages."""
     store, scenes = pages.store, pages.scenes
     streams = EventStreams(store, pages.settings.limits.event_streams, pages.ended)
-    SettingsPages(archive, store, pages.settings).on(api)
+    SettingsPages(archive, store, pages.settings, pages.unindexes).on(api)
     StatusPages(archive, store, scenes, pages.viewing).on(api)
     CompactionPages(archive, store).on(api)
     CheckpointPages(archive, store).on(api)

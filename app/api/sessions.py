@@ -6,6 +6,7 @@ Knows nothing of views; messages are handed out byte for byte (P4).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -16,6 +17,7 @@ from app.api.replies import array_of, object_with, raw_reply, reply
 from app.core.history.message import Message
 from app.core.view.compaction import Compaction
 from app.core.view.masking import context_id
+from app.core.wire.json_text import decoded
 from app.proxy.archive import Archive, Place
 from app.storage.contract import Head, MessageRow, SessionRow, Store
 
@@ -23,6 +25,14 @@ from app.storage.contract import Head, MessageRow, SessionRow, Store
 IdText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{1,36}$")]
 _AFTER_DIGITS = "g"
 _MOST_SESSIONS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Unseen:
+    """A message that the client has not; it led to `answer`, or belongs to it."""
+
+    answer: MessageRow
+    raw: bytes
 
 
 class SessionPages:
@@ -74,18 +84,37 @@ class SessionPages:
         branch: str | None = None,
         limit: Annotated[int | None, Query(ge=1)] = None,
         offset: Annotated[int, Query(ge=0)] = 0,
+        hidden: bool = False,
     ) -> Response:
-        """The whole transcript unless `limit` says otherwise: instructions first, then every message."""
+        """The whole transcript unless `limit` says otherwise: instructions first, then every message.
+
+        `hidden`: with what was said between proxy and model alone, where it happened.
+        """
         place = await self._archive.place(caller.namespace, name, branch)
-        instructions = await self._archive.preamble(place)
+        instructions, field = await self._archive.preamble(place)
         rows = await self._archive.transcript(place)
-        total = len(instructions) + len(rows)
+        said = await self._with_hidden(place, rows) if hidden else rows
+        every: list[Message | MessageRow | _Unseen] = [*instructions, *said]
+        total = len(every)
         stop = total if limit is None else min(total, offset + limit)
-        every: list[Message | MessageRow] = [*instructions, *rows]
         items = [_item(at, every[at]) for at in range(min(offset, total), stop)]
         head = {**place_fields(place), "total": total, "offset": offset}
         head["next_offset"] = stop if stop < total else None
-        return raw_reply(object_with(head, "messages", array_of(items)))
+        # Of the Responses API: what every request says beside its items.
+        body = object_with(head, "instructions", field or b"null")
+        return raw_reply(body[:-1] + b',"messages":' + array_of(items) + b"}")
+
+    async def _with_hidden(self, place: Place, rows: Sequence[MessageRow]) -> list[MessageRow | _Unseen]:
+        chains = [row.chain for row in rows if row.role == "assistant"]
+        hidden = await self._archive.hidden(place.namespace, place.row.id, chains)
+        every: list[MessageRow | _Unseen] = []
+        for row in rows:
+            rounds = hidden.get(context_id(row.chain))
+            before, behind = rounds.unseen() if rounds else ((), ())
+            every += [_Unseen(row, raw) for raw in before]
+            every.append(row)
+            every += [_Unseen(row, raw) for raw in behind]
+        return every
 
 
 def session_fields(row: SessionRow) -> dict[str, Any]:
@@ -150,9 +179,14 @@ def _branches(heads: Sequence[Head]) -> list[dict[str, Any]]:
     ]
 
 
-def _item(at: int, message: Message | MessageRow) -> bytes:
+def _item(at: int, message: Message | MessageRow | _Unseen) -> bytes:
     if isinstance(message, Message):
-        fields = _instruction(at, message)
+        return object_with(_outside(at, message.role, "instructions", message.tokens), "message", message.raw)
+    if isinstance(message, _Unseen):
+        answer = message.answer
+        fields = _outside(at, decoded(message.raw).get("role", "assistant"), "hidden", None)
+        fields |= {"answer": context_id(answer.chain), "in_path": answer.in_path}
+        fields["created_at"] = answer.created_at
         return object_with(fields, "message", message.raw)
     fields = {
         "id": context_id(message.chain),
@@ -168,14 +202,14 @@ def _item(at: int, message: Message | MessageRow) -> bytes:
     return object_with(fields, "message", message.body)
 
 
-def _instruction(at: int, message: Message) -> dict[str, Any]:
-    """Instructions stand outside the chain (rule 1): no id names them."""
+def _outside(at: int, role: str, origin: str, tokens: int | None) -> dict[str, Any]:
+    """Instructions and what is hidden stand outside the chain (rules 1 and 31): no id names them."""
     return {
         "id": None,
         "position": at,
-        "role": message.role,
-        "tokens": message.tokens,
-        "origin": "instructions",
+        "role": role,
+        "tokens": tokens,
+        "origin": origin,
         "state": "live",
         "in_path": True,
         "finish_reason": None,

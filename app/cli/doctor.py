@@ -15,13 +15,14 @@ from urllib.parse import urlsplit
 
 from app.core.budget.window import window_from_models_payload, window_from_name
 from app.errors import PalimpsestError
-from app.main.parts import upstream_options
+from app.main.upstreams import key_of, route_options, upstream_options
 from app.proxy.access.pepper import load_pepper
 from app.settings.settings import Settings, configured_window
 from app.storage.migrate import schema_state, sqlite_path
 from app.storage.open import bound_pepper
 from app.storage.sqlite.driver import sqlite_version
-from app.upstream.client import Upstream
+from app.upstream.client import Upstream, UpstreamOptions
+from app.upstream.headers import UpstreamKey
 from app.upstream.http import client_over, fetch
 from app.upstream.windows import LIST_BYTES, window_from_model_data
 
@@ -51,7 +52,7 @@ async def examine(settings: Settings) -> list[Finding]:
         await _database(settings),
         await _pepper(settings),
         _access(settings),
-        *await _upstream(settings),
+        *await _upstreams(settings),
     ]
 
 
@@ -124,31 +125,47 @@ def _access(settings: Settings) -> Finding:
     return Finding("access", "ok", f"{settings.access.mode}; {key} goes upstream")
 
 
-async def _upstream(settings: Settings) -> list[Finding]:
-    base_url = settings.upstream.base_url
-    if base_url is None:
-        return [Finding("upstream", "ok", "none set: the built-in demo answers")]
+async def _upstreams(settings: Settings) -> list[Finding]:
+    """The upstream with the windows it states, then the servers of the routes."""
+    given = settings.upstream
+    if given.base_url is None:
+        found, payload = Finding("upstream", "ok", "none set: the built-in demo answers"), None
+    else:
+        key = key_of(given.api_key, given.key_header)
+        found, payload = await _reached("upstream", upstream_options(settings), key)
+    routes = [
+        await _reached(
+            f"route {route.match}", route_options(settings, route), key_of(route.api_key, route.key_header)
+        )
+        for route in settings.routes
+    ]
+    windows = _windows(settings, payload) if given.base_url and found.state == "ok" else ()
+    return [found, *windows, *(finding for finding, _ in routes)]
+
+
+async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None) -> tuple[Finding, Any]:
+    """Whether a server answers, and its list of models."""
+    base_url = options.base_url
     try:
-        status, payload = await _models(settings)
+        status, payload = await _models(options, key)
     except PalimpsestError as error:
-        remedy = "Check upstream.base_url, proxy_url and ca_bundle."
-        return [Finding("upstream", "failed", f"{base_url}: {error.message}", remedy)]
+        remedy = "Check base_url, and upstream.proxy_url and upstream.ca_bundle."
+        return Finding(name, "failed", f"{base_url}: {error.message}", remedy), None
     except TimeoutError:
-        return [Finding("upstream", "failed", f"{base_url}: no answer", "Is the server up?")]
+        return Finding(name, "failed", f"{base_url}: no answer", "Is the server up?"), None
     reached = f"{base_url} answers GET /models with {status}"
-    if status in (401, 403) and not settings.upstream.api_key:
-        return [Finding("upstream", "ok", f"{reached}: it wants a caller's key"), *_windows(settings, None)]
+    if status in (401, 403) and key is None:
+        return Finding(name, "ok", f"{reached}: it wants a caller's key"), None
     if status >= 500:
-        return [Finding("upstream", "failed", reached, "Look at the upstream's own log.")]
-    return [Finding("upstream", "ok", reached), *_windows(settings, payload)]
+        return Finding(name, "failed", reached, "Look at the upstream's own log."), None
+    return Finding(name, "ok", reached), payload
 
 
-async def _models(settings: Settings) -> tuple[int, Any]:
-    key = settings.upstream.api_key
-    headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
-    async with Upstream(upstream_options(settings)) as upstream, client_over(upstream) as http:
+async def _models(options: UpstreamOptions, key: UpstreamKey | None) -> tuple[int, Any]:
+    async with Upstream(options) as upstream, client_over(upstream) as http:
+        headers = [key.header] if key else []
         request = http.build_request("GET", upstream.url("/models"), headers=headers)
-        async with asyncio.timeout(settings.upstream.connect_timeout_seconds + 10):
+        async with asyncio.timeout(options.connect_seconds + 10):
             reply = await fetch(http, request, LIST_BYTES)
     return reply.status, reply.json()
 

@@ -1,4 +1,4 @@
-"""The command line: `palimpsest serve | demo | doctor | migrate | mcp | keys | version`.
+"""The command line: `palimpsest serve | demo | doctor | migrate | mcp | erase | keys | version`.
 
 Only reads arguments and prints; what the commands do stands in the modules beside it. Those are
 imported when a command runs: `--help` must not load a web server, two databases and a tokenizer.
@@ -10,13 +10,14 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from app.errors import PalimpsestError
+from app.errors import PalimpsestError, SettingsError
 from app.settings.load import load_settings
 from app.settings.settings import Settings
 
@@ -38,6 +39,11 @@ Config = Annotated[Path | None, typer.Option("--config", help="Settings file; de
 Database = Annotated[str | None, typer.Option("--database", help="sqlite:///path or postgresql://...")]
 UpstreamUrl = Annotated[
     str | None, typer.Option("--upstream", help="Base URL of the OpenAI-compatible server.")
+]
+ProxyUrl = Annotated[str, typer.Option(help="Address of the running proxy.")]
+Key = Annotated[
+    str | None,
+    typer.Option(envvar="OPENAI_API_KEY", help="The key whose conversations are meant.", show_envvar=True),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -109,16 +115,35 @@ def migrate(database: Database = None, config: Config = None) -> None:
 
 @app.command()
 def mcp(
-    url: Annotated[str, typer.Option(help="Address of the running proxy.")] = "http://127.0.0.1:8000",
-    key: Annotated[
-        str | None,
-        typer.Option(envvar="OPENAI_API_KEY", help="The key whose conversations are read.", show_envvar=True),
-    ] = None,
+    url: ProxyUrl = "http://127.0.0.1:8000",
+    key: Key = None,
 ) -> None:
     """Speak MCP on standard input and output: search and read what went through a running proxy."""
     from app.cli.mcp_stdio import serve_stdio
 
     asyncio.run(serve_stdio(url, key))
+
+
+@app.command()
+def erase(
+    session: Annotated[str | None, typer.Option(help="Id or name of the session to erase.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Erase everything of the key.")] = False,
+    block: Annotated[bool, typer.Option(help="The session does not come back either.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: ProxyUrl = "http://127.0.0.1:8000",
+    key: Key = None,
+) -> None:
+    """Erase a session, or everything of a key, on a running proxy, and print the receipt as JSON."""
+    from app.cli.erasing import Order, erased
+
+    if bool(session) is everything or (block and everything):
+        raise SettingsError("command line: erase takes --session NAME, with --block or without, or --all.")
+    ask = partial(typer.confirm, err=True)
+    receipt = asyncio.run(erased(url, key, Order(session, block), lambda question: yes or ask(question)))
+    if receipt is None:
+        typer.echo("Nothing was erased.", err=True)
+        raise typer.Exit(1)
+    _print_json(receipt)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The demo upstream: a small, deterministic, offline server that speaks OpenAI's chat completions.
+"""The demo upstream: a small, deterministic, offline server that speaks OpenAI's two APIs.
 
 It shows what the proxy does without key or network. It must not know the proxy: it sees requests only.
 """
@@ -15,13 +15,12 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from app.demo import responses
 from app.demo.reading import MODEL, Shown, answer_to, prompt_tokens, shown, tokens_of
 from app.demo.summary import asks_for_summary, summary_of
 
 # Small enough that a dozen turns fill it.
 DEFAULT_WINDOW_TOKENS = 2_000
-# A fixed time, so that equal requests get equal answers.
-CREATED = 1_700_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +53,49 @@ def create_demo(window_tokens: int = DEFAULT_WINDOW_TOKENS) -> FastAPI:
 
     @app.post("/v1/chat/completions")
     async def complete(request: Request) -> Response:
-        try:
-            body = json.loads(await request.body())
-        except ValueError:
-            return _refusal("The body is not JSON.", "invalid_request_error")
-        if not isinstance(body, dict) or not isinstance(body.get("messages"), list) or not body["messages"]:
+        body = await _body(request)
+        if not isinstance(body.get("messages"), list) or not body["messages"]:
             return _refusal("'messages' must be a list with at least one message.", "invalid_request_error")
         return _completed(body, window_tokens)
 
+    @app.post("/v1/responses")
+    async def respond(request: Request) -> Response:
+        return _responded(await _body(request), window_tokens)
+
     return app
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The body; empty when it is no object, which no request is."""
+    try:
+        body = json.loads(await request.body())
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _responded(body: Mapping[str, Any], window: int) -> Response:
+    before = body.get("previous_response_id")
+    if before is not None:
+        message = f"Previous response with id '{before}' not found."
+        return _refusal(message, "previous_response_not_found", param="previous_response_id")
+    said = responses.messages_in(body)
+    if not said:
+        return _refusal("'input' must be a text or a list of items.", "invalid_request_error", param="input")
+    messages = shown(said)
+    tokens = prompt_tokens(body, messages)
+    if tokens >= window:
+        message = f"Your input exceeds the context window of this model: {tokens} of {window} tokens."
+        return _refusal(message, "context_length_exceeded", param="input")
+    answer = _answer({**body, "max_tokens": body.get("max_output_tokens")}, messages, tokens, window)
+    ident = answer.id.removeprefix("chatcmpl-demo-")
+    made = responses.response_of(body, str(body.get("model") or MODEL), ident, answer.text, answer.usage)
+    if answer.finish_reason == "length":
+        made = responses.cut_short(made)
+    if body.get("stream") is True:
+        frames = responses.frames_of(made, _pieces(answer.text))
+        return StreamingResponse(frames, media_type="text/event-stream")
+    return JSONResponse(made)
 
 
 def _completed(body: Mapping[str, Any], window: int) -> Response:
@@ -115,7 +148,7 @@ def _choice(delta: Mapping[str, Any], finish_reason: str | None) -> dict[str, An
 
 
 def _envelope(answer: Answer, model: str, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"id": answer.id, "object": kind, "created": CREATED, "model": model, "choices": choices}
+    return {"id": answer.id, "object": kind, "created": responses.CREATED, "model": model, "choices": choices}
 
 
 def _frame(payload: Mapping[str, Any]) -> bytes:
@@ -128,7 +161,13 @@ def _pieces(text: str) -> list[str]:
 
 
 def _model(window: int) -> dict[str, Any]:
-    return {"id": MODEL, "object": "model", "created": CREATED, "owned_by": "demo", "context_length": window}
+    return {
+        "id": MODEL,
+        "object": "model",
+        "created": responses.CREATED,
+        "owned_by": "demo",
+        "context_length": window,
+    }
 
 
 def _refusal(message: str, code: str, param: str | None = None) -> Response:

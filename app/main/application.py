@@ -44,7 +44,7 @@ class Application:
     async def _lifespan(self, pages: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
-                parts = await opened(self._settings, self._tokenizer, stack)
+                parts = await opened(self._settings, self._tokenizer, stack, self.stopping)
             except PalimpsestError as refusal:
                 self.refusal = refusal
                 raise

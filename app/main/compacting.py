@@ -24,6 +24,7 @@ from app.proxy.compacting.scenes import ModelFacts, Scenes
 from app.proxy.compacting.spending import Spending
 from app.proxy.compacting.summaries import JobRules, Means, Summaries
 from app.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
+from app.proxy.hidden.replaying import Replays
 from app.settings.session import session_policy
 from app.settings.settings import (
     configured_prices,
@@ -42,10 +43,10 @@ def policies_of(parts: Parts) -> Policies:
     return lru_cache(REMEMBERED_MODELS)(partial(session_policy, parts.settings))
 
 
-def scenes_of(parts: Parts, policies: Policies | None = None) -> Scenes:
+def scenes_of(parts: Parts, policies: Policies, replays: Replays) -> Scenes:
     """Who gathers what a turn is judged by."""
     facts = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs_of(parts))
-    return Scenes(parts.store, facts, policies or policies_of(parts), parts.outgoing)
+    return Scenes(parts.store, facts, policies, parts.destinations.headers, replays)
 
 
 def costs_of(parts: Parts) -> ModelCosts:
@@ -80,7 +81,7 @@ def writer_of(parts: Parts) -> SummaryWriter:
         LoopBreaker(how.breaker_seconds, time.monotonic),
         Spending(parts.store, how.summary_tokens_per_day, time.time, new_id()),
     )
-    return SummaryWriter(parts.summarizer, parts.worker, choice, restraint, new_id)
+    return SummaryWriter(parts.summarizers, parts.worker, choice, restraint, new_id)
 
 
 def leases_of(parts: Parts) -> Leases:

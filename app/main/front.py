@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 
 from fastapi import FastAPI
 
@@ -16,52 +15,49 @@ from app.api.front import Crowd, Front
 from app.api.pages import Pages, pages_of
 from app.api.passthrough import PassthroughEndpoint
 from app.core.history.carriers import Carriers
-from app.core.wire.chat_request import Limits
+from app.core.wire.request_body import Limits
 from app.main.compacting import chronicle_of, compactor_of, policies_of, scenes_of, writer_of
 from app.main.moving import moving_of
 from app.main.parts import Parts, new_id
+from app.main.recalling import Recall, recall_of
 from app.proxy.answering.answered import Answered
+from app.proxy.answering.cut_prompts import CutPrompts
 from app.proxy.answering.delivery import Delivery, Sending
 from app.proxy.answering.outcomes import Outcomes
+from app.proxy.answering.own_compactions import Means as CompactionMeans
+from app.proxy.answering.own_compactions import OwnCompactions
 from app.proxy.answering.passthrough import Passthrough
+from app.proxy.answering.previous import KeptAnswers
 from app.proxy.answering.recovering import Recovery
-from app.proxy.answering.relay import Relay, RelayLimits
+from app.proxy.answering.relay import Follows, Relay, RelayLimits
 from app.proxy.chronicle.chronicle import Chronicle
 from app.proxy.compacting.compactor import Compactor
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.erasing import Erasing, Memory
 from app.proxy.exchange import Behaviour, Exchange
-from app.proxy.recall.describing import Describing
 from app.proxy.recall.indexing import Indexing
-from app.proxy.recall.offering import Recalling
 from app.proxy.recall.refusing import Refusing
-from app.proxy.recall.rounds import RoundMeans
-from app.proxy.recall.searching import Searching
-from app.proxy.recall.streaming import RoundLimits
-from app.proxy.recall.tools import RecallTools
 from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.recorder import Recorder
 from app.proxy.sessions.resolver import Resolver
-from app.settings.session import session_recalls
 
 
 def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     """The front door with everything behind it; `stopping` is set when the server begins to stop."""
     limits = parts.settings.limits
     policies = policies_of(parts)
-    scenes = scenes_of(parts, policies)
+    recall = recall_of(parts, stopping)
+    searching = recall.searching
+    scenes = scenes_of(parts, policies, recall.replays)
     chronicle = chronicle_of(parts)
     writer = writer_of(parts)
     compactor = compactor_of(parts, writer, chronicle)
     deadline_seconds = parts.settings.compaction.deadline_seconds
     viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=deadline_seconds)
-    passthrough = Passthrough(parts.upstream, parts.outgoing)
-    indexing = Indexing(parts.store, parts.jobs, stopping)
-    searching = Searching(parts.store, indexing)
-    answered = Answered(viewing, parts.windows, parts.calibrations, chronicle, indexing)
-    recall = recall_of(parts, searching)
-    exchange = exchange_of(parts, viewing, passthrough, chronicle, answered, recalling_of(parts, recall))
+    passthrough = Passthrough(parts.destinations, limits.body_bytes)
+    answered = answered_of(parts, viewing, chronicle, recall.indexing)
+    exchange = exchange_of(parts, viewing, passthrough, chronicle, answered, recall)
     memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, searching.forget))
     served = Pages(
         parts.store,
@@ -74,7 +70,8 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         summarizer=writer,
         moving=moving_of(parts, chronicle),
         searching=searching,
-        recall=recall,
+        recall=recall.tools,
+        unindexes=recall.indexing.drop,
         erases=Erasing(parts.erasure, memory),
         ended=stopping,
     )
@@ -84,7 +81,14 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         passthrough=PassthroughEndpoint(parts.access, passthrough, body_bytes=limits.body_bytes),
         pages=pages,
         crowd=Crowd(requests=limits.concurrent_requests, header_bytes=limits.header_bytes),
+        compacts=parts.settings.upstream.compacts != "upstream",
     )
+
+
+def answered_of(parts: Parts, viewing: Viewing, chronicle: Chronicle, indexing: Indexing) -> Answered:
+    """What is made of every answer that has ended."""
+    cuts = CutPrompts(parts.windows, parts.calibrations, chronicle, parts.jobs)
+    return Answered(viewing, parts.windows, parts.calibrations, chronicle, indexing, cuts)
 
 
 def exchange_of(
@@ -93,7 +97,7 @@ def exchange_of(
     passthrough: Passthrough,
     chronicle: Chronicle,
     answered: Answered,
-    recalling: Recalling,
+    recall: Recall,
 ) -> Exchange:
     """What answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
@@ -107,19 +111,18 @@ def exchange_of(
             limits.answer_bytes,
             delivers_unstored=settings.database.on_store_failure == "passthrough",
         ),
-        answered,
+        Follows(answered, recall.mixed),
     )
-    how = settings.compaction
-    sending = Sending(parts.upstream, parts.outgoing, how.notify, recalling)
-    recovery = Recovery(viewing, parts.windows, chronicle, how.overflow_retries)
+    recovery = Recovery(viewing, parts.windows, chronicle, settings.compaction.overflow_retries)
     return Exchange(
         access=parts.access,
         resolver=_resolver(parts),
         tombstones=parts.erasure.tombstones,
         recorder=recorder,
         viewing=viewing,
-        delivery=Delivery(sending, recorder, relay, recovery),
+        delivery=Delivery(_sending(parts, recall, viewing, recorder), recorder, relay, recovery),
         passthrough=passthrough,
+        mixed=recall.mixed,
         behaviour=Behaviour(
             Limits(limits.depth, limits.messages),
             limits.body_bytes,
@@ -130,12 +133,13 @@ def exchange_of(
     )
 
 
-def recalling_of(parts: Parts, tools: RecallTools) -> Recalling:
-    """Who offers models our tools, and has their calls carried out."""
-    how, limits = parts.settings.recall, parts.settings.limits
-    bounds = RoundLimits(how.rounds, how.result_chars, limits.frame_bytes, limits.answer_bytes)
-    means = RoundMeans(parts.upstream, tools, Refusing(), bounds)
-    return Recalling(means, partial(session_recalls, parts.settings))
+def _sending(parts: Parts, recall: Recall, viewing: Viewing, recorder: Recorder) -> Sending:
+    """How requests go upstream."""
+    settings = parts.settings
+    kept = KeptAnswers(Refusing(), are_kept=settings.upstream.keeps_answers)
+    means = CompactionMeans(viewing, parts.reader, recorder, new_id)
+    compactions = OwnCompactions(settings.upstream.compacts, means, Refusing())
+    return Sending(parts.destinations, settings.compaction.notify, recall.recalling, kept, compactions)
 
 
 def memory_of(
@@ -152,12 +156,6 @@ def memory_of(
         # Tool schemas, settings of sessions, words that were looked for.
         others=(parts.tokens.forget_tools, *others),
     )
-
-
-def recall_of(parts: Parts, searching: Searching) -> RecallTools:
-    """The tools with which what was said is read again."""
-    describing = Describing(parts.store, parts.settings.recall.large_payload_tokens)
-    return RecallTools(parts.store, searching, describing, new_id)
 
 
 def _resolver(parts: Parts) -> Resolver:

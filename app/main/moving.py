@@ -19,6 +19,14 @@ def moving_of(parts: Parts, chronicle: Chronicle) -> Moving:
     """Who exports and imports sessions."""
     limits = parts.settings.limits
     readings = Readings(parts.store, parts.reader, parts.tokens)
-    made_of = ImportParts(parts.store, parts.reader, readings, parts.newcomers, time.time, new_id)
+    made_of = ImportParts(
+        store=parts.store,
+        reader=parts.reader,
+        readings=readings,
+        newcomers=parts.newcomers,
+        tombstones=parts.erasure.tombstones,
+        clock=time.time,
+        new_id=new_id,
+    )
     bounds = ImportLimits(RecordLimits(limits.depth, limits.import_events), limits.messages)
     return Moving(chronicle, Imports(made_of, bounds), limits.body_bytes, limits.body_seconds)

@@ -14,17 +14,18 @@ from dataclasses import dataclass
 import uuid_utils
 
 from app.errors import SettingsError
+from app.main.upstreams import opened_destinations, summarizer_at, summarizers_of, upstream_options
 from app.proxy.access.access import Access
 from app.proxy.access.newcomers import Newcomers
 from app.proxy.access.pepper import Pepper, load_pepper
-from app.proxy.answering.outgoing import Outgoing
+from app.proxy.answering.outgoing import Destinations
 from app.proxy.chronicle.daily_log import DailyLog
 from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.compacting.windows import Windows, WindowSources
 from app.proxy.erasing import EraseMeans
 from app.proxy.jobs import Jobs
-from app.proxy.scrubbing import Scrubbing
+from app.proxy.scrubbing import Again, Scrubbing
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.recovery import recover
 from app.proxy.sessions.tombstones import Tombstones
@@ -38,9 +39,9 @@ from app.storage.contract import Store
 from app.storage.erase.gone import Gone
 from app.storage.open import open_store
 from app.tokenizer.counting import Tokenizer
-from app.upstream.client import Upstream, UpstreamOptions
+from app.upstream.client import Upstream
 from app.upstream.headers import UpstreamKey
-from app.upstream.summarizer import Summarizer
+from app.upstream.summarizer import Summarizers
 from app.upstream.windows import window_from_model_data, window_from_upstream
 from app.upstream.worker import Worker
 
@@ -57,9 +58,8 @@ class Parts:
     jobs: Jobs
     access: Access
     newcomers: Newcomers
-    outgoing: Outgoing
-    upstream: Upstream
-    summarizer: Summarizer
+    destinations: Destinations
+    summarizers: Summarizers
     worker: Worker | None
     tokens: ModelTokens
     reader: MessageReader
@@ -68,41 +68,49 @@ class Parts:
     erasure: EraseMeans
 
 
-async def opened(settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStack) -> Parts:
+async def opened(
+    settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStack, stopping: asyncio.Event
+) -> Parts:
     """Everything that must be opened and closed; `stack` undoes it in reverse order.
 
-    Jobs are drained first, so that open relays are recorded while store and upstream are still there.
+    `stopping` is set when the server begins to stop: what was put off is given up then. Jobs are drained
+    first, so that open relays are recorded while store and upstream are still there.
     """
     store = await _opened_store(settings, stack)
     pepper = load_pepper(settings.database.pepper_file)
     tokenizer.load()
     tokens = ModelTokens(tokenizer, lambda model: said_of(settings, model).tokenizer)
-    upstream = await stack.enter_async_context(Upstream(upstream_options(settings)))
-    summarizer = await _opened_summarizer(settings, upstream, stack)
+    destinations = await opened_destinations(settings, stack)
+    summarizers = await _opened_summarizers(settings, destinations, stack)
     worker = await _opened_worker(settings, stack)
     jobs = Jobs()
-    stack.push_async_callback(jobs.drain, settings.server.shutdown_seconds)
+    stack.push_async_callback(
+        jobs.drain, settings.server.shutdown_seconds, settings.database.store_deadline_seconds
+    )
     access = _access(settings, store, pepper)
-    erasure = _erasure(settings, store, jobs, pepper)
+    scrubbing = Scrubbing(store, jobs, stopping, Again(settings.database.scrub_again_seconds))
+    erasure = _erasure(settings, store, jobs, pepper, scrubbing)
     parts = Parts(
         settings=settings,
         store=store,
         jobs=jobs,
         access=access,
         newcomers=_newcomers(settings, access, erasure, stack),
-        outgoing=Outgoing(upstream_key(settings), keeps_credentials=settings.access.mode == "open"),
-        upstream=upstream,
-        summarizer=summarizer,
+        destinations=destinations,
+        summarizers=summarizers,
         worker=worker,
         tokens=tokens,
         reader=MessageReader(lambda model: tokens.counter_of(model).count_message, CACHE_BYTES),
-        windows=_windows(settings, store, jobs, upstream),
+        windows=_windows(settings, store, jobs, destinations),
         calibrations=Calibrations(store, jobs),
         erasure=erasure,
     )
     await parts.windows.load()
     await parts.calibrations.load()
     await recover(store, parts.reader, time.time())
+    if await store.words_left():
+        # Something was erased, and a stop or a kill came before the scrub was done.
+        erasure.scrubbing.begin()
     return parts
 
 
@@ -112,13 +120,15 @@ def _access(settings: Settings, store: Store, pepper: Pepper) -> Access:
     return Access(store, pepper, who.realm, proxy_keys=keys, identity_headers=who.identity_headers)
 
 
-def _erasure(settings: Settings, store: Store, jobs: Jobs, pepper: Pepper) -> EraseMeans:
+def _erasure(
+    settings: Settings, store: Store, jobs: Jobs, pepper: Pepper, scrubbing: Scrubbing
+) -> EraseMeans:
     folder, gone = settings.compaction.daily_log_folder, Gone()
     return EraseMeans(
         store=store,
         jobs=jobs,
         gone=gone,
-        scrubbing=Scrubbing(store, jobs),
+        scrubbing=scrubbing,
         tombstones=Tombstones(store, pepper),
         log=DailyLog(folder, gone) if folder is not None else None,
         clock=time.time,
@@ -165,14 +175,14 @@ async def _opened_store(settings: Settings, stack: AsyncExitStack) -> Store:
     return store
 
 
-async def _opened_summarizer(settings: Settings, upstream: Upstream, stack: AsyncExitStack) -> Summarizer:
-    chosen = settings.summarizer
-    key = UpstreamKey(chosen.api_key.get_secret_value()) if chosen.api_key else None
-    if chosen.base_url is None:
-        return Summarizer(upstream, key=key or upstream_key(settings))
-    other = Upstream(upstream_options(settings, chosen.base_url))
-    await stack.enter_async_context(other)
-    return Summarizer(other, key=key, is_foreign=True)
+async def _opened_summarizers(
+    settings: Settings, destinations: Destinations, stack: AsyncExitStack
+) -> Summarizers:
+    base_url = settings.summarizer.base_url
+    if base_url is None:
+        return summarizers_of(settings, destinations)
+    other = await stack.enter_async_context(Upstream(upstream_options(settings, base_url)))
+    return summarizer_at(settings, other)
 
 
 async def _opened_worker(settings: Settings, stack: AsyncExitStack) -> Worker | None:
@@ -184,36 +194,13 @@ async def _opened_worker(settings: Settings, stack: AsyncExitStack) -> Worker | 
     return Worker(pool, chosen.worker_url, key)
 
 
-def upstream_options(settings: Settings, base_url: str | None = None) -> UpstreamOptions:
-    """How the upstream, or another server at `base_url`, is reached."""
-    given = settings.upstream
-    added = tuple((name.encode(), value.get_secret_value().encode()) for name, value in given.headers.items())
-    return UpstreamOptions(
-        base_url=base_url or given.base_url or "",
-        connect_seconds=given.connect_timeout_seconds,
-        first_byte_seconds=given.first_byte_timeout_seconds,
-        idle_seconds=given.idle_timeout_seconds,
-        connections=given.max_connections,
-        keepalive_seconds=given.keep_alive_seconds,
-        proxy=given.proxy_url.get_secret_value() if given.proxy_url else None,
-        proxy_from_environment=given.trust_env,
-        ca_file=given.ca_bundle,
-        extra_headers=() if base_url else added,
-    )
-
-
-def upstream_key(settings: Settings) -> UpstreamKey | None:
-    """The operator's own key; None when the callers' keys go upstream."""
-    key = settings.upstream.api_key
-    return UpstreamKey(key.get_secret_value()) if key else None
-
-
-def _windows(settings: Settings, store: Store, jobs: Jobs, upstream: Upstream) -> Windows:
+def _windows(settings: Settings, store: Store, jobs: Jobs, destinations: Destinations) -> Windows:
     async def ask(model: str, headers: list[tuple[bytes, bytes]]) -> int | None:
+        upstream = destinations.of(model).upstream
         return await window_from_upstream(upstream, model, headers, settings.window.lookup_seconds)
 
     sources = WindowSources(
-        upstream=upstream.url("/"),
+        upstream=lambda model: destinations.of(model).upstream.url("/"),
         configured=lambda model: configured_window(settings, model),
         ask=ask,
         model_data=window_from_model_data,

@@ -6,22 +6,24 @@ nothing of HTTP nor of how views are made.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
+from app.core.recall.rounds.hidden import HiddenRounds
+from app.core.recall.tools.ids import chain_digits_of, compaction_of, session_of
+from app.core.view.masking import context_id
+from app.core.wire.responses.instructions import field_in, messages_in
 from app.errors import InvalidParameter, NotFound
 from app.proxy.compacting.model_tokens import PRIMING_TOKENS
 from app.proxy.incoming import Headers
 from app.proxy.sessions.reader import MessageReader
-from app.storage.contract import Head, MessageRow, SessionRow, Store
+from app.storage.contract import Head, MessageRow, SessionRow, Store, StoredCompaction
 from app.storage.exchange.asked import Asked
 
 # The newest request of a branch ended within so many messages of its end.
 _NEWEST = 8
-_ID = re.compile(r"(?:dcm_)?([0-9a-f]{4,64})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ class Archive:
         self._reader = reader
 
     async def session(self, namespace: str, name: str) -> SessionRow:
-        """The session of our id or the client's own name."""
-        row = await self._store.session(namespace, name)
+        """The session of our id, of the client's own name, or of the conversation's name in results."""
+        row = await session_named(self._store, namespace, name)
         if row is None:
             raise missing()
         return row
@@ -97,14 +99,22 @@ class Archive:
         known = await self._store.known(namespace, [message.chain], row.id)
         return Place(namespace, row, message.chain, known[0].preamble if known else b"", False)
 
-    async def preamble(self, place: Place) -> tuple[Message, ...]:
-        """The branch's instructions."""
+    async def preamble(self, place: Place) -> tuple[tuple[Message, ...], bytes | None]:
+        """The branch's instructions: messages, and the JSON of the field that stood beside them."""
         raws = await self._store.preamble(place.namespace, place.row.id, place.preamble)
-        return await self._reader.read_stored(raws, place.row.model)
+        messages = await self._reader.read_stored(messages_in(raws), place.row.model)
+        return messages, field_in(raws)
 
     async def transcript(self, place: Place) -> Sequence[MessageRow]:
         """Every message of the branch, those the client dropped on the way included."""
         return await self._store.transcript(place.namespace, place.row.id, place.chain)
+
+    async def hidden(
+        self, namespace: str, session: str, chains: Sequence[bytes]
+    ) -> Mapping[str, HiddenRounds]:
+        """What the client was not shown, by the id of the answer it led to (rule 31)."""
+        found = await self._store.hidden_rounds(namespace, session, chains)
+        return {context_id(chain): rounds for chain, rounds in found.items()}
 
     async def branch(self, place: Place, headers: Headers) -> Branch:
         """The branch as the conversation a model is told about."""
@@ -114,7 +124,7 @@ class Archive:
         asked = await self._store.asked(place.namespace, place.row.id, newest)
         model = asked.model if asked else place.row.model
         raws = await self._store.preamble(place.namespace, place.row.id, place.preamble)
-        preamble = await self._reader.read_stored(raws, model)
+        preamble = await self._reader.read_stored(messages_in(raws), model)
         messages = await self._reader.read_stored([row.body for row in rows], model)
         talk = Conversation(preamble, messages, chains)
         return Branch(place.namespace, place.row, talk, headers, model, _fixed_tokens(talk, asked))
@@ -127,6 +137,13 @@ class Archive:
             raise missing()
         return found
 
+    async def summary(self, namespace: str, ident: str) -> tuple[str, StoredCompaction]:
+        """The summary of an id as results give it, or of its compaction's, and the session it stands in."""
+        found = await self._store.compaction(namespace, compaction_of(ident))
+        if found is None or found[1].compaction.kind != "message_removal":
+            raise missing()
+        return found
+
     async def message_in(self, namespace: str, row: SessionRow, ident: str) -> MessageRow:
         """The session's message of this id. Two sessions may have the same beginning."""
         owner, message = await self.message(namespace, ident)
@@ -136,6 +153,13 @@ class Archive:
         if not path:
             raise missing()
         return path[-1]
+
+
+async def session_named(store: Store, namespace: str, name: str) -> SessionRow | None:
+    """The session that `name` means; a client's own name goes before what only looks like one of ours."""
+    row = await store.session(namespace, name)
+    ident = session_of(name) if row is None else None
+    return row if ident is None else await store.session(namespace, ident)
 
 
 def missing() -> NotFound:
@@ -158,7 +182,7 @@ def _at(namespace: str, row: SessionRow, head: Head, heads: Sequence[Head]) -> P
 
 
 def _digits(ident: str) -> str:
-    match = _ID.fullmatch(ident.lower())
-    if match is None:
+    digits = chain_digits_of(ident)
+    if digits is None:
         raise missing()
-    return match.group(1)
+    return digits

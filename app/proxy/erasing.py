@@ -15,7 +15,7 @@ from app.errors import StoreError
 from app.proxy.archive import missing
 from app.proxy.chronicle.daily_log import DailyLog
 from app.proxy.jobs import Jobs
-from app.proxy.scrubbing import Scrubbing
+from app.proxy.scrubbing import Scrubbed, Scrubbing
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.tombstones import Tombstones
 from app.storage.contract import Store
@@ -39,13 +39,15 @@ class Remembers(Protocol):
 class Receipt:
     """What was erased: rows by table, entries of the daily log; `at` is UTC seconds.
 
-    `session` is "" for a whole namespace. `files` says what is left in the database's files.
+    `session` is "" for a whole namespace. `files` says what is left in the database's files, and `scrub` how
+    far that is.
     """
 
     session: str
     rows: Mapping[str, int]
     log_entries: int
     files: Scrub
+    scrub: Scrubbed
     is_blocked: bool
     at: float
 
@@ -87,6 +89,11 @@ class Erasing:
         self._means = means
         self._memory = memory
 
+    @property
+    def scrub(self) -> Scrubbed:
+        """How far the files are scrubbed of what anybody erased."""
+        return self._means.scrubbing.state
+
     async def session(self, namespace: str, name: str, *, block: bool) -> Receipt:
         """Nothing is left of the session of our id or the client's name. `block`: nor does it come back.
 
@@ -121,7 +128,7 @@ class Erasing:
             raise missing()
         _log.info("session_erased", session=row.id, messages=rows["messages"], blocked=block)
         files = await self._means.scrubbing.done(_SCRUB_SECONDS)
-        return Receipt(row.id, rows, entries, files, block, now)
+        return Receipt(row.id, rows, entries, files, self.scrub, block, now)
 
     async def _namespace(self, namespace: str) -> Receipt:
         store, now = self._means.store, self._means.clock()
@@ -146,7 +153,7 @@ class Erasing:
         self._forget(there, namespace, digests)
         _log.info("namespace_erased", sessions=rows["sessions"], messages=rows["messages"])
         files = await self._means.scrubbing.done(_SCRUB_SECONDS)
-        return Receipt("", rows, entries, files, is_blocked=False, at=now)
+        return Receipt("", rows, entries, files, self.scrub, is_blocked=False, at=now)
 
     def _forget(self, sessions: Sequence[str], namespace: str, digests: Sequence[bytes] | set[bytes]) -> None:
         for memory in self._memory.sessions:

@@ -18,13 +18,16 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
-from app.core.wire.chat_request import Limits, parse_chat_request
+from app.core.wire.request_body import Limits
+from app.core.wire.responses.references import names_kept_items
+from app.core.wire.wires import parse_request
 from app.errors import InvalidField, RequestError, StoreUnavailable
 from app.proxy.access.access import Access
 from app.proxy.answering.delivery import Delivery
 from app.proxy.answering.passthrough import Passthrough, WholeBody
 from app.proxy.client import Client
 from app.proxy.compacting.viewing import Viewing
+from app.proxy.hidden.mixed import MixedTurns
 from app.proxy.incoming import Incoming, plain_body
 from app.proxy.recall.offering import asked_for
 from app.proxy.reports import ExchangeLog
@@ -55,6 +58,7 @@ class Exchange:
     viewing: Viewing
     delivery: Delivery
     passthrough: Passthrough
+    mixed: MixedTurns
     behaviour: Behaviour
     log: ExchangeLog
 
@@ -67,12 +71,18 @@ class Exchange:
                 return
             caller = await self.access.caller_of(incoming)
             plain = await plain_body(incoming, self.behaviour.body_bytes)
-            request = parse_chat_request(plain, self.behaviour.limits, self.resolver.has_accepted)
+            limits, has_accepted = self.behaviour.limits, self.resolver.has_accepted
+            request = parse_request(incoming.wire, plain, limits, has_accepted)
+            if request is None:
+                await self._unrecorded(incoming, client, b"upstream")
+                return
             async with self.resolver.in_turn(caller.namespace, incoming, request) as name:
-                turn = await self.resolver.turn_of(caller.namespace, incoming, request, name)
+                found = await self.resolver.turn_of(caller.namespace, incoming, request, name)
+                turn = self.delivery.prepared(found)
                 await self.tombstones.admit(turn)
+                await self.mixed.settled(turn.namespace, turn.session)
                 await self.recorder.open(turn)
-                await self._delivered(turn, client, may_compact=control != "off")
+                await self._delivered(turn, client, may_compact=control != "off" and _is_whole(turn))
         except StoreUnavailable:
             if self.behaviour.on_store_failure == "refuse" or client.started:
                 raise
@@ -103,6 +113,17 @@ class Exchange:
         """
         await self.access.admit(incoming)
         await self.passthrough.relay(incoming, WholeBody(), client, [(b"x-palimpsest-store", why)])
+
+
+def _is_whole(turn: Turn) -> bool:
+    """False for what goes on from an answer, or names items, that only the upstream knows.
+
+    Its words cannot be folded.
+    """
+    if turn.request.wire == "chat":
+        return True
+    is_known = turn.request.previous is None or turn.is_delta
+    return is_known and not names_kept_items(message.fields for message in turn.conversation.messages)
 
 
 def control_of(incoming: Incoming, *, may_ask: bool) -> str:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.core.wire.chat_request import Wire
 from app.errors import BodyTooLarge, InvalidCoding, RepeatedHeader, UnsupportedCoding
 from app.upstream.decoding import DECODABLE, Decoder, decoder_for
 
@@ -22,7 +23,8 @@ _STEP_BYTES = 4096
 class Incoming:
     """One HTTP request: `target` is path and query below `/v1`, `path_session` from `/s/{session}/v1`.
 
-    `body` is as it came, in the client's own content coding: these bytes go on while nothing is changed.
+    `wire` is what it speaks. `body` is as it came, in the client's own content coding: these bytes go on
+    while nothing is changed.
     """
 
     method: str
@@ -30,6 +32,12 @@ class Incoming:
     headers: Headers
     body: bytes
     path_session: str | None
+    wire: Wire = "chat"
+
+    @property
+    def asks_for_compaction(self) -> bool:
+        """True for what is sent to `/v1/responses/compact`."""
+        return self.target.partition("?")[0].rstrip("/") == "/responses/compact"
 
     def header(self, name: bytes) -> str | None:
         """The header's first value, latin-1 decoded; `name` in lower case."""

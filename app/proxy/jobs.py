@@ -7,10 +7,13 @@ application waits for all of them before it closes the store.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import structlog
+
+from app.errors import RequestError
 
 T = TypeVar("T")
 _log = structlog.get_logger("palimpsest.jobs")
@@ -48,17 +51,28 @@ class Jobs:
         """The work's result; when the caller is cancelled meanwhile, the work goes on to its end."""
         return await asyncio.shield(self.start(work))
 
-    async def drain(self, seconds: float) -> None:
-        """All tasks have ended, or `seconds` have passed and what was left is cancelled."""
-        if not self._tasks:
-            return
-        _, late = await asyncio.wait(self._tasks, timeout=seconds)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)
+    async def drain(self, seconds: float, rest_seconds: float) -> None:
+        """All jobs have ended, those too that were begun meanwhile; bounded.
+
+        After `seconds` what is left is cancelled. What the cancelled ones begin at their end, the commit of
+        what there is of an answer, has `rest_seconds` more and is cancelled too.
+        """
+        await self._end_within(seconds)
+        for limit in (rest_seconds, rest_seconds):
+            for task in tuple(self._tasks):
+                task.cancel()
+            await self._end_within(limit)
+        if self._tasks:
+            _log.error("jobs_left", jobs=len(self._tasks))
+
+    async def _end_within(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while self._tasks and (left := until - time.monotonic()) > 0:
+            await asyncio.wait(tuple(self._tasks), timeout=left)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        # What cannot be asked for is told to whoever asked.
+        if error is not None and not isinstance(error, RequestError):
             _log.error("job_failed", error=type(error).__name__)

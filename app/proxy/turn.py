@@ -11,9 +11,11 @@ from typing import Literal
 
 from app.core.history.conversation import Conversation
 from app.core.history.known import Placement
+from app.core.history.message import Message
 from app.core.history.resolve import withdrawn_of
 from app.core.view.outcomes import View
 from app.core.wire.chat_request import ChatRequest
+from app.core.wire.responses.compacting import MANAGEMENT, threshold_in
 from app.proxy.incoming import Headers, Incoming
 
 Mode = Literal["full", "append", "new"]
@@ -25,9 +27,11 @@ class Turn:
 
     `conversation` is what the model is to be told about: the request's messages, in append mode with
     the stored transcript before them. `session` is our id; `takes_name`: it begins under a name
-    that another session had until now. `preamble_digest` names its instructions.
+    that another session had until now. `instructions` are what is stored as such: those that
+    are messages, and what the request says beside its messages.
     `fixed_tokens` are the tool schemas and the framing, `tokens` the whole prompt as the client sent it
-    (append mode: as it would be), both in our count.
+    (append mode: as it would be), both in our count. `carrier` is where the session's name stood, "" where
+    there is none.
     """
 
     namespace: str
@@ -40,9 +44,10 @@ class Turn:
     external_id: str | None
     takes_name: bool
     mode: Mode
-    preamble_digest: bytes
+    instructions: tuple[Message, ...]
     fixed_tokens: int
     started_at: float
+    carrier: str = ""
     tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,6 +69,13 @@ class Turn:
     def max_output_tokens(self) -> int | None:
         """The request's own limit."""
         return self.request.max_output_tokens
+
+    @property
+    def compact_threshold(self) -> int:
+        """Tokens from which the client wants its conversation compacted; 0 where that is the upstream's."""
+        if MANAGEMENT not in self.request.dropped:
+            return 0
+        return threshold_in(self.request.members((MANAGEMENT,)).get(MANAGEMENT))
 
     @property
     def headers(self) -> Headers:
@@ -90,14 +102,15 @@ class Turn:
 class Shown:
     """What the model is shown in one attempt: the view and what it costs, in our count.
 
-    `own_settings` are the session's, as stored. `has_our_tools`: tools of ours go with it, and what they
-    find, so that the upstream counts more.
+    `has_our_tools`: tools of ours go with it. Then `replayed` are the messages of the view with what was
+    looked up in earlier turns, both in `tokens`, and what is looked up now may take `room_tokens`.
     """
 
     view: View
     tokens: int
-    own_settings: bytes | None = None
     has_our_tools: bool = False
+    replayed: Sequence[bytes] = ()
+    room_tokens: int = 0
 
     @property
     def is_original(self) -> bool:

@@ -23,6 +23,8 @@ class Sessions(Section):
             "x-openwebui-chat-id",
             "x-claude-code-session-id",
             "x-*-session-id",
+            "session-id",
+            "thread-id",
             "x-session-affinity",
             "x-portkey-trace-id",
         ),
@@ -32,7 +34,7 @@ class Sessions(Section):
     )
     codex_headers: tuple[str, ...] = setting(
         ("session-id", "thread-id"),
-        "Further headers that count only when the user agent says codex.",
+        "Which of them count only when the user agent says codex; others named here come behind them.",
         "Too common as names to be trusted from everybody.",
         unit="header names",
     )

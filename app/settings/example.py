@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from app.settings.load import variable_of
-from app.settings.models import ModelSettings
+from app.settings.models import ModelSettings, Route
 from app.settings.settings import Settings
 
 _HEAD = """\
@@ -33,6 +33,11 @@ _HEAD = """\
 # This file is generated: python -m app.settings.example > config.example.yaml
 """
 _WIDTH = 100
+# What stands in each list, and what is written where there is no default.
+_ENTRIES: Mapping[str, tuple[type[BaseModel], Mapping[str, str]]] = {
+    "models": (ModelSettings, {"match": '"gpt-4o*"'}),
+    "routes": (Route, {"match": '"claude-*"', "base_url": "https://api.anthropic.com/v1"}),
+}
 
 
 def example() -> str:
@@ -47,17 +52,18 @@ def example() -> str:
             blocks.append("\n".join(lines) + "\n")
         else:
             blocks.append(
-                "\n".join([*_comment(field, ""), f"{name}: {_value(field.default)}", *_entry()]) + "\n"
+                "\n".join([*_comment(field, ""), f"{name}: {_value(field.default)}", *_entry(name)]) + "\n"
             )
     return "\n".join(blocks)
 
 
-def _entry() -> Iterator[str]:
-    """One entry of `models`, commented out."""
+def _entry(name: str) -> Iterator[str]:
+    """One entry of a list, commented out."""
     opening = "#  - "
-    for key, field in ModelSettings.model_fields.items():
+    entry, samples = _ENTRIES[name]
+    for key, field in entry.model_fields.items():
         yield from _comment(field, "#    ")
-        value = '"gpt-4o*"' if field.default is PydanticUndefined else _value(field.default)
+        value = samples[key] if field.default is PydanticUndefined else _value(field.default)
         yield f"{opening}{key}: {value}"
         opening = "#    "
 

@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings import SettingsError as UnreadableVariable
 
 from app.errors import SettingsError
-from app.settings.models import ModelSettings
+from app.settings.models import ModelSettings, Route
 from app.settings.settings import Settings
 
 PREFIX = "PALIMPSEST_"
@@ -28,6 +28,8 @@ TEST_PREFIX = "PALIMPSEST_TEST_"
 DEFAULT_FILE = Path("palimpsest.yaml")
 
 Tree = dict[str, Any]
+# The settings that are lists, and what stands in them.
+_LISTS: Mapping[str, type[BaseModel]] = {"models": ModelSettings, "routes": Route}
 # Where values come from, how a key is spelt there, and the values.
 Source = tuple[str, Callable[[str], str], Tree]
 
@@ -75,7 +77,7 @@ def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> list[st
 def variable_of(key: str) -> str:
     """The environment variable that sets a dotted key; entries of a list stand in one, as JSON."""
     section, _, inside = key.partition(".")
-    if section == "models" and inside:
+    if section in _LISTS and inside:
         return f"{variable_of(section)}: {inside}"
     return PREFIX + key.upper().replace(".", "__")
 
@@ -188,8 +190,8 @@ def _alternatives(location: Sequence[str | int]) -> list[str]:
     """The keys that could have been meant, those of the same section first."""
     if len(location) == 1:
         return list(Settings.model_fields)
-    if location[0] == "models":
-        return [f"models.{location[1]}.{key}" for key in known_keys(ModelSettings)]
+    if (entry := _LISTS.get(str(location[0]))) is not None:
+        return [f"{location[0]}.{location[1]}.{key}" for key in known_keys(entry)]
     return sorted(known_keys(), key=lambda key: not key.startswith(f"{location[0]}."))
 
 

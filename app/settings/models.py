@@ -31,6 +31,7 @@ def _endpoint(url: str) -> str:
 
 
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
+KeyHeader = Literal["bearer", "api-key"]
 
 
 class Upstream(Section):
@@ -48,11 +49,30 @@ class Upstream(Section):
         "None: the caller's own key goes upstream. One set here asks for loopback or for keys mode.",
         unit="secret",
     )
+    key_header: KeyHeader = setting(
+        "bearer",
+        "How api_key is sent: as Authorization: Bearer, or as the header api-key.",
+        "Azure's own keys go in api-key; everybody else takes a bearer token.",
+        unit="bearer or api-key",
+    )
     headers: Mapping[str, SecretStr] = setting(
         {},
         "Headers added to every request to the upstream.",
         "Some servers ask for an organisation or a routing header that clients do not know.",
         unit="names and values",
+    )
+    keeps_answers: bool = setting(
+        True,
+        "Whether the server keeps its answers to /v1/responses, so that it knows a previous_response_id.",
+        "False: all that was said goes with each request. It is found out, too, where a server says so.",
+        unit="true or false",
+    )
+    compacts: Literal["upstream", "auto", "proxy"] = setting(
+        "upstream",
+        "Who answers requests for a compaction (/v1/responses/compact, compaction_trigger): the upstream, "
+        "the proxy, or the proxy where the upstream refuses them.",
+        "What the upstream has of its own is nobody else's to change unless somebody says so.",
+        unit="upstream, auto or proxy",
     )
     connect_timeout_seconds: float = setting(
         10.0,
@@ -77,6 +97,14 @@ class Upstream(Section):
         unit="seconds",
         gt=0,
         le=7200,
+    )
+    answer_timeout_seconds: float = setting(
+        7_200.0,
+        "How long an answer may take from its beginning to its end.",
+        "An upstream that drips a byte now and then is never silent; no answer in use takes two hours.",
+        unit="seconds",
+        gt=0,
+        le=86_400,
     )
     keep_alive_seconds: float = setting(
         30.0,
@@ -111,6 +139,42 @@ class Upstream(Section):
         "Whether HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment count when proxy_url is not set.",
         "A variable set for another program must not redirect conversations.",
         unit="true or false",
+    )
+
+
+class Route(Section):
+    """Another upstream for the models a name or pattern matches. The first match in the list counts."""
+
+    match: str = setting(
+        ...,
+        "Model name, or a pattern with * and ?, compared without regard to case.",
+        "A prefix says whose model it is; the name goes on as the client sent it.",
+        unit="name or pattern",
+        min_length=1,
+    )
+    base_url: Endpoint = setting(
+        ...,
+        "Base URL of the server that answers these models, with its version path.",
+        "Only the operator says where conversations go.",
+        unit="URL",
+    )
+    api_key: SecretStr | None = setting(
+        None,
+        "Key sent there in place of the caller's.",
+        "None: the caller's own key; then no upstream has one of yours.",
+        unit="secret",
+    )
+    key_header: KeyHeader = setting(
+        "bearer",
+        "How api_key is sent: as Authorization: Bearer, or as the header api-key.",
+        "Azure's own keys go in api-key; everybody else takes a bearer token.",
+        unit="bearer or api-key",
+    )
+    headers: Mapping[str, SecretStr] = setting(
+        {},
+        "Headers added to every request to this server; those of upstream.headers are not.",
+        "What one server needs may be a secret from another.",
+        unit="names and values",
     )
 
 
@@ -239,6 +303,12 @@ class SummarizerSettings(Section):
         "Key for the summarizer.",
         "None: the key of the conversation's own request; never sent when base_url names another server.",
         unit="secret",
+    )
+    key_header: KeyHeader = setting(
+        "bearer",
+        "How api_key is sent: as Authorization: Bearer, or as the header api-key.",
+        "Azure's own keys go in api-key; everybody else takes a bearer token.",
+        unit="bearer or api-key",
     )
     worker_url: Endpoint | None = setting(
         None,

@@ -11,6 +11,13 @@ from app.settings.fields import Section, setting
 class Recall(Section):
     """How what was said is found and read again."""
 
+    enabled: bool = setting(
+        True,
+        "Whether what was said is indexed by its words, and may be looked up with the tools of recall. Off: "
+        "no row of an index is written, calls of tools are refused, and a search reads the texts themselves.",
+        "The index is made beside the turns and costs no model call; a session may switch it off for itself.",
+        unit="true or false",
+    )
     large_payload_tokens: int = setting(
         25_000,
         "A message of more tokens is shown to a tool as head and tail; it is read on in pages.",
@@ -18,16 +25,40 @@ class Recall(Section):
         unit="tokens",
         ge=1_000,
     )
+    search_wait_seconds: float = setting(
+        10.0,
+        "How long a search waits for the index of what it searches, of several sessions the newest first."
+        " Then it finds what is there, and reads through what is not, at most 5,000 messages of it.",
+        "The index is mostly two seconds behind; `palimpsest mcp` gives a search 30 s in all.",
+        unit="seconds",
+        ge=0,
+        le=25,
+    )
+    search_bytes: int = setting(
+        4_000_000,
+        "The most that one search reads of the messages that hold its words, to choose the best of them. Of"
+        " large ones that do not fit together only the best are read.",
+        "Read in about a second; of messages of ordinary length it is more than the 500 that are compared.",
+        unit="bytes",
+        ge=100_000,
+        le=64_000_000,
+    )
     tools: bool = setting(
         False,
         "Whether the model of a compacted conversation is offered tools to search and read what was said.",
         "Each look-up is another call to the upstream, which its caller pays for.",
         unit="true or false",
     )
+    tools_for_all: bool = setting(
+        False,
+        "Whether they are offered, too, where the client sent no tools of its own, if they are at all.",
+        "A model that is given tools may answer otherwise than one without; some servers take none.",
+        unit="true or false",
+    )
     rounds: int = setting(
-        3,
+        5,
         "How often in one request the model may look something up; then it must answer.",
-        "One search and two readings answer most questions; a model that only searches must end.",
+        "Models search with all their words first, then with single ones; one that only searches must end.",
         unit="rounds",
         ge=1,
         le=20,
@@ -45,4 +76,5 @@ class Recall(Section):
 class SessionRecall(Section):
     """What a session may set for itself; None: as the deployment has it."""
 
+    enabled: bool | None = None
     tools: bool | None = None

@@ -78,6 +78,15 @@ class Database(Section):
         unit="bytes",
         ge=0,
     )
+    scrub_again_seconds: float = setting(
+        60.0,
+        "When something held up the scrub of what was erased, it is tried again after a second, then after"
+        " twice as long each time, and at last every so many seconds; at once when something else is erased.",
+        "A reader is mostly gone in a second; one that stays for hours must not cost an attempt each second.",
+        unit="seconds",
+        ge=1,
+        le=3600,
+    )
     store_deadline_seconds: float = setting(
         5.0,
         "How long a request waits for the database before it counts as down.",

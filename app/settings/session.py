@@ -65,14 +65,23 @@ def session_policy(settings: Settings, model: str, stored: bytes | None) -> Poli
 
 
 def session_recalls(settings: Settings, stored: bytes | None) -> bool:
-    """Whether a session with these stored settings has the tools of recall."""
-    if stored is None:
-        return settings.recall.tools
-    try:
-        own = SessionSettings.model_validate_json(stored).recall.tools
-    except ValueError:
-        own = None
+    """Whether the model of a session with these stored settings is offered the tools of recall."""
+    own = None if stored is None else _own_recall(stored).tools
     return settings.recall.tools if own is None else own
+
+
+def recall_enabled(settings: Settings, stored: bytes | None) -> bool:
+    """Whether a session with these stored settings has an index, and answers calls of those tools at all."""
+    own = None if stored is None else _own_recall(stored).enabled
+    return settings.recall.enabled if own is None else own
+
+
+def _own_recall(stored: bytes) -> SessionRecall:
+    """What the session has set for itself; what is not taken any more counts as not set."""
+    try:
+        return SessionSettings.model_validate_json(stored).recall
+    except ValueError:
+        return SessionRecall()
 
 
 def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

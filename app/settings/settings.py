@@ -18,7 +18,7 @@ from app.core.view.policy import Policy
 from app.core.view.presets import CHAT, PRESETS, THRESHOLDS
 from app.settings.compacting import Compaction, Sessions
 from app.settings.fields import Section, setting
-from app.settings.models import ModelSettings, SummarizerSettings, Upstream, WindowSettings
+from app.settings.models import ModelSettings, Route, SummarizerSettings, Upstream, WindowSettings
 from app.settings.policy import PolicySettings
 from app.settings.recall import Recall
 from app.settings.serving import Access, Database, Limits, Logging, Server
@@ -30,6 +30,12 @@ class Settings(Section):
     server: Server = Server()
     database: Database = Database()
     upstream: Upstream = Upstream()
+    routes: tuple[Route, ...] = setting(
+        (),
+        "Other upstreams, by the model asked for; the first entry that matches counts.",
+        "Empty: the upstream above answers every model.",
+        unit="list",
+    )
     models: tuple[ModelSettings, ...] = setting(
         (),
         "What is known of single models; the first entry that matches counts.",
@@ -46,15 +52,31 @@ class Settings(Section):
     access: Access = Access()
     logging: Logging = Logging()
 
+    @property
+    def _servers(self) -> Sequence[Upstream | Route]:
+        return (self.upstream, *self.routes)
+
     @model_validator(mode="after")
     def _key_stays_at_home(self) -> Self:
         summarizer = self.summarizer.api_key or self.summarizer.worker_key
-        keyed = self.upstream.api_key or self.upstream.headers or summarizer
+        keyed = any(server.api_key or server.headers for server in self._servers) or summarizer
         if keyed and self.access.mode == "open" and not is_loopback(self.server.host):
             raise ValueError(
-                "upstream.api_key, upstream.headers, summarizer.api_key or summarizer.worker_key is set, and "
+                "upstream.api_key, upstream.headers, summarizer.api_key or summarizer.worker_key is set, or "
+                "api_key or headers of a route, and "
                 "server.host is not a loopback address, so anybody could use it: set access.mode to keys, or "
                 "listen on 127.0.0.1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _keys_are_everywhere_or_nowhere(self) -> Self:
+        """A summary may be asked of another server than the conversation: no key may go along by mistake."""
+        has_key = [server.api_key is not None for server in self._servers]
+        if any(has_key) and not all(has_key):
+            raise ValueError(
+                "some of upstream and routes have an api_key and some have none: set one for each (any word "
+                "for a server that asks for none), so that no key is sent where it does not belong"
             )
         return self
 

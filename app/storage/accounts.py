@@ -13,7 +13,8 @@ from sqlalchemy.dialects.postgresql import Insert
 from app.storage.contract import KeyRow
 from app.storage.database import Database, InsertInto, Statement, Step, named, p, plain, rows_of
 from app.storage.learned.contract import Calibration
-from app.storage.tables import CALIBRATIONS, CREDENTIALS, HEARTBEAT, KEYS, LEARNED_WINDOWS, NAMESPACES, PEPPER
+from app.storage.tables.conversations import CREDENTIALS, KEYS, NAMESPACES
+from app.storage.tables.servers import CALIBRATIONS, HEARTBEAT, LEARNED_WINDOWS, PEPPER
 
 
 class AccountRows:

@@ -23,14 +23,17 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from app.core.history.known import Known, MessageState, Rebase
+from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.view.compaction import Compaction
 from app.core.wire.answered import Usage
 from app.storage.erase.contract import Erasing
 from app.storage.exchange.asked import FinishedRequests
+from app.storage.exchange.hidden import HiddenKept
 from app.storage.interrupted import PartialAnswers
 from app.storage.journal import Also, Event, Journal
 from app.storage.learned.contract import Learned
-from app.storage.naming import NamedSessions
+from app.storage.naming import AnsweredAs, NamedSessions
+from app.storage.pins import Pinned
 from app.storage.recall.contract import Recall
 
 ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
@@ -102,6 +105,8 @@ class CloseExchange:
     does (rule 6). `answer_state` is "incomplete" for a cut stream. With `state` "rejected" or
     "refused" the messages in `withdrawn` (those the exchange brought, by chain) leave the path but
     stay stored, and `base` is a branch head again (rule 11). `view` and its tokens: None when unknown.
+    `response_id` is the upstream's id of the answer (Responses API): the newest of equal ones counts.
+    `hidden` is what led to the answer unseen: kept where there is exactly one, its results apart (rule 31).
     """
 
     namespace: str
@@ -121,6 +126,8 @@ class CloseExchange:
     tokens_forwarded: int | None
     compaction: str | None
     finished_at: float
+    response_id: str | None = None
+    hidden: HiddenRounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +198,6 @@ class StoredCompaction:
 
 
 @dataclass(frozen=True, slots=True)
-class PinRow:
-    """A message pinned by hand."""
-
-    chain: bytes
-    created_at: float
-
-
-@dataclass(frozen=True, slots=True)
 class KeyRow:
     """A proxy-issued key, without the key."""
 
@@ -217,7 +216,18 @@ class Standing:
     messages: int
 
 
-class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Erasing, Learned, Protocol):
+class Store(
+    FinishedRequests,
+    PartialAnswers,
+    NamedSessions,
+    HiddenKept,
+    Pinned,
+    Journal,
+    Recall,
+    Erasing,
+    Learned,
+    Protocol,
+):
     """See the module docstring: it is the contract."""
 
     async def close(self) -> None:
@@ -292,6 +302,9 @@ class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Er
     async def exchange_of_key(self, namespace: str, idempotency_key: str) -> tuple[str, bytes] | None:
         """Session and head of the newest exchange that carried this key."""
 
+    async def answered_as(self, namespace: str, response_id: str) -> AnsweredAs | None:
+        """The newest answer that the upstream gave this id."""
+
     async def open_exchange(self, exchange: OpenExchange) -> None:
         """Commit a request (P2). Conflict when `external_id` already names another session."""
 
@@ -315,19 +328,13 @@ class Store(FinishedRequests, PartialAnswers, NamedSessions, Journal, Recall, Er
     async def compactions(self, namespace: str, session: str) -> Sequence[StoredCompaction]:
         """Oldest first, those that were undone too."""
 
+    async def compaction(self, namespace: str, compaction_id: str) -> tuple[str, StoredCompaction] | None:
+        """The compaction of this id and its session; of imports that share one, the newest session's."""
+
     async def add_compaction(
         self, namespace: str, session: str, epoch: int, compaction: Compaction, now: float, also: Also = ...
     ) -> bool:
         """False, and nothing stored, `also` neither, when the session's epoch is no longer `epoch`."""
-
-    async def pins(self, namespace: str, session: str) -> Sequence[PinRow]:
-        """In order of arrival."""
-
-    async def add_pin(self, namespace: str, session: str, chain: bytes, now: float) -> None:
-        """The message is pinned; once."""
-
-    async def remove_pin(self, namespace: str, session: str, chain: bytes) -> bool:
-        """False when it was not pinned."""
 
     async def keys(self) -> Sequence[KeyRow]:
         """All proxy-issued keys, newest first, revoked ones included."""

@@ -17,7 +17,7 @@ from sqlalchemy.sql.expression import FromClause, literal_column, true
 from app.core.history.known import Known
 from app.storage.database import Database, InsertInto, Params, Reading, Row, Statement, p, rows_of
 from app.storage.exchange.row_sql import ON_PATH, is_extended, spot_of
-from app.storage.tables import EXCHANGES, MESSAGES, REBASES
+from app.storage.tables.conversations import EXCHANGES, MESSAGES, REBASES
 
 # Sessions looked at for one digest, newest first.
 TWINS = 64

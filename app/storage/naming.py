@@ -24,3 +24,12 @@ class NamedSessions(Protocol):
 
     async def named(self, namespace: str, name: str) -> NamedSession | None:
         """The session with our id `name`, else the one the client calls so: one row, nothing counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredAs:
+    """An answer: its session, its place there, and the digest of the instructions that it was given under."""
+
+    session: str
+    chain: bytes
+    preamble: bytes

@@ -16,6 +16,7 @@ from app.storage.contract import Store
 from app.storage.database import Database, Step
 from app.storage.erase.gone import Gone
 from app.storage.erase.rows import EraseRows
+from app.storage.exchange.hidden_rows import HiddenRows
 from app.storage.exchange.imports import ImportWrites
 from app.storage.exchange.partial import PartialRows
 from app.storage.exchange.writes import ExchangeWrites
@@ -31,13 +32,14 @@ from app.storage.sqlite.database import REWRITE_BYTES, SqliteDatabase
 from app.storage.sqlite.driver import Synchronous
 from app.storage.sqlite.sole import FAIL_OPEN, SoleUse
 from app.storage.standing import Proven, StandingRows
-from app.storage.tables import PEPPER
+from app.storage.tables.servers import PEPPER
 
 
 class SqlStore(
     ExchangeWrites,
     ImportWrites,
     PartialRows,
+    HiddenRows,
     KnownReads,
     PathReads,
     SessionRows,

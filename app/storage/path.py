@@ -19,7 +19,7 @@ from app.core.history.lineage import Point, bases_of, lineage_of, path_of
 from app.storage.contract import MessageRow, PathEntry
 from app.storage.database import Database, InsertInto, Params, Reading, Row, Statement, p, rows_of
 from app.storage.packing import unpacked
-from app.storage.tables import BODIES, MESSAGES, PREAMBLES, REBASES
+from app.storage.tables.conversations import BODIES, MESSAGES, PREAMBLES, REBASES
 
 _MIN_PREFIX_BYTES = 12
 _DIGEST_BYTES = 32

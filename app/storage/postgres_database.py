@@ -26,6 +26,19 @@ T = TypeVar("T")
 _CONNECTIONS = 10
 # Nobody waits for a VACUUM of large tables, but it has to end.
 _VACUUM_SECONDS = 600.0
+# Seconds between two looks whether readers have let go of deleted rows, and how many there are: most readings
+# take milliseconds.
+_LOOK_SECONDS = 0.01
+_LOOKS = 200
+# The first transaction that has not begun yet: what is deleted by now was deleted before it.
+_NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::xid::text"
+# Whose snapshot is older. VACUUMs keep nobody's rows, and neither do transactions in other databases.
+_READ_SINCE_BEFORE = """
+SELECT EXISTS (
+    SELECT 1 FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+      AND query NOT ILIKE 'VACUUM %' AND age(backend_xmin) > age($1::text::xid)
+)"""
 # Two sessions that share texts may still meet in a ring; the loser's unit is run again, it is idempotent.
 _ATTEMPTS = 3
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -79,11 +92,17 @@ class PostgresDatabase:
         return await asyncio.shield(writing)
 
     async def scrub(self, tables: Sequence[str]) -> Scrub:
-        """See `Database`. Dead rows are given up; what pages, the server's log and copies hold is its own."""
+        """See `Database`. Dead rows are given up; what pages, the server's log and copies hold is its own.
+
+        "pending" while a transaction is open that began before: VACUUM keeps what it may still read. Of other
+        roles' transactions, and of replicas, only a role that may read all statistics hears.
+        """
         names = ", ".join(f'"{name}"' for name in tables)
         async with self._bounded(_VACUUM_SECONDS), self._pool.acquire() as connection:
+            newest = await connection.fetchval(_NEWEST)
+            is_free = await _is_let_go(connection, newest)
             await connection.execute(f"VACUUM {names}")
-        return "vacuumed"
+        return "vacuumed" if is_free else "pending"
 
     async def _written(self, unit: Unit, seconds: float | None) -> Sequence[int]:
         async with self._bounded(seconds):
@@ -167,6 +186,15 @@ class PostgresDatabase:
             raise StoreUnavailable(f"the database is not available: {_said(failure)}") from failure
         except asyncpg.PostgresError as failure:
             raise StoreError(f"the database refused a row: {_said(failure)}") from failure
+
+
+async def _is_let_go(connection: PoolConnectionProxy, newest: str) -> bool:
+    """Nobody reads any more what was there before `newest`; False when somebody does all the time."""
+    for _ in range(_LOOKS):
+        if not await connection.fetchval(_READ_SINCE_BEFORE, newest):
+            return True
+        await asyncio.sleep(_LOOK_SECONDS)
+    return False
 
 
 def _said(failure: Exception) -> str:

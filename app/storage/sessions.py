@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.expression import literal_column, true
 
-from app.storage.contract import Head, PinRow, SessionRow
+from app.storage.contract import Head, SessionRow
 from app.storage.database import (
     Database,
     InsertInto,
@@ -38,8 +38,9 @@ from app.storage.database import (
 from app.storage.exchange.asked import Asked
 from app.storage.exchange.row_sql import ON_PATH, arriving
 from app.storage.journal_sql.arrivals import drawing
-from app.storage.naming import NamedSession
-from app.storage.tables import COMPACTIONS, EXCHANGES, MESSAGES, PINS, REBASES, SESSIONS
+from app.storage.naming import AnsweredAs, NamedSession
+from app.storage.pins import PinRow
+from app.storage.tables.conversations import COMPACTIONS, EXCHANGES, MESSAGES, PINS, REBASES, SESSIONS
 
 # Sorts after every id.
 _AFTER_ALL = "\U0010ffff"
@@ -112,6 +113,12 @@ class SessionRows:
         key = {"namespace": namespace, "idempotency_key": plain(idempotency_key)}
         rows = await self._db.near(rows_of(_EXCHANGE_OF_KEY, key))
         return (rows[0][0], rows[0][1]) if rows else None
+
+    async def answered_as(self, namespace: str, response_id: str) -> AnsweredAs | None:
+        """See the contract."""
+        key = {"namespace": namespace, "response_id": plain(response_id)}
+        rows = await self._db.near(rows_of(_ANSWERED_AS, key))
+        return AnsweredAs(*rows[0]) if rows else None
 
     async def pins(self, namespace: str, session: str) -> Sequence[PinRow]:
         """See the contract."""
@@ -235,6 +242,19 @@ _EXCHANGE_OF_KEY = Statement(
             EXCHANGES.c.namespace == p("namespace"),
             EXCHANGES.c.idempotency_key == p("idempotency_key"),
             EXCHANGES.c.idempotency_key.is_not(None),
+        )
+        .order_by(EXCHANGES.c.id.desc())
+        .limit(literal_column("1"))
+    )
+)
+_ANSWERED_AS = Statement(
+    lambda _: (
+        select(EXCHANGES.c.session, EXCHANGES.c.answer, EXCHANGES.c.preamble)
+        .where(
+            EXCHANGES.c.namespace == p("namespace"),
+            EXCHANGES.c.response_id == p("response_id"),
+            EXCHANGES.c.response_id.is_not(None),
+            EXCHANGES.c.answer.is_not(None),
         )
         .order_by(EXCHANGES.c.id.desc())
         .limit(literal_column("1"))

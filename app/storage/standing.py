@@ -18,7 +18,7 @@ from app.storage.erase.gone import Gone
 from app.storage.erase.rules import OF_UNPROVEN
 from app.storage.recall.forgetting import scrubbed
 from app.storage.recall.word_index import WordIndex
-from app.storage.tables import MESSAGES, NAMESPACES, SESSIONS
+from app.storage.tables.conversations import MESSAGES, NAMESPACES, SESSIONS
 
 # Namespaces remembered as proven; an id is about 100 bytes.
 _REMEMBERED = 50_000

@@ -6,7 +6,7 @@ Knows nothing of answers, pools or retries: it records what happened, `client` d
 from __future__ import annotations
 
 import select
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 
 from aiohttp.abc import AbstractStreamWriter
@@ -30,7 +30,8 @@ class RequestBody(Payload):
 
     `started` is true once a byte of the request (head included: aiohttp holds the head back until
     the first body write) may have left this process. `failure` is what the client's own iterator
-    raised, so that a client's hang-up is never reported as the upstream's.
+    raised, so that a client's hang-up is never reported as the upstream's. `when_sent` is called once a
+    body of known bytes is on its way.
     """
 
     def __init__(self, source: bytes | AsyncIterator[bytes], length: int | None) -> None:
@@ -40,6 +41,12 @@ class RequestBody(Payload):
         self._autoclose = True
         self.started = False
         self.failure: Exception | None = None
+        self.when_sent: Callable[[], None] | None = None
+
+    @property
+    def is_arriving(self) -> bool:
+        """True for a body that is still on its way from the client."""
+        return not isinstance(self._source, bytes)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:  # noqa: ARG002 - aiohttp's signature
         """Required by the interface; a body is bytes here and never text."""
@@ -57,6 +64,8 @@ class RequestBody(Payload):
         if isinstance(self._source, bytes):
             for start in range(0, len(self._source), WRITE_BYTES):
                 await writer.write(self._source[start : start + WRITE_BYTES])
+            if self.when_sent is not None:
+                self.when_sent()
             return
         self._consumed = True
         sent = 0

@@ -6,6 +6,7 @@ answer that points elsewhere must not take the caller's key there), cookies are 
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -18,7 +19,7 @@ from types import TracebackType
 import aiohttp
 from yarl import URL
 
-from app.errors import UpstreamError
+from app.errors import UpstreamError, UpstreamTimeout
 from app.upstream.body import RequestBody
 from app.upstream.faults import before_answer, during_answer
 
@@ -34,11 +35,11 @@ _HEADER_BYTES = 64 * 1024
 class UpstreamOptions:
     """Where the upstream is and how patient we are with it.
 
-    `base_url` may have a path (`https://host/v1`) and a query (Azure's `?api-version=`), which is
-    appended to every request's. `proxy` wins over the environment's proxy variables, which count
-    only with `proxy_from_environment` (NO_PROXY included) and never for this machine; both are settled
-    once, at start.
-    `ca_file` is added to the system's authorities. `extra_headers` follow the client's own.
+    `base_url` may have a path (`https://host/v1`) and a query (Azure's `?api-version=`), which is appended
+    to every request's; a parameter that the request has already stays. `proxy` wins over the environment's
+    proxy variables, which count only with `proxy_from_environment` (NO_PROXY included) and never for this
+    machine; both are settled once, at start. `ca_file` is added to the system's authorities.
+    `extra_headers` follow the client's own.
     """
 
     base_url: str
@@ -51,6 +52,8 @@ class UpstreamOptions:
     first_byte_seconds: float = 600.0
     # Between two pieces of an answer. Reasoning models fall silent for minutes in mid-stream.
     idle_seconds: float = 600.0
+    # From an answer's head to its end: one that drips, byte by byte, is never silent.
+    answer_seconds: float = 7200.0
     # Each stream holds one for as long as it lasts; aiohttp's 100 would queue the 101st client.
     connections: int = 1000
     # Idle connections are kept this long. Shorter than most front ends keep theirs (60 s and up).
@@ -67,14 +70,35 @@ class Answer:
     `headers` are as received: bytes, in order, duplicates kept, nothing left out.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, idle_seconds: float) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, idle_seconds: float, answer_seconds: float) -> None:
         self._response = response
         self._idle_seconds = idle_seconds
+        self._loop = asyncio.get_running_loop()
+        self._ends = self._loop.time() + answer_seconds
         self.status = response.status
         self.headers: tuple[tuple[bytes, bytes], ...] = tuple(response.raw_headers)
         self._first: bytes | None = None
         # Gone from the response once its body is complete.
         self._protocol = response.connection.protocol if response.connection is not None else None
+        self._closed = self._protocol.closed if self._protocol is not None else None
+        if self._closed is not None:
+            # Once for each connection, however many answers it carries: whoever asks for this future must
+            # hear of its failure, and a connection may fail long after its last answer.
+            self._closed.remove_done_callback(_heard)
+            self._closed.add_done_callback(_heard)
+            self._closed.add_done_callback(self._connection_lost)
+
+    def let_go(self) -> None:
+        """The answer is over: its connection may go on without it."""
+        if self._closed is not None:
+            self._closed.remove_done_callback(self._connection_lost)
+
+    def _connection_lost(self, _: asyncio.Future[None]) -> None:
+        # aiohttp 3.14 closes the connection of a body whose chunks are malformed, and leaves whoever reads
+        # it waiting, with no timer running: for ever.
+        content = self._response.content
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("malformed"))
 
     async def first(self) -> bytes:
         """The first chunk, which `chunks` gives all the same; empty without a body. Raises as `chunks`."""
@@ -88,14 +112,17 @@ class Answer:
         """The body as it arrives: transfer coding undone, content coding untouched, no chunk empty.
 
         Ends normally only when the body was complete. Raises UpstreamCut when it ends early (fewer
-        bytes than its length, no last chunk, a reset) and UpstreamTimeout when it falls silent. A
-        body that is delimited by an orderly end of the connection cannot be told from a cut one.
+        bytes than its length, no last chunk, a reset) and UpstreamTimeout when it falls silent or does
+        not end in time. A body that is delimited by an orderly end of the connection cannot be told from a
+        cut one.
         """
         content, protocol = self._response.content, self._protocol
         with during_answer():
             chunk = await self.first()
             while chunk:
                 yield chunk
+                if self._loop.time() > self._ends:
+                    raise UpstreamTimeout("The upstream's answer took longer than it may.")
                 chunk = await content.readany()
             # aiohttp ends a body without a length in good order when the connection is reset.
             if protocol is not None and _ends_with_connection(self.headers):
@@ -131,7 +158,7 @@ class Upstream:
         if base.scheme not in ("http", "https") or not base.host:
             raise ValueError("base_url must be an http or https URL")
         self._prefix = str(base.with_query(None).with_fragment(None)).rstrip("/")
-        self._query = base.raw_query_string
+        self._query = [field for field in base.raw_query_string.split("&") if field]
         self._proxy = options.proxy or (_environment_proxy(base) if options.proxy_from_environment else None)
         self._timeout = aiohttp.ClientTimeout(
             total=None,
@@ -202,9 +229,11 @@ class Upstream:
         have been paid for.
         """
         response = await self._answered(method, path_and_query, headers, body)
+        answer = Answer(response, self._options.idle_seconds, self._options.answer_seconds)
         try:
-            yield Answer(response, self._options.idle_seconds)
+            yield answer
         finally:
+            answer.let_go()
             response.close()
 
     async def _answered(
@@ -215,13 +244,31 @@ class Upstream:
         with before_answer():
             outgoing = _outgoing(fields, body)
             try:
-                return await self._send(method, url, fields, outgoing)
+                return await self._in_time(method, url, fields, outgoing)
             except aiohttp.ClientError:
                 if outgoing is not None and outgoing.failure is not None:
                     raise outgoing.failure from None
                 if outgoing is None or outgoing.started:
                     raise
-            return await self._send(method, url, fields, _outgoing(fields, body))
+            return await self._in_time(method, url, fields, _outgoing(fields, body))
+
+    async def _in_time(
+        self, method: str, url: URL, fields: list[tuple[str, str]], body: RequestBody | None
+    ) -> aiohttp.ClientResponse:
+        """As `_send`; a head that drips in is waited for no longer than one that does not come.
+
+        The wait begins when the request has been sent. How long an upload takes is its client's affair.
+        """
+        patience, now = self._options, asyncio.get_running_loop().time
+        whole = patience.queue_seconds + patience.connect_seconds + patience.first_byte_seconds
+        async with asyncio.timeout(None if body is not None and body.is_arriving else whole) as limit:
+            if body is not None:
+                body.when_sent = lambda: limit.reschedule(now() + patience.first_byte_seconds)
+            try:
+                return await self._send(method, url, fields, body)
+            finally:
+                if body is not None:
+                    body.when_sent = None
 
     async def _send(
         self, method: str, url: URL, fields: list[tuple[str, str]], body: RequestBody | None
@@ -232,8 +279,12 @@ class Upstream:
         # Without the slash, "@elsewhere" would turn our host into a user name.
         if not path_and_query.startswith("/"):
             raise ValueError("path_and_query must begin with a slash")
-        if self._query:
-            path_and_query += ("&" if "?" in path_and_query else "?") + self._query
+        _, mark, query = path_and_query.partition("?")
+        given = {field.partition("=")[0] for field in query.split("&")}
+        # A parameter that the client sends itself, as Azure's clients send `api-version`, is the client's.
+        ours = [field for field in self._query if field.partition("=")[0] not in given]
+        if ours:
+            path_and_query += ("&" if mark else "?") + "&".join(ours)
         return URL(self._prefix + path_and_query, encoded=True)
 
 
@@ -250,6 +301,11 @@ def _fields(headers: Iterable[tuple[bytes, bytes]], body: object) -> list[tuple[
         value = size if size is not None and lowered == "content-length" else _text(raw_value)
         fields.append((name, value))
     return fields
+
+
+def _heard(closed: asyncio.Future[None]) -> None:
+    if not closed.cancelled():
+        closed.exception()
 
 
 def _ends_with_connection(headers: RawHeaders) -> bool:

@@ -17,6 +17,8 @@ from app.upstream.http import Reply
 
 # A search waits up to ten seconds for the index, and then reads.
 _SECONDS = 30.0
+# Erasing waits up to two minutes for the database, and then a little for its files.
+_ERASE_SECONDS = 150.0
 
 
 class OwnApi:
@@ -27,8 +29,20 @@ class OwnApi:
 
     async def post(self, path: str, order: Mapping[str, Any]) -> Reply:
         """The answer of `/api/{path}`, whatever its status. UpstreamError when none comes."""
+        return await self._answer(self._http.build_request("POST", f"/api/{path}", content=encoded(order)))
+
+    async def get(self, path: str) -> Reply:
+        """As `post`."""
+        return await self._answer(self._http.build_request("GET", f"/api/{path}"))
+
+    async def delete(self, path: str) -> Reply:
+        """As `post`, after minutes if need be."""
+        request = self._http.build_request("DELETE", f"/api/{path}", timeout=_ERASE_SECONDS)
+        return await self._answer(request)
+
+    async def _answer(self, request: httpx.Request) -> Reply:
         try:
-            reply = await self._http.post(f"/api/{path}", content=encoded(order))
+            reply = await self._http.send(request)
         except httpx.TimeoutException:
             raise UpstreamTimeout("The proxy did not answer in time.") from None
         except httpx.HTTPError:

@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 import httpx
@@ -147,6 +148,19 @@ class Summarizer:
         if self._is_foreign:
             return []
         return [(name, value) for name, value in headers if name.lower() in CREDENTIALS | _COMPANIONS]
+
+
+class Summarizers:
+    """Who writes a model's summaries: the first whose pattern fits its name, else the default."""
+
+    def __init__(self, default: Summarizer, routes: Sequence[tuple[str, Summarizer]] = ()) -> None:
+        self._default = default
+        self._routes = [(pattern.casefold(), summarizer) for pattern, summarizer in routes]
+
+    def of(self, model: str) -> Summarizer:
+        """The summarizer that `model` is asked of."""
+        name = model.casefold() if self._routes else ""
+        return next((one for match, one in self._routes if fnmatchcase(name, match)), self._default)
 
 
 async def in_time(work: Coroutine[None, None, SummaryOutcome], deadline_seconds: float) -> SummaryOutcome:

@@ -53,7 +53,12 @@ async def window_from_upstream(
     headers: Iterable[tuple[bytes, bytes]],
     deadline_seconds: float = LOOKUP_SECONDS,
 ) -> int | None:
-    """The window the upstream says `model` has, in its tokens; None when it does not say so in time."""
+    """The window the upstream says `model` has, in its tokens; None when it does not say so in time.
+
+    With a deadline of 0 it is not asked.
+    """
+    if deadline_seconds <= 0:
+        return None
     try:
         async with asyncio.timeout(deadline_seconds):
             async for payload in model_payloads(upstream, model, headers):

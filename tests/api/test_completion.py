@@ -17,9 +17,10 @@ from fastapi import FastAPI
 from app.api.pages import Pages, pages_of
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryRequest
-from app.main.compacting import chronicle_of, compactor_of, scenes_of, writer_of
+from app.main.compacting import chronicle_of, compactor_of, policies_of, scenes_of, writer_of
 from app.main.front import front_of
 from app.main.parts import Parts, opened
+from app.main.recalling import recall_of
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.viewing import Viewing
 from app.settings.load import load_settings
@@ -41,7 +42,7 @@ class Asking:
         self._parts = parts
 
     async def replied(self, scene: Scene, request: SummaryRequest) -> SummaryReply | None:
-        answer = await self._parts.summarizer.ask(
+        answer = await self._parts.summarizers.of(scene.turn.model).ask(
             request.messages, scene.turn.model, request.max_tokens, scene.outgoing, 20.0
         )
         if not isinstance(answer, SummaryAnswer):
@@ -66,8 +67,10 @@ class Whole:
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         await migrate(self._settings.database.url.get_secret_value())
         async with AsyncExitStack() as stack:
-            parts = await opened(self._settings, shared_tokenizer(), stack)
-            scenes, chronicle = scenes_of(parts), chronicle_of(parts)
+            parts = await opened(self._settings, shared_tokenizer(), stack, asyncio.Event())
+            recall = recall_of(parts, asyncio.Event())
+            scenes = scenes_of(parts, policies_of(parts), recall.replays)
+            chronicle = chronicle_of(parts)
             viewing = Viewing(
                 scenes, compactor_of(parts, writer_of(parts), chronicle), parts.jobs, wait_seconds=5
             )

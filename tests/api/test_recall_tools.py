@@ -12,6 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from app.core.recall.tools.ids import summary_id
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
@@ -171,7 +172,7 @@ async def test_a_summary_is_described_with_its_sources(proxy: Proxy, folded: tup
     assert entry["sourceMessageCount"] == record["messages_folded"]
     newer = await describe(proxy, chat, "dcs_" + second, sourceLimit=999)
     assert newer is not None
-    assert (newer["depth"], newer["parents"]) == (1, [first])
+    assert (newer["depth"], newer["parents"]) == (1, [summary_id(first)])
     assert not {source["id"] for source in newer["sources"]} & {source["id"] for source in entry["sources"]}
     assert all(source["firstLine"] and len(source["firstLine"]) <= 160 for source in newer["sources"])
 
@@ -191,10 +192,10 @@ async def test_a_summary_is_found_with_its_depth(proxy: Proxy, folded: tuple[Cha
     chat, first, second = folded
     found = await grep(proxy, chat, "lighthouse summary question", limit=50)
     hits = {hit["id"]: hit for hit in found["results"] if hit["kind"] == "summary"}
-    nodes = await graph(proxy, chat)
+    nodes = {summary_id(ident): node for ident, node in (await graph(proxy, chat)).items()}
     assert hits
     for ident, hit in hits.items():
-        assert ident in (first, second)
+        assert ident in map(summary_id, (first, second))
         assert (hit["depth"], hit["sourceMessageCount"]) == (
             nodes[ident]["depth"],
             nodes[ident]["source_messages"],

@@ -18,6 +18,7 @@ FIELDS = (
     *("title", "summary", "removedCount", "tokensBefore", "tokensAfter", "tokensFreed", "proactive", "kind"),
     *("trigger", "reason", "author", "model", "text", "tokens", "slackTokens", "ceilingTokens", "replaces"),
     *("attempt", "attempts", "most", "code", "position", "restoredId", "faults", "spent", "limit", "what"),
+    *("counted", "window"),
     *("tool", "asked", "via", "resultCount"),
 )
 PLAIN = st.recursive(

@@ -215,6 +215,7 @@ async def test_other_paths_are_not_forwarded(small: Line, path: str) -> None:
     assert len(small.upstream.requests) == before
 
 
+@pytest.mark.spec("W20")
 @pytest.mark.parametrize("path", ["/v1/realtime", "/v1/chat/completions", "/api/sessions", "/"])
 async def test_websockets_are_refused_plainly(small: Line, path: str) -> None:
     before = len(small.upstream.requests)

@@ -14,7 +14,7 @@ from app.proxy.access.pepper import Pepper
 from app.proxy.chronicle.daily_log import DailyLog
 from app.proxy.erasing import EraseMeans
 from app.proxy.jobs import Jobs
-from app.proxy.scrubbing import Scrubbing
+from app.proxy.scrubbing import Again, Scrubbing
 from app.proxy.sessions.tombstones import Tombstones
 from app.storage.erase.gone import Gone
 from app.storage.migrate import migrate
@@ -150,13 +150,14 @@ async def test_what_is_swept_leaves_nothing_either(tmp_path: Path) -> None:
     jobs, gone = Jobs(), Gone()
     log = DailyLog(tmp_path, gone)
     pepper = Pepper(b"0" * 32)
-    means = EraseMeans(store, jobs, gone, Scrubbing(store, jobs), Tombstones(store, pepper), log, time.time)
+    scrubbing = Scrubbing(store, jobs, asyncio.Event(), Again(60.0))
+    means = EraseMeans(store, jobs, gone, scrubbing, Tombstones(store, pepper), log, time.time)
     newcomers = Newcomers(store, means.swept, lambda: 10_000.0, messages=1, seconds=60)
     await Talk(store, namespace=await store.namespace_of(b"key", 1.0)).asks([WORD.encode()])
     await written(log, "s", WORD, namespace="made-up")
     assert set(remains(tmp_path, WORD)) >= {"2026-01-01-made-up.md"}
     await newcomers.sweep()
-    await jobs.drain(20)
+    await jobs.drain(20, 1)
     assert remains(tmp_path, WORD) == {}
     await written(log, "s", WORD, namespace="made-up")
     assert remains(tmp_path, WORD) == {}

@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from app.core.wire.answered import Usage
 from app.proxy.chronicle.usages import Usages
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.jobs import Jobs
-from app.proxy.scrubbing import Scrubbing
+from app.proxy.scrubbing import Again, Scrubbed, Scrubbing
 from app.proxy.sessions.reader import MessageReader
+from app.storage.contract import Store
 from app.storage.erase.gone import REMEMBERED, Gone
 from app.storage.migrate import migrate
 from app.storage.open import open_store
 from app.storage.sqlite.driver import driver
+from tests.kit.chat import Chat
 from tests.kit.model import ModelServer
-from tests.kit.proxy import proxied
+from tests.kit.proxy import Proxy, proxied
 from tests.kit.remains import remains
 from tests.kit.serving import shared_tokenizer
 
@@ -79,30 +83,114 @@ def until_gone(folder: Path) -> None:
         time.sleep(0.05)
 
 
+async def scrubbed(proxy: Proxy, chat: Chat) -> dict[str, Any]:
+    """What is said of the scrub once it is done."""
+    told: dict[str, Any] = {"scrub": True}
+    for _ in range(400):
+        if not told["scrub"]:
+            break
+        await asyncio.sleep(0.05)
+        told = (await proxy.http.get("/api/scrub", headers=chat.headers)).json()
+    return told
+
+
 async def test_a_scrub_goes_on_until_it_is_done(tmp_path: Path) -> None:
     async with proxied(ModelServer(), tmp_path) as proxy:
         chat = proxy.chat(session="tour")
         await chat.says(f"Hello, {WORD}.")
         with reading(tmp_path / "palimpsest.db"):
             reply = await proxy.http.delete("/api/sessions/tour", headers=chat.headers)
-            assert reply.json()["files"] == "pending"
+            receipt = reply.json()
+            assert receipt["files"] == "pending"
+            assert receipt["scrub"]["since"] >= receipt["erased_at"]
             assert remains(tmp_path, WORD)
+            told = (await proxy.http.get("/api/scrub", headers=chat.headers)).json()
+            assert told["files"] == "pending"
+            assert told["scrub"]["attempts"] >= 1
         async with asyncio.timeout(30):
             await asyncio.to_thread(until_gone, tmp_path)
+            told = await scrubbed(proxy, chat)
+        assert told == {"files": "scrubbed", "scrub": None}
 
 
-async def test_scrubs_that_are_asked_for_at_once_are_one(tmp_path: Path) -> None:
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     await migrate(url)
-    store = await open_store(url, new_id=lambda: "ns")
-    scrubbing = Scrubbing(store, Jobs())
-    first = scrubbing.begin()
-    assert scrubbing.begin() is first
-    assert await scrubbing.done(20.0) == "scrubbed"
-    # What was erased since may have come too late for it.
-    assert scrubbing.begin() is not first
-    assert await scrubbing.done(20.0) == "scrubbed"
+    opened = await open_store(url, new_id=lambda: "ns")
+    yield opened
+    await opened.close()
+
+
+@asynccontextmanager
+async def scrubbing_of(store: Store, again: Again) -> AsyncIterator[Scrubbing]:
+    """What scrubs `store` until the end of the block, which is a stop; its clock stands still."""
+    jobs, stopping = Jobs(), asyncio.Event()
+    yield Scrubbing(store, jobs, stopping, again, lambda: 100.0)
+    stopping.set()
+    await jobs.drain(20, 1)
+
+
+async def waits(scrubbing: Scrubbing, attempts: int) -> Scrubbed:
+    """What it says of itself once it rests after so many attempts."""
+    for _ in range(20_000):
+        if scrubbing.state.attempts >= attempts:
+            break
+        await asyncio.sleep(0.001)
+    return scrubbing.state
+
+
+async def test_scrubs_that_are_asked_for_at_once_are_one(store: Store) -> None:
+    async with scrubbing_of(store, Again(60.0)) as scrubbing:
+        first = scrubbing.begin()
+        assert scrubbing.begin() is first
+        assert await scrubbing.done(20.0) == "scrubbed"
+        # What was erased since may have come too late for it.
+        assert scrubbing.begin() is not first
+        assert await scrubbing.done(20.0) == "scrubbed"
+        assert scrubbing.state == Scrubbed("scrubbed")
+
+
+async def test_each_rest_before_a_scrub_is_tried_again_is_twice_as_long(store: Store) -> None:
     await store.close()
+    async with scrubbing_of(store, Again(0.5, first_seconds=0.125)) as scrubbing:
+        scrubbing.begin()
+        told = [await waits(scrubbing, attempt) for attempt in range(1, 5)]
+        rests = [each.next_at - 100 for each in told if each.next_at is not None]
+        assert rests == [0.125, 0.25, 0.5, 0.5]
+        assert {(each.files, each.since, each.trouble) for each in told} == {
+            ("pending", 100.0, "StoreUnavailable")
+        }
+
+
+async def test_who_erases_meanwhile_has_it_tried_at_once(store: Store) -> None:
+    await store.close()
+    async with scrubbing_of(store, Again(3600.0, first_seconds=3600.0)) as scrubbing:
+        first = scrubbing.begin()
+        await waits(scrubbing, 1)
+        second = scrubbing.begin()
+        await waits(scrubbing, 2)
+        assert not first.done()
+    # Nor does a stop wait for what is put off.
+    assert [task.result() for task in (first, second)] == ["pending", "pending"]
+
+
+async def test_what_a_stop_left_undone_the_next_start_does(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="tour")
+        await chat.says(f"Hello, {WORD}.")
+        await proxy.http.get(f"/api/sessions/tour/search?q={WORD}", headers=chat.headers)
+    # As it is left by a kill between an erase and its scrub.
+    store = await open_store(f"sqlite:///{tmp_path / 'palimpsest.db'}", new_id=lambda: "other")
+    with driver.connect(tmp_path / "palimpsest.db") as database:
+        ((namespace, session),) = database.execute("SELECT namespace, id FROM sessions").fetchall()
+    await store.erase_session(namespace, session, [], time.time())
+    assert await store.words_left()
+    await store.close()
+    assert remains(tmp_path, WORD.lower())
+    async with proxied(ModelServer(), tmp_path):
+        async with asyncio.timeout(30):
+            await asyncio.to_thread(until_gone, tmp_path)
 
 
 async def test_a_session_keeps_a_spelling_that_its_twin_had_before(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ async def test_twenty_turns_beside_a_summary_do_not_wait_for_it(preset: str, tmp
 
 # The deadline that holds when none is set is longer than this test may take.
 @pytest.mark.timeout(15)
-@pytest.mark.spec("F32", "A45")
+@pytest.mark.spec("F32", "A45", "W18")
 @pytest.mark.parametrize("preset", IN_TURN)
 async def test_a_turn_that_needs_a_summary_waits_no_longer_than_the_deadline(
     preset: str, tmp_path: Path

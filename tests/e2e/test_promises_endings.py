@@ -47,7 +47,7 @@ async def newest(line: Line, reply: Reply) -> tuple[str, str | None]:
     return row["state"], row["message"]["content"]
 
 
-@pytest.mark.spec("P3")
+@pytest.mark.spec("P3", "W13", "W43")
 @pytest.mark.parametrize("reset", [True, False])
 @pytest.mark.parametrize("count", [2, 3])
 async def test_a_cut_stream_ends_in_an_error_and_is_kept_as_incomplete(
@@ -62,7 +62,7 @@ async def test_a_cut_stream_ends_in_an_error_and_is_kept_as_incomplete(
     assert await newest(line, reply) == ("incomplete", "Once upon" + " a time" * (count - 2))
 
 
-@pytest.mark.spec("P3")
+@pytest.mark.spec("P3", "W43")
 async def test_a_stream_cut_inside_an_event_is_incomplete(line: Line) -> None:
     wire = on_wire(OPENING) + chunk(END[0][:-1])
     reply = await answered(line, cuts_after(len(wire), wire))
@@ -70,7 +70,7 @@ async def test_a_stream_cut_inside_an_event_is_incomplete(line: Line) -> None:
     assert line.states(reply) == ["incomplete"]
 
 
-@pytest.mark.spec("P3")
+@pytest.mark.spec("P3", "W13")
 async def test_a_proper_end_without_a_finish_is_no_success(line: Line) -> None:
     reply = await answered(line, streams(OPENING))
     assert not reply.is_whole
@@ -78,7 +78,7 @@ async def test_a_proper_end_without_a_finish_is_no_success(line: Line) -> None:
     assert await newest(line, reply) == ("incomplete", "Once upon a time")
 
 
-@pytest.mark.spec("P3")
+@pytest.mark.spec("P3", "W13")
 async def test_a_stream_that_ends_with_its_connection_is_judged_by_its_finish(line: Line) -> None:
     whole = head(200, SSE) + b"".join([*OPENING, *END])
     good = await answered(line, cuts_after(len(whole), whole))
@@ -88,7 +88,7 @@ async def test_a_stream_that_ends_with_its_connection_is_judged_by_its_finish(li
     assert (bad.is_whole, line.states(bad)) == (False, ["incomplete"])
 
 
-@pytest.mark.spec("P3")
+@pytest.mark.spec("P3", "W43")
 async def test_an_answer_whose_finish_was_seen_is_done_even_if_cut_behind_it(line: Line) -> None:
     wire = on_wire([*OPENING, END[0]])
     reply = await answered(line, cuts_after(len(wire), wire))
@@ -96,7 +96,7 @@ async def test_an_answer_whose_finish_was_seen_is_done_even_if_cut_behind_it(lin
     assert await newest(line, reply) == ("live", "Once upon a time")
 
 
-@pytest.mark.spec("P3")
+@pytest.mark.spec("P3", "W12")
 async def test_an_error_event_after_a_200_is_relayed_and_is_no_finished_turn(line: Line) -> None:
     failing = b'data: {"error":{"message":"overloaded","code":"server_error"}}\n\n'
     parts = [*OPENING, failing, b"data: [DONE]\n\n"]
@@ -106,7 +106,7 @@ async def test_an_error_event_after_a_200_is_relayed_and_is_no_finished_turn(lin
     assert await newest(line, reply) == ("incomplete", "Once upon a time")
 
 
-@pytest.mark.spec("P3")
+@pytest.mark.spec("P3", "W13", "W43")
 @pytest.mark.parametrize("headers", [[*SSE, (b"Content-Length", b"0")], CHUNKED])
 async def test_an_empty_stream_is_an_error(line: Line, headers: Headers) -> None:
     wire = head(200, headers) + (b"0\r\n\r\n" if headers is CHUNKED else b"")
@@ -139,7 +139,7 @@ async def test_open_calls_of_a_cut_answer_stay_off_the_path(line: Line) -> None:
     assert [row["role"] for row in await line.rows(reply)] == ["user"]
 
 
-@pytest.mark.spec("P3")
+@pytest.mark.spec("P3", "W43")
 async def test_a_whole_answer_that_is_cut_is_a_502(line: Line) -> None:
     wire = head(200, [(b"Content-Type", b"application/json"), (b"Content-Length", b"500")]) + answer_body()
     reply = await answered(line, cuts_after(len(wire), wire), stream=False)
@@ -155,7 +155,7 @@ async def test_a_200_that_is_no_answer_passes_and_is_no_finished_turn(line: Line
     assert [row["role"] for row in await line.rows(reply)] == ["user"]
 
 
-@pytest.mark.spec("P3")
+@pytest.mark.spec("P3", "W43")
 async def test_an_upstream_that_hangs_up_before_its_answer_is_a_502(line: Line) -> None:
     reply = await answered(line, cuts_after(0, b""))
     assert (reply.status, reply.code) == (502, "upstream_unreachable")

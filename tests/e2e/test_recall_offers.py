@@ -10,6 +10,7 @@ import pytest
 
 from tests.kit.agent import TOOLS
 from tests.kit.chat import Chat
+from tests.kit.journal import compacted
 from tests.kit.model import ModelServer, Says, Seen
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.recalls import GREP, OURS, Json, compacted_chat, names_in, saying
@@ -35,6 +36,20 @@ async def test_an_upstream_that_refuses_our_tools_is_asked_without_them(tmp_path
         await chat.says("And which host?")
         assert [names_in(seen)[1:] for seen in proxy.model.prompts] == [OURS, [], []]
         assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("C22", "P5")
+async def test_nobodys_refusal_switches_recall_off_for_others(tmp_path: Path) -> None:
+    """It may have been the tools of one client, which are too many with ours."""
+    async with compacted_chat(tmp_path) as (proxy, chat):
+        other = proxy.chat(system="You help.", extra=chat.extra, key="other")
+        await compacted(other, words=1_500)
+        error = {"error": {"message": "too many tools", "type": "invalid_request_error"}}
+        proxy.model.answers.append(Says(status=400, error=error))
+        await other.says("Which port?")
+        for one, offered in ((other, []), (chat, OURS)):
+            await one.says("And which host?")
+            assert names_in(proxy.model.prompts[-1])[1:] == offered
 
 
 async def test_a_refusal_that_is_not_of_our_tools_reaches_the_client(tmp_path: Path) -> None:
@@ -172,6 +187,25 @@ async def test_no_tools_are_offered_where_a_client_could_notice(extra: Json, tmp
         await chat.says("Which port?")
         (seen,) = proxy.model.prompts
         assert seen.body.get("tools", []) == chat.extra["tools"]
+
+
+@pytest.mark.spec("C22", "F20")
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("by_header", [True, False])
+async def test_a_client_without_tools_may_be_given_recall_all_the_same(
+    by_header: bool, stream: bool, tmp_path: Path
+) -> None:
+    overrides = {} if by_header else {"recall.tools_for_all": True}
+    async with compacted_chat(tmp_path, stream=stream, overrides=overrides) as (proxy, chat):
+        del chat.extra["tools"]
+        if by_header:
+            chat.headers["x-palimpsest-recall"] = "always"
+        proxy.model.answers.extend([saying(None, GREP), saying("Port 8443.")])
+        answer = await chat.says("Which port?")
+        assert (answer["content"], "tool_calls" in answer) == ("Port 8443.", False)
+        assert [names_in(seen) for seen in proxy.model.prompts] == [OURS, OURS]
+        assert proxy.model.prompts[1].messages[-1]["role"] == "tool"
+        assert await chat.transcript() == chat.said
 
 
 async def test_nothing_is_offered_before_anything_is_folded(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.chat import message_of
 from tests.kit.journal import events
 from tests.kit.model import Says, Seen
 from tests.kit.recalls import GREP, OURS, READ, Json, Streamed, compacted_chat, names_in, saying
@@ -47,18 +48,6 @@ async def test_a_look_up_is_carried_out_and_leaves_no_trace(stream: bool, tmp_pa
         assert told["payload"]["effectiveSession"] == chat.session
 
 
-@pytest.mark.spec("F20", "F22")
-async def test_the_next_turn_is_sent_as_if_nothing_had_been_looked_up(tmp_path: Path) -> None:
-    async with compacted_chat(tmp_path, stream=True) as (proxy, chat):
-        proxy.model.answers.extend([saying(None, GREP), saying("Port 8000."), saying("You are welcome.")])
-        await chat.says("Which port?")
-        await chat.says("Thanks.")
-        first, _, third = proxy.model.prompts
-        assert third.extends(first)
-        assert third.messages[-2:] == [{"role": "assistant", "content": "Port 8000."}, chat.said[-2]]
-        assert not third.faults
-
-
 @pytest.mark.spec("F21", "F20")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_of_a_mixed_turn_the_client_gets_its_own_call(stream: bool, tmp_path: Path) -> None:
@@ -76,15 +65,10 @@ async def test_of_a_mixed_turn_the_client_gets_its_own_call(stream: bool, tmp_pa
             }
             assert [json.loads(call["arguments"]) for call in heard.calls.values()] == [READ[2], other[2]]
             assert (heard.text, heard.finish) == ("Let me see.", ["tool_calls"])
-            calls = [
-                {
-                    "id": c["id"],
-                    "type": "function",
-                    "function": {"name": c["name"], "arguments": c["arguments"]},
-                }
-                for c in heard.calls.values()
+            message: Json = message_of(reply)
+            assert [call["function"]["arguments"] for call in message["tool_calls"]] == [
+                call["arguments"] for call in heard.calls.values()
             ]
-            message: Json = {"role": "assistant", "content": heard.text, "tool_calls": calls}
         else:
             message = reply.json()["choices"][0]["message"]
             assert [call["id"] for call in message["tool_calls"]] == ["c1", "c2"]
@@ -93,7 +77,15 @@ async def test_of_a_mixed_turn_the_client_gets_its_own_call(stream: bool, tmp_pa
         chat.said += [{"role": "user", "content": "Go on."}, message]
         results = [{"role": "tool", "tool_call_id": id_, "content": "x = 1"} for id_ in ("c1", "c2")]
         assert (await chat.sends(*results))["content"] == "Done."
-        assert not proxy.model.prompts[-1].faults
+        first, second = proxy.model.prompts
+        assert second.extends(first)
+        assert not second.faults
+        written, *told = second.messages[-4:]
+        assert [call["id"] for call in written["tool_calls"]] == ["g1", "c1", "c2"]
+        assert [message["tool_call_id"] for message in told] == ["g1", "c1", "c2"]
+        assert "8000" in told[0]["content"]
+        await chat.says("Thanks.")
+        assert proxy.model.prompts[-1].extends(second)
         assert await chat.transcript() == chat.said
 
 
@@ -101,28 +93,33 @@ async def test_of_a_mixed_turn_the_client_gets_its_own_call(stream: bool, tmp_pa
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("obeys", [True, False])
 async def test_a_model_that_always_looks_up_is_stopped(stream: bool, obeys: bool, tmp_path: Path) -> None:
-    few = {"recall.result_chars": 1_000}
+    few = {"recall.result_chars": 1_000, "recall.rounds": 3}
     async with compacted_chat(tmp_path, stream=stream, overrides=few) as (proxy, chat):
 
         def always(seen: Seen) -> Says | None:
             stops = obeys and seen.body.get("tool_choice") == "none"
-            return saying("I give up.") if stops else saying("Hm. ", GREP)
+            return saying("I give up.") if stops or OURS[0] not in names_in(seen) else saying("Hm. ", GREP)
 
         proxy.model.script = always
         answer = await chat.says("Which port?")
-        assert len(proxy.model.prompts) == 4
-        assert [seen.body.get("tool_choice") for seen in proxy.model.prompts] == [None] * 3 + ["none"]
-        assert names_in(proxy.model.prompts[-1]) == ["read_file", *OURS]
+        told = [seen.body.get("tool_choice") for seen in proxy.model.prompts]
+        assert told == [None] * 3 + ["none"] + ([] if obeys else [None])
+        # One that calls all the same is asked once more, with nothing of ours to call.
+        assert names_in(proxy.model.prompts[-1])[1:] == (OURS if obeys else [])
         results = [
             message["content"] for message in proxy.model.prompts[-1].messages if message["role"] == "tool"
         ]
         assert [json.loads(result)["truncated"] for result in results] == [True] * 3
         assert max(map(len, results)) < 1_000 + 400
-        ending = "I give up." if obeys else "Hm. "
-        assert answer == {"role": "assistant", "content": "Hm. Hm. Hm. " + ending if stream else ending}
+        heard = "Hm. " * (3 if obeys else 4) if stream else ""
+        assert answer == {"role": "assistant", "content": heard + "I give up."}
         assert "context_" not in chat.reply.text
         assert '"stop"' in chat.reply.text
         assert '"tool_calls"' not in chat.reply.text
+        proxy.model.script = None
+        await chat.says("Never mind.")
+        assert proxy.model.prompts[-1].extends(proxy.model.prompts[-2])
+        assert not proxy.model.prompts[-1].faults
         assert await chat.transcript() == chat.said
 
 

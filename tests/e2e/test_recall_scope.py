@@ -16,10 +16,13 @@ import pytest
 from app.core.recall.words import Words
 from app.core.wire.json_text import encoded
 from app.proxy.jobs import Jobs
+from app.proxy.recall.catching_up import CatchingUp
 from app.proxy.recall.describing import Describing
 from app.proxy.recall.indexing import Indexing
 from app.proxy.recall.searching import Searching, Where
+from app.proxy.recall.switch import RecallSwitch
 from app.proxy.recall.tools import RecallTools
+from app.settings.recall import Recall
 from app.storage.contract import Store
 from app.storage.open import open_store
 from app.storage.sqlite.driver import driver
@@ -62,8 +65,10 @@ async def model_in(folder: Path, chat: Chat) -> AsyncIterator[Model]:
     store = await open_store(f"sqlite:///{file}", new_id=lambda: uuid.uuid4().hex)
     try:
         heads = await store.heads(namespace, chat.session)
-        searching = Searching(store, Indexing(store, Jobs(), asyncio.Event()))
-        tools = RecallTools(store, searching, Describing(store, 25_000), lambda: uuid.uuid4().hex)
+        switch = RecallSwitch(store, lambda stored: True)
+        indexing = Indexing(store, Jobs(), asyncio.Event(), switch)
+        searching = Searching(store, CatchingUp(store, indexing, switch, 10.0), switch, Recall())
+        tools = RecallTools(store, searching, Describing(store, 25_000), switch, lambda: uuid.uuid4().hex)
         yield Model(store, tools, Where(namespace, chat.session, heads[0].chain))
     finally:
         await store.close()

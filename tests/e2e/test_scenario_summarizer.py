@@ -83,7 +83,7 @@ async def test_a_failed_summary_costs_neither_an_answer_nor_history(
             assert await chat.transcript() == chat.said
 
 
-@pytest.mark.spec("S7", "F32", "A45")
+@pytest.mark.spec("S7", "F32", "A45", "W18")
 @pytest.mark.parametrize("background", [False, True])
 async def test_a_hanging_summarizer_is_waited_for_no_longer_than_the_deadline(
     background: bool, tmp_path: Path

@@ -13,6 +13,7 @@ from tests.kit.chat import Chat
 from tests.kit.judge import rewritten
 from tests.kit.model import ModelServer, Seen
 from tests.kit.proxy import proxied
+from tests.kit.responses import ResponsesChat, ResponsesServer
 from tests.kit.words import prose
 
 Json = dict[str, Any]
@@ -122,3 +123,17 @@ async def test_the_setting_of_a_session_takes_effect_with_the_next_compaction(tm
 
 
 _NOTHING = Seen(b"{}", {"messages": []}, {}, 0, False)
+
+
+@pytest.mark.spec("W49")
+async def test_items_alternate_as_messages_do(tmp_path: Path) -> None:
+    server = ResponsesServer(window=4_000)
+    async with proxied(server, tmp_path, STRICT) as proxy:
+        chat = ResponsesChat(proxy.http)
+        for turn in range(14):
+            await chat.says(f"Turn {turn}: {prose(turn, 300)}")
+    folded = [asked.items for asked in server.asked if "<palimpsest_summary" in asked.text]
+    assert folded
+    for items in folded:
+        roles = [item["role"] for item in items]
+        assert all(one != other for one, other in pairwise(roles))

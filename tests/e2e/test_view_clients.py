@@ -61,7 +61,7 @@ async def worked(chat: Chat, turns: int, first: int = 0) -> None:
         await chat.says(f"Step {turn}. {prose(turn, 300)}")
 
 
-@pytest.mark.spec("F38")
+@pytest.mark.spec("F38", "W21")
 @pytest.mark.parametrize(("begins", "stream"), [(claude, False), (codex, True)])
 async def test_its_summary_stays_and_its_usage_is_the_upstreams(
     begins: Any, stream: bool, tmp_path: Path

@@ -48,7 +48,7 @@ async def streamed(line: Line, parts: list[bytes], headers: Headers, **fields: A
     return await line.asks(post(chat_body(stream=True, **fields)))
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W10", "W11")
 async def test_a_stream_cut_anywhere_arrives_byte_for_byte(line: Line) -> None:
     async def cut_where_asked(wire: Wire) -> None:
         at = json.loads(wire.request.body)["seed"]
@@ -77,7 +77,7 @@ async def test_a_stream_cut_anywhere_arrives_byte_for_byte(line: Line) -> None:
     assert stored[0]["content"] == "Grüße 世界 🌍x"
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W11")
 @pytest.mark.parametrize("size", [1, 7])
 async def test_a_stream_in_tiny_chunks_arrives_byte_for_byte(line: Line, size: int) -> None:
     parts = [LIVELY[i : i + size] for i in range(0, len(LIVELY), size)]
@@ -86,7 +86,7 @@ async def test_a_stream_in_tiny_chunks_arrives_byte_for_byte(line: Line, size: i
     assert line.states(reply) == ["done"]
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W16")
 @pytest.mark.parametrize("coding", ["gzip", "br"])
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_coded_answer_stays_coded_and_is_stored_decoded(
@@ -104,7 +104,7 @@ async def test_a_coded_answer_stays_coded_and_is_stored_decoded(
         assert (await line.rows(reply))[-1]["message"]["content"] == "Grüße 世界 🌍x"
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W16")
 async def test_a_coding_that_cannot_be_read_is_not_asked_for(line: Line) -> None:
     line.upstream.expects(replies(answer_body()), replies(answer_body()))
     await line.asks(post(chat_body(), [(b"Accept-Encoding", b"compress, gzip;q=0.5")]))
@@ -113,7 +113,7 @@ async def test_a_coding_that_cannot_be_read_is_not_asked_for(line: Line) -> None
     assert line.upstream.requests[-1].header("accept-encoding") is None
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W07")
 @pytest.mark.parametrize("n", [1, 3])
 async def test_every_choice_of_a_stream_arrives_and_is_stored(line: Line, n: int) -> None:
     def part(index: int, delta: object, finish: str | None = None) -> bytes:
@@ -128,7 +128,7 @@ async def test_every_choice_of_a_stream_arrives_and_is_stored(line: Line, n: int
     assert line.query(statement, reply.header("x-palimpsest-session")) == [("live",)] * n
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W15")
 async def test_headers_of_an_answer_are_the_upstreams(line: Line) -> None:
     theirs = [
         (b"content-type", b"application/json"),
@@ -160,7 +160,7 @@ async def test_our_own_headers_say_what_was_done(line: Line) -> None:
     assert [row["message"]["content"] for row in await line.rows(reply)] == ["hi there", "Hello."]
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W15", "W40")
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
     ("status", "body"),
@@ -190,7 +190,7 @@ async def test_errors_of_the_upstream_are_its_own(line: Line, status: int, body:
     assert line.states(reply)[-1] == ("rejected" if status in (400, 401, 403, 404, 418, 422) else "failed")
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W43")
 async def test_redirects_are_not_followed(line: Line) -> None:
     before = len(line.upstream.requests)
     away = [(b"Location", line.upstream.url.encode() + b"/elsewhere")]

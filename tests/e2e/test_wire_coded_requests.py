@@ -87,6 +87,7 @@ async def test_coded_and_plain_turns_are_one_conversation(small: Line) -> None:
     assert [row["message"] for row in await small.rows(reply)] == said[:-1]
 
 
+@pytest.mark.spec("W16")
 async def test_a_body_that_was_coded_goes_on_plain_when_it_is_compacted(small: Line) -> None:
     said: list[dict[str, Any]] = [{"role": "system", "content": "You keep the log."}]
     for turn in range(12):

@@ -22,7 +22,7 @@ def request(method: str, path: str, body: bytes = b"", more: bytes = b"") -> byt
     return line + more + length + b"\r\n" + body
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W19", "W20", "W53")
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -37,6 +37,13 @@ def request(method: str, path: str, body: bytes = b"", more: bytes = b"") -> byt
         ("GET", "/v1/chat/completions/chatcmpl-1/messages?limit=2"),
         ("POST", "/v1/chat/completions/chatcmpl-1"),
         ("DELETE", "/v1/chat/completions/chatcmpl-1"),
+        ("GET", "/v1/responses/resp_1?stream=true&starting_after=3"),
+        ("DELETE", "/v1/responses/resp_1"),
+        ("POST", "/v1/responses/resp_1/cancel"),
+        ("GET", "/v1/responses/resp_1/input_items?limit=2"),
+        ("POST", "/v1/responses/input_tokens"),
+        ("POST", "/v1/conversations"),
+        ("POST", "/v1/messages?beta=true"),
         ("GET", "/s/any/v1/models"),
         ("POST", "/v1//odd//path/"),
     ],
@@ -55,7 +62,7 @@ async def test_any_method_and_path_passes(line: Line, method: str, path: str) ->
     assert line.query("SELECT count(*) FROM exchanges") == before
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W20")
 async def test_head_has_the_headers_and_no_body(line: Line) -> None:
     line.upstream.expects(replies(b"x" * 500, 200, TYPES))
     async with line.caller() as caller:
@@ -67,7 +74,7 @@ async def test_head_has_the_headers_and_no_body(line: Line) -> None:
         assert (await caller.reply()).body == b"{}"
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W20")
 @pytest.mark.parametrize(("status", "length"), [(204, False), (304, False), (304, True)])
 async def test_answers_without_a_body(line: Line, status: int, length: bool) -> None:
     async def bodiless(wire: Wire) -> None:
@@ -83,7 +90,7 @@ async def test_answers_without_a_body(line: Line, status: int, length: bool) -> 
         assert (await caller.reply()).body == b"{}"
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W20")
 async def test_a_multipart_upload_passes_untouched(line: Line) -> None:
     body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n' + os.urandom(300_000)
     body += b"\r\n--b--\r\n"
@@ -95,7 +102,7 @@ async def test_a_multipart_upload_passes_untouched(line: Line) -> None:
     assert sent.header("content-length") == str(len(body))
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W20")
 async def test_an_upload_in_chunks_arrives_before_it_is_complete(tmp_path: Path) -> None:
     """The upstream answers the first piece before the client sends the second: both ways stream."""
 
@@ -119,7 +126,7 @@ async def test_an_upload_in_chunks_arrives_before_it_is_complete(tmp_path: Path)
         assert await caller.chunk() == b""
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W20")
 async def test_a_streamed_answer_passes_as_it_comes(line: Line) -> None:
     """The upstream sends the second event only when the client has got the first."""
     got_one = asyncio.Event()
@@ -139,7 +146,7 @@ async def test_a_streamed_answer_passes_as_it_comes(line: Line) -> None:
         assert await caller.chunk() == b""
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W20", "W43")
 async def test_a_cut_answer_is_cut_for_the_client_too(line: Line) -> None:
     async def cut(wire: Wire) -> None:
         await wire.send(head(200, [(b"Content-Length", b"100")]) + b"half")

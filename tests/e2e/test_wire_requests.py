@@ -10,7 +10,7 @@ from tests.upstream.scripted import replies
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.mark.spec("P1")
+@pytest.mark.spec("P1", "W17")
 @pytest.mark.parametrize(
     "body",
     [

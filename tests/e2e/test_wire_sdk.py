@@ -114,7 +114,7 @@ async def test_the_sdk_cannot_tell_the_proxy_from_the_model_server(tmp_path: Pat
             assert results == [results[0]] * 4, name
 
 
-@pytest.mark.spec("S12")
+@pytest.mark.spec("S12", "W14")
 async def test_a_retry_of_the_sdk_is_one_stored_turn(tmp_path: Path) -> None:
     async with wired(tmp_path) as line:
         soon = [(b"retry-after-ms", b"1")]
@@ -131,7 +131,7 @@ async def test_a_retry_of_the_sdk_is_one_stored_turn(tmp_path: Path) -> None:
         assert line.query("SELECT count(*) FROM messages") == [(2,)]
 
 
-@pytest.mark.spec("S12")
+@pytest.mark.spec("S12", "W14")
 async def test_a_cut_whole_answer_is_retried_into_one_turn(tmp_path: Path) -> None:
     async with wired(tmp_path) as line:
         line.upstream.expects(cuts_after(0, b""), ANSWERS["text"][0])
@@ -148,6 +148,7 @@ async def retried(line: Line, script: Script) -> int:
     return len(line.upstream.requests) - before
 
 
+@pytest.mark.spec("W14")
 async def test_what_the_upstream_says_of_retries_counts(tmp_path: Path) -> None:
     async with wired(tmp_path) as line:
         never = replies(FAILED, 500, [(b"x-should-retry", b"false")])
@@ -175,7 +176,7 @@ async def test_the_sdk_does_not_repeat_what_we_refuse(tmp_path: Path) -> None:
         assert seen == 1
 
 
-@pytest.mark.spec("P3")
+@pytest.mark.spec("P3", "W13")
 async def test_a_cut_stream_is_an_error_for_the_sdk(tmp_path: Path) -> None:
     async def cut(wire: Wire) -> None:
         await streams(TEXT_STREAM[:2])(wire)

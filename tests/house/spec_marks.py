@@ -1,19 +1,21 @@
 """A pytest plugin that records, row by row, which tests marked `spec` passed.
 
 The record is `.spec-results.json` beside pyproject.toml. A run of some tests updates their entries,
-a run of all of them replaces the record.
+a run of all of them replaces the record. Where the tests run in several processes, each test's rows travel
+with its reports to the one that writes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import pytest
 
 from tests.house.spec import RESULTS, specification_rows
+
+_PROPERTY = "spec"
 
 
 class Result(TypedDict):
@@ -24,11 +26,11 @@ class Result(TypedDict):
 
 
 class SpecRecorder:
-    """Collects results while the tests run and writes them at the end."""
+    """Collects results while the tests run and writes them at the end, unless another process does."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, writes: bool = True) -> None:
         self._file = file
-        self._rows: dict[str, list[str]] = {}
+        self._writes = writes
         self._results: dict[str, Result] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -39,21 +41,18 @@ class SpecRecorder:
             if strangers := [row for row in rows if row not in known]:
                 raise pytest.UsageError(f"{item.nodeid}: not rows of docs/specification.md: {strangers}")
             if rows:
-                self.rows_of({item.nodeid: rows})
-
-    def rows_of(self, rows: Mapping[str, list[str]]) -> None:
-        """These tests are meant to prove these rows."""
-        self._rows |= rows
+                item.user_properties.append((_PROPERTY, rows))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test passes when setup, call and teardown do; a skipped one proves nothing."""
-        if rows := self._rows.get(report.nodeid):
+        carried: dict[str, Any] = dict(report.user_properties)
+        if rows := carried.get(_PROPERTY):
             result = self._results.setdefault(report.nodeid, {"rows": rows, "passed": True})
             result["passed"] = result["passed"] and report.passed
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """The record is on disk."""
-        if not self._results:
+        if not self._results or not self._writes:
             return
         whole = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
         filtered = session.config.getoption("keyword") or session.config.getoption("markexpr")
@@ -65,7 +64,8 @@ class SpecRecorder:
 def pytest_configure(config: pytest.Config) -> None:
     """The recorder is at work, unless only a list of tests was asked for."""
     if not config.getoption("collectonly"):
-        config.pluginmanager.register(SpecRecorder(config.rootpath / RESULTS), "spec-recorder")
+        writes = not hasattr(config, "workerinput")
+        config.pluginmanager.register(SpecRecorder(config.rootpath / RESULTS, writes=writes), "spec-recorder")
 
 
 def _read(file: Path) -> dict[str, Result]:

@@ -90,7 +90,9 @@ def _running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str],
 def test_help_names_every_command(terminal: Terminal) -> None:
     said = terminal.run("--help").out
     assert [
-        word for word in ("serve", "demo", "doctor", "migrate", "keys", "version") if word not in said
+        word
+        for word in ("serve", "demo", "doctor", "migrate", "mcp", "erase", "keys", "version")
+        if word not in said
     ] == []
 
 
@@ -109,6 +111,10 @@ def test_version_as_text_and_json(terminal: Terminal) -> None:
         (("serve", "--host", "0.0.0.0"), {"PALIMPSEST_UPSTREAM__API_KEY": "sk-x"}, "access.mode"),
         (("serve", "--database", "mysql://x"), {}, "database"),
         (("keys", "list"), {}, "palimpsest migrate"),
+        (("erase", "--yes"), {}, "--all"),
+        (("erase", "--yes", "--all", "--session", "tour"), {}, "--all"),
+        (("erase", "--yes", "--all", "--block"), {}, "--all"),
+        (("erase", "--yes", "--all", "--url", "http://127.0.0.1:9"), {}, "cannot be reached"),
     ],
 )
 def test_a_refusal_is_one_readable_line(

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from app.settings.example import example
 from app.settings.load import known_keys, load_settings
-from app.settings.models import ModelSettings
+from app.settings.models import ModelSettings, Route
 from app.settings.settings import Settings
 from tests.house.sources import ROOT, sources
 
@@ -72,17 +72,17 @@ def test_a_number_names_its_unit(key: str) -> None:
     assert not is_number or UNITS.search(leaf) or NUMBERS_OF_THINGS.match(leaf)
 
 
-def test_the_commented_entry_of_models_can_be_used(tmp_path: Path) -> None:
-    lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
-    entry = [line[1:] for line in lines if line.startswith("#  ")]
-    options = [line for line in entry if line.strip() and not line.strip().startswith("#")]
-    start = next(index for index, line in enumerate(options) if line.startswith("  - match:"))
-    text = "models:\n" + "\n".join(options[start:])
-    file = tmp_path / "models.yaml"
-    file.write_text(text, encoding="utf-8")
-    (model,) = load_settings(file, {}, {}).models
-    assert isinstance(model, ModelSettings)
-    assert {line.split(":")[0].strip(" -") for line in options[start:]} == set(ModelSettings.model_fields)
+@pytest.mark.parametrize(("section", "entry"), [("models", ModelSettings), ("routes", Route)])
+def test_the_commented_entry_of_a_list_can_be_used(
+    section: str, entry: type[BaseModel], tmp_path: Path
+) -> None:
+    lines = EXAMPLE.read_text(encoding="utf-8").split(f"\n{section}: []\n")[1].split("\n\n")[0].splitlines()
+    options = [line[1:] for line in lines if not line[1:].strip().startswith("#")]
+    file = tmp_path / "list.yaml"
+    file.write_text(f"{section}:\n" + "\n".join(options), encoding="utf-8")
+    (made,) = getattr(load_settings(file, {}, {}), section)
+    assert isinstance(made, entry)
+    assert {line.split(":")[0].strip(" -") for line in options} == set(entry.model_fields)
 
 
 def test_every_setting_is_used() -> None:

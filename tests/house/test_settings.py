@@ -126,6 +126,7 @@ _SAMPLES = {
             {},
             ("models.0.policy.trigger ", "models.0.policy.trigger_ratio?"),
         ),
+        ("routes: [{match: a, base_ul: 'http://a'}]", {}, ("routes.0.base_ul", "routes.0.base_url?")),
         ("", {"PALIMPSEST_SERVER__PRT": "1"}, ("PALIMPSEST_SERVER__PRT", "PALIMPSEST_SERVER__PORT?")),
         (
             "",
@@ -154,6 +155,13 @@ def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_known(
         ("upstream: {base_url: api.openai.com}", "whole URL"),
         ("upstream: {base_url: 'https://user:pw@host/v1'}", "api_key"),
         ("models: [{window_tokens: 4096}]", "models.0.match"),
+        ("routes: [{match: a}]", "routes.0.base_url"),
+        ("routes: [{match: a, base_url: 'http://a', api_key: k}]", "some of upstream and routes"),
+        ("upstream: {api_key: k}\nroutes: [{match: a, base_url: 'http://a'}]", "some of upstream and routes"),
+        (
+            "server: {host: 10.0.0.1}\nroutes: [{match: a, base_url: 'http://a', headers: {x: y}}]",
+            "access.mode to keys",
+        ),
         ("database: {synchronous: off}", "database.synchronous"),
         ("access: {mode: closed}", "access.mode"),
         ("- a\n- b", "sections"),

@@ -10,7 +10,7 @@ import pytest
 from tests.house.spec import proved_rows, releases, report, specification_rows
 from tests.house.spec_marks import SpecRecorder
 
-SIZES = {"A": 47, "B": 18, "C": 23, "D": 25, "E": 12, "F": 38, "P": 11, "S": 16}
+SIZES = {"A": 47, "B": 18, "C": 23, "D": 25, "E": 12, "F": 38, "P": 11, "S": 16, "W": 54}
 
 
 def test_the_specification_has_every_row_once() -> None:
@@ -53,17 +53,18 @@ def test_a_test_that_fails_in_teardown_or_is_skipped_proves_nothing(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     recorder = SpecRecorder(tmp_path / "results.json")
-    recorder.rows_of({"t::torn": ["A01"], "t::skipped": ["A02"], "t::fine": ["A03"]})
+    rows = {"t::torn": ["A01"], "t::skipped": ["A02"], "t::fine": ["A03"]}
     for name, phases in {
         "t::torn": ("passed", "passed", "failed"),
         "t::skipped": ("skipped", "passed"),
         "t::fine": ("passed", "passed", "passed"),
     }.items():
         for phase, outcome in zip(("setup", "call", "teardown"), phases, strict=False):
-            recorder.pytest_runtest_logreport(_report(name, phase, outcome))
+            recorder.pytest_runtest_logreport(_report(name, rows[name], phase, outcome))
     recorder.pytest_sessionfinish(request.session)
     assert proved_rows(tmp_path / "results.json") == {"A03"}
 
 
-def _report(name: str, phase: str, outcome: str) -> pytest.TestReport:
-    return pytest.TestReport(name, ("t", 0, name), {}, outcome, None, phase)  # type: ignore[arg-type]
+def _report(name: str, rows: list[str], phase: str, outcome: str) -> pytest.TestReport:
+    carried = [("spec", rows)]
+    return pytest.TestReport(name, ("t", 0, name), {}, outcome, None, phase, user_properties=carried)  # type: ignore[arg-type]

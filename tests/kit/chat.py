@@ -119,7 +119,7 @@ def message_of(reply: httpx.Response) -> Json:
         message: Json = reply.json()["choices"][0]["message"]
         return message
     content: str | None = None
-    calls: list[Json] = []
+    calls: dict[int, Json] = {}
     for event in reply.text.split("\n\n"):
         data = event.removeprefix("data: ")
         # Comments stand between events: llama.cpp sends some while it reads a long prompt.
@@ -129,7 +129,11 @@ def message_of(reply: httpx.Response) -> Json:
             delta = choice["delta"]
             if delta.get("content") is not None:
                 content = (content or "") + delta["content"]
-            made = delta.get("tool_calls") or []
-            calls += [{key: value for key, value in call.items() if key != "index"} for call in made]
+            for piece in delta.get("tool_calls") or []:
+                whole = {key: value for key, value in piece.items() if key != "index"}
+                if piece["index"] in calls:
+                    calls[piece["index"]]["function"]["arguments"] += piece["function"]["arguments"]
+                else:
+                    calls[piece["index"]] = whole
     message = {"role": "assistant", "content": content}
-    return message | {"tool_calls": calls} if calls else message
+    return message | {"tool_calls": list(calls.values())} if calls else message

@@ -22,7 +22,8 @@ from app.core.summary.rolling.worker import DEFAULT_TEMPLATE
 from app.core.summary.styles.self_check import QUESTION
 from app.core.summary.working import batch, gap_fill
 from app.core.view.validity import Fault, faults_of
-from app.core.wire.chat_request import Limits, parse_chat_request
+from app.core.wire.chat_request import parse_chat_request
+from app.core.wire.request_body import Limits
 from app.tokenizer.counting import Counter, Tokenizer
 
 Json = dict[str, Any]
@@ -155,7 +156,7 @@ class ModelServer:
         body = json.loads(raw)
         tokens = tokens_of(body["messages"])
         if body.get("tools"):
-            tokens += _counter().count_tools(json.dumps(body["tools"]).encode())
+            tokens += counter().count_tools(json.dumps(body["tools"]).encode())
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
         return Seen(raw, body, headers, int(tokens * self.counted), _asks_for_a_summary(body))
 
@@ -220,13 +221,13 @@ def _asks_for_a_summary(body: Json) -> bool:
 
 
 @cache
-def _counter() -> Counter:
+def counter() -> Counter:
     return Tokenizer().counter_for("test-model")
 
 
 def tokens_of(messages: list[Json]) -> int:
     """What a prompt of these messages takes, without tools."""
-    return 3 + sum(_counter().count_message(message) for message in messages)
+    return 3 + sum(counter().count_message(message) for message in messages)
 
 
 def plain_summary(seen: Seen) -> str:

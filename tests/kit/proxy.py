@@ -8,7 +8,7 @@ async with proxied(ModelServer(window=4_000), tmp_path) as proxy:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +64,12 @@ async def fronting(
     url: str | None = None,
     patience_seconds: float = 60,
     migrates: bool = True,
+    around: Callable[[Any], Any] = lambda app: app,
 ) -> AsyncIterator[Front]:
     """As `proxied`, before any server whose base URL is `upstream`; clients wait so long for a byte.
 
-    Without `migrates` the database is opened as it lies there.
+    Without `migrates` the database is opened as it lies there. What is served is what `around` makes of the
+    application.
     """
     settings = load_settings(
         None,
@@ -83,7 +85,7 @@ async def fronting(
     if migrates:
         await migrate(settings.database.url.get_secret_value())
     async with (
-        served(create_app(settings, shared_tokenizer())) as address,
+        served(around(create_app(settings, shared_tokenizer()))) as address,
         httpx.AsyncClient(base_url=address, timeout=patience_seconds, trust_env=False) as http,
     ):
         yield Front(address, http)

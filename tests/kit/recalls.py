@@ -24,6 +24,7 @@ Json = dict[str, Any]
 GREP = ("g1", "context_grep", {"query": "which port did we decide to use"})
 READ = ("c1", "read_file", {"path": "a.py"})
 OURS = ["context_grep", "context_describe"]
+RECALLING = AT_THE_END | {"recall.tools": True}
 
 
 def saying(text: str | None, *calls: tuple[str, str, Json], **more: Any) -> Says:
@@ -44,18 +45,26 @@ def names_in(seen: Seen) -> list[str]:
 
 @asynccontextmanager
 async def compacted_chat(
-    folder: Path, *, stream: bool = False, overrides: Json | None = None, extra: Json | None = None
+    folder: Path, *, stream: bool = False, overrides: Json | None = None, url: str | None = None
 ) -> AsyncIterator[tuple[Proxy, Chat]]:
     """A conversation of an agent with one compaction, the model's prompts until then forgotten."""
-    settings = AT_THE_END | {"recall.tools": True} | (overrides or {})
-    async with proxied(ModelServer(window=8_000), folder, settings) as proxy:
-        given = {"tools": TOOLS, "stream_options": {"include_usage": True}}
-        chat = proxy.chat(system="You help.", stream=stream, extra=given | (extra or {}))
-        if not stream:
-            del chat.extra["stream_options"]
+    async with proxied(ModelServer(window=8_000), folder, RECALLING | (overrides or {}), url) as proxy:
+        extra: Json = {"tools": TOOLS} | ({"stream_options": {"include_usage": True}} if stream else {})
+        chat = proxy.chat(system="You help.", stream=stream, extra=extra)
         await compacted(chat, words=1_500)
         proxy.model.seen.clear()
         yield proxy, chat
+
+
+@asynccontextmanager
+async def resumed(
+    before: Proxy, chat: Chat, folder: Path, url: str | None = None
+) -> AsyncIterator[tuple[Proxy, Chat]]:
+    """The conversation after a restart of the proxy on the same database, before the same model."""
+    async with proxied(before.model, folder, RECALLING, url) as proxy:
+        again = proxy.chat(stream=chat.stream, extra=chat.extra)
+        again.said = chat.said
+        yield proxy, again
 
 
 @dataclass

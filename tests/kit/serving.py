@@ -38,6 +38,8 @@ async def served(app: Any, *, lifespan: str = "on") -> AsyncIterator[str]:
         access_log=False,
         log_level="error",
         timeout_graceful_shutdown=5,
+        # A server that closes an idle connection just when it is used again is not what is tested.
+        timeout_keep_alive=60,
     )
     server = uvicorn.Server(config)
     task = asyncio.ensure_future(server.serve(sockets=[listening]))

@@ -18,7 +18,7 @@ import pytest
 from app.storage.contract import Store
 from app.storage.migrate import migrate
 from app.storage.open import open_store
-from app.storage.tables import METADATA
+from app.storage.tables.schema import METADATA
 
 DEFAULT_SERVER = "postgresql://postgres@127.0.0.1:5432/postgres"
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core.history.known import MessageState, Rebase
+from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.wire.answered import Usage
 from app.storage.contract import (
     CloseExchange,
@@ -140,6 +141,7 @@ class Talk:
         answer_state: MessageState = "live",
         withdrawn: Sequence[bytes] = (),
         status: int | None = 200,
+        hidden: HiddenRounds | None = None,
     ) -> CloseExchange:
         self.clock += 1
         closed = CloseExchange(
@@ -160,6 +162,7 @@ class Talk:
             tokens_forwarded=10,
             compaction=None,
             finished_at=self.clock,
+            hidden=hidden,
         )
         await self.store.close_exchange(closed)
         return closed

@@ -51,6 +51,19 @@ async def test_the_same_compaction_is_stored_once(store: Store) -> None:
     assert len(await store.compactions("ns", talk.session)) == 1
 
 
+async def test_a_compaction_is_found_by_its_id_alone(store: Store) -> None:
+    talks = [Talk(store, session=f"s{i}") for i in range(2)] + [Talk(store, "other", session="s9")]
+    for talk in talks:
+        await talk.turns(1)
+        assert await store.add_compaction(talk.namespace, talk.session, 0, COMPACTION, 5.0)
+    # An import may bring the id that another session has: the newest session's is meant.
+    found = await store.compaction("ns", "c1")
+    assert found is not None
+    assert (found[0], found[1].compaction) == ("s1", COMPACTION)
+    assert await store.compaction("ns", "c2") is None
+    assert await store.compaction("nobody", "c1") is None
+
+
 async def test_a_compaction_of_another_epoch_stores_nothing(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(1)

@@ -21,7 +21,7 @@ from app.storage.migrate import with_connection
 from app.storage.open import open_store
 from app.storage.sqlite.database import SqliteDatabase
 from app.storage.sqlite.driver import driver
-from app.storage.tables import METADATA
+from app.storage.tables.schema import METADATA
 from tests.kit.remains import remains
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk, digest

@@ -19,7 +19,7 @@ from app.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from app.storage.migrate import MIGRATIONS, migrate, schema_state, with_connection
 from app.storage.open import open_store
 from app.storage.recall.word_index import MAKE, SHADOWS
-from app.storage.tables import METADATA
+from app.storage.tables.schema import METADATA
 from tests.storage.conftest import new_id
 
 

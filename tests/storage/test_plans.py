@@ -17,7 +17,7 @@ from app.storage import accounts, known, path, sessions, standing
 from app.storage.database import Compiler, Statement
 from app.storage.erase import rows as erasing
 from app.storage.erase import rules
-from app.storage.exchange import head_sql, partial, row_sql, writes
+from app.storage.exchange import head_sql, hidden_rows, partial, row_sql, writes
 from app.storage.journal_sql import (
     arrivals,
     checkpoints,
@@ -32,7 +32,7 @@ from app.storage.migrate import sqlite_path
 from app.storage.recall import around, catching_up, finding, forgetting, rows, scanning
 from app.storage.sqlite import sole
 from app.storage.sqlite.driver import driver
-from app.storage.tables import METADATA
+from app.storage.tables.schema import METADATA
 
 # Listings, counts of one session, and tables or partial indexes with a handful of rows.
 WHOLE = {"_WINDOWS", "_CALIBRATIONS", "_ALL_KEYS", "FAIL_OPEN", "_INTERRUPTED"}
@@ -40,6 +40,8 @@ WHOLE = {"_WINDOWS", "_CALIBRATIONS", "_ALL_KEYS", "FAIL_OPEN", "_INTERRUPTED"}
 WHOLE |= {"PAGES", "_FORGOTTEN"}
 # Goes through a namespace, newest first, until it has found enough.
 WHOLE_NAMESPACE = {"_SEARCH", "_NEWEST"}
+# Looks at a row for each of a namespace's sessions, as what adds them up does for the same search.
+WHOLE_NAMESPACE |= {"_LAGGING"}
 # Adds up or takes away a row for each of a namespace's sessions.
 WHOLE_NAMESPACE |= {"_TOTALS", "_FORGET_ALL"}
 ONE_SESSION = {"_IS_LINE", "_SESSION", "_SESSIONS", "_NEWEST_ASKED", "_COMPACTIONS", "_PINS"}
@@ -76,7 +78,7 @@ def _is_listed(step: str) -> bool:
 
 
 MODULES = (
-    *(accounts, row_sql, head_sql, partial, writes, known, path, sessions, sole, standing),
+    *(accounts, row_sql, head_sql, hidden_rows, partial, writes, known, path, sessions, sole, standing),
     *(arrivals, checkpoints, compactions, events, leases, memories, session_settings, spending),
     *(rows, catching_up, finding, around, scanning, forgetting),
     *(rules, erasing),

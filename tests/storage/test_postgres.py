@@ -73,3 +73,43 @@ async def test_a_lock_held_by_another_does_not_hold_us_for_ever(url: str) -> Non
     await connection.close()
     await talk.asks([*said, b"q"], stored=2)
     await store.close()
+
+
+@pytest.mark.spec("P6")
+async def test_what_somebody_may_still_read_is_not_called_vacuumed(url: str) -> None:
+    store = await open_store(url, new_id=new_id)
+    talk = Talk(store, namespace=new_id())
+    await talk.turns(2)
+    reader = await asyncpg.connect(url)
+    async with reader.transaction(isolation="repeatable_read", readonly=True):
+        await reader.fetch("SELECT * FROM messages")
+        await store.erase_session(talk.namespace, talk.session, [], 1.0)
+        assert await store.scrub() == "pending"
+        assert await reader.fetchval("SELECT count(*) FROM messages WHERE session = $1", talk.session)
+    assert await store.scrub() == "vacuumed"
+    await reader.close()
+    await store.close()
+
+
+@pytest.mark.spec("P6")
+async def test_those_who_write_all_the_time_hold_no_scrub_up(url: str) -> None:
+    store = await open_store(url, new_id=new_id)
+    namespace, ended = new_id(), asyncio.Event()
+
+    async def writes() -> int:
+        talk, said = Talk(store, namespace=namespace), list[bytes]()
+        while not ended.is_set():
+            opened = await talk.asks([*said, b"q"], stored=len(said))
+            await talk.hears(opened, talk.answer(opened, b"a"))
+            said += [b"q", b"a"]
+        return len(said)
+
+    async with asyncio.TaskGroup() as group:
+        writing = [group.create_task(writes()) for _ in range(4)]
+        talk = Talk(store, namespace=namespace)
+        await talk.turns(2)
+        await store.erase_session(namespace, talk.session, [], 1.0)
+        assert await store.scrub() == "vacuumed"
+        ended.set()
+    assert all(task.result() for task in writing)
+    await store.close()

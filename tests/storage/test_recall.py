@@ -59,6 +59,22 @@ async def test_more_and_rarer_words_come_first_and_of_equals_the_newest(store: S
     assert await finds(talk) == []
 
 
+async def test_of_large_rows_those_are_told_that_fit_together(store: Store) -> None:
+    """The best always; then what follows, but for what is too large for what is left."""
+    talk = Talk(store)
+    bodies = [b"rare x" + b"." * 994, b"rare y" + b"." * 294, b"rare z" + b"." * 994, b"rare common"]
+    await talk.asks([*bodies, b"other"])
+    await catches_up(talk, lambda row: row.body.decode().replace(".", "").split())
+
+    async def told(most_bytes: int) -> list[bytes]:
+        found = await store.found("ns", talk.session, ["rare", "x"], 50, most_bytes)
+        return [row.body for row in found.rows]
+
+    assert await told(10_000) == [bodies[0], bodies[3], bodies[2], bodies[1]]
+    assert await told(1_400) == [bodies[0], bodies[3], bodies[1]]
+    assert await told(10) == [bodies[0]]
+
+
 async def test_no_word_is_taken_for_anything_else(store: Store) -> None:
     talk = Talk(store)
     bodies = [b"%d" % i for i in range(len(HOSTILE))]
@@ -209,7 +225,8 @@ async def test_long_bodies_come_a_few_at_a_time(store: Store) -> None:
     assert missing is not None
     assert [row.body for row in missing.rows] == bodies[:1]
     assert await catches_up(talk, lambda row: ["long", chr(row.body[0]).lower()]) == bodies
-    assert await finds(talk, "long", "b") == [bodies[1], bodies[2], bodies[0]]
+    assert (await store.found("ns", talk.session, ["long"], 50, 20_000_000)).rows[0].body == bodies[2]
+    assert await finds(talk, "long", "b") == [bodies[1]]
 
 
 async def test_a_sqlite_without_an_index_scans(sqlite_url: str) -> None:
@@ -225,11 +242,28 @@ async def test_a_sqlite_without_an_index_scans(sqlite_url: str) -> None:
     assert await store.unindexed("ns", talk.session, 64) is None
     assert await finds(talk, "question") == []
     assert await store.holding("ns", talk.session, ["question"]) == Holdings(0, 1.0, {})
-    scanned = await store.scanned("ns", talk.session, lambda row: b"question" in row.body, 50)
+    scanned = await store.scanned("ns", [talk.session], lambda row: b"question" in row.body, 50)
     assert [row.body for row in scanned.rows] == [b"question 1", b"question 0"]
     await store.forget_session("ns", talk.session)
     await store.scrub_words()
     await store.close()
+
+
+async def test_sessions_that_lag_are_named_the_last_written_first(store: Store) -> None:
+    talks = [Talk(store) for _ in range(3)]
+    for talk, clock in zip(talks, (10.0, 20.0, 30.0), strict=True):
+        talk.clock = clock
+        await talk.asks([b"q"])
+    talks[0].clock = 40.0
+    await talks[0].asks([b"q", b"more"], stored=1)
+    await Talk(store, namespace="other").asks([b"q"])
+    first, second, third = (talk.session for talk in talks)
+    assert await store.lagging("ns", 9) == [first, third, second]
+    assert await store.lagging("ns", 2) == [first, third]
+    await catches_up(talks[2])
+    assert await store.lagging("ns", 9) == [first, second]
+    await talks[2].asks([b"q", b"new"], stored=1)
+    assert third in await store.lagging("ns", 9)
 
 
 async def test_both_databases_have_an_index(store: Store) -> None:

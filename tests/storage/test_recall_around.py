@@ -133,13 +133,13 @@ async def test_a_scan_reads_from_the_end(store: Store) -> None:
         asked.append(row)
         return b"1" in row.body
 
-    scanned = await store.scanned("ns", talk.session, holds_one, 50)
+    scanned = await store.scanned("ns", [talk.session], holds_one, 50)
     assert [row.body for row in scanned.rows] == [b"in short 1", b"answer 1", b"question 1"]
     assert scanned.is_all
     assert len(asked) == 7
-    first = await store.scanned("ns", talk.session, holds_one, 2)
+    first = await store.scanned("ns", [talk.session], holds_one, 2)
     assert (list(first.rows), first.is_all) == (list(scanned.rows[:2]), False)
-    nobody = await store.scanned("other", talk.session, holds_one, 50)
+    nobody = await store.scanned("other", [talk.session], holds_one, 50)
     assert (list(nobody.rows), nobody.is_all) == ([], True)
 
 
@@ -157,6 +157,6 @@ async def test_a_scan_of_all_sessions_begins_with_the_newest(store: Store) -> No
 async def test_a_scan_ends_after_five_thousand_rows(store: Store) -> None:
     talk = Talk(store)
     await talk.asks([b"row %d" % i for i in range(5_300)])
-    scanned = await store.scanned("ns", talk.session, lambda row: row.depth % 1_000 == 1, 50)
+    scanned = await store.scanned("ns", [talk.session], lambda row: row.depth % 1_000 == 1, 50)
     assert [row.depth for row in scanned.rows] == [5_001, 4_001, 3_001, 2_001, 1_001]
     assert not scanned.is_all

@@ -103,6 +103,8 @@ async def test_a_scrub_that_was_broken_off_goes_on_after_a_restart(sqlite_url: s
     await store.forget_session("ns", lost.session)
     await store.close()
     store = await open_store(sqlite_url, new_id=new_id)
+    assert await store.words_left()
     await store.scrub_words()
+    assert not await store.words_left()
     await store.close()
     assert not any(CANARY in file for file in files_of(path))

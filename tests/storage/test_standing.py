@@ -8,13 +8,14 @@ import pytest
 from sqlalchemy import Connection, text
 
 from app.core.history.known import Rebase
+from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.view.compaction import Compaction
 from app.storage.contract import ExchangeState, KeyRow, Standing, Store, Variant
 from app.storage.erase.rules import OF_UNPROVEN
 from app.storage.journal import Also, Checkpoint, Event, Memory
 from app.storage.migrate import with_connection
 from app.storage.recall.contract import Indexed
-from app.storage.tables import METADATA
+from app.storage.tables.schema import METADATA
 from tests.storage.talk import Talk, digest
 
 # What belongs to nobody, and the keys: who has one is proven from the start.
@@ -37,7 +38,7 @@ async def fills_every_table(store: Store, credential: bytes) -> Talk:
     talk = Talk(store, namespace=await store.namespace_of(credential, 1.0))
     opened = await talk.asks([b"q"], preamble=[b"be kind", b"be brief"])
     answer = talk.answer(opened, b"a")
-    await talk.hears(opened, answer, status=500)
+    await talk.hears(opened, answer, status=500, hidden=HiddenRounds((b"{}",), 3))
     variant = b"a, spelled otherwise"
     chain = digest(b"rebased")
     await talk.opens(

@@ -23,7 +23,7 @@ from app.storage.migrate import sqlite_path
 from app.storage.open import open_store
 from app.storage.sqlite.database import SqliteDatabase
 from app.storage.sqlite.driver import driver, sqlite_version
-from app.storage.tables import HEARTBEAT
+from app.storage.tables.servers import HEARTBEAT
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 

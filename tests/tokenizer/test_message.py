@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import struct
 import zlib
 from typing import Any
@@ -216,7 +217,7 @@ def test_a_model_has_its_price(model: str, price: Tiles | Patches) -> None:
     assert price_for(model) == price
 
 
-@pytest.mark.spec("F14")
+@pytest.mark.spec("F14", "W02")
 def test_a_picture_costs_its_estimate_however_large_its_base64() -> None:
     url = png(1024, 1024, padding=4_000_000)
     message = {
@@ -228,6 +229,19 @@ def test_a_picture_costs_its_estimate_however_large_its_base64() -> None:
     assert count(bare) == count(message)
 
 
+@pytest.mark.spec("W02")
+@pytest.mark.parametrize("head", ["", "data:video/mp4;base64,"])
+def test_encoded_bytes_of_an_unknown_part_are_no_text(head: str) -> None:
+    part = {"type": "hologram", "hologram": {"data": head + "QUJD" * 50_000, "layers": [{"x": "QUJD" * 300}]}}
+    bare = {"type": "hologram", "hologram": {"data": "", "layers": [{"x": ""}]}}
+    pages = math.ceil(150_900 / 50_000) * 1_500
+    assert count({"role": "user", "content": [part]}) == count({"role": "user", "content": [bare]}) + pages
+    # Words are words, however long.
+    said = {"type": "hologram", "hologram": "long words " * 500}
+    assert count({"role": "user", "content": [said]}) > 1_000
+
+
+@pytest.mark.spec("W02")
 def test_audio_and_files_are_estimated() -> None:
     second = base64.b64encode(bytes(48_000)).decode()
     audio = {"type": "input_audio", "input_audio": {"data": second * 60, "format": "wav"}}

@@ -139,3 +139,52 @@ async def test_an_answer_outside_its_block_is_no_answer() -> None:
             kept.append(answer)
         with pytest.raises(UpstreamCut):
             await kept[0].read(10)
+
+
+CHUNKING = head(200, [(b"Transfer-Encoding", b"chunked")])
+
+
+async def test_a_malformed_chunk_ends_an_answer_at_once() -> None:
+    """Nobody else would wake the reader: the library has stopped its timer by then."""
+    second = asyncio.Event()
+
+    async def script(wire: Wire) -> None:
+        await wire.send(CHUNKING + chunk(b"ab"))
+        await second.wait()
+        await wire.send(b"zz\r\n")
+        await wire.stall()
+
+    async with Scripted() as server, Upstream(options(server)) as upstream:
+        server.expects(script)
+        async with upstream.open("POST", "/", [], b"{}") as answer:
+            assert await answer.first() == b"ab"
+            second.set()
+            with pytest.raises(UpstreamCut):
+                async with asyncio.timeout(10):
+                    await answer.read(10)
+
+
+@pytest.mark.parametrize(
+    ("start", "patience"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: ", {"first_byte_seconds": 0.2}),
+        (CHUNKING + b"fffff\r\n", {"answer_seconds": 0.2}),
+    ],
+    ids=["head", "body"],
+)
+async def test_an_answer_that_drips_is_bounded(start: bytes, patience: dict[str, float]) -> None:
+    async def drips(wire: Wire) -> None:
+        await wire.send(start)
+        try:
+            for _ in range(1_000):
+                await wire.send(b"a")
+                await asyncio.sleep(0.01)
+        except ConnectionError:
+            wire.request.gone.set()
+            raise
+
+    async with Scripted() as server, Upstream(options(server, **patience)) as upstream:
+        server.expects(drips)
+        with pytest.raises(UpstreamTimeout):
+            await whole(upstream)
+        await until((await server.arrived(1)).gone)

@@ -116,6 +116,7 @@ OPENAI_STYLE = [
 ]
 
 
+@pytest.mark.spec("W27", "W31", "W33", "W34", "W35", "W36", "W37", "W38")
 @pytest.mark.parametrize(("message", "more", "verdict"), OPENAI_STYLE)
 def test_openais_shape(message: str, more: dict[str, Any], verdict: Overflow) -> None:
     assert said(message, **more) == verdict
@@ -124,6 +125,7 @@ def test_openais_shape(message: str, more: dict[str, Any], verdict: Overflow) ->
 FLAT = {"object": "error", "type": "BadRequestError", "param": None, "code": 400}
 
 
+@pytest.mark.spec("W28")
 @pytest.mark.parametrize(
     ("message", "verdict"),
     [
@@ -155,6 +157,7 @@ def test_vllms_flat_shape(message: str, verdict: Overflow) -> None:
     assert said(message, type="BadRequestError", code=400) == verdict
 
 
+@pytest.mark.spec("W29")
 def test_llama_cpp_gives_numbers() -> None:
     error = {
         "code": 400,
@@ -168,6 +171,7 @@ def test_llama_cpp_gives_numbers() -> None:
     assert classify(400, [], json.dumps(words_only).encode()) == prompt(4096, 6030)
 
 
+@pytest.mark.spec("W31")
 def test_anthropics_413() -> None:
     body = (
         b'{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}'
@@ -175,6 +179,7 @@ def test_anthropics_413() -> None:
     assert classify(413, [], body) == prompt()
 
 
+@pytest.mark.spec("W32")
 @pytest.mark.parametrize(
     "message",
     [
@@ -195,6 +200,7 @@ def test_an_error_quoted_in_an_error() -> None:
     assert said(litellm) == prompt(200000, 210000)
 
 
+@pytest.mark.spec("W37")
 def test_xais_flat_error() -> None:
     words = "This model's maximum prompt length is 131072 but the request contains 537812 tokens."
     body = json.dumps({"code": "invalid-argument", "error": words}).encode()
@@ -215,6 +221,7 @@ def test_fastapi_and_plain_text() -> None:
 # Without words.
 
 
+@pytest.mark.spec("W38")
 @pytest.mark.parametrize("status", [400, 413])
 def test_no_body_counts_only_near_the_window(status: int) -> None:
     assert classify(status, [], b"", near_window=True) == prompt()
@@ -222,6 +229,7 @@ def test_no_body_counts_only_near_the_window(status: int) -> None:
     assert classify(status, [], b"") == NotOverflow()
 
 
+@pytest.mark.spec("W30")
 def test_an_empty_stream_counts_only_near_the_window() -> None:
     assert classify(200, STREAM, b"", near_window=True) == prompt()
     assert classify(200, STREAM, b"") == NotOverflow()
@@ -252,6 +260,7 @@ def test_an_answer_may_talk_about_overflow() -> None:
 # The answer asked for is too long: compaction is no cure.
 
 
+@pytest.mark.spec("W40")
 @pytest.mark.parametrize(
     "message",
     [
@@ -269,6 +278,7 @@ def test_too_long_an_answer_is_not_curable(message: str) -> None:
     assert verdict.kind == "output"
 
 
+@pytest.mark.spec("W40")
 def test_an_answer_as_long_as_the_window_leaves_no_prompt() -> None:
     message = (
         "This model's maximum context length is 8192 tokens. However, you requested {} tokens (1000 in the messages, "
@@ -281,12 +291,14 @@ def test_an_answer_as_long_as_the_window_leaves_no_prompt() -> None:
 # Never.
 
 
+@pytest.mark.spec("W40")
 @pytest.mark.parametrize("status", [401, 403, 404, 408, 409, 429, 500, 502, 503, 529])
 def test_other_statuses_are_never_overflow(status: int) -> None:
     assert said("This model's maximum context length is 4096 tokens.", status) == NotOverflow()
     assert classify(status, [], b"", near_window=True) == NotOverflow()
 
 
+@pytest.mark.spec("W36", "W40")
 @pytest.mark.parametrize("status", [400, 413])
 def test_a_rate_limit_is_not_an_overflow(status: int) -> None:
     groq = (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,3 +158,31 @@ async def test_this_machine_is_never_behind_a_proxy(monkeypatch: pytest.MonkeyPa
     ):
         server.expects(replies(b"ok"))
         assert await whole(upstream) == b"ok"
+
+
+async def test_a_connection_that_breaks_while_idle_breaks_nothing() -> None:
+    """Nobody waits for it any more: its failure is nobody's to log."""
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    begun, answered = asyncio.Event(), asyncio.Event()
+
+    async def script(wire: Wire) -> None:
+        await wire.send(head(200, [(b"Transfer-Encoding", b"chunked")]) + chunk(b"o"))
+        await begun.wait()
+        await wire.send(chunk(b"ne") + b"0\r\n\r\n")
+        await answered.wait()
+        await wire.reset()
+
+    async with Scripted() as server, Upstream(options(server)) as upstream:
+        server.expects(script, replies(b"two"))
+        async with upstream.open("POST", "/", [], b"{}") as answer:
+            assert await answer.first() == b"o"
+            begun.set()
+            assert await answer.read(10) == b"one"
+        del answer
+        answered.set()
+        await server.settled(0)
+        assert await whole(upstream) == b"two"
+    gc.collect()
+    await asyncio.sleep(0)
+    assert unheard == []

@@ -65,3 +65,13 @@ async def test_a_hanging_list_is_not_waited_for() -> None:
 )
 def test_published_windows(model: str, window: int | None) -> None:
     assert window_from_model_data(model) == window
+
+
+async def test_without_time_nobody_is_asked() -> None:
+    async with Scripted() as server, Upstream(UpstreamOptions(base_url=f"{server.url}/v1")) as upstream:
+        # A connection that is open already would take the question at once.
+        server.expects(replies(b"{}"))
+        async with upstream.open("GET", "/models", [], None) as answer:
+            await answer.read(100)
+        assert await window_from_upstream(upstream, "m", [], 0) is None
+        assert len(server.requests) == 1

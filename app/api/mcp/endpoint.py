@@ -17,7 +17,7 @@ from fastapi import APIRouter
 from app.core.recall.tools.arguments import Unreadable, read_call
 from app.core.recall.tools.results import error_result
 from app.core.wire.json_text import encoded
-from app.errors import InvalidParameter, NotFound, StoreError
+from app.errors import InvalidParameter, NotFound, RecallDisabled, StoreError
 from app.proxy.access.access import Access
 from app.proxy.archive import Archive
 from app.proxy.asgi import Receive, Scope, Send
@@ -46,7 +46,8 @@ class McpPages:
         caller = await self._access.caller_of(incoming)
         # Not in the loop: the first time it takes a second.
         http = await asyncio.to_thread(import_module, "app.api.mcp.http")
-        await http.answer(partial(self.call, caller.namespace), scope, receive, send)
+        told = await self._tools.is_exposed(caller.namespace)
+        await http.answer(partial(self.call, caller.namespace), told, scope, receive, send)
 
     async def call(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
         """The result as JSON text, and whether it is an error; nothing a model writes is raised."""
@@ -61,7 +62,7 @@ class McpPages:
             place = await self._archive.place(namespace, wanted, None)
             where = Where(namespace, place.row.id, place.chain)
             return encoded(await self._tools.answered(where, asked, Asking("mcp"))).decode(), False
-        except (NotFound, InvalidParameter) as error:
+        except (NotFound, InvalidParameter, RecallDisabled) as error:
             return _error(error.code, error.message)
         except StoreError as error:
             _log.warning("recall_failed", error=type(error).__name__, tool=name)

@@ -16,10 +16,10 @@ from app.proxy.asgi import Receive, Scope, Send
 _ORIGINS = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"]
 
 
-async def answer(calls: Calls, scope: Scope, receive: Receive, send: Send) -> None:
-    """The request has its answer as JSON; `calls` is the caller's own."""
+async def answer(calls: Calls, is_exposed: bool, scope: Scope, receive: Receive, send: Send) -> None:
+    """The request has its answer as JSON; `calls` is the caller's own, listed if `is_exposed`."""
     manager = StreamableHTTPSessionManager(
-        server_of(calls),
+        server_of(calls, is_exposed=is_exposed),
         json_response=True,
         stateless=True,
         max_request_body_size=ORDER_BYTES,

@@ -31,11 +31,11 @@ _INSTRUCTIONS = (
 )
 
 
-def server_of(calls: Calls) -> Server[Any]:
-    """A server of two read-only tools whose calls `calls` answers."""
+def server_of(calls: Calls, *, is_exposed: bool = True) -> Server[Any]:
+    """A server of two read-only tools whose calls `calls` answers; it lists them where `is_exposed`."""
 
     async def listed(_: object, __: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[_tool(one) for one in for_clients()])
+        return ListToolsResult(tools=[_tool(one) for one in for_clients()] if is_exposed else [])
 
     async def called(_: object, params: CallToolRequestParams) -> CallToolResult:
         text, is_error = await calls(params.name, params.arguments or {})

@@ -13,8 +13,10 @@ from fastapi import APIRouter, Query, Response
 from app.api.callers import Admitted
 from app.api.replies import reply
 from app.core.recall.quotes import Hit, Quote
+from app.core.recall.tools.results import reference
 from app.proxy.archive import Archive
 from app.proxy.recall.searching import Scope, Searching, Where
+from app.storage.recall.contract import RecallRow
 
 # C04.
 _MOST_HITS = 50
@@ -58,17 +60,15 @@ class SearchPages:
                 "total_found": answer.found,
                 "is_current": answer.is_current,
                 "results": [
-                    _fields(hit)
-                    | ({"session": answer.rows[hit.quote.entry.id].session} if is_elsewhere else {})
-                    for hit in answer.hits
+                    _fields(hit, answer.rows[hit.quote.entry.id], is_elsewhere) for hit in answer.hits
                 ],
             }
         )
 
 
-def _fields(hit: Hit) -> dict[str, Any]:
+def _fields(hit: Hit, row: RecallRow, is_elsewhere: bool) -> dict[str, Any]:
     entry = hit.quote.entry
-    return {
+    fields = {
         "id": entry.id,
         "kind": entry.kind,
         "role": entry.role,
@@ -80,6 +80,10 @@ def _fields(hit: Hit) -> dict[str, Any]:
         "before": [_beside(quote) for quote in hit.before],
         "after": [_beside(quote) for quote in hit.after],
     }
+    if entry.kind == "payload":
+        large = reference(entry, row.tokens)
+        fields |= {"tokens": large["tokens"], "summary": large["summary"]}
+    return fields | ({"session": row.session} if is_elsewhere else {})
 
 
 def _beside(quote: Quote) -> dict[str, Any]:

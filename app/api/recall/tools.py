@@ -40,12 +40,16 @@ class _Placed(BaseModel):
     via: Literal["rest", "mcp"] = "rest"
 
 
-class _Grep(_Placed):
+class GrepOrder(_Placed):
+    """What is looked for, and how many hits are wanted."""
+
     query: str = Field(min_length=1, max_length=QUERY_CHARS)
     limit: int = GREP_LIMIT
 
 
-class _Describe(_Placed):
+class DescribeOrder(_Placed):
+    """The entry to be read, and which part of it."""
+
     id: str = Field(min_length=1, max_length=_ID_CHARS)
     source_limit: int = Field(default=SOURCE_LIMIT, alias="sourceLimit")
     offset: int | None = Field(default=None, ge=0)
@@ -66,13 +70,13 @@ class ToolPages:
 
     async def grep(self, caller: Admitted, request: Request) -> Response:
         """The hits, best first: at least one is asked for and at most 50 (C04)."""
-        order = await order_of(request, _Grep)
+        order = await order_of(request, GrepOrder)
         asked = Grep(order.query, max(1, min(order.limit, MOST_HITS)))
         return await self._answer(caller.namespace, order, asked)
 
     async def describe(self, caller: Admitted, request: Request) -> Response:
         """One entry, or null where the scope has none of this id (C05)."""
-        order = await order_of(request, _Describe)
+        order = await order_of(request, DescribeOrder)
         page = None
         if order.offset is not None or order.limit is not None:
             limit = PAGE_CHARS if order.limit is None else order.limit

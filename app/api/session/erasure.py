@@ -12,10 +12,15 @@ from fastapi import APIRouter, Query, Response
 from app.api.callers import Admitted
 from app.api.replies import reply
 from app.proxy.erasing import Receipt
+from app.proxy.scrubbing import Scrubbed
 
 
 class Erases(Protocol):
     """Carries it out."""
+
+    @property
+    def scrub(self) -> Scrubbed:
+        """How far the database's files are scrubbed."""
 
     async def session(self, namespace: str, name: str, *, block: bool) -> Receipt:
         """Nothing is left of the session."""
@@ -32,8 +37,15 @@ class ErasePages:
 
     def on(self, api: APIRouter) -> None:
         """The routes are registered; a bare name takes every path, so that this comes after others."""
+        api.add_api_route("/scrub", self.progress, methods=["GET"])
         api.add_api_route("/namespace", self.everything, methods=["DELETE"])
         api.add_api_route("/sessions/{name:path}", self.one, methods=["DELETE"])
+
+    async def progress(self, caller: Admitted) -> Response:
+        """How far the database's files are scrubbed of what was erased, whoever erased it."""
+        del caller
+        scrub = self._erases.scrub
+        return reply({"files": scrub.files, "scrub": _progress(scrub)})
 
     async def one(self, caller: Admitted, name: str, block: bool = False) -> Response:
         """A receipt. `block`: the conversation is answered 410 from now on."""
@@ -56,4 +68,17 @@ def _fields(receipt: Receipt) -> dict[str, Any]:
         "rows": rows,
         "daily_log_entries": receipt.log_entries,
         "files": receipt.files,
+        "scrub": _progress(receipt.scrub) if receipt.files == "pending" else None,
+    }
+
+
+def _progress(scrub: Scrubbed) -> dict[str, Any] | None:
+    """Of what is pending how far it is; None when nothing is."""
+    if scrub.files != "pending":
+        return None
+    return {
+        "since": scrub.since,
+        "attempts": scrub.attempts,
+        "next_attempt_at": scrub.next_at,
+        "trouble": scrub.trouble or None,
     }

@@ -19,6 +19,7 @@ from app.api.replies import PRIVATE, reply
 from app.core.runtime.records import RecordedEvent, written
 from app.errors import RequestTimeout
 from app.proxy.archive import Archive
+from app.proxy.chronicle.exporting import with_hidden
 from app.proxy.chronicle.importing import ImportedSession
 from app.proxy.incoming import Incoming, plain_body
 from app.proxy.subject import Subject
@@ -61,12 +62,21 @@ class MovingPages:
         api.add_api_route("/sessions/{name:path}/export", self.give, methods=["GET"])
 
     async def give(
-        self, request: Request, caller: Admitted, name: str, branch: str | None = None
+        self,
+        request: Request,
+        caller: Admitted,
+        name: str,
+        branch: str | None = None,
+        hidden: bool = False,
     ) -> Response:
-        """The document that an import takes, an event a line."""
+        """The document that an import takes, an event a line; `hidden`: with what an import leaves out."""
         place = await self._archive.place(caller.namespace, name, branch)
         subject = await self._archive.branch(place, credentials_of(request))
         events = await self._moving.exports.exported(subject)
+        if hidden:
+            chains = subject.conversation.chains
+            rounds = await self._archive.hidden(subject.namespace, subject.session, chains)
+            events = with_hidden(events, rounds)
         document = written(place.row.external_id, subject.model, events)
         return StreamingResponse(document, headers=PRIVATE, media_type="application/json")
 

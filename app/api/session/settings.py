@@ -6,6 +6,7 @@ Knows nothing of what a number means, nor of when a policy is looked at.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -17,9 +18,12 @@ from app.api.replies import reply
 from app.core.wire.json_text import decoded
 from app.proxy.archive import Archive
 from app.settings.origins import origins
-from app.settings.session import patched, session_policy
+from app.settings.session import patched, recall_enabled, session_policy
 from app.settings.settings import Settings
 from app.storage.contract import SessionRow, Store
+
+# Takes a session of a namespace out of the index of words.
+Unindexes = Callable[[str, str], Awaitable[None]]
 
 
 class Patch(RootModel[dict[str, Any]]):
@@ -27,12 +31,15 @@ class Patch(RootModel[dict[str, Any]]):
 
 
 class SettingsPages:
-    """Settings of a session."""
+    """Settings of a session; `unindexes` is told of one that switches recall off."""
 
-    def __init__(self, archive: Archive, store: Store, settings: Settings) -> None:
+    def __init__(
+        self, archive: Archive, store: Store, settings: Settings, unindexes: Unindexes | None = None
+    ) -> None:
         self._archive = archive
         self._store = store
         self._settings = settings
+        self._unindexes = unindexes
         # Two patches at once must not undo each other.
         self._patching = asyncio.Lock()
 
@@ -55,6 +62,9 @@ class SettingsPages:
             stored = patched(current, patch, self._settings, row.model)
             if stored != current:
                 await self._store.put_settings(caller.namespace, row.id, stored)
+            if self._unindexes and not recall_enabled(self._settings, stored):
+                # Also where nothing changed: whoever repeats it, for it failed the first time, is served.
+                await self._unindexes(caller.namespace, row.id)
         return self._told(row, stored)
 
     def _told(self, row: SessionRow, stored: bytes | None) -> Response:

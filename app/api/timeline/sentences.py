@@ -154,6 +154,12 @@ def _unrecovered(payload: Payload) -> Told:
     return Told("Prompt still too long", f"The client was told {code}; attempts: {attempts}.", "failure")
 
 
+def _cut(payload: Payload) -> Told:
+    sent, read, window = _figure(payload, "tokens"), _figure(payload, "counted"), payload.get("window")
+    since = f" Its window is taken for {_figure(payload, 'window')} from now on." if window else ""
+    return Told("Prompt cut", f"Of {sent} tokens the upstream read {read}, without a word.{since}", "warning")
+
+
 def _rewritten(payload: Payload) -> Told:
     place = _figure(payload, "position")
     return Told(
@@ -221,6 +227,7 @@ _TELLERS: Mapping[str, Callable[[Payload], Told]] = {
     "overflow_recovery_started": _recovering,
     "overflow_recovery_completed": _recovered,
     "overflow_recovery_failed": _unrecovered,
+    "prompt_cut": _cut,
     "client_changed_prefix": _rewritten,
     "conversation_snapshot": _snapshot,
     "compaction_undone": _undone,
@@ -238,6 +245,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
         "overflow_guard",
         "overflow_recovery_started",
         "overflow_recovery_failed",
+        "prompt_cut",
         "state_delta_invalid",
         "spending_limit",
     ),

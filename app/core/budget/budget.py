@@ -12,7 +12,7 @@ from typing import Literal
 
 from app.core.view.policy import Policy
 
-WindowSource = Literal["configured", "upstream", "overflow", "model_data", "name", "default"]
+WindowSource = Literal["configured", "upstream", "overflow", "observed", "model_data", "name", "default"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from app.core.summary.wording import calls_of, text_of
 from app.core.view.masking import text_of as shown_text
 from app.core.view.outcomes import View, ViewPart
 from app.core.view.policy import Estimator
+from app.core.wire.responses.items import as_chat
 
 # Characters for a token.
 _CHARS: Mapping[Estimator, int] = {"chars3": 3, "chars4": 4}
@@ -108,7 +109,7 @@ def _added(message: Message, chars: int, tokens: int) -> tuple[int, int]:
 
 
 def _text_in(part: ViewPart) -> str:
-    return shown_text(json.loads(part.raw, parse_int=str, parse_float=str))
+    return shown_text(as_chat(json.loads(part.raw, parse_int=str, parse_float=str)))
 
 
 def _is_text(part: object) -> bool:

@@ -29,8 +29,9 @@ _ASSISTANT_EXTRAS = _CACHE_HINTS | {
     "reasoning_content",
     # OpenRouter, vLLM and Groq add it; most clients drop it.
     "reasoning",
-    # OpenRouter adds it; its own SDK returns it, others drop it.
+    # OpenRouter adds it; its own SDK returns it, others drop it. The Responses API's thoughts, too.
     "reasoning_details",
+    "encrypted_reasoning",
     # GitHub Copilot adds these two; clients drop them.
     "reasoning_text",
     "reasoning_opaque",
@@ -160,7 +161,7 @@ def _joined(texts: Sequence[str | None]) -> str | None:
 
 
 def _is_reasoning(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") in _REASONING_PARTS
+    return isinstance(part, dict) and str(part.get("type")) in _REASONING_PARTS
 
 
 def _stripped(text: str) -> str:

@@ -23,8 +23,9 @@ _NAME_CHARS = 200
 class Carriers:
     """What may name a session, in the order in which it counts.
 
-    `headers` are lower-case names or patterns (`*` stands for anything); `codex_headers` count only
-    when the user agent says codex. `body_keys` are fields of the body, `metadata_keys` of its metadata.
+    `headers` are lower-case names or patterns (`*` stands for anything); `codex_headers` count only when the
+    user agent says codex, in their place among `headers` or behind them. `body_keys` are fields of the body,
+    `metadata_keys` of its metadata.
     """
 
     headers: tuple[str, ...] = (OWN_HEADER,)
@@ -77,9 +78,10 @@ def is_name(value: str) -> bool:
 
 
 def _in_headers(sent: Mapping[str, str], carriers: Carriers) -> Iterator[tuple[str, object]]:
-    patterns = carriers.headers
-    if "codex" in sent.get("user-agent", "").lower():
-        patterns += carriers.codex_headers
+    rest = tuple(name for name in carriers.codex_headers if name not in carriers.headers)
+    patterns = carriers.headers + rest
+    if "codex" not in sent.get("user-agent", "").lower():
+        patterns = tuple(name for name in patterns if name not in carriers.codex_headers)
     for pattern in patterns:
         if "*" not in pattern and "?" not in pattern and "[" not in pattern:
             # A plain name, as most are: no need to go through what was sent.

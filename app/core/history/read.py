@@ -13,6 +13,7 @@ from app.core.history.canonical import canonical_form
 from app.core.history.message import Message
 from app.core.history.numbers import number
 from app.core.wire.json_text import decoded, loads_with
+from app.core.wire.responses.items import as_chat
 from app.errors import InvalidField
 
 TokenCount = Callable[[Mapping[str, Any]], int]
@@ -25,7 +26,7 @@ def read_message(raw: bytes, count: TokenCount, at: str = "message") -> Message:
     nor null or missing, nor a list of objects. `at` names the message in the error, for example
     `messages[3]`. Everything else a client may get wrong is the upstream's to judge (rule 20).
     """
-    fields = decoded(raw)
+    fields = as_chat(decoded(raw))
     if not isinstance(fields, dict):
         raise InvalidField("a message must be an object", param=at)
     _check(fields, at)
@@ -37,7 +38,7 @@ def read_answer(raw: bytes, count: TokenCount) -> Message:
 
     The role is that of an assistant unless the upstream says another.
     """
-    fields = decoded(raw)
+    fields = as_chat(decoded(raw))
     if not isinstance(fields, dict):
         raise InvalidField("a message must be an object", param="message")
     role = fields.get("role")
@@ -50,7 +51,7 @@ def _message(raw: bytes, fields: dict[str, Any], role: str, count: TokenCount) -
     exact = fields
     if _holds_float(fields):
         # A float is less than what was sent: 0.1 and 0.1000000000000000055 would be one number.
-        exact = loads_with(raw, number) | {"role": role}
+        exact = as_chat(loads_with(raw, number)) | {"role": role}
     return Message(
         raw=raw,
         digest=sha256(raw).digest(),

@@ -37,3 +37,13 @@ class Holdings:
     entries: int
     mean_words: float
     holding: Mapping[str, int]
+
+
+def joined(one: Holdings, other: Holdings) -> Holdings:
+    """What both hold; what is in both counts twice."""
+    entries = one.entries + other.entries
+    words = one.entries * one.mean_words + other.entries * other.mean_words
+    holding = {
+        word: one.holding.get(word, 0) + other.holding.get(word, 0) for word in {*one.holding, *other.holding}
+    }
+    return Holdings(entries, max(1.0, words / max(1, entries)), holding)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from app.core.recall.words import Words, plain
+from app.core.recall.talk import Asked, asked_for
+from app.core.recall.words import Words, beginnings_of, plain
 
 # C15: more words of a query are not looked for.
 MOST_WORDS = 12
@@ -17,30 +18,31 @@ MOST_LOOKED_FOR = 96
 # Characters of a query that are read.
 _READ_CHARS = 2_000
 _QUOTED = re.compile(r"[\"“”]([^\"“”\n]{2,200})[\"“”]")
-_WHEN = re.compile(
-    r"\b(?:when|(?:what|which) (?:date|day|month|year|time|weekend)|how long (?:ago|since|before)"
-    r"|since when|until when|how (?:recently|soon|often))\b"
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """What is looked for: at most twelve `words`, each once; `phrases` stood in quotation marks, in one case.
 
-    `related` are other words for each of them, worth less. `asks_when`: an answer should tell a time.
+    `related` are other words for each of them, worth less. `asked`: what an answer should tell.
     """
 
     text: str
     words: tuple[str, ...]
     related: tuple[frozenset[str], ...]
     phrases: tuple[str, ...]
-    asks_when: bool
+    asked: frozenset[Asked]
 
     @property
     def every(self) -> tuple[str, ...]:
         """Its words, then the related ones: at most `MOST_LOOKED_FOR`, each once."""
         kin = (other for others in self.related for other in sorted(others))
         return tuple(dict.fromkeys((*self.words, *kin)))[:MOST_LOOKED_FOR]
+
+    @property
+    def beginnings(self) -> frozenset[str]:
+        """How all its words begin, for `Words.of`: what begins otherwise is none of them."""
+        return beginnings_of((*self.words, *(other for others in self.related for other in others)))
 
 
 def query_of(text: str, words: Words) -> Query:
@@ -55,7 +57,7 @@ def query_of(text: str, words: Words) -> Query:
         words=chosen,
         related=tuple(words.related(word) - set(chosen) for word in chosen),
         phrases=tuple(phrase.strip() for phrase in _QUOTED.findall(low) if phrase.strip()),
-        asks_when=_WHEN.search(low) is not None,
+        asked=asked_for(low),
     )
 
 

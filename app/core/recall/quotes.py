@@ -18,12 +18,12 @@ from app.core.recall.words import Words
 QUOTE_CHARS = 600
 # What the better half of the hits may show each, and what the others, neighbours included: ten of them are
 # read for a thousand tokens. Who is likely right is worth reading in its context (docs/recall.md).
-NEAR_CHARS = 500
+NEAR_CHARS = 480
 FAR_CHARS = 150
 # The entry that was found is not cut shorter than this where it can be helped.
-_LEAST_QUOTE_CHARS = 240
-# Messages shown before and after the one that was found, at most.
-_NEIGHBOURS = 2
+LEAST_QUOTE_CHARS = 220
+# How far away a message is shown beside the one that was found: of a talk about one thing, mostly all.
+_NEIGHBOURS = 6
 # A neighbour is not worth showing in fewer characters, unless that is all of it.
 _LEAST_CHARS = 60
 _BREAK = re.compile(r"\s")
@@ -47,7 +47,10 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An entry that was found, and what no earlier hit shows of the messages around it, in order."""
+    """An entry that was found, and what no earlier hit shows of the messages around it, in order.
+
+    Those of them are shown that answer the question best, so that some between them may be left out.
+    """
 
     quote: Quote
     before: tuple[Quote, ...]
@@ -68,7 +71,7 @@ def hits_of(
     `beside` are the messages by their places. What one hit leaves of its characters the next may use.
     """
     hits: list[Hit] = []
-    page = _Page(beside, query, words)
+    page = _Page(beside, query, words, {found.entry.place: found.score for found in scored})
     for found in scored:
         if len(hits) == limit:
             break
@@ -80,30 +83,37 @@ def hits_of(
 
 @dataclass(slots=True)
 class _Page:
-    """What the hits so far show: whole entries by id, and the characters left."""
+    """What the hits so far show: whole entries by id, and the characters left. `worth`: scores by place."""
 
     beside: Mapping[int, Entry]
     query: Query
     words: Words
+    worth: Mapping[int, float]
     room: int = 0
     shown: set[str] = field(default_factory=set)
 
     def hit(self, found: Scored) -> Hit:
-        quote = self.quote(found.entry, max(_LEAST_QUOTE_CHARS, min(QUOTE_CHARS, self.room)))
-        before: list[Quote] = []
-        after: list[Quote] = []
-        if found.entry.kind == "message":
-            for step in range(1, _NEIGHBOURS + 1):
-                before[:0] = self.side(found.entry.place - step)
-                after += self.side(found.entry.place + step)
-        return Hit(quote, tuple(before), tuple(after), found.score)
+        quote = self.quote(found.entry, max(LEAST_QUOTE_CHARS, min(QUOTE_CHARS, self.room)))
+        sides = self.sides(found.entry.place) if found.entry.kind == "message" else {}
+        places = sorted(sides)
+        before = tuple(sides[place] for place in places if place < found.entry.place)
+        after = tuple(sides[place] for place in places if place > found.entry.place)
+        return Hit(quote, before, after, found.score)
+
+    def sides(self, place: int) -> dict[int, Quote]:
+        """What is worth showing around a place: who answers the question best, then who is nearest."""
+        steps = (step for away in range(1, _NEIGHBOURS + 1) for step in (-away, away))
+        around = sorted((place + step for step in steps), key=lambda at: -self.worth.get(at, 0.0))
+        return {at: quote for at in around for quote in self.side(at)}
 
     def side(self, place: int) -> list[Quote]:
-        """What is worth showing of the message at a place."""
+        """The message at a place, if it is worth showing."""
         other = self.beside.get(place)
         if other is None or other.id in self.shown or other.role == "tool" or not other.text.strip():
             return []
-        return [self.quote(other, self.room)] if self.room >= min(_LEAST_CHARS, len(other.text)) else []
+        if self.room < min(_LEAST_CHARS, len(other.text)):
+            return []
+        return [self.quote(other, min(QUOTE_CHARS, self.room))]
 
     def quote(self, entry: Entry, limit: int) -> Quote:
         quote = quoted(entry, self.query, self.words, limit)
@@ -118,8 +128,12 @@ def quoted(entry: Entry, query: Query, words: Words, limit: int) -> Quote:
     text = entry.text
     if len(text) <= limit:
         return Quote(entry, text, 0)
-    wanted = set(query.words)
-    places = [match.start() for match in re.finditer(r"\S+", text) if wanted.intersection(words.of(match[0]))]
+    wanted, beginnings = set(query.words), query.beginnings
+    places = [
+        match.start()
+        for match in re.finditer(r"\S+", text)
+        if wanted.intersection(words.of(match[0], beginnings))
+    ]
     start = _densest(places, limit, len(text))
     begin, end = _between_words(text, start, start + limit)
     return Quote(entry, text[begin:end], begin)

@@ -1,55 +1,62 @@
 """Which of the entries found answers a question best (C14).
 
 By words (BM25), by how much of the question is covered, by what stands beside an entry (an answer follows its
-question and need not repeat its words), by kind and, of equal ones, by time. Pure: equal input, equal order.
+question and need not repeat its words), by who speaks, by kind and, of equal ones, by time. Pure: for equal
+input in equal order.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from app.core.recall.entry import Entry, Holdings
 from app.core.recall.query import Query
+from app.core.recall.talk import questions_in, speaker_of, speakers_in, tells
 from app.core.recall.words import Words, plain
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each thing counts; found on two long chats (docs/recall.md). 0 leaves one out.
+    """How much each thing counts; found on three long chats (docs/recall.md). 0 leaves one out.
 
     `saturation` and `length` are BM25's k1 and b. `coverage`: the share of a score that depends on how much
-    of the question an entry holds. `related`: what another word for the same thing counts. `before` and
-    `after`: the shares of the scores of the entries there, `further` of those one more away. `when`: what a
-    time adds where one is asked for, `phrase` what a quoted phrase adds, shares of the score.
+    of the question an entry holds, and `breadth` how steeply. `related`: what another word for the same thing
+    counts. `before` and `after`: the shares of the scores of the entries there, `further` of those one more
+    away. `answer`: what more a message gets of what the one before it asks. `asking`: the share that one of
+    nothing but questions loses. `speaker`: what it is worth to be spoken by whom the question names, as
+    BM25's rarity. `told`: what a time, number or name adds where it is asked for, and `phrase` what a quoted
+    phrase adds, shares of the score.
     """
 
     saturation: float = 1.2
     length: float = 0.4
-    coverage: float = 0.5
+    coverage: float = 0.6
+    breadth: float = 2.0
     related: float = 0.6
     before: float = 0.35
     after: float = 0.2
-    further: float = 0.1
-    when: float = 0.15
+    further: float = 0.15
+    answer: float = 0.5
+    asking: float = 0.5
+    speaker: float = 2.0
+    told: float = 0.2
     phrase: float = 1.0
 
 
 FOUND = Weights()
+APART = Weights(before=0.0, after=0.0, further=0.0, answer=0.0)
+"""For entries of which nobody knows what stands beside what."""
 
 # C14: with equal words, in this order.
 _KINDS: Mapping[str, float] = {"summary": 1.04, "dialogue": 1.03, "other": 1.02, "step": 1.01, "payload": 1.0}
 _TOOL = 0.8
+# A speaker's name whose words are nobody's.
+_NOBODY = frozenset({""})
 _STEP = "execute this step:"
-_TIME = re.compile(
-    r"\b(?:yesterday|today|tonight|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day|weekend|ago"
-    r"|(?:last|next|this|past|coming|few) (?:\w+ )?(?:week|month|year|night|morning|evening|spring|summer"
-    r"|fall|autumn|winter)s?|january|february|march|april|may|june|july|august|september|october|november|december"
-    r"|(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th)|since|birthday|anniversary)\b"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,15 @@ class Scored:
 
     entry: Entry
     score: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What an entry is worth by itself, what its questions are, and the share of its words in those."""
+
+    own: float
+    asked: float = 0.0
+    asking: float = 0.0
 
 
 def ranked(
@@ -71,51 +87,108 @@ def ranked(
 
     `entries` should hold what stands beside those that match: they lend and borrow.
     """
-    own = {entry.id: _own(query, entry, holdings, words, weights) for entry in entries}
-    places = {entry.place: own[entry.id] for entry in entries if entry.kind == "message"}
+    scale = _Scale(query, entries, holdings, words, weights)
+    judged = {entry.id: scale.judged(entry) for entry in entries}
+    places = {entry.place: judged[entry.id] for entry in entries if entry.kind == "message"}
+    nothing = _Judged(0.0)
     scored = []
     for entry in entries:
-        score = own[entry.id]
+        score = judged[entry.id].own
         if entry.kind == "message":
-            score += weights.before * places.get(entry.place - 1, 0.0)
-            score += weights.after * places.get(entry.place + 1, 0.0)
-            score += weights.further * (places.get(entry.place - 2, 0.0) + places.get(entry.place + 2, 0.0))
+            # At -2, -1, 1 and 2 steps.
+            sides = [places.get(entry.place + step, nothing) for step in (-2, -1, 1, 2)]
+            score += weights.before * sides[1].own + weights.answer * sides[1].asked
+            score += weights.after * sides[2].own + weights.further * (sides[0].own + sides[3].own)
+            score *= 1 - weights.asking * judged[entry.id].asking
         if score > 0:
             scored.append(Scored(entry, score * _worth(entry)))
     return sorted(scored, key=lambda s: (-s.score, -s.entry.at, -s.entry.place, s.entry.id))
 
 
-def _own(query: Query, entry: Entry, holdings: Holdings, words: Words, weights: Weights) -> float:
-    """What the entry's own text is worth."""
-    said = words.of(entry.text)
-    counts = Counter(said)
-    length = weights.saturation * (1 - weights.length + weights.length * len(said) / holdings.mean_words)
-    total = found = most = 0.0
-    for word, others in zip(query.words, query.related, strict=True):
-        rarity = _rarity(holdings, word)
-        most += rarity
-        # A word or the best of those related to it, never both: groups of words differ in size.
-        held = [(rarity, counts[word])] if counts[word] else []
-        held += [
-            (weights.related * min(rarity, _rarity(holdings, other)), counts[other])
-            for other in (others if weights.related else ())
-            if counts[other]
+class _Scale:
+    """One question, and all that is weighed by it."""
+
+    def __init__(
+        self, query: Query, entries: Sequence[Entry], holdings: Holdings, words: Words, weights: Weights
+    ) -> None:
+        self._query = query
+        self._holdings = holdings
+        self._words = words
+        self._weights = weights
+        self._beginnings = query.beginnings
+        speakers = speakers_in(entries) if weights.speaker else ()
+        self._speakers = {speaker: frozenset(words.of(speaker)) for speaker in speakers}
+        self._names = frozenset(name for names in self._speakers.values() for name in names)
+
+    def judged(self, entry: Entry) -> _Judged:
+        """What an entry is worth before it borrows."""
+        said = self._words.of(entry.text, self._beginnings)
+        counts = Counter(said)
+        speaking = self._speakers.get(speaker_of(entry), frozenset()) if self._speakers else frozenset()
+        length = self._flattened(len(said))
+        total, found = self._held(counts, speaking, length)
+        weights = self._weights
+        covered = (found / self._most) ** weights.breadth if self._most else 0.0
+        score = total * (1 - weights.coverage + weights.coverage * covered)
+        if self._query.phrases:
+            low = plain(entry.text)
+            held = sum(phrase in low for phrase in self._query.phrases)
+            score += weights.phrase * max(1.0, self._most) * held
+        if score and tells(entry.text, self._query.asked):
+            score *= 1 + weights.told
+        asking = self._words.of(questions_in(entry), self._beginnings)
+        if not asking:
+            return _Judged(score)
+        asked, _ = self._held(Counter(asking), _NOBODY, length)
+        return _Judged(score, asked, min(1.0, len(asking) / len(said)) if said else 0.0)
+
+    @cached_property
+    def _most(self) -> float:
+        """What an entry that holds every word would have found."""
+        return sum(rarity for _, rarity, _ in self._wanted)
+
+    @cached_property
+    def _wanted(self) -> list[tuple[str, float, list[tuple[str, float]]]]:
+        """Each word with what it is worth, and the related ones with theirs."""
+        related = self._weights.related
+        return [
+            (
+                word,
+                self._weights.speaker if word in self._names else rarity,
+                [(other, related * min(rarity, self._rarity(other))) for other in others] if related else [],
+            )
+            for word, others in zip(self._query.words, self._query.related, strict=True)
+            for rarity in (self._rarity(word),)
         ]
-        if held:
-            total += max(worth * count * (weights.saturation + 1) / (count + length) for worth, count in held)
-            found += max(worth for worth, _ in held)
-    score = total * (1 - weights.coverage + weights.coverage * (found / most if most else 0.0))
-    low = plain(entry.text) if query.phrases or query.asks_when else ""
-    score += weights.phrase * max(1.0, most) * sum(phrase in low for phrase in query.phrases)
-    if query.asks_when and score and _TIME.search(low):
-        score *= 1 + weights.when
-    return score
 
+    def _held(self, counts: Counter[str], speaking: frozenset[str], length: float) -> tuple[float, float]:
+        """BM25's sum, and the worth of the words that are there: for how much of the question is covered."""
+        total = found = 0.0
+        for word, rarity, others in self._wanted:
+            if speaking and word in self._names:
+                # Who is called by name is not the one who speaks.
+                total += rarity * (word in speaking)
+                found += rarity * (word in speaking)
+                continue
+            # A word or the best of those related to it, never both: groups of words differ in size.
+            held = [(rarity, counts[word])] if counts[word] else []
+            held += [(worth, counts[other]) for other, worth in others if counts[other]]
+            if held:
+                total += max(worth * self._saturated(count, length) for worth, count in held)
+                found += max(worth for worth, _ in held)
+        return total, found
 
-def _rarity(holdings: Holdings, word: str) -> float:
-    """BM25's inverse document frequency, above 0 also for a word that all hold."""
-    entries, holding = holdings.entries, holdings.holding.get(word, 1)
-    return math.log(1 + (entries - min(holding, entries) + 0.5) / (holding + 0.5))
+    def _flattened(self, count: int) -> float:
+        weights = self._weights
+        return weights.saturation * (1 - weights.length + weights.length * count / self._holdings.mean_words)
+
+    def _saturated(self, count: int, length: float) -> float:
+        return count * (self._weights.saturation + 1) / (count + length)
+
+    def _rarity(self, word: str) -> float:
+        """BM25's inverse document frequency, above 0 also for a word that all hold."""
+        entries, holding = self._holdings.entries, self._holdings.holding.get(word, 1)
+        return math.log(1 + (entries - min(holding, entries) + 0.5) / (holding + 0.5))
 
 
 def _worth(entry: Entry) -> float:

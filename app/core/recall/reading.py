@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.core.recall.echo import is_echo, is_recall_tool, without_blocks
+from app.core.recall.echo import is_echo, is_recall_tool, may_echo, without_blocks
 from app.core.summary.fence import unfenced
 from app.core.view.masking import text_of
 from app.core.wire.json_text import decoded
+from app.core.wire.responses.items import as_chat
 
-# Characters of one text that are searched: what is longer is data more often than not.
-MOST_CHARS = 2_000_000
-# What every echo has in its bytes, an escaped "<" included.
-_ECHO_SIGNS = (b"<", b"\\u003c", b"\\u003C", b"context_")
+# Characters of one text that are searched: two million tokens, more than any window takes.
+MOST_CHARS = 8_000_000
 
 
 def message_text(body: bytes) -> str:
@@ -26,7 +25,7 @@ def message_text(body: bytes) -> str:
 
 def whole_text(body: bytes) -> str:
     """As `message_text`, however long it is."""
-    fields = decoded(body)
+    fields = as_chat(decoded(body))
     if not isinstance(fields, Mapping):
         return ""
     return "\n".join(part for part in (text_of(fields), *_calls(fields)) if part)
@@ -34,9 +33,9 @@ def whole_text(body: bytes) -> str:
 
 def own_text(body: bytes) -> str:
     """What of a message is looked for by its words: all but echoes of what is stored already (C07)."""
-    if not _may_echo(body):
+    if not may_echo(body):
         return message_text(body)
-    fields = decoded(body)
+    fields = as_chat(decoded(body))
     if not isinstance(fields, Mapping) or is_echo(fields):
         return ""
     said = without_blocks(text_of(fields))
@@ -45,15 +44,10 @@ def own_text(body: bytes) -> str:
 
 def is_echo_body(body: bytes) -> bool:
     """True for the bytes of a message that is only an echo (C08)."""
-    if not _may_echo(body):
+    if not may_echo(body):
         return False
-    fields = decoded(body)
+    fields = as_chat(decoded(body))
     return isinstance(fields, Mapping) and is_echo(fields)
-
-
-def _may_echo(body: bytes) -> bool:
-    """False for most messages, without reading them as JSON."""
-    return any(sign in body for sign in _ECHO_SIGNS)
 
 
 def _calls(fields: Mapping[str, Any], *, echoes: bool = True) -> list[str]:

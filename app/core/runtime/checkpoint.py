@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from app.core.recall.echo import without_echoes
 from app.core.runtime.entry import Entry, exchange_ends, texts_of
 from app.core.runtime.evidence import Span, evidence_of, span_hash
 from app.core.runtime.gist import Gist, gist_of
@@ -165,7 +166,7 @@ def payload_of(checkpoint: Checkpoint) -> dict[str, Any]:
 def _said(entry: Entry) -> str:
     if entry.message.role != "assistant":
         return ""
-    return without_secrets("\n".join(texts_of(entry.message))).strip()
+    return without_secrets("\n".join(texts_of(without_echoes(entry.message)))).strip()
 
 
 def _span_of(entries: Sequence[Entry]) -> CheckpointSpan:

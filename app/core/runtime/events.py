@@ -32,6 +32,7 @@ EventType = Literal[
     "overflow_recovery_started",
     "overflow_recovery_completed",
     "overflow_recovery_failed",
+    "prompt_cut",
     "client_changed_prefix",
     "conversation_snapshot",
     "compaction_undone",
@@ -201,6 +202,14 @@ def overflow_recovery_completed(attempts: int, compaction_id: str, tokens: int) 
 def overflow_recovery_failed(attempts: int, code: str) -> Event:
     """The client was told: `code` is the error's."""
     return Event("overflow_recovery_failed", {"attempts": attempts, "code": code})
+
+
+def prompt_cut(tokens: int, counted: int, window: int | None) -> Event:
+    """The upstream counted so few of the `tokens` sent that it must have cut the prompt (W39).
+
+    `window` is what its window is taken for from now on; None while that is not clear.
+    """
+    return Event("prompt_cut", {"tokens": tokens, "counted": counted, "window": window})
 
 
 def client_changed_prefix(position: int, before: bytes, after: bytes) -> Event:

@@ -13,6 +13,7 @@ from hashlib import sha256
 
 import msgspec
 
+from app.core.recall.echo import without_echoes
 from app.core.runtime.entry import Entry, texts_of
 from app.core.summary.carry.statements import Statement, order_of, sentences
 from app.core.summary.fence import sendable
@@ -90,7 +91,8 @@ def _found(entry: Entry, excerpt_chars: int) -> _Found | None:
     if entry.message.is_instruction:
         return None
     role = entry.message.role
-    offers = [_best(piece, role) for text in texts_of(entry.message) for piece in _pieces(text)]
+    texts = texts_of(without_echoes(entry.message))
+    offers = [_best(piece, role) for text in texts for piece in _pieces(text)]
     if not offers:
         return None
     worth, start, piece = max(offers, key=lambda offer: offer[0])

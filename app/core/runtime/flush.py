@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from app.core.recall.echo import without_echoes
 from app.core.runtime.entry import Entry
 from app.core.runtime.gist import Gist, gist_of
 from app.core.summary.secrets import without_secrets
@@ -117,6 +118,7 @@ def _fallback(entries: Sequence[Entry]) -> Gist:
 
 
 def _newest(entries: Sequence[Entry], role: str) -> tuple[str, ...]:
-    texts = (without_secrets(worded(e.message)) for e in reversed(entries) if e.message.role == role)
+    said = (without_echoes(e.message) for e in reversed(entries) if e.message.role == role)
+    texts = (without_secrets(worded(message)) for message in said)
     line = next((headline(text, _LINE_CHARS) for text in texts if text.strip()), "")
     return (line,) if line else ()

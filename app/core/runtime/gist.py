@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from app.core.recall.echo import without_echoes
 from app.core.runtime.entry import Entry
 from app.core.summary.carry.spoken import Spoken, spoken_of
 from app.core.summary.carry.statements import (
@@ -71,7 +72,8 @@ def gist_of(entries: Sequence[Entry], lines_kept: int = LINES_KEPT) -> Gist:
     A statement that a later one has overtaken is left out. A statement stands in one list only: a
     decision before a finding, a finding before a next action.
     """
-    spoken = [spoken_of(place, entry.chain, entry.message) for place, entry in enumerate(entries)]
+    heard = [without_echoes(entry.message) for entry in entries]
+    spoken = [spoken_of(place, e.chain, m) for place, (e, m) in enumerate(zip(entries, heard, strict=True))]
     said = [s for m in spoken for s in statements_of(cut_to(m.text, _READ_CHARS), m.role, m.order)]
     stale = stale_values(said)
     valid = [s for s in said if not is_stale(s, stale)]

@@ -6,8 +6,8 @@ are, nor of how many there may be at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from app.core.runtime.foreign import CONTENT_KEYS, MESSAGE_ROLES, Stored
 from app.core.runtime.records import Record, RecordedEvent
@@ -15,6 +15,7 @@ from app.core.runtime.restore import HISTORY_KEYS, Restored, restored
 from app.core.runtime.snapshot import RuntimeSnapshot
 from app.core.wire.json_members import raw_elements, raw_members
 from app.core.wire.json_text import decoded, encoded
+from app.core.wire.responses.items import as_chat
 from app.errors import NothingToRestore
 
 # Where a record's own messages stand: in the state within a checkpoint, in the state itself, at the top.
@@ -22,6 +23,10 @@ _PLACES: tuple[tuple[str, ...], ...] = (("runtime", "transcript"), ("transcript"
 _INSTRUCTIONS = frozenset({"system", "developer"})
 COMPACTION = "compaction_record"
 """The type of an event that is a compaction as `moved` writes it."""
+HIDDEN = "hidden_message"
+"""The type of an event that is a message its client was never shown. An imported session does without."""
+ITEMS = "items"
+"""Where an answer of the Responses API stands in its event: it is an array, as content of chat is."""
 MESSAGE = "message"
 """The type of an event that is a message of a role without a type of its own."""
 
@@ -63,6 +68,7 @@ def imported_of(record: Record) -> Imported:
     where it carries none, what all events tell. NothingToRestore when there is no message that is not
     an instruction. An event that is nothing but one of these messages is not kept besides.
     """
+    record = replace(record, events=tuple([event for event in record.events if event.type != HIDDEN]))
     values = [decoded(event.payload) for event in record.events]
     # Named by place: ids of other systems may repeat.
     stored = [
@@ -115,14 +121,24 @@ def _told(event: RecordedEvent, stored: Stored) -> _Told | None:
     if event.type not in MESSAGE_ROLES and event.type != MESSAGE:
         return None
     members = raw_members(event.payload)
-    if list(members) == ["message"] and members["message"].startswith(b"{"):
-        return _Told(ImportedMessage(members["message"], event.at, event.id), is_all=True)
+    raw = _whole(members)
+    if raw:
+        return _Told(ImportedMessage(raw, event.at, event.id), is_all=True)
     message = stored.as_message()
     if message is None:
         return None
-    whole = next((key for key in CONTENT_KEYS if key in members), "")
-    raw = members[whole] if members.get(whole, b"").startswith(b"{") else encoded(message)
+    key = next((key for key in CONTENT_KEYS if key in members), "")
+    raw = members[key] if members.get(key, b"").startswith(b"{") else encoded(message)
     return _Told(ImportedMessage(raw, event.at), is_all=False)
+
+
+def _whole(members: Mapping[str, bytes]) -> bytes:
+    """The message, where an event is nothing else; else nothing."""
+    raw = members.get(ITEMS, b"")
+    if len(members) == 1 and raw.startswith(b"["):
+        return raw if isinstance(as_chat(decoded(raw)), dict) else b""
+    raw = members.get("message", b"")
+    return raw if len(members) == 1 and raw.startswith(b"{") else b""
 
 
 def _overlap(carried: Sequence[ImportedMessage], later: Sequence[ImportedMessage]) -> int:
@@ -134,5 +150,5 @@ def _overlap(carried: Sequence[ImportedMessage], later: Sequence[ImportedMessage
 
 
 def _is_instruction(message: ImportedMessage) -> bool:
-    fields = decoded(message.raw)
+    fields = as_chat(decoded(message.raw))
     return isinstance(fields, dict) and fields.get("role") in _INSTRUCTIONS

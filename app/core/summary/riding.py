@@ -21,6 +21,8 @@ from app.core.view.masking import text_of
 
 # Types of content parts that are not text, as they stand in a message.
 _MEDIA = ('"image_url"', '"input_audio"', '"file"')
+# Parts of items of the Responses API, before the first answer to them is there.
+_OF_ITEMS = (b'"input_text"', b'"input_image"', b'"input_file"')
 INSTRUCTION = (
     "[Note of the system that keeps this conversation, not of the user.] The conversation is becoming too "
     "long and its older part will be replaced by a record. Do not go on with the task and call no tools. "
@@ -43,6 +45,9 @@ def may_be_shown(shown: Sequence[bytes]) -> bool:
 
     Otherwise the question must be one of its own, which leaves them out.
     """
+    if any(raw.startswith(b"[") or any(kind in raw for kind in _OF_ITEMS) for raw in shown):
+        # Items of the Responses API; a summary is asked for by chat completions.
+        return False
     return not any(_holds_what_is_left_out(raw.decode("utf-8", "replace")) for raw in shown)
 
 

@@ -28,6 +28,8 @@ class ClientSummary:
 
 # How clients begin a summary, lower case. Nobody begins a message so by chance, but people quote.
 _KNOWN = (
+    # What `/v1/responses/compact` gave, which this program made itself.
+    ("an earlier compaction", "<palimpsest_summary>"),
     ("Claude Code", "this session is being continued from a previous conversation"),
     ("Codex", "another language model started to solve this problem"),
     ("pi", "the conversation history before this point was compacted into the following summary"),

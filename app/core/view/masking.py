@@ -13,12 +13,17 @@ from app.core.view.compaction import Mask
 from app.core.view.results.marker import cut, ends, marker, marker_room
 from app.core.view.results.structure import structured
 from app.core.view.splice import elements, encoded, members, string_at
+from app.core.wire.responses.items import TEXT_PARTS
 
 # Above this many characters a text is cut without being read as JSON: a view is built every turn.
 _STRUCTURE_CHARS = 1_000_000
 # Below it an object's own marks would be most of what is shown.
 _LEAST_STRUCTURE_CHARS = 600
 _ID_PREFIX = "dcm_"
+# Where a result stands: in a tool message, and in an item of the Responses API.
+_SAID = frozenset({"content", "output"})
+# Where text stands in a part.
+_PRINTED = frozenset({"text", "stdout", "stderr"})
 _ID_DIGITS = 32
 
 
@@ -45,7 +50,7 @@ def masked(raw: bytes, mask: Mask) -> bytes:
     """
     text = raw.decode("utf-8", "surrogatepass")
     for key, start, stop in members(text):
-        if key == "content":
+        if key in _SAID:
             value = _shown_value(text, start, mask)
             if value is not None:
                 return (text[:start] + value + text[stop:]).encode("utf-8", "surrogatepass")
@@ -129,17 +134,23 @@ def _shown_parts(
 
 
 def _part_text(text: str, at: int) -> tuple[int, int, str] | None:
-    """Where the text of a text part stands, and the text; None for any other part."""
+    """Where the text of a text part stands, and the text; None for any other part.
+
+    Of a command's output in the Responses API, which says no type, the longer of its two streams.
+    """
     if text[at] != "{":
         return None
-    kind, place = None, None
+    kind, places = None, {}
     for key, start, stop in members(text, at):
         value = string_at(text, start)
         if key == "type":
             kind = value
-        elif key == "text" and value is not None:
-            place = (start, stop, value)
-    return place if kind == "text" else None
+        elif key in _PRINTED and value is not None:
+            places[key] = (start, stop, value)
+    if kind in TEXT_PARTS:
+        return places.get("text")
+    printed = [places[key] for key in places if key != "text"]
+    return max(printed, key=lambda place: len(place[2])) if printed and kind is None else None
 
 
 def _is_text_part(part: object) -> bool:

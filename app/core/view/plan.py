@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from app.core.budget.budget import Budget, target_of
 from app.core.history.conversation import Conversation
+from app.core.history.message import Message
 from app.core.view.compaction import Compaction, Trigger
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
 from app.core.view.planning.fold import Draft, counted, drafts, fold_to
@@ -17,7 +18,8 @@ from app.core.view.planning.limits import oversized
 from app.core.view.planning.situation import Limits, Situation, must_keep, situation_of
 from app.core.view.planning.steps import Goal, by_masks, by_messages, compacted, fold_of
 from app.core.view.policy import Policy
-from app.core.view.view import CountText
+from app.core.view.view import CountText, cut_in
+from app.core.wire.responses.compacting import is_ours
 
 # After an overflow the upstream's true window is below what we sent: come down to so much of it.
 _OVERFLOW_TARGET_SHARE = 0.5
@@ -115,6 +117,27 @@ def plan_manual(
     if len(folded) < _MANUAL_MESSAGES or sum(limits.sizes[index] for index in folded) < _MANUAL_TOKENS:
         return Send(situation.view)
     return fold_of(situation, draft, Goal(budget.target_tokens, budget.ceiling_tokens, "manual"))
+
+
+def plan_all(conversation: Conversation, current: Compaction | None, budget: Budget) -> Fold:
+    """Everything is folded but what stays with the client, for a client that goes on from the summary."""
+    kept = [index for index, message in enumerate(conversation.messages) if stays_with_client(message)]
+    return Fold(
+        cut=len(conversation.messages),
+        since=cut_in(current, conversation),
+        kept=tuple(kept),
+        masks=(),
+        summary_tokens=budget.summary_tokens,
+        target_tokens=budget.target_tokens,
+        trigger="manual",
+        reason="the client asked for it",
+        fits_now=True,
+    )
+
+
+def stays_with_client(message: Message) -> bool:
+    """True for instructions and for what a user said: a client sends them again, beside the summary."""
+    return message.is_instruction or (message.role == "user" and not is_ours(message.raw))
 
 
 def _background(situation: Situation) -> Fold | None:

@@ -15,8 +15,11 @@ _SPACE = " \t\n\r"
 
 
 def members(text: str, start: int = 0) -> Iterator[tuple[str, int, int]]:
-    """Key, start and stop (characters) of every value of the object that begins at `start`."""
-    at = _after_space(text, _after_space(text, start) + 1)
+    """Key, start and stop (characters) of every value of the object that begins at `start`, if one does."""
+    at = _after_space(text, start)
+    if text[at] != "{":
+        return
+    at = _after_space(text, at + 1)
     while text[at] != "}":
         key, at = _DECODER.raw_decode(text, at)
         at = _after_space(text, _after_space(text, at) + 1)

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from json import JSONDecoder
 from typing import Any, Literal, TypeAlias, get_args
 
+from app.core.wire.responses.items import as_chat
+
 Fault: TypeAlias = Literal[
     "empty",
     "not_an_object",
@@ -62,7 +64,7 @@ def added_faults(view: Sequence[bytes], client: Sequence[bytes]) -> tuple[Fault,
 
 def _object(raw: bytes) -> Mapping[str, Any] | None:
     try:
-        fields = _DECODER.decode(raw.decode("utf-8", "surrogatepass"))
+        fields = as_chat(_DECODER.decode(raw.decode("utf-8", "surrogatepass")))
     except ValueError:
         return None
     return fields if isinstance(fields, dict) else None

@@ -19,6 +19,7 @@ from app.core.view.outcomes import PartKind, View, ViewPart
 from app.core.view.policy import Policy
 from app.core.view.splice import encoded
 from app.core.view.turns import FRAME_TOKENS, answered
+from app.core.wire.responses.items import as_chat
 
 CountText = Callable[[str], int]
 
@@ -226,7 +227,7 @@ def _part(
     raw = masked(message.raw, mask)
     if raw == message.raw:
         return _verbatim(conversation, index, kind, _REASONS[kind])
-    text = text_of(json.loads(raw, parse_int=str, parse_float=str))
+    text = text_of(as_chat(json.loads(raw, parse_int=str, parse_float=str)))
     reason = f"a tool result of {message.tokens} tokens, shown shortened"
     return ViewPart(kind, index, raw, masked_tokens(message, text, count_text), True, reason)
 

@@ -23,12 +23,14 @@ class Verdict:
     `finishes`: it gives the last choice its finish_reason; it and all that follows is held until
     the commit (rule 15). `usage`: it carries counts and no choice, and is meant only for a client that
     asked for it. `done`: it is `[DONE]`. `error`: it tells of a failure; the answer is no finished turn.
+    `opens`: it says that an answer begins and nothing of it.
     """
 
     finishes: bool = False
     usage: bool = False
     done: bool = False
     error: bool = False
+    opens: bool = False
 
 
 # As in requests: no answer is nested deeper than what a client may send back.
@@ -47,6 +49,16 @@ class _Choice:
     finish_reason: str | None = None
 
 
+def said_in(data: bytes) -> Any:
+    """What the data of one frame says; None where it is not JSON, or nested too deeply."""
+    try:
+        said = decoded(data)
+        refuse_deeper(data, _LEVELS)
+    except InvalidJson:
+        return None
+    return said
+
+
 class Assembly:
     """Adds up the chunks of one streamed answer.
 
@@ -55,7 +67,16 @@ class Assembly:
     `is_done` is true after `[DONE]`.
     """
 
-    __slots__ = ("_choices", "_expected", "_finished", "error", "is_done", "unreadable", "usage")
+    __slots__ = (
+        "_choices",
+        "_expected",
+        "_finished",
+        "error",
+        "is_done",
+        "response_id",
+        "unreadable",
+        "usage",
+    )
 
     def __init__(self, n: int = 1) -> None:
         """`n` is the number of choices the client asked for."""
@@ -66,6 +87,8 @@ class Assembly:
         self.error: bytes | None = None
         self.is_done = False
         self.unreadable = 0
+        # Nobody goes on from a chat completion by its id.
+        self.response_id: str | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -85,12 +108,7 @@ class Assembly:
         if data.strip() == b"[DONE]":
             self.is_done = True
             return _DONE
-        try:
-            chunk = decoded(data)
-            refuse_deeper(data, _LEVELS)
-        except InvalidJson:
-            self.unreadable += 1
-            return _ORDINARY
+        chunk = said_in(data)
         if not isinstance(chunk, dict):
             return self._strange(chunk, data)
         if chunk.get("error") or chunk.get("object") == "error":

@@ -18,10 +18,14 @@ from app.errors import InvalidJson
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. `choices` are those that carry a message object, in the upstream's order."""
+    """An answer. `choices` are those that carry a message object, in the upstream's order.
+
+    `response_id`: the id by which a later request may go on from it; None of chat completions.
+    """
 
     choices: tuple[AnsweredChoice, ...]
     usage: Usage
+    response_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,35 +1,38 @@
-"""A chat completion request: its bytes as they came, and the few fields the program decides by.
+"""A request for a model's answer: its bytes as they came, and the few fields the program decides by.
 
-Knows nothing of what messages mean, of sessions, windows or HTTP. Unknown fields pass: the body is
-never re-encoded.
+Read here from a chat completion request; `responses/request.py` reads the other wire into the same.
+Knows nothing of what messages mean, of sessions, windows or HTTP. Unknown fields pass: the body is never
+re-encoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from app.core.wire.json_members import is_plain, members_of
-from app.core.wire.json_spans import Member, Outline, Span, outline, refuse_deeper
-from app.core.wire.json_text import decoded, verify
-from app.errors import InvalidField, InvalidJson
+from app.core.wire.json_members import raw_elements
+from app.core.wire.json_spans import Outline, Span
+from app.core.wire.request_body import Fields, IsAccepted, Limits, RequestBody
+from app.core.wire.responses.compacting import in_plain, is_ours
+from app.errors import InvalidField
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of what is accepted: levels of nesting and messages of one request, both inclusive."""
-
-    depth: int = 128
-    messages: int = 100_000
+# Which API a request speaks: /v1/chat/completions or /v1/responses.
+Wire = Literal["chat", "responses"]
+_PLACE = re.compile(r"messages\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A request for a chat completion, as sent.
+    """A request for a model's answer, as sent.
 
     `tools` are the raw bytes of `tools`, else of the legacy `functions`; it, `response_format` and
     `tool_choice` are None when absent, null or empty. `max_output_tokens` is None when the client
-    states no limit. `message_spans` are the raw bytes of each message, in order.
+    states no limit. `message_spans` are the raw bytes of each message, in order; of the Responses API
+    see `responses.request`, whose `instructions`, `previous` (the answer that it goes on from) and `trigger`
+    (the item that asks for a compaction, which is no message) are None here. `dropped` are members that the
+    upstream is not sent.
     """
 
     body: bytes
@@ -44,40 +47,78 @@ class ChatRequest:
     message_spans: tuple[bytes, ...]
     messages_at: Span = field(repr=False)
     shape: Outline = field(repr=False)
+    wire: Wire = "chat"
+    instructions: bytes | None = None
+    previous: str | None = None
+    trigger: bytes | None = None
+    dropped: tuple[str, ...] = ()
 
     def spliced(self, messages: Sequence[bytes]) -> bytes:
-        """The body with `messages` (each one JSON object) in place of its own, all other bytes untouched."""
-        start, end = self.messages_at
-        return b"".join((self.body[:start], b"[", b",".join(messages), b"]", self.body[end:]))
+        """The body with `messages` (each JSON) in place of its own, all other bytes untouched.
+
+        Of the Responses API: without the answer that it goes on from, because all is said, and with what
+        this program folded as plain text.
+        """
+        if self.wire == "responses":
+            ends = (self.trigger,) if self.trigger is not None else ()
+            messages = [*map(in_plain, messages), *ends]
+        edits = [(*self.messages_at, b"[" + b",".join(messages) + b"]")]
+        gone = ("previous_response_id", *self.dropped) if self.previous is not None else self.dropped
+        return edited(self.body, [*edits, *self._without(gone)])
+
+    @property
+    def holds_ours(self) -> bool:
+        """True where a message is a compaction of this program's, which no upstream can read."""
+        return self.wire == "responses" and any(map(is_ours, self.message_spans))
+
+    @property
+    def bared(self) -> bytes:
+        """The body without what is dropped."""
+        return edited(self.body, self._without(self.dropped))
+
+    def place_named(self, place: str) -> str:
+        """A place such as `messages[3].role` as the client would name it: of this wire's list, by item."""
+        found = _PLACE.match(place)
+        if self.wire == "chat" or found is None:
+            return place
+        before = self.message_spans[: int(found[1])]
+        items = sum(len(raw_elements(raw)) if raw.startswith(b"[") else 1 for raw in before)
+        return f"input[{items}]{place[found.end() :]}"
 
     def members(self, keys: Iterable[str]) -> dict[str, object]:
         """Those of the body's own fields that are there, decoded, by name."""
-        fields = _Fields(self.body, self.shape)
+        fields = Fields(self.body, self.shape)
         values = ((key, fields.value(key)) for key in keys)
         return {key: value for key, value in values if value is not None}
 
-
-# Says of a message, with the model it is for, that its bytes have been accepted before.
-IsAccepted = Callable[[str, bytes], bool]
+    def _without(self, keys: Collection[str]) -> list[tuple[int, int, bytes]]:
+        """Edits that take members out, each with one comma beside it."""
+        members = self.shape.members
+        gone = [place for place, member in enumerate(members) if member.key in keys]
+        # Those at the very beginning leave the comma before them to nobody.
+        first = next((place for place in range(len(members)) if place not in gone), len(members))
+        edits = [(members[place - 1].end, members[place].end, b"") for place in gone if place > first]
+        if first:
+            end = members[first - 1].end
+            comma = self.body.find(b",", end) if first < len(members) else end - 1
+            edits.append((self.body.index(b"{") + 1, comma + 1, b""))
+        return edits
 
 
 def parse_chat_request(body: bytes, limits: Limits, is_accepted: IsAccepted | None = None) -> ChatRequest:
     """The request that `body` is; messages that `is_accepted` are not searched for repeated keys again.
 
-    Raises InvalidJson for what is not JSON (see `json_text.verify`), is nested too deeply or repeats a
-    key at the top or inside a message (readers disagree on which one counts), and InvalidField for a
-    field of a wrong type. What stands inside a message is judged by `history.read`.
+    Raises InvalidJson as `RequestBody` does, and InvalidField for a field of a wrong type. What stands
+    inside a message is judged by `history.read`.
     """
-    quick = members_of(body)
-    shape = _careful(body, limits) if quick is None else Outline(quick, ())
-    messages = _messages(body, shape.last("messages"), limits)
-    spans = tuple([body[start:end] for start, end in messages.elements])
-    fields = _Fields(body, shape)
+    read = RequestBody(body, limits, "messages")
+    places = read.elements()
+    spans = tuple([body[start:end] for start, end in places])
+    fields = read.fields
     model = fields.text("model")
-    if quick is not None:
-        unseen = [raw for raw in spans if is_accepted is None or not is_accepted(model, raw)]
-        _examine(body, quick, unseen, limits)
+    read.examine([raw for raw in spans if is_accepted is None or not is_accepted(model, raw)])
     options = fields.value("stream_options")
+    messages = read.shape.last("messages")
     return ChatRequest(
         body=body,
         model=model,
@@ -89,52 +130,18 @@ def parse_chat_request(body: bytes, limits: Limits, is_accepted: IsAccepted | No
         response_format=fields.raw("response_format"),
         tool_choice=fields.raw("tool_choice"),
         message_spans=spans,
-        messages_at=(messages.start, messages.end),
-        shape=shape,
+        messages_at=(messages.start, messages.end) if messages else (0, 0),
+        shape=read.shape,
     )
 
 
-def _careful(body: bytes, limits: Limits) -> Outline:
-    """The outline of the body; InvalidJson, saying what is wrong, when there is no one way to read it."""
-    verify(body)
-    if not body.lstrip(b" \t\r\n").startswith(b"{"):
-        raise InvalidJson("the body must be a JSON object")
-    shape = outline(body, limits.depth)
-    _refuse_duplicates(shape)
-    return shape
-
-
-def _examine(body: bytes, members: Sequence[Member], unseen: Sequence[bytes], limits: Limits) -> None:
-    """What the quick way has not looked at: nesting, and keys repeated in the messages `unseen`."""
-    for member in members:
-        if member.key != "messages":
-            refuse_deeper(body[member.start : member.end], limits.depth - 1)
-    # A message stands two levels deep.
-    if not all(is_plain(raw, limits.depth - 2) for raw in unseen):
-        _careful(body, limits)
-
-
-def _refuse_duplicates(shape: Outline) -> None:
-    for duplicate in shape.duplicates:
-        if duplicate.under is None:
-            raise InvalidJson("a key is repeated", param=duplicate.key)
-        if duplicate.under == "messages":
-            raise InvalidJson("a key is repeated in a message", param=f"messages[{duplicate.element}]")
-
-
-def _messages(body: bytes, member: Member | None, limits: Limits) -> Member:
-    if member is None:
-        raise InvalidField("messages is required", param="messages")
-    if not body.startswith(b"[", member.start):
-        raise InvalidField("messages must be an array", param="messages")
-    if not member.elements:
-        raise InvalidField("messages must not be empty", param="messages")
-    if len(member.elements) > limits.messages:
-        raise InvalidField(f"messages must not be more than {limits.messages}", param="messages")
-    for index, (start, _) in enumerate(member.elements):
-        if not body.startswith(b"{", start):
-            raise InvalidField("a message must be an object", param=f"messages[{index}]")
-    return member
+def edited(text: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
+    """`text` with other bytes in some places, none of which overlap."""
+    pieces, at = [], 0
+    for start, end, value in sorted(edits):
+        pieces += [text[at:start], value]
+        at = end
+    return b"".join([*pieces, text[at:]])
 
 
 def _choices(n: int | None) -> int:
@@ -143,55 +150,3 @@ def _choices(n: int | None) -> int:
     if n < 1:
         raise InvalidField("n must be at least 1", param="n")
     return n
-
-
-class _Fields:
-    """The members of the body outside `messages`, decoded on demand and checked for their types."""
-
-    __slots__ = ("_body", "_members")
-
-    def __init__(self, body: bytes, shape: Outline) -> None:
-        self._body = body
-        # Of a repeated key the last one counts.
-        self._members = {member.key: member for member in shape.members}
-
-    def raw(self, key: str) -> bytes | None:
-        member = self._members.get(key)
-        if member is None:
-            return None
-        raw = self._body[member.start : member.end]
-        is_empty = raw == b"null" or (raw.startswith(b"[") and not member.elements)
-        return None if is_empty else raw
-
-    def value(self, key: str) -> object:
-        raw = self.raw(key)
-        return None if raw is None else decoded(raw)
-
-    def text(self, key: str) -> str:
-        value = self.value(key)
-        if value is None:
-            # Some servers serve one model and need no name; it is theirs to refuse.
-            return ""
-        if not isinstance(value, str):
-            raise InvalidField(f"{key} must be a string", param=key)
-        return value
-
-    def flag(self, key: str) -> bool:
-        value = self.value(key)
-        if value is not None and not isinstance(value, bool):
-            raise InvalidField(f"{key} must be a boolean", param=key)
-        return value is True
-
-    def integer(self, key: str) -> int | None:
-        value = self.value(key)
-        if isinstance(value, float) and value.is_integer():
-            # JSON knows one kind of number: 100.0 is 100.
-            return int(value)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise InvalidField(f"{key} must be an integer", param=key)
-        return value
-
-    def limit(self, key: str) -> int | None:
-        value = self.integer(key)
-        # llama.cpp and LM Studio read -1 as "no limit".
-        return value if value is not None and value > 0 else None

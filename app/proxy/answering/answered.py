@@ -6,6 +6,7 @@ Nobody waits for any of it.
 
 from __future__ import annotations
 
+from app.proxy.answering.cut_prompts import CutPrompts
 from app.proxy.chronicle.chronicle import Chronicle
 from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.viewing import Viewing
@@ -25,12 +26,14 @@ class Answered:
         calibrations: Calibrations,
         chronicle: Chronicle,
         indexing: Indexing,
+        cuts: CutPrompts,
     ) -> None:
         self._viewing = viewing
         self._windows = windows
         self._calibrations = calibrations
         self._chronicle = chronicle
         self._indexing = indexing
+        self._cuts = cuts
 
     def __call__(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """Calibration and windows influence later plans only (rule 14)."""
@@ -41,5 +44,5 @@ class Answered:
         if theirs is None or outcome.state != "done":
             return
         self._windows.answered(turn.request.model, theirs)
-        if not shown.has_our_tools:
+        if not shown.has_our_tools and not self._cuts.heard(turn, shown, outcome):
             self._calibrations.observe(turn.request.model, shown.tokens, theirs)

@@ -6,23 +6,25 @@ Knows nothing of how a view is made. The upstream's own errors go to the client 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from app.errors import UpstreamError
-from app.proxy.answering.kinds import Arriving, Kind, framed, kind_of
+from app.proxy.answering.kinds import Arriving, Kind, kind_of
 from app.proxy.answering.outcomes import state_of_status
+from app.proxy.answering.outgoing import Destinations
+from app.proxy.answering.own_compactions import OwnCompactions
+from app.proxy.answering.previous import KeptAnswers
 from app.proxy.answering.recovering import Recovery
 from app.proxy.answering.relay import Passage, Relay
 from app.proxy.client import Client
+from app.proxy.hidden.happening import Happening
 from app.proxy.incoming import Headers
-from app.proxy.recall.offering import Recalling
+from app.proxy.recall.recalling import Recalling
 from app.proxy.reports import compaction_comment, exchange_headers
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.turn import Shown, Turn
-from app.upstream.client import Upstream
 from app.upstream.decoding import decoder_for
 from app.upstream.headers import OF_THE_BYTES, answer_headers
 from app.upstream.overflow import Overflow, classify
@@ -46,15 +48,17 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """How requests go upstream, with which headers, and how a client hears of a compaction (E09).
+    """Where requests go, with which headers, and how a client hears of a compaction (E09).
 
-    `recalling` adds our own tools to those that may have them.
+    `recalling` adds our own tools where the view is made for them; `kept` knows which answers an upstream
+    has; `compactions` answers what asks for one, where that is not the upstream's.
     """
 
-    upstream: Upstream
-    headers: Callable[[Headers], list[tuple[bytes, bytes]]]
+    destinations: Destinations
     notify: Notify
     recalling: Recalling
+    kept: KeptAnswers
+    compactions: OwnCompactions
 
 
 class Delivery:
@@ -66,10 +70,25 @@ class Delivery:
         self._relay = relay
         self._recovery = recovery
 
+    def prepared(self, turn: Turn) -> Turn:
+        """The turn as its upstream takes it."""
+        return self._sending.compactions.prepared(turn)
+
     async def deliver(self, turn: Turn, shown: Shown, client: Client, *, may_compact: bool) -> None:
         """The client has its answer, or the upstream's error."""
+        own = self._sending.compactions
         attempts = 0
-        while refusal := await self._attempt(turn, shown, client):
+        while not (may_compact and own.answers(turn)):
+            refusal = await self._attempt(own.prepared(turn), shown, client, may_compact=may_compact)
+            if refusal is None:
+                if attempts:
+                    await self._recovery.succeeded(turn, shown, attempts)
+                return
+            status, body = refusal.status, refusal.body
+            if may_compact and own.are_refused(turn, status, body):
+                continue
+            if self._sending.kept.are_forgotten(turn, status, body):
+                continue
             attempts += 1
             smaller = None
             if may_compact:
@@ -78,12 +97,14 @@ class Delivery:
                 await self._refused(turn, shown, refusal, client)
                 return
             shown = smaller
-        if attempts:
-            await self._recovery.succeeded(turn, shown, attempts)
+        await own.answer(turn, client)
 
-    async def _attempt(self, turn: Turn, shown: Shown, client: Client) -> Refusal | None:
+    async def _attempt(
+        self, turn: Turn, shown: Shown, client: Client, *, may_compact: bool
+    ) -> Refusal | None:
         """One try; None when the answer has been relayed."""
-        shown, opening = self._opening(turn, shown)
+        happening = self._sending.recalling.begun(turn, shown) if shown.has_our_tools else None
+        opening = self._opening(turn, shown, happening)
         near = self._recovery.is_near_window(turn, shown)
         relaying = False
         try:
@@ -93,7 +114,11 @@ class Delivery:
                 kind = await kind_of(answer, asked_for_stream=turn.request.stream)
                 relaying = True
                 told, comment = self._told(turn, shown), self._comment(turn, shown, answer, kind)
-                return await self._relayed(Passage(turn, shown, answer, kind, client, told, near, comment))
+                late = may_compact and self._recovery.may_fail_late(turn, shown)
+                passage = Passage(
+                    turn, shown, answer, kind, client, told, may_compact, near, late, comment, happening
+                )
+                return await self._relayed(passage)
         except UpstreamError:
             # Once it is relaying, the relay records.
             if not relaying:
@@ -104,29 +129,25 @@ class Delivery:
                 self._recorder.abandon(turn, shown)
             raise
 
-    def _opening(self, turn: Turn, shown: Shown) -> tuple[Shown, AbstractAsyncContextManager[Arriving]]:
+    def _opening(
+        self, turn: Turn, shown: Shown, happening: Happening | None
+    ) -> AbstractAsyncContextManager[Arriving]:
         """How the view goes upstream, with our tools where they are offered."""
-        headers = self._sending.headers(turn.incoming.headers)
-        if self._sending.recalling.offers(turn, shown):
-            shown = replace(shown, has_our_tools=True)
-            return shown, self._sending.recalling.open(turn, shown, headers)
-        body = body_of(turn, shown)
+        there = self._sending.destinations.of(turn.model)
+        headers = there.outgoing(turn.incoming.headers)
+        if happening is not None:
+            return self._sending.recalling.open(turn, shown, headers, happening)
+        body = body_of(turn, shown, goes_on=self._sending.kept.goes_on(turn))
         if body is not turn.incoming.body:
             headers = [header for header in headers if header[0].lower() not in OF_THE_BYTES]
-        return shown, self._sending.upstream.open("POST", turn.incoming.target, headers, body)
+        return there.upstream.open("POST", turn.incoming.target, headers, body)
 
     async def _relayed(self, passage: Passage) -> Refusal | None:
-        if passage.kind == "whole":
-            await self._relay.body(passage)
-            return None
-        failed = await self._relay.stream(passage)
+        relays = self._relay.body if passage.kind == "whole" else self._relay.stream
+        failed = await relays(passage)
         if failed is None:
             return None
-        answer = passage.answer
-        verdict = classify(answer.status, answer.headers, failed, near_window=passage.is_near_window)
-        overflow = verdict if isinstance(verdict, Overflow) else None
-        event = framed(passage.kind, failed) if failed else b""
-        return Refusal(answer.status, answer.headers, event, overflow)
+        return Refusal(passage.answer.status, passage.answer.headers, failed.body, failed.overflow)
 
     def _told(self, turn: Turn, shown: Shown) -> list[tuple[bytes, bytes]]:
         return exchange_headers(turn, shown, tells_view=self._sending.notify == "header")
@@ -145,10 +166,15 @@ class Delivery:
         await client.end(refusal.body)
 
 
-def body_of(turn: Turn, shown: Shown) -> bytes:
-    """The client's own bytes while nothing is changed (P1), else the same body with other messages."""
-    if shown.is_original and not turn.is_delta:
-        return turn.incoming.body
+def body_of(turn: Turn, shown: Shown, *, goes_on: bool) -> bytes:
+    """The client's own bytes while nothing is changed (P1), else the same body with other messages.
+
+    `goes_on`: what was said before is left to the upstream's memory.
+    """
+    if shown.is_original and (goes_on or not turn.is_delta):
+        is_as_sent = goes_on or not turn.request.holds_ours
+        if is_as_sent:
+            return turn.request.bared if turn.request.dropped else turn.incoming.body
     if shown.is_original:
         talk = turn.conversation
         return turn.request.spliced([m.raw for m in (*talk.preamble, *talk.messages)])

@@ -6,9 +6,10 @@ frames and assembled. Knows nothing of sockets or of the store.
 
 from __future__ import annotations
 
-from app.core.wire.assembly import Assembly, Verdict
+from app.core.wire.assembly import Verdict
 from app.core.wire.lines import LineSplitter, data_of_line
 from app.core.wire.sse import FrameSplitter, data_of
+from app.core.wire.wires import Sum
 from app.errors import UpstreamError
 from app.proxy.answering.kinds import Kind, framed
 from app.upstream.decoding import Decoder
@@ -20,12 +21,13 @@ class Gate:
     `is_closed` is true once the answer's end has been seen and held back: `release` gives it out.
     `is_readable` is false when the copy could not be followed to its end (too large, a coding we
     cannot undo, nothing of an answer in what did not claim to be events): the bytes still pass, the
-    stored answer is incomplete.
+    stored answer is incomplete. `has_begun`: something of an answer, or of a failure, has come, not only
+    the news that there will be one; `has_failed_early`: it was a failure.
     """
 
     def __init__(
         self,
-        assembly: Assembly,
+        assembly: Sum,
         decoder: Decoder | None,
         kind: Kind,
         *,
@@ -37,6 +39,7 @@ class Gate:
         self.is_readable = decoder is not None
         self.is_closed = False
         self.has_failed_early = False
+        self.has_begun = False
         self._decoder = decoder
         self._is_coded = is_coded
         self._kind = kind
@@ -47,6 +50,8 @@ class Gate:
         self._held = b""
         self._held_from = 0
         self._frames = 0
+        # None: nothing is held back at the beginning, or no longer.
+        self._openings: list[bytes] | None = None
 
     @property
     def events(self) -> int:
@@ -58,8 +63,31 @@ class Gate:
         """True while not one event has come."""
         return self._frames == 0
 
+    def wait(self) -> None:
+        """The news that there will be an answer is held back until something of it comes."""
+        self._openings = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while only the news that there will be an answer has come, and is held back."""
+        if self._openings is None or not self.is_readable or self.has_begun:
+            return False
+        return sum(map(len, self._openings)) <= _OPENING_BYTES
+
+    def openings(self) -> bytes:
+        """What was held back at the beginning; given once."""
+        held, self._openings = self._openings or (), None
+        return b"".join(held)
+
     def take(self, chunk: bytes) -> bytes:
         """What may go out of this chunk; the rest is held."""
+        out = self._taken(chunk)
+        if self._openings is None:
+            return out
+        self._openings.append(out)
+        return b"" if self.is_waiting else self.openings()
+
+    def _taken(self, chunk: bytes) -> bytes:
         before = 0 if self._is_coded else self._splitter.rest_bytes
         frames = self._frames_in(chunk)
         was_closed = self.is_closed
@@ -115,12 +143,17 @@ class Gate:
     def _reads(self, frame: bytes) -> Verdict:
         data = self._data_of(frame)
         if data is None:
+            # A sign of life is given on: who is at work does not refuse.
+            self.has_begun = self.has_begun or self._frames > 0
             return _COMMENT
         self._frames += 1
         verdict = self.assembly.feed(data)
-        if verdict.error and self._frames == 1:
+        if verdict.error and not self.has_begun:
             self.has_failed_early = True
+        self.has_begun = self.has_begun or not verdict.opens
         return verdict
 
 
 _COMMENT = Verdict()
+# The news of an answer repeats the request's settings and tools, at most.
+_OPENING_BYTES = 1024 * 1024

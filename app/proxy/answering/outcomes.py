@@ -10,8 +10,8 @@ from typing import Literal
 
 from app.core.history.message import Message
 from app.core.wire.answered import AnsweredChoice, Usage
-from app.core.wire.assembly import Assembly
-from app.core.wire.chat_answer import Answer, parse_answer
+from app.core.wire.chat_answer import Answer
+from app.core.wire.wires import Sum, answer_of
 from app.errors import RequestError
 from app.proxy.answering.gate import Gate
 from app.proxy.sessions.reader import MessageReader
@@ -49,11 +49,12 @@ class Outcomes:
             answer_state=state,
             finish_reason=_finish_reason(assembly.choices()),
             usage=assembly.usage or Usage(),
+            response_id=assembly.response_id,
         )
 
     def of_body(self, turn: Turn, status: int, body: bytes) -> Outcome:
         """A whole answer; one that is none counts as a failure and stays out of the transcript."""
-        read = parse_answer(body)
+        read = answer_of(turn.request.wire, body)
         if not isinstance(read, Answer):
             return Outcome(state="failed", status=status)
         answers = self._messages(turn, read.choices, "live")
@@ -63,6 +64,7 @@ class Outcomes:
             answers=answers,
             finish_reason=_finish_reason(read.choices),
             usage=read.usage,
+            response_id=read.response_id,
         )
 
     def _messages(
@@ -78,7 +80,7 @@ class Outcomes:
         return tuple(message for message in messages if message.can_stand_cut)
 
 
-def _exchange_state(state: str, assembly: Assembly, answers: Sequence[Message]) -> ExchangeState:
+def _exchange_state(state: str, assembly: Sum, answers: Sequence[Message]) -> ExchangeState:
     if state == "live":
         return "done" if answers else "failed"
     return "incomplete" if answers or assembly.choices() else "failed"

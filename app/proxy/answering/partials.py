@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from app.core.wire.json_text import decoded
+from app.core.wire.responses.items import as_chat
 from app.errors import InvalidJson
 from app.proxy.answering.gate import Gate
 from app.proxy.jobs import Jobs
@@ -69,7 +70,7 @@ def _text_so_far(gate: Gate) -> bytes | None:
         return None
     body = choices[0].message_body
     try:
-        fields = decoded(body)
+        fields = as_chat(decoded(body))
     except InvalidJson:
         return None
     return body if isinstance(fields, dict) and fields.get("content") else None

@@ -1,20 +1,21 @@
-"""Everything below `/v1/` that is not a chat completion: relayed untouched, both ways, as it streams.
+"""Everything below `/v1/` that no exchange answers: relayed untouched, both ways, as it streams.
 
-Nothing is read, kept or counted. The upstream's error statuses are its own.
+Nothing is kept or counted, nor read but the model of what an exchange could have answered. The upstream's
+error statuses are its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Protocol
 
+from app.core.wire.json_members import raw_members
+from app.core.wire.json_text import decoded, verify
+from app.proxy.answering.outgoing import Destination, Destinations
 from app.proxy.client import Client
-from app.proxy.incoming import Headers, Incoming
-from app.upstream.client import Upstream
+from app.proxy.incoming import Headers, Incoming, plain_body
 from app.upstream.headers import answer_headers
-
-# What a request to the upstream may say, from what the client said.
-OutgoingHeaders = Callable[[Headers], "list[tuple[bytes, bytes]]"]
 
 
 class Upload(Protocol):
@@ -32,7 +33,7 @@ class Upload(Protocol):
 
 
 class WholeBody:
-    """The upload of a request whose body is in memory."""
+    """The upload of a request that an exchange has not answered; its body is in memory."""
 
     finished = True
 
@@ -46,21 +47,47 @@ class WholeBody:
             yield part
 
 
-class Passthrough:
-    """Relays one request; the body is sent on while it arrives."""
+async def _read(incoming: Incoming, upload: Upload) -> Incoming:
+    """The request with its whole body."""
+    if upload.finished:
+        return incoming
+    return replace(incoming, body=b"".join([part async for part in upload]))
 
-    def __init__(self, upstream: Upstream, outgoing: OutgoingHeaders) -> None:
-        self._upstream = upstream
-        self._outgoing = outgoing
+
+class Passthrough:
+    """Relays one request; the body is sent on while it arrives.
+
+    A body is decoded to no more than `body_bytes`, for the name of its model alone.
+    """
+
+    def __init__(self, destinations: Destinations, body_bytes: int) -> None:
+        self._destinations = destinations
+        self._body_bytes = body_bytes
 
     async def relay(self, incoming: Incoming, upload: Upload, client: Client, extra: Headers = ()) -> None:
-        """The upstream's answer, byte for byte, with `extra` headers. A client that leaves ends it."""
-        headers = self._outgoing(incoming.headers)
+        """The upstream's answer, byte for byte, with `extra` headers. A client that leaves ends it.
+
+        RequestError for what cannot be read where its model says whose it is.
+        """
+        if self._destinations.routed and incoming.asks_for_compaction:
+            # It bears a conversation, which belongs to the server of its model.
+            incoming, upload = await _read(incoming, upload), WholeBody()
+        there = await self._there(incoming) if isinstance(upload, WholeBody) else self._destinations.of("")
+        headers = there.outgoing(incoming.headers)
         body = None if upload.finished else aiter(upload)
-        opened = self._upstream.open(incoming.method, incoming.target, headers, incoming.body or body)
+        opened = there.upstream.open(incoming.method, incoming.target, headers, incoming.body or body)
         # While the client is still sending, its leaving shows in the upload.
         async with client.attended(upload.ended), opened as answer:
             await client.start(answer.status, [*answer_headers(answer.headers), *extra])
             async for chunk in answer.chunks():
                 await client.body(chunk)
             await client.end()
+
+    async def _there(self, incoming: Incoming) -> Destination:
+        """Also what is not recorded goes to the server of its model, and to no other."""
+        if not self._destinations.routed:
+            return self._destinations.of("")
+        plain = await plain_body(incoming, self._body_bytes)
+        verify(plain)
+        model = decoded(raw_members(plain).get("model", b"null"))
+        return self._destinations.of(model if isinstance(model, str) else "")

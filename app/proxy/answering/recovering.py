@@ -12,8 +12,13 @@ from app.proxy.compacting.windows import Windows
 from app.proxy.turn import Shown, Turn
 from app.upstream.overflow import Overflow
 
-# A prompt beyond this share of what we think the window is may be what an unexplained refusal means.
-NEAR_WINDOW = 0.9
+# A prompt beyond this share of a known window may be what an unexplained refusal means: by the time that
+# we count 0.9 of it there is a compaction anyway, and another tokenizer may count twice what we do.
+NEAR_WINDOW = 0.5
+# Where the window is a guess, any prompt beyond the smallest windows in use may be too long (tokens).
+SMALLEST_WINDOW = 4_000
+# The Responses API says "too long" within a stream that has begun; windows are known worse than by half.
+WORTH_WAITING = 0.5
 
 
 class Recovery:
@@ -27,7 +32,15 @@ class Recovery:
 
     def is_near_window(self, turn: Turn, shown: Shown) -> bool:
         """True when the prompt is so long that an unexplained refusal may mean its length."""
-        return shown.tokens >= NEAR_WINDOW * self._windows.known(turn.model).tokens
+        window = self._windows.known(turn.model)
+        least = NEAR_WINDOW * window.tokens
+        return shown.tokens >= (least if window.is_known else min(least, SMALLEST_WINDOW))
+
+    def may_fail_late(self, turn: Turn, shown: Shown) -> bool:
+        """True when a stream that has begun may still say that the prompt is too long."""
+        if turn.request.wire == "chat":
+            return False
+        return shown.tokens >= WORTH_WAITING * self._windows.known(turn.model).tokens
 
     async def smaller(
         self, turn: Turn, shown: Shown, overflow: Overflow | None, attempt: int

@@ -7,26 +7,31 @@ the client leaves or the server stops, by a job that nobody cancels.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
-import msgspec
 import structlog
 
-from app.core.wire.assembly import Assembly
+from app.core.wire.wires import error_event, error_of, sum_for
 from app.errors import AnswerNotStored, PalimpsestError, StoreError, UpstreamCut, UpstreamError
 from app.proxy.answering.gate import Gate
 from app.proxy.answering.kinds import Arriving, Kind
 from app.proxy.answering.outcomes import Outcomes
 from app.proxy.answering.partials import PartialAnswer
 from app.proxy.client import Client
+from app.proxy.hidden.happening import Happening
+from app.proxy.hidden.mixed import MixedTurns
 from app.proxy.jobs import Jobs
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.turn import Shown, Turn
 from app.upstream.decoding import decoder_for
 from app.upstream.headers import answer_headers
+from app.upstream.overflow import Overflow, classify
 
 Headers = list[tuple[bytes, bytes]]
+# An error frame is the last of a stream; a `[DONE]` behind it comes with it.
+LINGER_SECONDS = 1.0
 # Told the upstream's usage of an answered prompt.
 Answered = Callable[[Turn, Shown, Outcome], None]
 
@@ -44,11 +49,21 @@ class RelayLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Follows:
+    """Who goes on with an answer: once it has ended, and as soon as it is stored where it asks that of us."""
+
+    answered: Answered
+    mixed: MixedTurns
+
+
+@dataclass(frozen=True, slots=True)
 class Passage:
     """One answer, how it is read and whom it belongs to. `extra` are our own headers.
 
-    `is_near_window`: the prompt is so large that an empty or failing stream may mean overflow, so the
-    status line waits for the first event. `opening` goes out before the answer's first bytes.
+    `may_shrink`: a smaller prompt may be sent if this answer says that it is too long. `is_near_window`:
+    the prompt is so large that a stream without anything may say so. `opening` goes out before the
+    answer's first bytes. `may_fail_late`: it may say so behind the news that there will be an answer.
+    `happening` is what the client does not see of it, None where it sees all.
     """
 
     turn: Turn
@@ -57,38 +72,53 @@ class Passage:
     kind: Kind
     client: Client
     extra: Headers
+    may_shrink: bool
     is_near_window: bool
+    may_fail_late: bool
     opening: bytes = b""
+    happening: Happening | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """An answer of status 200 that says "too long"; nothing of it has gone out. `body` is as it came."""
+
+    body: bytes
+    overflow: Overflow
 
 
 class Relay:
     """Relays answers with status 200."""
 
     def __init__(
-        self, recorder: Recorder, outcomes: Outcomes, jobs: Jobs, limits: RelayLimits, answered: Answered
+        self, recorder: Recorder, outcomes: Outcomes, jobs: Jobs, limits: RelayLimits, follows: Follows
     ) -> None:
         self._recorder = recorder
         self._outcomes = outcomes
         self._jobs = jobs
         self._limits = limits
-        self._answered = answered
+        self._answered = follows.answered
+        self._mixed = follows.mixed
 
-    async def stream(self, passage: Passage) -> bytes | None:
-        """The events go out as they come. Returns the first event's data, with nothing sent, when the
-        stream fails at once and may mean overflow; None when everything is done.
+    async def stream(self, passage: Passage) -> TooLong | None:
+        """The events go out as they come. TooLong, with nothing sent, when the first event or an empty
+        stream says so; None when everything is done.
         """
         gate = self._gate(passage)
         with PartialAnswer(self._recorder, self._jobs, passage.turn, gate):
             return await self._streamed(passage, gate)
 
-    async def _streamed(self, passage: Passage, gate: Gate) -> bytes | None:
+    async def _streamed(self, passage: Passage, gate: Gate) -> TooLong | None:
         committed = False
+        chunks = passage.answer.chunks()
         try:
             try:
-                async for chunk in passage.answer.chunks():
+                async for chunk in chunks:
                     out = gate.take(chunk)
-                    if passage.is_near_window and gate.has_failed_early and not passage.client.started:
-                        return gate.assembly.error or b""
+                    if gate.has_failed_early and (overflow := _overflow(passage, gate.assembly.error)):
+                        return TooLong(out + gate.release() + await _rest(chunks), overflow)
+                    if gate.is_waiting:
+                        continue
                     await self._begin(passage)
                     await passage.client.body(out)
                     if gate.is_closed and not committed:
@@ -98,18 +128,18 @@ class Relay:
             except UpstreamError as cut:
                 await self._cut(passage, gate, cut, committed=committed)
             gate.finish()
-            if gate.is_empty and passage.is_near_window and not passage.client.started:
-                return b""
-            await self._ended(passage, gate, committed=committed)
+            return await self._ended(passage, gate, committed=committed)
         except asyncio.CancelledError:
             if not committed:
-                outcome = self._outcomes.of_stream(passage.turn, gate)
+                outcome = self._outcome(passage, gate)
                 self._jobs.start(self._recorder.note(passage.turn, passage.shown, outcome))
             raise
-        return None
 
-    async def body(self, passage: Passage) -> None:
-        """A whole answer: read, stored, then sent. One too large to be held passes as it comes."""
+    async def body(self, passage: Passage) -> TooLong | None:
+        """A whole answer: read, stored, then sent. One too large to be held passes as it comes.
+
+        TooLong, with nothing sent, when it is an error that says so.
+        """
         pieces: list[bytes] = []
         size = 0
         try:
@@ -128,13 +158,16 @@ class Relay:
         whole = b"".join(pieces)
         outcome = _FAILED
         if size <= self._limits.answer_bytes:
-            outcome = self._outcomes.of_body(
-                passage.turn, passage.answer.status, self._decoded(passage, whole)
-            )
+            plain = self._decoded(passage, whole)
+            outcome = self._outcomes.of_body(passage.turn, passage.answer.status, plain)
+            if outcome.state == "failed" and plain and (overflow := _overflow(passage, plain)):
+                return TooLong(whole, overflow)
+            outcome = _with_rounds(passage, outcome)
         is_stored = await self._stored(passage, outcome)
         self._answered(passage.turn, passage.shown, outcome)
         await self._begin(passage, () if is_stored else NOT_STORED)
         await passage.client.end(whole)
+        return None
 
     async def _begin(self, passage: Passage, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
         if not passage.client.started:
@@ -151,17 +184,28 @@ class Relay:
             if self._limits.delivers_unstored:
                 return False
             raise AnswerNotStored("The answer came and could not be stored.") from error
+        if passage.happening is not None:
+            self._mixed.stored(passage.turn, outcome, passage.happening)
         return True
 
     async def _commit(self, passage: Passage, gate: Gate) -> None:
         try:
-            await self._stored(passage, self._outcomes.of_stream(passage.turn, gate))
+            await self._stored(passage, self._outcome(passage, gate))
         except AnswerNotStored as error:
             await self._fail_in_band(passage, gate, error)
 
-    async def _ended(self, passage: Passage, gate: Gate, *, committed: bool) -> None:
-        """The upstream ended its body properly."""
-        outcome = self._outcomes.of_stream(passage.turn, gate)
+    async def _ended(self, passage: Passage, gate: Gate, *, committed: bool) -> TooLong | None:
+        """The upstream ended its body properly, which says "too long" where nothing is in it."""
+        if gate.is_empty and (overflow := _overflow(passage, b"")):
+            return TooLong(b"", overflow)
+        if openings := gate.openings():
+            await self._begin(passage)
+            await passage.client.body(openings)
+        await self._complete(passage, gate, committed=committed)
+        return None
+
+    async def _complete(self, passage: Passage, gate: Gate, *, committed: bool) -> None:
+        outcome = self._outcome(passage, gate)
         self._answered(passage.turn, passage.shown, outcome)
         if committed:
             # The counts came after the end: they are added to the record, nobody waits for that.
@@ -189,19 +233,26 @@ class Relay:
     async def _fail_in_band(self, passage: Passage, gate: Gate, error: PalimpsestError) -> None:
         """An error event, then an abrupt end: a clean one would look like success to the SDKs."""
         if passage.client.started and not _has_length(passage.answer.headers):
-            await passage.client.body(gate.in_band(error_event(error)))
+            told = error_event(passage.turn.request.wire, _object_of(error))
+            await passage.client.body(gate.in_band(told))
         raise error
+
+    def _outcome(self, passage: Passage, gate: Gate) -> Outcome:
+        return _with_rounds(passage, self._outcomes.of_stream(passage.turn, gate))
 
     def _gate(self, passage: Passage) -> Gate:
         headers = passage.answer.headers
-        return Gate(
-            Assembly(passage.turn.request.n),
+        gate = Gate(
+            sum_for(passage.turn.request),
             decoder_for(headers, self._limits.answer_bytes),
             passage.kind,
             is_coded=_is_coded(headers),
             frame_bytes=self._limits.frame_bytes,
             answer_bytes=self._limits.answer_bytes,
         )
+        if passage.may_fail_late:
+            gate.wait()
+        return gate
 
     def _decoded(self, passage: Passage, body: bytes) -> bytes:
         if not _is_coded(passage.answer.headers):
@@ -216,10 +267,33 @@ _FAILED = Outcome(state="failed", status=200)
 _log = structlog.get_logger("palimpsest.relay")
 
 
-def error_event(error: PalimpsestError) -> bytes:
-    """The error object of the API, as one line of JSON."""
-    body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
-    return msgspec.json.encode({"error": body})
+def _overflow(passage: Passage, said: bytes | None) -> Overflow | None:
+    """What an error says, if it says "too long" and a smaller prompt may still be sent in its place."""
+    if passage.client.started or not passage.may_shrink:
+        return None
+    answer, words = passage.answer, error_of(passage.turn.request.wire, said or b"")
+    verdict = classify(answer.status, answer.headers, words, near_window=passage.is_near_window)
+    return verdict if isinstance(verdict, Overflow) and verdict.kind == "prompt" else None
+
+
+async def _rest(chunks: AsyncIterator[bytes]) -> bytes:
+    """What still comes behind an error, if it comes at once; what is left of it otherwise is not missed."""
+    pieces = bytearray()
+    with suppress(TimeoutError, UpstreamError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            async for chunk in chunks:
+                pieces += chunk
+    return bytes(pieces)
+
+
+def _with_rounds(passage: Passage, outcome: Outcome) -> Outcome:
+    """With what the client did not see of it."""
+    return replace(outcome, hidden=passage.happening.rounds) if passage.happening else outcome
+
+
+def _object_of(error: PalimpsestError) -> dict[str, str | None]:
+    """The error object of the API."""
+    return {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
 
 
 def _has_length(headers: Sequence[tuple[bytes, bytes]]) -> bool:

@@ -38,6 +38,7 @@ from app.proxy.chronicle.rows import NewId, event_rows
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.recorder import stored_message
 from app.proxy.sessions.resolver import preamble_digest
+from app.proxy.sessions.tombstones import Tombstones
 from app.storage.contract import OpenExchange, Store
 from app.storage.exchange.imports import Made
 from app.storage.journal import Event as EventRow
@@ -71,6 +72,7 @@ class ImportParts:
     reader: MessageReader
     readings: Readings
     newcomers: Newcomers
+    tombstones: Tombstones
     clock: Callable[[], float]
     new_id: NewId
 
@@ -85,8 +87,8 @@ class Imports:
     async def imported(self, namespace: str, body: bytes) -> ImportedSession:
         """The session that the document `body` tells of is there, with all its messages and events.
 
-        InvalidJson, InvalidParameter, BodyTooLarge, NothingToRestore, NameTaken or NamespaceUnproven, and
-        StoreUnavailable: then there is nothing of it.
+        InvalidJson, InvalidParameter, BodyTooLarge, NothingToRestore, NameTaken, ErasedSession or
+        NamespaceUnproven, and StoreUnavailable: then there is nothing of it.
         """
         now = self._parts.clock()
         record = await asyncio.to_thread(record_of, body, self._limits.record, now)
@@ -99,6 +101,7 @@ class Imports:
         raws = [message.raw for message in imported.messages]
         messages = await self._parts.reader.read_stored(raws, record.model)
         talk = conversation_of(messages, seed_of(namespace))
+        await self._parts.tombstones.admit_list(namespace, talk.chains, record.name)
         made = _made(imported, talk)
         force = applicable([compaction for compaction, _ in made], talk)
         view = await asyncio.to_thread(self._parts.readings.view, talk, force, record.model)

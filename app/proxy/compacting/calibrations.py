@@ -33,6 +33,10 @@ class Calibrations:
             self._measures[row.model] = Measure(row.ratio, row.samples)
             self._stored[row.model] = row.ratio
 
+    def measure_of(self, model: str) -> Measure:
+        """How the model counts, and from how many prompts that is known."""
+        return self._measures.get(model, Measure())
+
     def ratio_of(self, model: str) -> float:
         """The model's tokens for one of ours; 1.0 while nothing is known."""
         measure = self._measures.get(model)

@@ -129,6 +129,12 @@ class Compactor:
             raise Conflict("The session was erased while it was being compacted.")
         return adopted.compaction
 
+    async def of_all(self, scene: Scene, fold: Fold) -> Compaction:
+        """What a fold would be, with the best summary to be had before the deadline; nothing is in force."""
+        job = self._asked_for(scene, fold)
+        done = await self._awaited(job, 0.0) if job else None
+        return done or await scene.folded(fold, self._new_id(), None)
+
     async def adopt(self, scene: Scene, compaction: Compaction) -> Adopted:
         """The compaction is stored, with the figures of this moment, after what must be there before it.
 

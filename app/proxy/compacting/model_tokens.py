@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from app.core.wire.chat_request import ChatRequest
+from app.core.wire.json_text import decoded
 from app.tokenizer.counting import Counter, Tokenizer
 from app.tokenizer.encodings import EncodingName
 
@@ -42,21 +43,35 @@ class ModelTokens:
         """What every view of the request carries besides messages: tool schemas, the answer's beginning."""
         return (
             PRIMING_TOKENS
-            + self._schemas(request.model, request.tools)
-            + self._schemas(request.model, request.response_format)
+            + self.schema_tokens(request.model, request.tools)
+            + self.schema_tokens(request.model, request.response_format)
+            + self._instructions(request)
+        )
+
+    def _instructions(self, request: ChatRequest) -> int:
+        """Instructions that stand outside the messages, as one more message."""
+        count = self.counter_of(request.model).count_message
+        return self._counted(
+            request.model,
+            request.instructions,
+            lambda raw: count({"role": "system", "content": decoded(raw)}),
         )
 
     def forget_tools(self) -> None:
         """No tool schema is remembered: callers wrote them, and nobody knows in which session."""
         self._tools.clear()
 
-    def _schemas(self, model: str, raw: bytes | None) -> int:
+    def schema_tokens(self, model: str, raw: bytes | None) -> int:
+        """What a list of tool schemas adds to the model's prompts; each is counted once."""
+        return self._counted(model, raw, self.counter_of(model).count_tools)
+
+    def _counted(self, model: str, raw: bytes | None, count: Callable[[bytes], int]) -> int:
         if raw is None:
             return 0
         key = (model, raw)
         tokens = self._tools.get(key)
         if tokens is None:
-            tokens = self._tools[key] = self.counter_of(model).count_tools(raw)
+            tokens = self._tools[key] = count(raw)
             if len(self._tools) > REMEMBERED_TOOLS:
                 self._tools.popitem(last=False)
         return tokens

@@ -13,14 +13,18 @@ from typing import TypeAlias, TypeVar
 from app.core.budget.budget import Budget
 from app.core.budget.derived import Costs
 from app.core.history.conversation import Conversation
+from app.core.recall.echo import without_echoes
+from app.core.recall.rounds.hidden import replayed
+from app.core.recall.rounds.offer import with_ours
 from app.core.summary.source import SummarySource, summary_budget
 from app.core.summary.styles.registry import style_of
 from app.core.summary.styles.style import Style
 from app.core.summary.styles.style import Written as Block
 from app.core.view.clients import client_summary_of
 from app.core.view.compaction import Compaction
+from app.core.view.masking import text_of
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
-from app.core.view.plan import plan_manual, plan_of, plan_overflow
+from app.core.view.plan import plan_all, plan_manual, plan_of, plan_overflow
 from app.core.view.planning.thinning import plan_masks
 from app.core.view.policy import Policy
 from app.core.view.record import (
@@ -34,6 +38,7 @@ from app.core.view.record import (
 from app.core.view.turns import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from app.core.view.validity import Fault, added_faults
 from app.core.view.view import CountText, fits, newest_user, prompt_tokens, view_of
+from app.proxy.hidden.replaying import NOTHING, Replay
 from app.proxy.subject import Subject
 from app.proxy.turn import Shown, Turn
 
@@ -60,8 +65,8 @@ class Scene:
     """A turn, or a branch that is read back, with its budget and the compaction in force.
 
     `outgoing` are headers for our own calls, `memory` is the session's memory block as the next view would
-    show it, `own_settings` what the session has set for itself. `is_ordered`: a person asked for the
-    compaction, and with `focus` for what the summary should keep in mind.
+    show it, `replay` what our tools add. `is_ordered`: a person asked for the compaction, and with `focus`
+    for what the summary should keep in mind.
     """
 
     turn: Subject
@@ -75,12 +80,18 @@ class Scene:
     memory: str = ""
     focus: str = ""
     is_ordered: bool = False
-    own_settings: bytes | None = None
+    replay: Replay = NOTHING
 
     @property
     def conversation(self) -> Conversation:
-        """The conversation of the turn."""
-        return self.turn.conversation
+        """The conversation of the turn; its answers take the room of what was looked up for them."""
+        return self.replay.talk or self.turn.conversation
+
+    @property
+    def tools(self) -> bytes | None:
+        """The schemas that went with the last prompt: what rides on it is cached only with the same ones."""
+        is_offered = self.replay.offers and self.current is not None
+        return with_ours(self.turn.tools) if is_offered else self.turn.tools
 
     @property
     def style(self) -> Style:
@@ -98,6 +109,10 @@ class Scene:
     def plan_manual(self) -> Fold | Send:
         """What to do when somebody asks for a compaction now."""
         return self._planned(plan_manual)
+
+    def plan_all(self) -> Fold:
+        """What to do when a client wants one summary of everything."""
+        return plan_all(self.conversation, self.current, self.budget)
 
     def plan_masks(self) -> MaskOnly | Send:
         """What masks alone can do, for a while in which nothing should be folded."""
@@ -138,7 +153,24 @@ class Scene:
 
     def shown(self, view: View) -> Shown:
         """A view as it goes out, with its cost."""
-        return Shown(as_sent(view), prompt_tokens(view, self.budget), self.own_settings)
+        sent, tokens = as_sent(view), prompt_tokens(view, self.budget)
+        if not self.replay.offers:
+            return Shown(sent, tokens)
+        if view.compaction is None:
+            # Planned with them, sent without (P1).
+            return Shown(sent, self.turn.tokens)
+        messages = replayed(sent, self.turn.conversation, self.replay.rounds)
+        return Shown(sent, tokens, True, messages, max(0, self.budget.ceiling_tokens - tokens))
+
+    def lightened(self) -> Scene:
+        """Without what was looked up in earlier turns, where that leaves too little room for the rest."""
+        if not self.replay.rounds or self._is_bearable(self.plan()):
+            return self
+        return self.bare()
+
+    def bare(self) -> Scene:
+        """Without what was looked up in earlier turns."""
+        return replace(self, replay=replace(self.replay, rounds={}, talk=None))
 
     def masked(self, plan: MaskOnly, compaction_id: str) -> Compaction:
         """The record of a plan that asks nobody."""
@@ -171,18 +203,23 @@ class Scene:
         return added_faults(self.under(compaction).view.messages, sent)
 
     def source(self, fold: Fold) -> SummarySource:
-        """What the summary of a fold is made of."""
-        talk = self.conversation
+        """What the summary of a fold is made of: echoes of what is stored already are not (C07).
+
+        Nor is what was looked up.
+        """
+        talk = self.turn.conversation
         fresh = folded_indexes(fold, talk, self.current)
         taken = {*fresh, *fold.kept}
         seen = [index for index in range(fold.since) if index not in taken]
         newest = newest_user(talk)
         return SummarySource(
-            folded=tuple((talk.chains[index], talk.messages[index]) for index in (*seen, *fresh)),
+            folded=tuple(
+                (talk.chains[index], without_echoes(talk.messages[index])) for index in (*seen, *fresh)
+            ),
             since=len(seen),
             previous=self.current.summary if self.current else "",
             newest_request=_text(talk, newest),
-            tail=talk.messages[fold.cut :],
+            tail=tuple(map(without_echoes, talk.messages[fold.cut :])),
             # Another style could not read it.
             state=self.current.state if self.current and self.current.policy == self.policy.name else b"",
         )
@@ -251,9 +288,4 @@ def _text(talk: Conversation, index: int | None) -> str:
     """The text of a user message, its parts joined; what is not text says nothing here."""
     if index is None:
         return ""
-    content = talk.messages[index].fields.get("content")
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    texts = [part.get("text") for part in parts if isinstance(part, dict)]
-    return "\n".join(text for text in texts if isinstance(text, str))
+    return text_of(without_echoes(talk.messages[index]).fields)

@@ -5,12 +5,14 @@ Knows nothing of what is decided from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.budget.budget import Budget, Window, budget_of, memory_room
 from app.core.budget.derived import derived
 from app.core.budget.estimate import Reported, by_usage, guess, judged_by
+from app.core.budget.looking_up import with_room
+from app.core.history.conversation import Conversation
 from app.core.summary.rolling.memory_block import shown_memory
 from app.core.view.compaction import Compaction
 from app.core.view.policy import Policy
@@ -28,10 +30,12 @@ from app.proxy.compacting.costs import ModelCosts
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.windows import Windows
+from app.proxy.hidden.replaying import Replay, Replays
 from app.proxy.incoming import Headers
 from app.proxy.memories import block_in
 from app.proxy.subject import Subject
-from app.storage.contract import Store
+from app.proxy.turn import Turn
+from app.storage.contract import Store, StoredCompaction
 
 # A prompt below this fits every window in use, so nobody waits for the upstream to state it (tokens).
 URGENT_TOKENS = 1_000
@@ -51,6 +55,22 @@ class ModelFacts:
     costs: ModelCosts
 
 
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A turn under what is in force; `summary` and `memory` are the tokens of its blocks."""
+
+    turn: Subject
+    current: Compaction | None
+    replay: Replay
+    summary: int
+    memory: int
+
+    @property
+    def talk(self) -> Conversation:
+        """Its conversation, as it is weighed."""
+        return self.replay.talk or self.turn.conversation
+
+
 class Scenes:
     """One per application."""
 
@@ -59,9 +79,11 @@ class Scenes:
         store: Store,
         models: ModelFacts,
         policy_for: Callable[[str, bytes | None], Policy],
-        outgoing: Callable[[Headers], list[tuple[bytes, bytes]]],
+        outgoing: Callable[[Headers, str], list[tuple[bytes, bytes]]],
+        replays: Replays,
     ) -> None:
         self._store = store
+        self._replays = replays
         self._windows = models.windows
         self._calibrations = models.calibrations
         self._tokens = models.tokens
@@ -77,21 +99,26 @@ class Scenes:
         that no compaction can be stored of the conversation, so that none is looked for.
         """
         model = turn.model
-        headers = self._outgoing(turn.headers)
+        headers = self._outgoing(turn.headers, model)
         window = await self._windows.window_of(model, headers, urgent=turn.tokens > URGENT_TOKENS)
         own = None if untouched else await self._store.settings_of(turn.namespace, turn.session)
-        policy = self._policy_for(model, own)
-        current = None if untouched else await self._in_force(turn)
-        blocks = self._blocks(turn, current)
-        budget = self._budget(turn, window, policy, current, blocks)
+        policy = _as_asked(self._policy_for(model, own), turn)
+        stored = () if untouched else await self._store.compactions(turn.namespace, turn.session)
+        current = _in_force(stored, turn)
+        replay = self._replays.offered(turn, own)
+        if stored:
+            # Nothing is looked up before something was folded.
+            replay = await self._replays.read(turn, replay, current)
+        standing = _Standing(turn, current, replay, *self._blocks(model, current))
+        budget = self._budget(standing, window, policy)
         if policy.estimator != "tiktoken":
-            budget = await self._judged(turn, budget, policy, current)
+            budget = await self._judged(standing, budget, policy)
         is_short = turn.tokens < budget.precompute_tokens and not policy.trigger_messages
         is_small = not by_hand and current is None and is_short
         count_text = self._tokens.counter_of(model).count_text
         memory = current.memory if current else ""
-        said = unmasked_tokens(turn.conversation, current)
-        is_far = budget.fixed_tokens + said + sum(blocks) < budget.precompute_tokens
+        said = unmasked_tokens(standing.talk, current) + standing.summary + standing.memory
+        is_far = budget.fixed_tokens + said < budget.precompute_tokens
         if not untouched and (by_hand or policy.trigger_messages or not is_far):
             memory = await self._memory(turn, budget, policy, count_text)
         return Scene(
@@ -104,49 +131,41 @@ class Scenes:
             outgoing=tuple(headers),
             costs=self._costs.of(model),
             memory=memory,
-            own_settings=own,
-        )
+            replay=replay,
+        ).lightened()
 
-    def _blocks(self, turn: Subject, current: Compaction | None) -> tuple[int, int]:
+    def _blocks(self, model: str, current: Compaction | None) -> tuple[int, int]:
         """Tokens of summary and memory in the view in force."""
-        count_text = self._tokens.counter_of(turn.model).count_text
+        count_text = self._tokens.counter_of(model).count_text
         texts = (current.summary, current.memory) if current else ("", "")
         summary, memory = (block_tokens(text, count_text) for text in texts)
         return summary, memory
 
-    def _budget(
-        self,
-        turn: Subject,
-        window: Window,
-        policy: Policy,
-        current: Compaction | None,
-        blocks: tuple[int, int],
-    ) -> Budget:
+    def _budget(self, standing: _Standing, window: Window, policy: Policy) -> Budget:
         """The room there is, its marks derived from costs where they may be reached."""
-        talk = turn.conversation
+        turn, talk = standing.turn, standing.talk
+        said = sum(message.tokens for message in talk.preamble)
         budget = budget_of(
             window,
-            fixed_tokens=turn.fixed_tokens + sum(message.tokens for message in talk.preamble),
+            fixed_tokens=turn.fixed_tokens + standing.replay.schema_tokens + said,
             max_output_tokens=turn.max_output_tokens,
             ratio=self._calibrations.ratio_of(turn.model),
             policy=policy,
         )
-        if current is None and turn.tokens < DERIVED_SHARE * budget.window_tokens:
+        if standing.current is None and turn.tokens < DERIVED_SHARE * budget.window_tokens:
             return budget
-        summary, memory = blocks
-        kept = always_kept_tokens(talk, policy) + memory
-        return derived(budget, talk, kept, summary, policy, self._costs.of(turn.model))
+        kept = always_kept_tokens(talk, policy) + standing.memory
+        budget = derived(budget, talk, kept, standing.summary, policy, self._costs.of(turn.model))
+        return with_room(budget, standing.replay.result_tokens) if standing.replay.offers else budget
 
-    async def _judged(
-        self, turn: Subject, budget: Budget, policy: Policy, current: Compaction | None
-    ) -> Budget:
+    async def _judged(self, standing: _Standing, budget: Budget, policy: Policy) -> Budget:
         """The budget with its marks where the policy's estimator has them (B04)."""
-        talk = turn.conversation
-        view = view_of(talk, current, self._tokens.counter_of(turn.model).count_text)
+        turn, talk = standing.turn, standing.talk
+        view = view_of(talk, standing.current, self._tokens.counter_of(turn.model).count_text)
         counted = prompt_tokens(view, budget)
         guessed = guess(policy.estimator, view, talk, budget)
         if guessed is None:
-            reported = await self._reported(turn, current)
+            reported = await self._reported(turn, standing.current)
             guessed = by_usage(reported, counted, budget) if reported else counted
         return judged_by(budget, counted, guessed)
 
@@ -171,11 +190,19 @@ class Scenes:
         block = await block_in(self._store, turn.namespace, turn.session)
         return shown_memory(block, room, count_text, policy.summary_tag)
 
-    async def _in_force(self, turn: Subject) -> Compaction | None:
-        """The compaction that applies, also one made a moment ago in the session's first turn."""
-        stored = await self._store.compactions(turn.namespace, turn.session)
-        standing = [row.compaction for row in stored if row.undone_at is None]
-        return applicable(standing, turn.conversation) if standing else None
-
     async def _pins(self, turn: Subject) -> frozenset[bytes]:
         return frozenset(pin.chain for pin in await self._store.pins(turn.namespace, turn.session))
+
+
+def _as_asked(policy: Policy, turn: Subject) -> Policy:
+    """The policy with the mark that the client asks for, where that is lower."""
+    asked = turn.compact_threshold if isinstance(turn, Turn) else 0
+    if not asked or 0 < policy.trigger_tokens <= asked:
+        return policy
+    return replace(policy, trigger_tokens=asked)
+
+
+def _in_force(stored: Sequence[StoredCompaction], turn: Subject) -> Compaction | None:
+    """The compaction that applies, also one made a moment ago in the session's first turn."""
+    standing = [row.compaction for row in stored if row.undone_at is None]
+    return applicable(standing, turn.conversation) if standing else None

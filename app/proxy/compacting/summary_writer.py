@@ -26,7 +26,7 @@ from app.errors import SummaryRejected
 from app.proxy.compacting.restraint import Restraint
 from app.proxy.compacting.scene import Scene, Told
 from app.proxy.jobs import unless
-from app.upstream.summarizer import Failed, KeyRefused, Summarizer, SummaryAnswer, SummaryOutcome, TooLong
+from app.upstream.summarizer import Failed, KeyRefused, Summarizers, SummaryAnswer, SummaryOutcome, TooLong
 from app.upstream.worker import Task, Worker
 
 _log = structlog.get_logger("palimpsest.summaries")
@@ -90,13 +90,13 @@ class SummaryWriter:
 
     def __init__(
         self,
-        summarizer: Summarizer,
+        summarizers: Summarizers,
         worker: Worker | None,
         choice: SummarizerChoice,
         restraint: Restraint,
         new_id: Callable[[], str],
     ) -> None:
-        self._summarizer = summarizer
+        self._summarizers = summarizers
         self._worker = worker
         self._choice = choice
         self._restraint = restraint
@@ -255,9 +255,10 @@ class SummaryWriter:
                 model=self.model_for(scene),
             )
             return await self._worker.ask(task, seconds)
-        tools = scene.turn.tools if rides else None
+        tools = scene.tools if rides else None
         model, most = self.model_for(scene), request.max_tokens
-        return await self._summarizer.ask(request.messages, model, most, scene.outgoing, seconds, tools)
+        summarizer = self._summarizers.of(model)
+        return await summarizer.ask(request.messages, model, most, scene.outgoing, seconds, tools)
 
     async def _account_for(
         self, scene: Scene, request: SummaryRequest, answer: SummaryAnswer, run: Run, *, rides: bool

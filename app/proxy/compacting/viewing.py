@@ -84,7 +84,8 @@ class Viewing:
         """The answer is stored. It is only kept in mind: the client may still wait for its end."""
         watched = self._watched.get(turn.exchange)
         if watched is not None and outcome.state == "done" and len(outcome.answers) == 1:
-            watched.tokens, watched.answer = shown.tokens, outcome.answers[0]
+            hidden = outcome.hidden.tokens if outcome.hidden else 0
+            watched.tokens, watched.answer = shown.tokens + hidden, outcome.answers[0]
 
     def answered(self, turn: Turn) -> None:
         """The turn is over: the summary that will be needed soon is being written (B03).
@@ -115,6 +116,11 @@ class Viewing:
             plan = scene.plan_manual()
             return await self._compactor.by_hand(scene, plan, waited) if isinstance(plan, Fold) else None
 
+    async def of_all(self, subject: Subject) -> tuple[Compaction, Scene]:
+        """What would stand for all of a conversation, and what it was made from; nothing is in force."""
+        scene = await self._scenes.of(subject, by_hand=True)
+        return await self._compactor.of_all(scene, scene.plan_all()), scene
+
     async def is_compacting(self, scene: Scene) -> bool:
         """True while a compaction of the session is being made, or a summary for this conversation.
 
@@ -143,6 +149,9 @@ class Viewing:
                 return standing
             plan = scene.plan_overflow()
             if isinstance(plan, Refuse):
+                lighter = scene.bare().under(scene.current)
+                if lighter.tokens < sent.tokens:
+                    return lighter
                 _refuse(plan)
             if isinstance(plan, MaskOnly):
                 return scene.under((await self._compactor.mask(scene, plan)).compaction)

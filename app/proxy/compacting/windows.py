@@ -1,7 +1,8 @@
 """What is known of each model's window, and from where: configured, learned, asked for, or guessed.
 
 An overflow error of the upstream is the strongest evidence that a window is smaller than thought
-(the window of a running server can shrink); an answer to a larger prompt is evidence against it.
+(the window of a running server can shrink); an answer to a larger prompt is evidence against it. A server
+that cuts prompts in silence is known by its counts: that is a guess, on which nothing is refused.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ FRESH_SECONDS = 600.0
 class WindowSources:
     """Where windows are learned from.
 
-    `upstream` names the server in the store; `configured` and `model_data` look a model up in the
+    `upstream` names a model's server in the store; `configured` and `model_data` look a model up in the
     settings and in the price library; an urgent request waits `lookup_seconds` for the upstream's word.
     """
 
-    upstream: str
+    upstream: Callable[[str], str]
     configured: Callable[[str], int | None]
     ask: AskWindow
     model_data: Callable[[str], int | None]
@@ -58,6 +59,7 @@ class Windows:
         self._default_tokens = sources.default_tokens
         self._lookup_seconds = sources.lookup_seconds
         self._overflowed: dict[str, int] = {}
+        self._observed: dict[str, int] = {}
         self._stated: dict[str, int] = {}
         self._asked: dict[str, float] = {}
         self._guesses: dict[str, Window] = {}
@@ -66,8 +68,9 @@ class Windows:
     async def load(self) -> None:
         """What earlier runs learned is known again."""
         for (upstream, model), (tokens, source) in (await self._store.windows()).items():
-            if upstream == self._upstream:
-                (self._overflowed if source == "overflow" else self._stated)[model] = tokens
+            if upstream == self._upstream(model):
+                known = {"overflow": self._overflowed, "observed": self._observed}
+                known.get(source, self._stated)[model] = tokens
 
     async def window_of(self, model: str, headers: list[tuple[bytes, bytes]], *, urgent: bool) -> Window:
         """The window now. `urgent`: the prompt is large enough to wait a moment for the upstream's word."""
@@ -85,6 +88,8 @@ class Windows:
             return Window(overflowed, "overflow")
         if configured is not None:
             return Window(configured, "configured")
+        if (observed := self._observed.get(model)) is not None:
+            return Window(observed, "observed")
         if (stated := self._stated.get(model)) is not None:
             return Window(stated, "upstream")
         return self._guess(model)
@@ -92,12 +97,21 @@ class Windows:
     async def overflowed(self, model: str, tokens: int) -> None:
         """The upstream refused a prompt and said this is its window."""
         self._overflowed[model] = tokens
-        await self._store.learn_window(self._upstream, model, tokens, "overflow", time.time())
+        await self._store.learn_window(self._upstream(model), model, tokens, "overflow", time.time())
+
+    async def observed(self, model: str, tokens: int) -> bool:
+        """The upstream cuts what is longer than this, as its counts tell; False where we knew as much."""
+        if self._configured(model) is not None or self.known(model).tokens <= tokens:
+            return False
+        self._observed[model] = tokens
+        await self._store.learn_window(self._upstream(model), model, tokens, "observed", time.time())
+        return True
 
     def answered(self, model: str, prompt_tokens: int) -> None:
-        """A prompt of this size was answered: a smaller window learned from an error no longer holds."""
-        if prompt_tokens > self._overflowed.get(model, prompt_tokens):
-            del self._overflowed[model]
+        """A prompt of this size was answered: a smaller window that was learned no longer holds."""
+        for learned in (self._overflowed, self._observed):
+            if prompt_tokens > learned.get(model, prompt_tokens):
+                del learned[model]
 
     def _guess(self, model: str) -> Window:
         guess = self._guesses.get(model)
@@ -127,4 +141,4 @@ class Windows:
         self._asked[model] = time.monotonic()
         if tokens is not None and tokens != self._stated.get(model):
             self._stated[model] = tokens
-            await self._store.learn_window(self._upstream, model, tokens, "upstream", time.time())
+            await self._store.learn_window(self._upstream(model), model, tokens, "upstream", time.time())

@@ -5,11 +5,10 @@ What is not within the scope is not there. Changes nothing; knows nothing of too
 
 from __future__ import annotations
 
-import re
-
 from app.core.recall.lineage import Lineage
 from app.core.recall.reading import summary_text, whole_text
 from app.core.recall.tools.arguments import Describe
+from app.core.recall.tools.ids import chain_digits_of, compaction_of, payload_id, summary_id
 from app.core.recall.tools.results import Json, Source, Told, message_result, payload_result, summary_result
 from app.core.view.compaction import Compaction
 from app.core.view.masking import context_id
@@ -17,8 +16,6 @@ from app.proxy.recall.lineages import lineages_in
 from app.proxy.recall.searching import Where
 from app.storage.contract import MessageRow, Store, StoredCompaction
 
-_MESSAGE = re.compile(r"(?:dcm_)?([0-9a-f]{24,64})")
-_SUMMARY_PREFIX = "dcs_"
 _SHOWN = frozenset({"live", "incomplete"})
 
 
@@ -36,13 +33,13 @@ class Describing:
 
     async def _summary(self, where: Where, asked: Describe) -> Json | None:
         stored = await self._store.compactions(where.namespace, where.session)
-        ident = asked.ident.removeprefix(_SUMMARY_PREFIX)
+        ident = compaction_of(asked.ident)
         found = next((one for one in stored if one.compaction.id == ident), None)
         if found is None or not await self._stands(where, found):
             return None
         lineage = (await lineages_in(self._store, where.namespace, where.session, stored))[ident]
         sources = await self._sources(where, found.compaction, lineage, asked.source_limit)
-        told = Told(ident, where.session, found.created_at)
+        told = Told(summary_id(ident), where.session, found.created_at, "summary")
         text = summary_text(found.compaction.summary.encode("utf-8", "surrogatepass"))
         return summary_result(told, text, lineage, sources, asked.page)
 
@@ -65,10 +62,9 @@ class Describing:
         return [_source(by_chain[chain]) for chain in wanted if chain in by_chain]
 
     async def _message(self, where: Where, asked: Describe) -> Json | None:
-        match = _MESSAGE.fullmatch(asked.ident.lower())
-        if match is None:
+        digits = chain_digits_of(asked.ident)
+        if digits is None:
             return None
-        digits = match.group(1)
         found = await self._store.message(where.namespace, bytes.fromhex(digits[: len(digits) // 2 * 2]))
         if found is None or not found[1].chain.hex().startswith(digits):
             return None
@@ -84,9 +80,11 @@ class Describing:
         return self._shown(where, row, asked)
 
     def _shown(self, where: Where, row: MessageRow, asked: Describe) -> Json:
-        told = Told(context_id(row.chain), where.session, row.created_at)
+        is_large = row.tokens > self._large_payload_tokens
+        ident = payload_id(row.chain) if is_large else context_id(row.chain)
+        told = Told(ident, where.session, row.created_at, "payload" if is_large else "message")
         text = whole_text(row.body) or row.body.decode("utf-8", "surrogatepass")
-        if asked.page is None and row.tokens > self._large_payload_tokens:
+        if asked.page is None and is_large:
             return payload_result(told, row.role, text, row.tokens)
         return message_result(told, row.role, text, asked.page)
 

@@ -16,6 +16,7 @@ from app.core.recall.reading import message_text, own_text, summary_text
 from app.core.recall.words import Words
 from app.errors import StoreError
 from app.proxy.jobs import Jobs, unless
+from app.proxy.recall.switch import RecallSwitch
 from app.storage.contract import Store
 from app.storage.recall.contract import Indexed, RecallRow, Stretch
 
@@ -33,10 +34,11 @@ _log = structlog.get_logger("palimpsest.recall")
 class Indexing:
     """One for the application."""
 
-    def __init__(self, store: Store, jobs: Jobs, stopping: asyncio.Event) -> None:
+    def __init__(self, store: Store, jobs: Jobs, stopping: asyncio.Event, switch: RecallSwitch) -> None:
         self._store = store
         self._jobs = jobs
         self._stopping = stopping
+        self._switch = switch
         self._words = Words()
         # One at a time: indexing must not crowd turns out.
         self._turn = asyncio.Lock()
@@ -53,6 +55,15 @@ class Indexing:
     def forget(self) -> None:
         """No word that was read is remembered (P6)."""
         self._words.forget()
+
+    async def drop(self, namespace: str, session: str) -> None:
+        """Nothing of the session is in the index: recall was switched off for it. StoreError.
+
+        Its words are removed a little later. Switched on again, it is indexed from its beginning.
+        """
+        async with self._lock(namespace, session):
+            await self._store.forget_session(namespace, session)
+        self._jobs.start(self._scrubbed(session))
 
     async def catch_up(self, namespace: str, session: str) -> None:
         """Everything recorded before this call is in the index. StoreError."""
@@ -73,10 +84,21 @@ class Indexing:
             # A search catches up by itself.
             _log.warning("indexing_failed", error=type(error).__name__, session=session)
 
+    async def _scrubbed(self, session: str) -> None:
+        try:
+            await self._store.scrub_words()
+        except StoreError as error:
+            # They are found by nobody, and go with the next that are removed.
+            _log.warning("words_not_removed", error=type(error).__name__, session=session)
+
+    def _lock(self, namespace: str, session: str) -> asyncio.Lock:
+        return self._locks.setdefault((namespace, session), asyncio.Lock())
+
     async def _went_on(self, namespace: str, session: str) -> bool:
-        """The next rows are in the index; False when there were none."""
-        lock = self._locks.setdefault((namespace, session), asyncio.Lock())
-        async with lock:
+        """The next rows are in the index; False when there were none, or recall is switched off."""
+        async with self._lock(namespace, session):
+            if not await self._switch.is_on(namespace, session):
+                return False
             missing = await self._store.unindexed(namespace, session, _READ_ROWS)
             if missing is None:
                 return False

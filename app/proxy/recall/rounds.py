@@ -1,7 +1,7 @@
 """Answers whose calls to our tools are carried out on the way: the client hears the last of several rounds.
 
 What comes of it looks like one answer of the upstream's, so that it is relayed, held back and recorded as any
-other. Knows nothing of recording; hidden rounds live as long as the request that they belong to (F22).
+other; what went before it is gathered in a `Happening`. Knows nothing of recording.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from app.core.recall.rounds.calls import Called, answered, called_by
+from app.core.recall.rounds.calls import Called, called_by
 from app.core.recall.rounds.offer import offering
 from app.core.recall.rounds.visible import visible_answer
 from app.core.wire.answered import AnsweredChoice
 from app.core.wire.chat_answer import Answer, parse_answer
 from app.proxy.answering.kinds import Arriving, kind_of
 from app.proxy.answering.outcomes import state_of_status
+from app.proxy.answering.outgoing import Destinations
+from app.proxy.hidden.happening import Happening
 from app.proxy.incoming import Headers
 from app.proxy.recall.answers import Read, Spilled, read_of, without_length
-from app.proxy.recall.executing import results_of
+from app.proxy.recall.executing import Executing
 from app.proxy.recall.refusing import Refusing
 from app.proxy.recall.streaming import RoundLimits, StreamedRounds
-from app.proxy.recall.tools import RecallTools
 from app.proxy.turn import Shown, Turn
 from app.upstream.client import Upstream
 from app.upstream.decoding import decoder_for
@@ -38,8 +39,8 @@ _NOT_OURS = Called((), 0, is_hidden=False)
 class RoundMeans:
     """What rounds are carried out with; one for the application."""
 
-    upstream: Upstream
-    tools: RecallTools
+    destinations: Destinations
+    executing: Executing
     refusing: Refusing
     limits: RoundLimits
 
@@ -52,14 +53,16 @@ class Rounds:
     """
 
     def __init__(
-        self, means: RoundMeans, turn: Turn, shown: Shown, headers: Headers, stack: AsyncExitStack
+        self, means: RoundMeans, turn: Turn, shown: Shown, happening: Happening, opener: Opener
     ) -> None:
         self._means = means
         self._turn = turn
-        self._headers = _plain(headers)
-        self._stack = stack
-        self._view = list(shown.view.messages)
-        self._messages = list(self._view)
+        self._happening = happening
+        self._opener = opener
+        # Without our tools nothing of earlier rounds is told either.
+        self._view = shown.view.messages
+        self._messages = list(shown.replayed)
+        self._is_told = True
         self._done = 0
         self.limits = means.limits
         self.may_hide = means.limits.rounds > 0
@@ -76,7 +79,7 @@ class Rounds:
         if kind == "whole":
             return await self._whole(answer)
         streamed = StreamedRounds(self, answer, kind)
-        self._stack.push_async_callback(streamed.close)
+        self._opener.stack.push_async_callback(streamed.close)
         return streamed
 
     async def again(self, choice: AnsweredChoice, called: Called, tokens: int) -> Arriving:
@@ -86,24 +89,39 @@ class Rounds:
         """
         self._done += 1
         self.hidden_tokens += tokens
-        self.may_hide = self._done < self.limits.rounds
-        results = await results_of(self._means.tools, self._turn, called.ours)
-        told = [
-            answered(call, result, self.limits.result_chars)
-            for call, result in zip(called.ours, results, strict=True)
-        ]
-        self._messages += [choice.message_body, *told]
+        may_call = self._done < self.limits.rounds
+        self.may_hide = self._done <= self.limits.rounds
         request = self._turn.request
-        answer: Arriving = await self._ask(offering(request, self._messages, may_call=self.may_hide))
+        if self.may_hide:
+            await self._carry_out(choice, called)
+            answer = await self._ask(offering(request, self._messages, may_call=may_call))
+        else:
+            # Told to call nothing it called all the same: not every server heeds a choice of tools.
+            answer = await self._ask(request.spliced(self._messages))
         for messages in (self._messages, self._view):
             if answer.status < 300 or state_of_status(answer.status) != "rejected":
                 break
-            self.may_hide = False
+            self.may_hide = self._is_told = False
             is_too_long = await _is_too_long(answer)
-            answer = await self._ask(request.spliced(self._view if is_too_long else messages))
+            if is_too_long or messages is self._view:
+                self._happening.forgotten()
+                messages = self._view
+            answer = await self._ask(request.spliced(messages))
             if is_too_long:
                 break
         return answer
+
+    async def _carry_out(self, choice: AnsweredChoice, called: Called) -> None:
+        # The call itself and the answer to it need room as well.
+        room = self._happening.left_tokens * 2 // 3
+        told = [choice.message_body, *await self._means.executing.told(self._turn, called.ours, room)]
+        self._messages += told
+        self._happening.told(told)
+
+    def ended(self, choice: AnsweredChoice | None, called: Called) -> None:
+        """The round is one that the client sees; of one that calls ours and theirs the rest is ours to do."""
+        if choice is not None and called.is_mixed and self._is_told:
+            self._happening.answered(choice.message_body)
 
     async def _whole(self, answer: Arriving) -> Arriving:
         """As `begun`, for answers that are not streamed."""
@@ -113,6 +131,7 @@ class Rounds:
                 return read
             choice, called, tokens = _said(read.plain)
             if choice is None or not (self.may_hide and called.is_hidden):
+                self.ended(choice, called)
                 return self._visible(read, called)
             answer = await self.again(choice, called, tokens)
             if answer.status >= 300:
@@ -129,24 +148,38 @@ class Rounds:
         read = await read_of(answer, _ERROR_BYTES)
         if isinstance(read, Spilled) or isinstance(classify(400, read.headers, read.plain), Overflow):
             return read
-        self.may_hide = False
+        self.may_hide = self._is_told = False
         plain: Arriving = await self._ask(self._turn.request.spliced(self._view))
         if plain.status < 300:
-            self._means.refusing.remember(self._turn.model)
+            self._means.refusing.remember(self._turn.namespace, self._turn.model)
         return plain
 
     async def _ask(self, body: bytes) -> Arriving:
-        opening = self._means.upstream.open("POST", self._turn.incoming.target, self._headers, body)
-        return await self._stack.enter_async_context(opening)
+        return await self._opener.open(self._turn.incoming.target, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Sends the rounds of one request, each with the same headers; `stack` closes them."""
+
+    upstream: Upstream
+    headers: list[tuple[bytes, bytes]]
+    stack: AsyncExitStack
+
+    async def open(self, target: str, body: bytes) -> Arriving:
+        """The answer to one round. UpstreamError."""
+        opening = self.upstream.open("POST", target, self.headers, body)
+        return await self.stack.enter_async_context(opening)
 
 
 @asynccontextmanager
 async def opened_rounds(
-    means: RoundMeans, turn: Turn, shown: Shown, headers: Headers
+    means: RoundMeans, turn: Turn, shown: Shown, headers: Headers, happening: Happening
 ) -> AsyncIterator[Arriving]:
     """As `Upstream.open`, for a request with our tools; whatever ends it closes every round."""
     async with AsyncExitStack() as stack:
-        yield await Rounds(means, turn, shown, headers, stack).begun()
+        opener = Opener(means.destinations.of(turn.model).upstream, _plain(headers), stack)
+        yield await Rounds(means, turn, shown, happening, opener).begun()
 
 
 async def _is_too_long(answer: Arriving) -> bool:

@@ -6,20 +6,23 @@ Changes nothing but the index, which it catches up with first. Knows nothing of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-import structlog
-
-from app.core.recall.entry import Entry, Holdings
+from app.core.recall.entry import Entry, Holdings, Kind, joined
 from app.core.recall.query import Query, query_of
 from app.core.recall.quotes import Hit, hits_of
-from app.core.recall.rank import FOUND, Scored, Weights, ranked
+from app.core.recall.rank import APART, FOUND, Scored, Weights, ranked
 from app.core.recall.reading import is_echo_body
+from app.core.recall.tools.ids import payload_id, summary_id
 from app.core.recall.words import Words, plain
 from app.core.view.masking import context_id
-from app.proxy.recall.indexing import Indexing, text_of
+from app.proxy.recall.catching_up import Behind, CatchingUp
+from app.proxy.recall.indexing import text_of
+from app.proxy.recall.switch import RecallSwitch
+from app.settings.recall import Recall as RecallSettings
 from app.storage.contract import Store
 from app.storage.recall.contract import RecallRow
 
@@ -29,23 +32,24 @@ Scope = Literal["branch", "session", "namespace"]
 _CANDIDATES = 200
 _MOST_CANDIDATES = 500
 _IN_CONTEXT = 40
-# A search waits so long for the index to be brought up to date; then it finds what there is (seconds).
-CATCH_UP_SECONDS = 10.0
 _SHOWN = frozenset({"live", "incomplete"})
-# Of several branches or sessions nobody knows what stands beside what.
-_APART = replace(FOUND, before=0.0, after=0.0, further=0.0)
 _NOTHING = Holdings(1, 1.0, {})
-_log = structlog.get_logger("palimpsest.recall")
+_CURRENT = Behind((), is_all=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What is searched: a session up to `head` (branch), all of it, or all the namespace's sessions."""
+    """What is searched: a session up to `head` (branch), all of it, or all the namespace's sessions.
+
+    `question` is what a user has just asked, in which case a model searches: no message of just these words
+    answers it.
+    """
 
     namespace: str
     session: str
     head: bytes
     scope: Scope = "branch"
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +79,30 @@ class _Ranking:
 class Searching:
     """One for the application."""
 
-    def __init__(self, store: Store, indexing: Indexing) -> None:
+    def __init__(
+        self, store: Store, catching_up: CatchingUp, switch: RecallSwitch, how: RecallSettings
+    ) -> None:
         self._store = store
-        self._indexing = indexing
+        self._catching_up = catching_up
+        self._switch = switch
+        self._how = how
         self._words = Words()
 
     async def search(self, where: Where, text: str, limit: int) -> Answer:
         """At most `limit` hits for a question in any words; none is an error. StoreError."""
-        is_current = await self._caught_up(where)
+        has_index = await self._has_index(where)
+        behind = await self._behind(where) if has_index else _CURRENT
         query = await asyncio.to_thread(query_of, text, self._words)
-        rows, holdings = await self._candidates(where, query, limit)
-        around = await self._around(where, rows[:_IN_CONTEXT])
-        weights = FOUND if where.scope == "branch" else _APART
+        late, is_current = await self._late(where, behind, query)
+        rows, holdings = await self._candidates(where, query, limit, has_index)
+        if late:
+            holdings = joined(holdings, await asyncio.to_thread(self._holdings, query, late))
+            rows = list({(row.session, row.ref): row for row in (*rows, *late)}.values())
+        around = await self._around(where, rows)
+        weights = FOUND if where.scope == "branch" else APART
         ranking = _Ranking(query, rows, around, holdings, weights)
         hits = await asyncio.to_thread(self._hits, ranking, limit)
-        every = {_id(row): row for row in (*rows, *around)}
+        every = {self._id(row): row for row in (*rows, *around)}
         return Answer(
             hits, {hit.quote.entry.id: every[hit.quote.entry.id] for hit in hits}, len(rows), is_current
         )
@@ -97,25 +110,39 @@ class Searching:
     def forget(self) -> None:
         """No word that was read is remembered (P6)."""
         self._words.forget()
-        self._indexing.forget()
+        self._catching_up.forget()
 
-    async def _caught_up(self, where: Where) -> bool:
-        if not self._store.has_index or where.scope == "namespace":
-            return True
-        try:
-            async with asyncio.timeout(CATCH_UP_SECONDS):
-                await self._indexing.catch_up(where.namespace, where.session)
-        except TimeoutError:
-            _log.warning("search_before_the_index", session=where.session)
+    async def _has_index(self, where: Where) -> bool:
+        """Whether what is searched is in the index; a session that switched recall off is read through."""
+        if not self._store.has_index:
             return False
-        return True
+        if where.scope == "namespace":
+            return self._switch.by_default
+        return await self._switch.is_on(where.namespace, where.session)
 
-    async def _candidates(self, where: Where, query: Query, limit: int) -> tuple[list[RecallRow], Holdings]:
+    async def _behind(self, where: Where) -> Behind:
+        if where.scope == "namespace":
+            return await self._catching_up.namespace(where.namespace)
+        return await self._catching_up.session(where.namespace, where.session)
+
+    async def _late(self, where: Where, behind: Behind, query: Query) -> tuple[list[RecallRow], bool]:
+        """What is found by reading what the index has not got; and whether nothing was left unread."""
+        if not behind.sessions or not query.text:
+            return [], behind.is_all
+        by_words = self._is_wanted(query, by_words=True)
+        scanned = await self._store.scanned(where.namespace, behind.sessions, by_words, _CANDIDATES)
+        return await self._allowed(where, self._fitting(scanned.rows)), behind.is_all and scanned.is_all
+
+    async def _candidates(
+        self, where: Where, query: Query, limit: int, has_index: bool
+    ) -> tuple[list[RecallRow], Holdings]:
         """What may be shown of what is found; more is asked for when others' branches take the places."""
         session = None if where.scope == "namespace" else where.session
-        if self._store.has_index and query.words:
+        if has_index and query.words:
             for most in (_CANDIDATES, _MOST_CANDIDATES):
-                found = await self._store.found(where.namespace, session, query.every, most)
+                found = await self._store.found(
+                    where.namespace, session, query.every, most, self._how.search_bytes
+                )
                 rows = await self._allowed(where, found.rows)
                 if len(rows) >= limit or len(found.rows) < most:
                     break
@@ -123,34 +150,44 @@ class Searching:
                 return rows, found.holdings
         if not query.text:
             return [], _NOTHING
-        rows, holdings = await self._scanned(where, session, query)
+        rows, holdings = await self._scanned(where, session, query, has_index)
         return await self._allowed(where, rows), holdings
 
     async def _scanned(
-        self, where: Where, session: str | None, query: Query
+        self, where: Where, session: str | None, query: Query, has_index: bool
     ) -> tuple[list[RecallRow], Holdings]:
         """C15: what no index finds is found by its letters; where there is none, by its words too."""
-        wanted, looked_for = plain(query.text), frozenset(query.every)
-        has_index = self._store.has_index
+        is_wanted = self._is_wanted(query, by_words=not has_index)
+        sessions = None if session is None else [session]
+        scanned = await self._store.scanned(where.namespace, sessions, is_wanted, _CANDIDATES)
+        rows = self._fitting(scanned.rows)
+        return rows, await asyncio.to_thread(self._holdings, query, rows)
+
+    def _fitting(self, rows: Sequence[RecallRow]) -> list[RecallRow]:
+        """The first, and of the others all that have their place in what a search may read to choose."""
+        return [*rows[:1], *_within(rows[1:], self._how.search_bytes - _size(rows[:1]))]
+
+    def _is_wanted(self, query: Query, *, by_words: bool) -> Callable[[RecallRow], bool]:
+        wanted, looked_for, beginnings = plain(query.text), frozenset(query.every), query.beginnings
 
         def is_wanted(row: RecallRow) -> bool:
             text = text_of(row)
             return wanted in plain(text) or (
-                not has_index and not looked_for.isdisjoint(self._words.of(text))
+                by_words and not looked_for.isdisjoint(self._words.of(text, beginnings))
             )
 
-        scanned = await self._store.scanned(where.namespace, session, is_wanted, _CANDIDATES)
-        return list(scanned.rows), await asyncio.to_thread(self._holdings, query, scanned.rows)
+        return is_wanted
 
     def _holdings(self, query: Query, rows: Sequence[RecallRow]) -> Holdings:
-        held = [set(self._words.of(text_of(row))) for row in rows]
+        beginnings = query.beginnings
+        held = [Counter(self._words.of(text_of(row), beginnings)) for row in rows]
         holding = {word: sum(word in words for words in held) for word in query.every}
-        length = sum(map(len, held)) / max(1, len(held))
+        length = sum(words.total() for words in held) / max(1, len(held))
         return Holdings(max(1, len(held)), max(1.0, length), holding)
 
     async def _allowed(self, where: Where, rows: Sequence[RecallRow]) -> list[RecallRow]:
         """Those that may be shown: on the path if that is asked for, not rejected or undone, no echo."""
-        shown = await asyncio.to_thread(_shown, rows)
+        shown = await asyncio.to_thread(_shown, rows, where.question)
         if where.scope != "branch":
             return shown
         on_path = await self._store.path_holds(
@@ -159,11 +196,15 @@ class Searching:
         return [row for row in shown if row.chain in on_path]
 
     async def _around(self, where: Where, rows: Sequence[RecallRow]) -> list[RecallRow]:
-        """What stands up to two messages beside these on the path; of other scopes nothing is told."""
+        """What stands up to two messages beside the best of these on the path, and they themselves.
+
+        Of other scopes nothing is told; nor what has no place in what a search may read, beside these rows.
+        """
         if where.scope != "branch":
             return []
-        known = {row.chain: row for row in rows if row.kind == "message"}
-        fresh = list(known)
+        here = {row.chain: row for row in rows[:_IN_CONTEXT] if row.kind == "message"}
+        known = dict(here)
+        fresh = list(here)
         for _ in range(2):
             beside = await self._store.beside(where.namespace, where.session, fresh[:64])
             found = [row for each in beside.values() for row in (each.before, *each.after) if row is not None]
@@ -172,31 +213,58 @@ class Searching:
             fresh = [row.chain for row in new]
             if not fresh:
                 break
-        return list(known.values())
+        read = {row.chain for row in rows}
+        around = [row for chain, row in known.items() if chain not in read]
+        return [*here.values(), *_within(around, self._how.search_bytes - _size(rows))]
 
     def _hits(self, ranking: _Ranking, limit: int) -> list[Hit]:
         query, words = ranking.query, self._words
-        entries = {_id(row): _entry(row) for row in (*ranking.rows, *ranking.around)}
+        entries = {self._id(row): self._entry(row) for row in (*ranking.rows, *ranking.around)}
         scored = ranked(query, list(entries.values()), ranking.holdings, words, ranking.weights)
         if not scored:
             # Found by their letters: no word says which is better, so that the newest come first.
-            scored = [Scored(entries[_id(row)], 1.0) for row in ranking.rows]
-        around = (entries[_id(row)] for row in ranking.around)
-        beside = {entry.place: entry for entry in around if entry.kind == "message"}
+            scored = [Scored(entries[self._id(row)], 1.0) for row in ranking.rows]
+        # On a path no two have one place.
+        on_path = entries.values() if ranking.around else ()
+        beside = {entry.place: entry for entry in on_path if entry.kind == "message"}
         return hits_of(scored, beside, query, words, limit=limit)
 
+    def _entry(self, row: RecallRow) -> Entry:
+        return Entry(self._id(row), self._kind(row), row.role, row.depth, row.at, text_of(row))
 
-def _shown(rows: Sequence[RecallRow]) -> list[RecallRow]:
-    return [row for row in rows if row.state in _SHOWN and not _is_echo(row)]
+    def _id(self, row: RecallRow) -> str:
+        """As results name it (C10)."""
+        kind = self._kind(row)
+        if kind == "summary":
+            return summary_id(row.ref.decode())
+        return payload_id(row.chain) if kind == "payload" else context_id(row.chain)
+
+    def _kind(self, row: RecallRow) -> Kind:
+        return "payload" if row.tokens > self._how.large_payload_tokens else row.kind
+
+
+def _within(rows: Sequence[RecallRow], most_bytes: int) -> list[RecallRow]:
+    """Those in their order that have their place in so many bytes together."""
+    kept: list[RecallRow] = []
+    for row in rows:
+        if len(row.body) <= most_bytes:
+            kept.append(row)
+            most_bytes -= len(row.body)
+    return kept
+
+
+def _size(rows: Sequence[RecallRow]) -> int:
+    return sum(len(row.body) for row in rows)
+
+
+def _shown(rows: Sequence[RecallRow], question: str) -> list[RecallRow]:
+    shown = [row for row in rows if row.state in _SHOWN and not _is_echo(row)]
+    return [row for row in shown if not _is_question(row, question)] if question else shown
+
+
+def _is_question(row: RecallRow, question: str) -> bool:
+    return row.kind == "message" and row.role == "user" and text_of(row).strip() == question
 
 
 def _is_echo(row: RecallRow) -> bool:
     return row.kind == "message" and is_echo_body(row.body)
-
-
-def _entry(row: RecallRow) -> Entry:
-    return Entry(_id(row), row.kind, row.role, row.depth, row.at, text_of(row))
-
-
-def _id(row: RecallRow) -> str:
-    return context_id(row.chain) if row.kind == "message" else row.ref.decode()

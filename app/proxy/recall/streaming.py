@@ -22,10 +22,9 @@ from app.proxy.recall.answers import RawHeaders, plain_chunks, without_length
 
 @dataclass(frozen=True, slots=True)
 class RoundLimits:
-    """Hidden rounds of one request, characters of one result, bytes of a frame and of a whole answer."""
+    """Hidden rounds of one request, bytes of a frame and of a whole answer."""
 
     rounds: int
-    result_chars: int
     frame_bytes: int
     answer_bytes: int
 
@@ -39,6 +38,9 @@ class Following(Protocol):
 
     async def again(self, choice: AnsweredChoice, called: Called, tokens: int) -> Arriving:
         """The answer of the next round."""
+
+    def ended(self, choice: AnsweredChoice | None, called: Called) -> None:
+        """The round is one that the client sees."""
 
 
 class StreamedRounds:
@@ -83,6 +85,9 @@ class StreamedRounds:
         while True:
             frames = RoundFrames(self._form, self._so_far, may_hide=self._rounds.may_hide)
             async for out in self._round(frames):
+                # Before its end goes out: then the answer is recorded.
+                if not frames.is_hidden:
+                    self._rounds.ended(frames.choice, frames.called)
                 yield out
             choice = frames.choice
             if not frames.is_hidden or choice is None:

@@ -22,15 +22,19 @@ from app.core.recall.tools.arguments import (
     names_session,
     read_call,
 )
-from app.core.recall.tools.results import Json, error_result, grep_result
+from app.core.recall.tools.ids import conversation_id
+from app.core.recall.tools.results import Json, Stored, error_result, grep_result
 from app.core.runtime.events import Recalled, Via, context_recalled
 from app.core.wire.json_text import encoded
-from app.errors import StoreError
+from app.errors import RecallDisabled, StoreError
+from app.proxy.archive import session_named
 from app.proxy.chronicle.rows import event_rows
 from app.proxy.recall.describing import Describing
 from app.proxy.recall.lineages import lineages_in
 from app.proxy.recall.searching import Answer, Searching, Where
+from app.proxy.recall.switch import RecallSwitch
 from app.storage.contract import Store
+from app.storage.recall.contract import RecallRow
 
 _log = structlog.get_logger("palimpsest.recall")
 
@@ -47,11 +51,17 @@ class RecallTools:
     """One for the application."""
 
     def __init__(
-        self, store: Store, searching: Searching, describing: Describing, new_id: Callable[[], str]
+        self,
+        store: Store,
+        searching: Searching,
+        describing: Describing,
+        switch: RecallSwitch,
+        new_id: Callable[[], str],
     ) -> None:
         self._store = store
         self._searching = searching
         self._describing = describing
+        self._switch = switch
         self._new_id = new_id
 
     async def called(self, where: Where, name: str, arguments: str, newest_user: str = "") -> str:
@@ -65,18 +75,25 @@ class RecallTools:
             return _text(error_result(asked))
         try:
             effective = await self._effective(where, asked.scope, newest_user)
+            effective = replace(effective, question=newest_user.strip())
             return _text(await self.answered(effective, asked, Asking("model", where.session)))
+        except RecallDisabled as error:
+            return _text(error_result(Unreadable(error.code, error.message)))
         except StoreError as error:
             _log.warning("recall_failed", error=type(error).__name__, session=where.session, tool=name)
             return _text(error_result(Unreadable("store_error", "The archive could not be read; try again.")))
 
     async def answered(self, where: Where, asked: Grep | Describe, asking: Asking) -> Json | None:
-        """The answer within `where`, whatever the call says of other sessions. StoreError."""
+        """The answer within `where`, whatever the call says of other sessions.
+
+        RecallDisabled where that session has recall switched off: nothing is read or told then. StoreError.
+        """
+        await self._switch.check(where.namespace, where.session)
         if isinstance(asked, Grep):
             found = await self._searching.search(where, asked.query, asked.limit)
             lineages = await self._lineages(where, found)
-            sessions = {ident: row.session for ident, row in found.rows.items()}
-            result: Json | None = grep_result(where.session, found.found, found.hits, sessions, lineages)
+            stored = {ident: _stored(row) for ident, row in found.rows.items()}
+            result: Json | None = grep_result(where.session, found.found, found.hits, stored, lineages)
             told = Recalled(GREP, asked.query, len(found.hits), found.found)
         else:
             result = await self._describing.described(where, asked)
@@ -89,14 +106,23 @@ class RecallTools:
         rows = await self._store.sessions(namespace, 1, None)
         return rows[0].id if rows else None
 
+    async def is_exposed(self, namespace: str) -> bool:
+        """Whether a caller is told of the tools: where they are on by default, or for the newest session."""
+        if self._switch.by_default:
+            return True
+        newest = await self.newest(namespace)
+        return newest is not None and await self._switch.is_on(namespace, newest)
+
     async def _effective(self, where: Where, scope: Scoped, newest_user: str) -> Where:
         """Where the call is carried out: another session only if the user asked for it by its name."""
         if scope.task is None or not scope.explicit:
             return where
-        row = await self._store.session(where.namespace, scope.task)
+        row = await session_named(self._store, where.namespace, scope.task)
         if row is None or row.id == where.session:
             return where
-        if not names_session(newest_user, row.id, row.external_id):
+        if not any(
+            names_session(newest_user, name, row.external_id) for name in (row.id, conversation_id(row.id))
+        ):
             return where
         heads = await self._store.heads(where.namespace, row.id)
         return replace(where, session=row.id, head=heads[0].chain if heads else b"", scope="branch")
@@ -118,6 +144,10 @@ class RecallTools:
             await self._store.add_events(where.namespace, asking.session or where.session, rows)
         except StoreError as error:
             _log.warning("event_not_stored", error=type(error).__name__, session=where.session)
+
+
+def _stored(row: RecallRow) -> Stored:
+    return Stored(row.session, row.tokens, row.ref.decode() if row.kind == "summary" else "")
 
 
 def _text(value: Any) -> str:

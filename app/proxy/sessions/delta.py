@@ -26,11 +26,12 @@ from app.core.history.carriers import SessionName
 from app.core.history.chain import conversation_of, seed_of
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
+from app.core.wire.responses.instructions import messages_in
 from app.errors import Conflict
 from app.proxy.incoming import Incoming
 from app.proxy.sessions.reader import MessageReader
 from app.storage.contract import Store
-from app.storage.naming import NamedSession
+from app.storage.naming import AnsweredAs, NamedSession
 
 _NOTHING = Conversation((), (), ())
 
@@ -89,6 +90,15 @@ class Deltas:
             return "full", sent
         return mode, appended_of(stored, sent, named.repeat).conversation
 
+    async def behind(
+        self, namespace: str, answer: AnsweredAs, sent: Conversation, model: str
+    ) -> tuple[Mode, Conversation]:
+        """As `read`, for what goes on from a stored answer."""
+        rows = await self._store.bodies(namespace, answer.session, answer.chain)
+        raws = await self._store.preamble(namespace, answer.session, answer.preamble)
+        stored = await self._reader.read_stored([*messages_in(raws), *(row.body for row in rows)], model)
+        return "append", conversation_of([*stored, *sent.preamble, *sent.messages], seed_of(namespace))
+
     @asynccontextmanager
     async def in_turn(
         self, namespace: str, incoming: Incoming, name: SessionName | None, messages: Sequence[Message]
@@ -120,6 +130,6 @@ class Deltas:
         head = heads[0]
         rows = await self._store.bodies(namespace, row.id, head.chain)
         raws = await self._store.preamble(namespace, row.id, head.preamble)
-        messages = await self._reader.read_stored([*raws, *(row.body for row in rows)], model)
+        messages = await self._reader.read_stored([*messages_in(raws), *(row.body for row in rows)], model)
         # Rows of a rebased list are stored under other digests than those that name this list's past.
         return conversation_of(messages, seed_of(namespace))

@@ -19,10 +19,12 @@ import structlog
 from app.core.history.chain import chain_of
 from app.core.history.message import Message
 from app.core.history.resolve import respelled
+from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.wire.answered import Usage
 from app.errors import StoreError
 from app.proxy.access.newcomers import Newcomers
 from app.proxy.jobs import Jobs
+from app.proxy.sessions.resolver import preamble_digest
 from app.proxy.turn import Shown, Turn, original
 from app.storage.contract import (
     CloseExchange,
@@ -43,7 +45,11 @@ _log = structlog.get_logger("palimpsest.recorder")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an exchange ended. `answers` are what the upstream said, one message a choice."""
+    """How an exchange ended. `answers` are what the upstream said, one message a choice.
+
+    `response_id`: the upstream's id of the answer, by which a later request may go on from it.
+    `hidden` is what it was told before that, and nobody else (rule 31).
+    """
 
     state: ExchangeState
     status: int | None
@@ -51,6 +57,8 @@ class Outcome:
     answer_state: Literal["live", "incomplete"] = "live"
     finish_reason: str | None = None
     usage: Usage = NO_USAGE
+    response_id: str | None = None
+    hidden: HiddenRounds | None = None
 
 
 class Recorder:
@@ -174,8 +182,8 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         ],
         variants=variants,
         rebase=placement.rebase,
-        preamble=[(message.raw, message.digest) for message in talk.preamble],
-        preamble_digest=turn.preamble_digest,
+        preamble=[(message.raw, message.digest) for message in turn.instructions],
+        preamble_digest=preamble_digest(turn.instructions),
         model=turn.request.model,
         found_by=placement.found_by,
         mode=turn.mode,
@@ -212,13 +220,16 @@ def _closed(turn: Turn, shown: Shown, outcome: Outcome) -> CloseExchange:
         answer_state=outcome.answer_state,
         withdrawn=turn.withdrawn if outcome.state in ("rejected", "refused") else (),
         usage=outcome.usage,
+        response_id=outcome.response_id,
         finish_reason=outcome.finish_reason,
         status=outcome.status,
         view="original" if compaction is None else "compacted",
         tokens_full=turn.tokens,
-        tokens_forwarded=shown.tokens,
+        # As the upstream counts the last round's prompt.
+        tokens_forwarded=shown.tokens + (outcome.hidden.tokens if outcome.hidden else 0),
         compaction=compaction.id if compaction else None,
         finished_at=time.time(),
+        hidden=outcome.hidden,
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from app.core.history.append import Repeat
+from app.core.history.append import Mode, Repeat
 from app.core.history.carriers import Carriers, SessionName, session_name_of
 from app.core.history.chain import conversation_of, seed_of
 from app.core.history.conversation import Conversation
@@ -27,13 +27,16 @@ from app.core.history.resolve import (
     placement_of,
 )
 from app.core.wire.chat_request import ChatRequest
+from app.core.wire.responses.instructions import stored_field
+from app.core.wire.responses.telling import told_in
+from app.errors import InvalidField, OtherWire
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.incoming import Incoming
 from app.proxy.sessions.delta import Deltas, Named
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.turn import Turn
 from app.storage.contract import Store
-from app.storage.naming import NamedSession
+from app.storage.naming import AnsweredAs, NamedSession
 
 # Names whose first request may still be on its way to the store; two replicas that meet get a Conflict.
 REMEMBERED_NAMES = 1_000
@@ -67,19 +70,23 @@ class Resolver:
         self, namespace: str, incoming: Incoming, request: ChatRequest, name: SessionName | None
     ) -> Turn:
         """The resolved request. RequestError when its headers or messages cannot be what they claim."""
-        messages = await self._reader.read(request.message_spans, request.model)
+        messages = await self._read(request)
         sent = conversation_of(messages, seed_of(namespace))
         row = await self._store.named(namespace, name.value) if name else None
         repeats = await self._repeats(namespace, incoming)
-        repeat = Repeat(is_retry(incoming), _head_in(row, repeats))
-        mode, talk = await self._deltas.read(
-            namespace, incoming, sent, Named(name, row, repeat), request.model
-        )
+        named = Named(name, row, Repeat(is_retry(incoming), _head_in(row, repeats)))
+        before = await self._before(namespace, request)
+        if before is not None:
+            mode, talk = await self._deltas.behind(namespace, before, sent, request.model)
+        else:
+            mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
+        talk = _told_on(request, talk) if mode == "append" else talk
+        instructions = (*await self._beside(request), *talk.preamble)
         facts = RequestFacts(
-            preamble=preamble_digest(talk.preamble),
-            named=name is not None,
-            session=row.id if row and mode != "new" else None,
-            retry=repeat.retry,
+            preamble=preamble_digest(instructions),
+            named=name is not None or before is not None,
+            session=_continued(before, row, mode),
+            retry=named.repeat.retry,
             repeats=repeats,
         )
         placement = await self._placed(namespace, talk, facts)
@@ -95,9 +102,10 @@ class Resolver:
             external_id=name.value if name and is_new else None,
             takes_name=is_new and row is not None and row.external_id is not None,
             mode=mode,
-            preamble_digest=facts.preamble,
+            instructions=instructions,
             fixed_tokens=self._tokens.fixed_tokens(request),
             started_at=time.time(),
+            carrier=name.carrier if name else "",
         )
 
     def erased(self, namespace: str, session: str) -> None:
@@ -112,15 +120,30 @@ class Resolver:
     ) -> AsyncIterator[SessionName | None]:
         """The session's name; while it lasts, no other append to the session of that name goes on."""
         name = self._name(incoming, request)
-        messages = await self._reader.read(request.message_spans, request.model) if name else ()
+        messages = await self._read(request) if name else ()
         async with self._deltas.in_turn(namespace, incoming, name, messages):
             yield name
+
+    async def _beside(self, request: ChatRequest) -> Sequence[Message]:
+        """What the request says beside its messages, as it is stored."""
+        raws = [stored_field(request.instructions)] if request.instructions is not None else []
+        return await self._reader.read_stored(raws, request.model)
+
+    async def _read(self, request: ChatRequest) -> Sequence[Message]:
+        try:
+            return await self._reader.read(request.message_spans, request.model)
+        except InvalidField as error:
+            raise InvalidField(error.message, param=request.place_named(error.param or "")) from None
 
     def _name(self, incoming: Incoming, request: ChatRequest) -> SessionName | None:
         wanted = (*self._carriers.body_keys, "metadata")
         return session_name_of(
             incoming.headers, incoming.path_session, request.members(wanted), self._carriers
         )
+
+    async def _before(self, namespace: str, request: ChatRequest) -> AnsweredAs | None:
+        """The answer of ours that the request goes on from, by the upstream's id of it."""
+        return await self._store.answered_as(namespace, request.previous) if request.previous else None
 
     async def _repeats(self, namespace: str, incoming: Incoming) -> tuple[str, bytes] | None:
         key = incoming.header(b"idempotency-key")
@@ -163,6 +186,35 @@ def is_retry(incoming: Incoming) -> bool:
 def preamble_digest(preamble: Sequence[Message]) -> bytes:
     """Names the instructions of one request, byte for byte."""
     return hashlib.sha256(b"".join(message.digest for message in preamble)).digest()
+
+
+def _continued(before: AnsweredAs | None, row: NamedSession | None, mode: Mode) -> str | None:
+    """The session that the request says it goes on in; None where it names none that is there."""
+    if before is not None:
+        return before.session
+    return row.id if row is not None and mode != "new" else None
+
+
+def _told_on(request: ChatRequest, talk: Conversation) -> Conversation:
+    """The conversation as the request's wire tells it, where some of it was spoken on the other one.
+
+    A message keeps the digest of what is stored: told otherwise, it is no other message. OtherWire for what
+    has no form on this wire.
+    """
+    own = set(request.message_spans)
+    is_items = request.wire == "responses"
+    # An answer tells the wire: one of the Responses API is the array of its items.
+    spoken = {m.raw.startswith(b"[") for m in talk.messages if m.role == "assistant" and m.raw not in own}
+    if spoken == {is_items}:
+        return talk
+
+    def told(message: Message) -> Message:
+        raw = message.raw if message.raw in own else told_in(message.raw, request.wire)
+        if raw is None:
+            raise OtherWire("This session was spoken on another API, and holds what has no form on this one.")
+        return message if raw is message.raw else replace(message, raw=raw)
+
+    return replace(talk, preamble=tuple(map(told, talk.preamble)), messages=tuple(map(told, talk.messages)))
 
 
 def _head_in(row: NamedSession | None, repeats: tuple[str, bytes] | None) -> bytes | None:

@@ -31,10 +31,14 @@ class Tombstones:
 
         Only a conversation that seems to begin can be one that was there before.
         """
-        if not turn.is_new or not await self._store.has_tombstones(turn.namespace):
+        if turn.is_new:
+            await self.admit_list(turn.namespace, turn.conversation.chains, turn.external_id)
+
+    async def admit_list(self, namespace: str, chains: Sequence[bytes], name: str | None) -> None:
+        """A session with these messages may begin under this name; ErasedSession as above."""
+        if not await self._store.has_tombstones(namespace):
             return
-        marks = await self.marks_of(turn.namespace, turn.conversation.chains, turn.external_id)
-        if await self._store.is_buried(turn.namespace, marks):
+        if await self._store.is_buried(namespace, await self.marks_of(namespace, chains, name)):
             raise ErasedSession("This conversation was erased, and is to stay so.")
 
     async def marks_of(self, namespace: str, chains: Sequence[bytes], name: str | None) -> list[bytes]:

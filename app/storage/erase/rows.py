@@ -11,7 +11,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, LargeBinary, Select, Update, select, true, union_all, update
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    LargeBinary,
+    Select,
+    Update,
+    exists,
+    func,
+    select,
+    true,
+    union_all,
+    update,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import ClauseElement, literal_column
@@ -24,7 +36,8 @@ from app.storage.erase.gone import Gone
 from app.storage.packing import packed
 from app.storage.recall.forgetting import forgetting, scrubbed
 from app.storage.recall.word_index import WordIndex
-from app.storage.tables import MESSAGES, METADATA, REBASES, SESSIONS, TOMBSTONES
+from app.storage.tables.conversations import EVENTS, MESSAGES, REBASES, SESSIONS, TOMBSTONES
+from app.storage.tables.schema import METADATA
 
 # A unit of 100,000 messages takes some seconds; who asked for it waits, and everybody who writes.
 _SECONDS = 120.0
@@ -185,8 +198,29 @@ def _first_answers() -> Select[Any]:
         rules.SESSION.of(MESSAGES), MESSAGES.c.relayed.is_(true()), MESSAGES.c.answers == _ONE
     )
     rebased = select(REBASES.c.chain).where(rules.SESSION.of(REBASES), REBASES.c.answers >= _ONE)
-    every = union_all(firsts, rebased).subquery()
+    every = union_all(firsts, rebased, _import_ends()).subquery()
     return select(every.c.chain).limit(literal_column(str(_MOST_MARKS)))
+
+
+def _import_ends() -> Select[Any]:
+    """Of a session that was imported the last message that came so: nobody relayed an answer in it.
+
+    All messages of an import arrive before its first event.
+    """
+    event = select(func.min(EVENTS.c.seq)).where(rules.SESSION.of(EVENTS)).scalar_subquery()
+    ends = (
+        select(func.max(MESSAGES.c.arrival))
+        .where(rules.SESSION.of(MESSAGES), MESSAGES.c.arrival < event)
+        .scalar_subquery()
+    )
+    imported = exists(
+        select(_ONE).where(
+            SESSIONS.c.namespace == p("namespace"),
+            SESSIONS.c.id == p("session"),
+            SESSIONS.c.found_by == literal_column("'import'"),
+        )
+    )
+    return select(MESSAGES.c.chain).where(rules.SESSION.of(MESSAGES), MESSAGES.c.arrival == ends, imported)
 
 
 _HOLD_BODIES = Statement(lambda _: _HoldBodies())

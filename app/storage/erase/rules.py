@@ -31,14 +31,14 @@ from sqlalchemy.sql.expression import literal_column
 
 from app.storage.database import InsertInto, Statement, p
 from app.storage.recall.forgetting import nameless
-from app.storage.tables import (
+from app.storage.tables.conversations import (
     BODIES,
     CHECKPOINTS,
     COMPACTIONS,
     CREDENTIALS,
     EVENTS,
     EXCHANGES,
-    LEASES,
+    HIDDEN_ROUNDS,
     MEMORIES,
     MESSAGES,
     NAMESPACES,
@@ -51,6 +51,7 @@ from app.storage.tables import (
     TOMBSTONES,
     VARIANTS,
 )
+from app.storage.tables.servers import LEASES
 
 Where = ColumnElement[bool]
 _ONE: ColumnElement[int] = literal_column("1")
@@ -186,7 +187,8 @@ def _of_namespace(_: InsertInto, table: Table) -> Delete:
 
 def _in_scope(scope: Scope) -> dict[str, Statement]:
     """Everything that has a session, but for bodies and the session itself."""
-    rest = (EXCHANGES, REBASES, COMPACTIONS, PINS, MESSAGES, EVENTS, CHECKPOINTS, MEMORIES, SESSION_SETTINGS)
+    written = (EXCHANGES, REBASES, COMPACTIONS, PINS, HIDDEN_ROUNDS, MESSAGES)
+    rest = (*written, EVENTS, CHECKPOINTS, MEMORIES, SESSION_SETTINGS)
     return {
         "variants": Statement(lambda _: delete(VARIANTS).where(_variants(scope))),
         "preambles": Statement(partial(_preambles, scope=scope)),

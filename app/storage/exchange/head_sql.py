@@ -11,7 +11,7 @@ from sqlalchemy.sql.expression import false, true
 
 from app.storage.database import Statement, p
 from app.storage.exchange.row_sql import LIVE, OFF_PATH, ON_PATH, ON_PATH_AGAIN, at, is_extended, spot_of
-from app.storage.tables import EXCHANGES, MESSAGES, REBASES
+from app.storage.tables.conversations import EXCHANGES, MESSAGES, REBASES
 
 
 def _before_base() -> ColumnElement[bool]:

@@ -14,7 +14,7 @@ from sqlalchemy.sql.expression import literal_column
 from app.storage.database import Database, InsertInto, Reading, Statement, Step, p, rows_of
 from app.storage.exchange.row_sql import SIZE_OF
 from app.storage.interrupted import Interrupted
-from app.storage.tables import EXCHANGES
+from app.storage.tables.conversations import EXCHANGES
 
 
 class PartialRows:

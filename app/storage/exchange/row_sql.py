@@ -28,7 +28,15 @@ from sqlalchemy.dialects.postgresql import Insert
 from sqlalchemy.sql.expression import FromClause, case, false, literal_column, null, true
 
 from app.storage.database import InsertInto, Statement, named, p
-from app.storage.tables import BODIES, EXCHANGES, MESSAGES, PREAMBLES, REBASES, SESSIONS, VARIANTS
+from app.storage.tables.conversations import (
+    BODIES,
+    EXCHANGES,
+    MESSAGES,
+    PREAMBLES,
+    REBASES,
+    SESSIONS,
+    VARIANTS,
+)
 
 LIVE: ColumnElement[str] = literal_column("'live'")
 INCOMPLETE: ColumnElement[str] = literal_column("'incomplete'")
@@ -269,6 +277,7 @@ CLOSE_EXCHANGE = Statement(
                     "compaction",
                 ),
                 *("prompt_tokens", "completion_tokens", "cached_tokens", "finished_at"),
+                *("response_id", "answer"),
             )
             | {"partial": null()}
         )

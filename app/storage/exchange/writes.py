@@ -29,6 +29,7 @@ from app.storage.database import (
 from app.storage.erase.gone import Gone
 from app.storage.exchange import head_sql as heads
 from app.storage.exchange import row_sql as sql
+from app.storage.exchange.hidden_rows import hidden_step
 from app.storage.exchange.rows import (
     bodies_of_opening,
     body_rows,
@@ -39,7 +40,7 @@ from app.storage.exchange.rows import (
 )
 from app.storage.packing import packed
 from app.storage.standing import Proven, proving
-from app.storage.tables import MESSAGES
+from app.storage.tables.conversations import MESSAGES
 
 # Members of a rebase asked for at once.
 _MEMBERS = 64
@@ -145,6 +146,7 @@ def closing(exchange: CloseExchange) -> Unit:
         Step(sql.CLOSE_EXCHANGE, [_closed_row(exchange)], needed=True),
         Step(sql.PUT_BODY, body_rows(exchange.namespace, ((a.digest, a.body) for a in exchange.answers))),
         Step(sql.PUT_ANSWER, _answer_rows(exchange)),
+        hidden_step(exchange),
         *_heads_after(exchange, place),
     ]
     return [step for step in steps if step.rows]
@@ -286,6 +288,8 @@ def _closed_row(exchange: CloseExchange) -> Params:
         "prompt_tokens": exchange.usage.prompt_tokens,
         "completion_tokens": exchange.usage.completion_tokens,
         "cached_tokens": exchange.usage.cached_tokens,
+        "response_id": plain_or_none(exchange.response_id),
+        "answer": exchange.answers[0].chain if exchange.response_id and exchange.answers else None,
         "finished_at": exchange.finished_at,
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, ColumnElement, Update, update
 
 from app.storage.database import Params, Statement, Step, p
-from app.storage.tables import SESSIONS
+from app.storage.tables.conversations import SESSIONS
 
 
 def drawing(key: Params, count: int) -> Step:

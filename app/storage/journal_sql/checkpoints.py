@@ -14,7 +14,7 @@ from app.storage.database import Database, Params, Row, Statement, Step, p, plai
 from app.storage.exchange.row_sql import arriving
 from app.storage.journal import Checkpoint, StoredCheckpoint
 from app.storage.journal_sql.arrivals import drawing
-from app.storage.tables import CHECKPOINTS
+from app.storage.tables.conversations import CHECKPOINTS
 
 _COLUMNS = ("id", "kind", "span_hash", "schema", "payload", "created_at")
 

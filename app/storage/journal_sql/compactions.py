@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 
 from sqlalchemy import select, update
+from sqlalchemy.sql.expression import literal_column
 
 from app.core.view.compaction import Compaction, Mask
 from app.storage.contract import StoredCompaction
@@ -21,7 +22,7 @@ from app.storage.journal_sql.arrivals import drawing_in_epoch, in_epoch
 from app.storage.journal_sql.events import ADD_EVENT_IN_EPOCH, event_rows
 from app.storage.journal_sql.memories import ADD_MEMORY_IN_EPOCH, memory_rows
 from app.storage.packing import packed, unpacked
-from app.storage.tables import COMPACTIONS
+from app.storage.tables.conversations import COMPACTIONS
 
 _MASK = struct.Struct(">32sQ")
 _COLUMNS = (
@@ -40,6 +41,12 @@ class CompactionRows:
         """See the contract."""
         rows = await self._db.near(rows_of(_COMPACTIONS, {"namespace": namespace, "session": session}))
         return [_stored(row) for row in rows]
+
+    async def compaction(self, namespace: str, compaction_id: str) -> tuple[str, StoredCompaction] | None:
+        """See the contract."""
+        key = {"namespace": namespace, "id": plain(compaction_id)}
+        rows = await self._db.near(rows_of(_COMPACTION, key))
+        return (rows[0][0], _stored(rows[0][1:])) if rows else None
 
     async def add_compaction(
         self,
@@ -114,9 +121,18 @@ def _stored(row: Row) -> StoredCompaction:
     return StoredCompaction(Compaction(**values), arrival, created_at, undone_at)
 
 
+_STORED = (COMPACTIONS.c.arrival, COMPACTIONS.c.undone_at, *(COMPACTIONS.c[name] for name in _COLUMNS))
+_COMPACTION = Statement(
+    lambda _: (
+        select(COMPACTIONS.c.session, *_STORED)
+        .where(COMPACTIONS.c.id == p("id"), COMPACTIONS.c.namespace == p("namespace"))
+        .order_by(COMPACTIONS.c.session.desc())
+        .limit(literal_column("1"))
+    )
+)
 _COMPACTIONS = Statement(
     lambda _: (
-        select(COMPACTIONS.c.arrival, COMPACTIONS.c.undone_at, *(COMPACTIONS.c[name] for name in _COLUMNS))
+        select(*_STORED)
         .where(COMPACTIONS.c.namespace == p("namespace"), COMPACTIONS.c.session == p("session"))
         .order_by(COMPACTIONS.c.arrival)
     )

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import Insert
 from app.storage.database import Database, InsertInto, Params, Row, Statement, Step, named, p, plain, rows_of
 from app.storage.journal import Event, StoredEvent
 from app.storage.journal_sql.arrivals import drawing, in_epoch
-from app.storage.tables import EVENTS, SESSIONS
+from app.storage.tables.conversations import EVENTS, SESSIONS
 
 # Types asked for at once.
 _MOST_TYPES = 32

@@ -9,7 +9,7 @@ from sqlalchemy import Double, delete, or_, select, update
 from sqlalchemy.dialects.postgresql import Insert
 
 from app.storage.database import Database, InsertInto, Statement, Step, named, p, rows_of
-from app.storage.tables import LEASES
+from app.storage.tables.servers import LEASES
 
 
 class LeaseRows:

@@ -27,7 +27,7 @@ from app.storage.database import (
 from app.storage.exchange.row_sql import arriving
 from app.storage.journal import Memory, MemoryKind, StoredMemory
 from app.storage.journal_sql.arrivals import drawing, in_epoch
-from app.storage.tables import MEMORIES
+from app.storage.tables.conversations import MEMORIES
 
 _KINDS: tuple[MemoryKind, ...] = ("summary", "flush", "entry", "block")
 _MOST_WORDS = 16

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import Insert
 
 from app.storage.database import Database, InsertInto, Params, Statement, Step, named, p, rows_of
 from app.storage.journal_sql.arrivals import drawing
-from app.storage.tables import SESSION_SETTINGS, SESSIONS
+from app.storage.tables.conversations import SESSION_SETTINGS, SESSIONS
 
 
 class SettingsRows:

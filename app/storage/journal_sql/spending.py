@@ -7,7 +7,7 @@ from sqlalchemy.dialects.postgresql import Insert
 
 from app.storage.database import Database, InsertInto, Statement, Step, named, p, rows_of
 from app.storage.journal import Spending
-from app.storage.tables import SPENDING
+from app.storage.tables.conversations import SPENDING
 
 _ADDED = ("calls", "prompt_tokens", "completion_tokens")
 

@@ -36,7 +36,7 @@ from app.storage.recall.rows import (
     messages,
     with_bodies,
 )
-from app.storage.tables import MESSAGES, REBASES
+from app.storage.tables.conversations import MESSAGES, REBASES
 
 # Chains asked for at once.
 _SIZES = (8, 128)

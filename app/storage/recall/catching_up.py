@@ -26,7 +26,7 @@ from app.storage.recall.rows import (
 )
 from app.storage.recall.spelling import scope_of, words_of
 from app.storage.recall.word_index import AsHeld, WordIndex
-from app.storage.tables import COMPACTIONS, MESSAGES, RECALL_MARKS, RECALL_WORDS, SESSIONS
+from app.storage.tables.conversations import COMPACTIONS, MESSAGES, RECALL_MARKS, RECALL_WORDS, SESSIONS
 
 # Bytes of bodies in one answer of `unindexed`.
 _MOST_BYTES = 4_000_000
@@ -50,6 +50,13 @@ class CatchingUp:
         if not self._words.works:
             return None
         return await self._db.far(_unindexed(namespace, session, limit))
+
+    async def lagging(self, namespace: str, limit: int) -> Sequence[str]:
+        """See the contract."""
+        if not self._words.works:
+            return []
+        asked = {"namespace": namespace, "limit": limit}
+        return [row[0] for row in await self._db.far(rows_of(_LAGGING, asked))]
 
     async def add_indexed(
         self, namespace: str, session: str, stretch: Stretch, entries: Sequence[Indexed]
@@ -105,6 +112,20 @@ def _place(_: InsertInto) -> Select[Any]:
     )
 
 
+def _lagging(_: InsertInto) -> Select[Any]:
+    mark = and_(RECALL_MARKS.c.session == SESSIONS.c.id, RECALL_MARKS.c.namespace == SESSIONS.c.namespace)
+    return (
+        select(SESSIONS.c.id)
+        .outerjoin(RECALL_MARKS, mark)
+        .where(
+            SESSIONS.c.namespace == p("namespace"),
+            SESSIONS.c.arrivals > func.coalesce(RECALL_MARKS.c.arrival, 0),
+        )
+        .order_by(SESSIONS.c.updated_at.desc(), SESSIONS.c.id.desc())
+        .limit(p("limit", Integer))
+    )
+
+
 def _after(rows: Select[Any], table: Any) -> Select[Any]:
     here = (table.c.session == p("session"), table.c.namespace == p("namespace"))
     return (
@@ -145,6 +166,7 @@ def _add_words(insert: InsertInto) -> Insert:
 
 
 _PLACE = Statement(_place)
+_LAGGING = Statement(_lagging)
 _MESSAGES_AFTER = Statement(lambda _: _after(messages(), MESSAGES))
 _SUMMARIES_AFTER = Statement(lambda _: _after(summaries(), COMPACTIONS))
 _MOVE_MARK = Statement(_move_mark)

@@ -33,7 +33,8 @@ class RecallRow:
 
     `ref` names it: a message's chain, a compaction's id. `chain` is where it stands: the message's own, or
     the compaction's watermark. `body` is the message's exact bytes, or the summary's UTF-8 (with lone
-    surrogates). A summary has the `role` "", no `parent`, depth 0, and the state "live" or "undone".
+    surrogates); `tokens` are a message's. A summary has the `role` "", no `parent`, depth and tokens 0, and
+    the state "live" or "undone".
     """
 
     session: str
@@ -47,6 +48,7 @@ class RecallRow:
     state: RecallState
     relayed: bool
     at: float
+    tokens: int
     body: bytes
 
 
@@ -112,6 +114,9 @@ class Recall(Protocol):
         None when there is nothing to do: no such session, no index, or the mark has reached the newest row.
         """
 
+    async def lagging(self, namespace: str, limit: int) -> Sequence[str]:
+        """Ids of sessions of which something is not in the index, at most `limit`, the last written first."""
+
     async def add_indexed(
         self, namespace: str, session: str, stretch: Stretch, entries: Sequence[Indexed]
     ) -> bool:
@@ -123,12 +128,19 @@ class Recall(Protocol):
         about 50 us an entry on SQLite: some 64 at a time.
         """
 
-    async def found(self, namespace: str, session: str | None, words: Sequence[str], limit: int) -> Found:
+    async def found(
+        self,
+        namespace: str,
+        session: str | None,
+        words: Sequence[str],
+        limit: int,
+        most_bytes: int = 4_000_000,
+    ) -> Found:
         """The best `limit` (at most 500) rows that hold any of the words; of equals the newest.
 
         Better is who holds more and rarer ones, by what the session holds, or all of the namespace's sessions
-        where `session` is None. The first 96 different words count. Bodies of about 16 MB at most: what would
-        exceed them is left out, but for the best row.
+        where `session` is None. The first 96 different words count. Bodies of `most_bytes` at most: a row
+        that would exceed them is left out, but for the best one.
         """
 
     async def holding(self, namespace: str, session: str | None, words: Sequence[str]) -> Holdings:
@@ -147,9 +159,15 @@ class Recall(Protocol):
         """Those of `chains` (any number) that are messages on the path that ends at `head`."""
 
     async def scanned(
-        self, namespace: str, session: str | None, is_wanted: Callable[[RecallRow], bool], limit: int
+        self,
+        namespace: str,
+        sessions: Sequence[str] | None,
+        is_wanted: Callable[[RecallRow], bool],
+        limit: int,
     ) -> Scanned:
-        """At most `limit` rows that `is_wanted` is true of, newest first; of all sessions, the newest first.
+        """At most `limit` rows that `is_wanted` is true of, session by session, in each the newest first.
+
+        None: of all sessions, the newest first.
 
         At most 5,000 rows and about 64 MB are looked at. `is_wanted` runs on other threads, one at a time.
         """
@@ -163,3 +181,6 @@ class Recall(Protocol):
         In short transactions; all of the index is written anew on SQLite, about 4 s for a million entries.
         Bytes in a write-ahead log, or in pages that PostgreSQL has not vacuumed, are not its business.
         """
+
+    async def words_left(self) -> bool:
+        """True when words of what was forgotten are in the index still: a scrub is due, or was broken off."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,21 +30,19 @@ from app.storage.recall.catching_up import PLACES
 from app.storage.recall.contract import Found, RecallRow
 from app.storage.recall.rows import (
     Fact,
+    fitting,
     listed_in,
     message_of,
     messages,
     summaries,
     summary_of,
     with_bodies,
-    within,
 )
 from app.storage.recall.spelling import MOST_WORDS, NO_WORD, scope_of, spelled
 from app.storage.recall.word_index import Holds, WordIndex
-from app.storage.tables import COMPACTIONS, MESSAGES, RECALL_MARKS, RECALL_WORDS
+from app.storage.tables.conversations import COMPACTIONS, MESSAGES, RECALL_MARKS, RECALL_WORDS
 
 _MOST_FOUND = 500
-# Bytes of bodies in one answer.
-_MOST_BYTES = 16_000_000
 # Words asked for by one statement.
 _SIZES = (1, 4, 12, 32, MOST_WORDS)
 # Rows asked for at once.
@@ -57,11 +56,19 @@ class Finding:
     _db: Database
     _words: WordIndex
 
-    async def found(self, namespace: str, session: str | None, words: Sequence[str], limit: int) -> Found:
+    async def found(
+        self,
+        namespace: str,
+        session: str | None,
+        words: Sequence[str],
+        limit: int,
+        most_bytes: int = 4_000_000,
+    ) -> Found:
         """See the contract."""
         if not self._words.works:
             return Found((), _NOTHING)
-        return await self._db.far(_found(_Scope(namespace, session), words, min(limit, _MOST_FOUND)))
+        most = _Most(min(limit, _MOST_FOUND), most_bytes)
+        return await self._db.far(_found(_Scope(namespace, session), words, most))
 
     async def holding(self, namespace: str, session: str | None, words: Sequence[str]) -> Holdings:
         """See the contract."""
@@ -95,18 +102,26 @@ def _holding(scope: _Scope, words: Sequence[str]) -> Reading[Holdings]:
     return Holdings(entries, max(1.0, length / entries), holding)
 
 
-def _found(scope: _Scope, words: Sequence[str], limit: int) -> Reading[Found]:
+@dataclass(frozen=True, slots=True)
+class _Most:
+    """How much is told: rows, and bytes of their bodies."""
+
+    rows: int
+    bytes: int
+
+
+def _found(scope: _Scope, words: Sequence[str], most: _Most) -> Reading[Found]:
     holdings = yield from _holding(scope, words)
     held = {word: count for word, count in holdings.holding.items() if count}
-    if not held or limit <= 0:
+    if not held or most.rows <= 0:
         return Found((), holdings)
     size = _size_for(len(held))
     weights = [_weight(holdings.entries, count) for count in held.values()]
-    asked = {**scope.key, **_scoped(scope, list(held), size), "limit": limit}
+    asked = {**scope.key, **_scoped(scope, list(held), size), "limit": most.rows}
     asked |= {f"weight_{i}": weights[i] if i < len(weights) else 0 for i in range(size)}
     best = [row[0] for row in (yield from rows_of(_BEST[size], asked))]
     facts = yield from _facts(scope.namespace, best)
-    rows: list[RecallRow] = yield from with_bodies(scope.namespace, within(facts, _MOST_BYTES))
+    rows: list[RecallRow] = yield from with_bodies(scope.namespace, fitting(facts, most.bytes))
     return Found(rows, holdings)
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.sql.expression import literal_column
 from app.storage.database import Database, Params, Statement, Step, p, rows_of
 from app.storage.recall.catching_up import PLACES
 from app.storage.recall.word_index import HAS_REMOVED, MERGE, PAGES, WordIndex
-from app.storage.tables import RECALL_MARKS, RECALL_WORDS
+from app.storage.tables.conversations import RECALL_MARKS, RECALL_WORDS
 
 # A transaction takes some 20 ms: entries removed (37 us each on SQLite), and pages merged.
 _SLICE_ENTRIES = 500
@@ -41,6 +41,13 @@ class Forgetting:
     async def scrub_words(self) -> None:
         """See the contract."""
         await scrubbed(self._db, self._words)
+
+    async def words_left(self) -> bool:
+        """See the contract."""
+        if await self._db.far(rows_of(_FORGOTTEN, {})):
+            return True
+        is_split = self._words.is_there and self._words.is_fts5
+        return is_split and bool((await self._db.far(rows_of(HAS_REMOVED, {})))[0][0])
 
 
 def forgetting(key: Params) -> Step:

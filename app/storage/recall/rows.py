@@ -6,14 +6,14 @@ Must not know why they are read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, LargeBinary, Select, and_, func, select
 
 from app.storage.database import InsertInto, Params, Reading, Row, Statement, p, rows_of
 from app.storage.recall.contract import RecallRow
-from app.storage.tables import BODIES, COMPACTIONS, MESSAGES
+from app.storage.tables.conversations import BODIES, COMPACTIONS, MESSAGES
 
 # Bodies asked for by their digests at once.
 _SIZES = (8, 128)
@@ -27,6 +27,7 @@ _MESSAGE = (
     "state",
     "relayed",
     "created_at",
+    "tokens",
     "digest",
 )
 _SUMMARY = ("session", "id", "watermark", "arrival", "undone_at", "created_at", "summary")
@@ -61,7 +62,7 @@ def summaries() -> Select[Any]:
 
 def message_of(row: Row) -> Fact:
     """A row of `MESSAGE_COLUMNS`."""
-    session, chain, parent, role, depth, arrival, state, relayed, at, digest, length = row
+    session, chain, parent, role, depth, arrival, state, relayed, at, tokens, digest, length = row
     found = RecallRow(
         session=session,
         kind="message",
@@ -74,6 +75,7 @@ def message_of(row: Row) -> Fact:
         state=state,
         relayed=bool(relayed),
         at=at,
+        tokens=tokens,
         body=b"",
     )
     return Fact(found, digest, length)
@@ -94,6 +96,7 @@ def summary_of(row: Row) -> Fact:
         state="live" if undone_at is None else "undone",
         relayed=False,
         at=at,
+        tokens=0,
         body=summary,
     )
     return Fact(found, None, len(summary))
@@ -107,6 +110,16 @@ def within(facts: Iterable[Fact], most_bytes: int) -> list[Fact]:
         if kept and most_bytes < 0:
             break
         kept.append(fact)
+    return kept
+
+
+def fitting(facts: Sequence[Fact], most_bytes: int) -> list[Fact]:
+    """The first, and of the others in their order all that have their place in so many bytes together."""
+    kept: list[Fact] = []
+    for fact in facts:
+        if not kept or fact.length <= most_bytes:
+            kept.append(fact)
+            most_bytes -= fact.length
     return kept
 
 
@@ -137,13 +150,7 @@ def among(column: ColumnElement[bytes], name: str, size: int) -> ColumnElement[b
 
 
 def _with(fact: Fact, bodies: dict[bytes, bytes]) -> RecallRow:
-    if fact.digest is None:
-        return fact.row
-    row = fact.row
-    return RecallRow(
-        *(row.session, row.kind, row.ref, row.chain, row.parent, row.role, row.depth, row.arrival),
-        *(row.state, row.relayed, row.at, bodies[fact.digest]),
-    )
+    return fact.row if fact.digest is None else replace(fact.row, body=bodies[fact.digest])
 
 
 def _bodies(_: InsertInto, size: int) -> Select[Any]:

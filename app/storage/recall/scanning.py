@@ -15,7 +15,7 @@ from sqlalchemy.sql.expression import literal_column
 from app.storage.database import Database, Params, Reading, Statement, p, rows_of
 from app.storage.recall.contract import RecallRow, Scanned
 from app.storage.recall.rows import message_of, messages, summaries, summary_of, with_bodies, within
-from app.storage.tables import COMPACTIONS, MESSAGES, SESSIONS
+from app.storage.tables.conversations import COMPACTIONS, MESSAGES, SESSIONS
 
 _MOST_ROWS = 5_000
 _MOST_BYTES = 64_000_000
@@ -32,13 +32,17 @@ class Scanning:
     _db: Database
 
     async def scanned(
-        self, namespace: str, session: str | None, is_wanted: Callable[[RecallRow], bool], limit: int
+        self,
+        namespace: str,
+        sessions: Sequence[str] | None,
+        is_wanted: Callable[[RecallRow], bool],
+        limit: int,
     ) -> Scanned:
         """See the contract."""
         scan = _Scan(self._db, is_wanted, limit)
-        sessions = [session] if session is not None else await self._newest(namespace)
-        is_all = len(sessions) < _SESSIONS
-        for name in sessions:
+        read = await self._newest(namespace) if sessions is None else sessions
+        is_all = sessions is not None or len(read) < _SESSIONS
+        for name in read:
             is_all = await scan.reads({"namespace": namespace, "session": name}) and is_all
         return Scanned(scan.found, is_all)
 

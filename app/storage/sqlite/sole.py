@@ -15,7 +15,7 @@ from sqlalchemy.sql.expression import literal_column
 
 from app.errors import SettingsError
 from app.storage.database import Statement
-from app.storage.tables import EXCHANGES
+from app.storage.tables.conversations import EXCHANGES
 
 
 class SoleUse:

@@ -137,11 +137,13 @@ DIFFERENT: list[tuple[str, Json, Json]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.spec("W41")
 @pytest.mark.parametrize(("one", "other"), [pytest.param(a, b, id=name) for name, a, b in SAME])
 def test_does_not_count(one: Json, other: Json) -> None:
     assert of(one) == of(other)
 
 
+@pytest.mark.spec("W41")
 @pytest.mark.parametrize(("one", "other"), [pytest.param(a, b, id=name) for name, a, b in DIFFERENT])
 def test_counts(one: Json, other: Json) -> None:
     assert of(one) != of(other)
@@ -189,6 +191,14 @@ def test_deep_arguments_are_compared_as_they_are_spelled(levels: int) -> None:
 def test_brackets_in_strings_of_arguments_do_not_nest() -> None:
     brackets = '["' + "[" * 500 + '"'
     assert of(calling(brackets + "]")) == of(calling(brackets + " ]"))
+
+
+@pytest.mark.parametrize("kind", [["x"], {"x": 1}, 7])
+def test_a_part_may_say_anything_of_its_type(kind: Any) -> None:
+    """The upstream judges it (rule 20)."""
+    parts, text = [{"type": kind, "text": "a"}], "a"
+    one, other = ({"role": "assistant", "content": content} for content in (parts, text))
+    assert canonical_form(one) != canonical_form(other)
 
 
 def test_a_think_block_of_megabytes_is_read_once() -> None:

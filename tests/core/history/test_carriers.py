@@ -35,26 +35,31 @@ def test_the_path_comes_before_other_headers() -> None:
     assert named(("helicone-session-id", "h"), path="p") == SessionName("p", "path", may_append=True)
 
 
+@pytest.mark.spec("W26")
 def test_headers_count_in_the_configured_order() -> None:
     found = named(("x-acme-session-id", "a"), ("x-session-affinity", "s"), ("helicone-session-id", "h"))
     assert found == SessionName("h", "helicone-session-id", may_append=False)
 
 
+@pytest.mark.spec("W26")
 def test_a_pattern_finds_other_vendors_headers() -> None:
     found = named(("x-session-affinity", "s"), ("x-acme-session-id", "a"))
     assert found == SessionName("a", "x-acme-session-id", may_append=False)
 
 
+@pytest.mark.spec("W23")
 def test_the_parent_of_a_sub_agent_is_not_its_session() -> None:
     assert named(("x-parent-session-id", "p")) is None
 
 
+@pytest.mark.spec("W24")
 def test_codex_headers_count_for_codex_only() -> None:
     assert named(("session-id", "s")) is None
     found = named(("session-id", "s"), ("user-agent", "codex_cli_rs/1.0"))
     assert found == SessionName("s", "session-id", may_append=False)
 
 
+@pytest.mark.spec("W26")
 def test_the_body_comes_last() -> None:
     body = {"litellm_session_id": "l", "metadata": {"session_id": "m"}}
     assert named(body=body) == SessionName("l", "litellm_session_id", may_append=False)

@@ -78,6 +78,7 @@ def placed(said: Conversation, known: Sequence[Known], facts: RequestFacts = FAC
     return found
 
 
+@pytest.mark.spec("W22")
 def test_a_known_prefix_with_an_answer_names_the_session() -> None:
     said = talk("a", "b!", "c")
     found = placement_of(said, FACTS, Lookups([point(said, 1)]))
@@ -121,6 +122,7 @@ def test_a_retry_mark_does_not_join_what_only_begins_the_same() -> None:
     assert placed(said, [point(said, 0)], replace(FACTS, retry=True)).session is None
 
 
+@pytest.mark.spec("W42")
 def test_an_opening_nobody_relayed_starts_a_new_session() -> None:
     said = talk("a", "b!", "c")
     found = placed(said, [point(said, 1, answers=0, relayed=False)])
@@ -145,6 +147,7 @@ def test_a_named_session_that_does_not_exist_is_new() -> None:
     assert (found.session, found.base, len(found.new), found.found_by) == (None, b"", 3, "id")
 
 
+@pytest.mark.spec("W42")
 def test_a_named_session_takes_unknown_lists_as_siblings() -> None:
     said = talk("x", "y")
     found = placed(said, [], replace(FACTS, named=True, session="s1"))

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.core.recall.echo import ECHO_TAGS, without_blocks
+from app.core.recall.echo import ECHO_TAGS, without_blocks, without_echoes
 from app.core.recall.reading import is_echo_body, own_text
 from app.core.wire.json_text import encoded
+from tests.core.histories import message
 
 
 def body(content: Any, role: str = "user", **others: Any) -> bytes:
@@ -86,3 +87,31 @@ def test_a_call_for_recall_is_an_echo_and_others_beside_it_are_not() -> None:
     both = body(None, role="assistant", tool_calls=[call("context_grep"), call("open_gate")])
     assert not is_echo_body(both)
     assert own_text(both) == 'open_gate {"query": "the gate"}'
+
+
+def test_facts_are_taken_from_what_stands_beside_echoes() -> None:
+    said = message({"role": "user", "content": "Keep the <user_profile>He rows.</user_profile> boat."})
+    heard = without_echoes(said)
+    assert [part["text"] for part in heard.fields["content"]] == ["Keep the ", " ", " boat."]
+    assert heard.raw == said.raw
+    picture = {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
+    block = {"type": "text", "text": "<recall_hints>a</recall_hints>"}
+    mixed = without_echoes(message({"role": "user", "content": [block, picture]}))
+    assert mixed.fields["content"] == [picture]
+
+
+def test_recall_calls_and_their_results_say_nothing() -> None:
+    calling = message({"role": "assistant", "content": "Wait.", "tool_calls": [call("context_grep")]})
+    assert (without_echoes(calling).fields["tool_calls"], without_echoes(calling).calls) == ([], ())
+    both = [call("mcp__palimpsest__context_grep"), {**call("read_file"), "id": "c2"}]
+    mixed = without_echoes(message({"role": "assistant", "content": None, "tool_calls": both}))
+    assert [one["id"] for one in mixed.fields["tool_calls"]] == ["c2"]
+    assert mixed.calls == ("c2",)
+    result = {"role": "tool", "tool_call_id": "c1", "content": '{"tool":"context_grep","results":[]}'}
+    assert without_echoes(message(result)).fields["content"] == []
+
+
+@pytest.mark.parametrize("text", ["a < b", "<user_profile> is a tag", "context_grep finds it", ""])
+def test_a_message_without_echoes_is_the_same(text: str) -> None:
+    plain = message({"role": "user", "content": text})
+    assert without_echoes(plain) is plain

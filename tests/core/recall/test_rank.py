@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from app.core.recall.entry import Entry, Holdings, Kind
 from app.core.recall.query import query_of
-from app.core.recall.quotes import FAR_CHARS, NEAR_CHARS, QUOTE_CHARS, Hit, hits_of, quoted
-from app.core.recall.rank import FOUND, Weights, ranked
+from app.core.recall.quotes import FAR_CHARS, LEAST_QUOTE_CHARS, NEAR_CHARS, QUOTE_CHARS, Hit, hits_of, quoted
+from app.core.recall.rank import APART, FOUND, Weights, ranked
 from app.core.recall.words import Words
 
 WORDS = Words()
@@ -58,11 +58,77 @@ def test_an_answer_is_found_by_the_question_before_it() -> None:
         entry(2, "Sunflowers, mostly.", "assistant"),
         *FILLER,
     ]
-    found = order("what was planted in the garden", talk)
-    assert found.index("e2") == 1
-    assert "e2" not in order(
-        "what was planted in the garden", talk, replace(FOUND, before=0.0, after=0.0, further=0.0)
-    )
+    assert order("what was planted in the garden", talk)[:2] == ["e2", "e1"]
+    assert "e2" not in order("what was planted in the garden", talk, APART)
+
+
+def test_who_asks_does_not_answer() -> None:
+    """What a question says is worth more to the message behind it than to the question."""
+    talk = [
+        entry(1, "Did the harbour festival have fireworks this time? How was the festival in the harbour?"),
+        entry(2, "It rained, so they only had a brass band.", "assistant"),
+        *FILLER,
+        entry(50, "The harbour festival had fireworks.", "assistant"),
+    ]
+    assert order("fireworks at the harbour festival", talk)[:3] == ["e50", "e2", "e1"]
+    said = [replace(each, text=each.text.replace("?", ".")) for each in talk]
+    assert order("fireworks at the harbour festival", said)[:2] == ["e1", "e50"]
+
+
+@pytest.mark.parametrize("mark", ["?", "？", "؟"])
+def test_questions_are_known_by_their_mark_in_any_language(mark: str) -> None:
+    talk = [entry(1, f"Wo steht der Leuchtturm{mark}"), entry(2, "Auf Rügen.", "assistant"), *FILLER]
+    assert order("Leuchtturm", talk)[:2] == ["e2", "e1"]
+
+
+def test_what_a_tool_prints_asks_nobody() -> None:
+    talk = [entry(1, "retry the deploy? retry the deploy?", "tool"), entry(2, "Done.", "assistant"), *FILLER]
+    assert order("retry the deploy", talk)[0] == "e1"
+
+
+def test_who_speaks_is_told_from_who_is_spoken_to() -> None:
+    talk = [
+        entry(1, "Nora: Tobias, I sold my kayak, Tobias! You know it, Tobias."),
+        entry(6, "Tobias: Nora, I sold my kayak.", "assistant"),
+        *(entry(place, f"Nora: We walked {place} miles.") for place in range(20, 30)),
+        *(entry(place, f"Tobias: It rained {place} times.", "assistant") for place in range(30, 40)),
+    ]
+    assert order("Whose kayak did Tobias sell?", talk)[0] == "e6"
+    assert order("Whose kayak did Nora sell?", talk)[0] == "e1"
+    assert order("Whose kayak did Tobias sell?", talk, replace(FOUND, speaker=0.0))[0] == "e1"
+
+
+def test_a_label_that_few_messages_have_is_no_speaker() -> None:
+    talk = [
+        entry(1, "Error: the disk is full"),
+        entry(5, "Error: no route"),
+        entry(9, "the error again, an error on the disk"),
+        *FILLER,
+    ]
+    assert order("disk error", talk)[0] == "e9"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "other"),
+    [
+        (
+            "How many lamps does the tower have?",
+            "The tower has forty-two, 42 lamps.",
+            "The tower has lamps, lots of them.",
+        ),
+        (
+            "Who lit the lamps of the tower?",
+            "The tower and its lamps: by old Magnus.",
+            "The tower and its lamps: by the old man.",
+        ),
+    ],
+)
+def test_a_number_or_a_name_is_worth_more_where_one_is_asked_for(
+    question: str, answer: str, other: str
+) -> None:
+    talk = [entry(1, answer), entry(6, other), *FILLER]
+    assert order(question, talk)[0] == "e1"
+    assert order(question, talk, replace(FOUND, told=0.0))[0] == "e6"
 
 
 def test_a_time_is_worth_more_where_one_is_asked_for() -> None:
@@ -127,12 +193,32 @@ def test_no_message_is_shown_twice_whole(texts: list[str], limit: int) -> None:
     assert len(shown) == len(set(shown))
 
 
+def test_beside_a_hit_those_are_shown_that_answer_the_question() -> None:
+    around = {
+        at: f"Nothing of note happened on day {at}, and nobody minded that. " * 3 for at in range(1, 12)
+    }
+    around[6] = "The lighthouse of the northern island was painted red in spring."
+    around[2] = "The paint of the lighthouse had to be red, said the island's council."
+    talk = [entry(at, text) for at, text in around.items()]
+    hit = hits("what colour is the lighthouse of the island painted", [*talk, *FILLER])[0]
+    shown = [quote.entry.id for quote in (*hit.before, hit.quote, *hit.after)]
+    assert {"e2", "e6"} <= set(shown)
+    assert shown == sorted(shown, key=lambda ident: int(ident[1:]))
+
+
+def test_what_is_too_far_away_is_not_shown_beside_a_hit() -> None:
+    talk = [entry(1, "The red lighthouse."), entry(8, "The lighthouse."), entry(20, "A red boat.")]
+    for hit in hits("red lighthouse", talk):
+        for quote in (*hit.before, *hit.after):
+            assert abs(quote.entry.place - hit.quote.entry.place) <= 6
+
+
 def test_ten_hits_are_read_for_a_thousand_tokens() -> None:
     talk = [entry(place, f"The lighthouse of island {place} is {'very ' * 40} old.") for place in range(60)]
     found = hits("old lighthouse", talk)
     shown = sum(len(quote.text) for hit in found for quote in (hit.quote, *hit.before, *hit.after))
     assert len(found) == 10
-    assert shown <= 5 * NEAR_CHARS + 5 * max(FAR_CHARS, 240)
+    assert shown <= 5 * NEAR_CHARS + 5 * max(FAR_CHARS, LEAST_QUOTE_CHARS)
 
 
 @pytest.mark.parametrize("place", [0, 4_000, 9_000])

@@ -16,7 +16,8 @@ from app.core.recall.rounds.json_edits import replaced
 from app.core.recall.rounds.offer import may_offer, offering
 from app.core.recall.rounds.visible import visible_answer
 from app.core.wire.answered import AnsweredChoice
-from app.core.wire.chat_request import Limits, parse_chat_request
+from app.core.wire.chat_request import parse_chat_request
+from app.core.wire.request_body import Limits
 from app.core.wire.sse import data_of
 
 Json = dict[str, Any]
@@ -211,6 +212,17 @@ def test_tools_are_added_and_no_other_byte_changes(choice: bytes) -> None:
     assert body.endswith(b'"messages":[{"role":"user","content":"y"}]' + choice + b',"z":1e2 }')
     last = json.loads(offering(request, [], may_call=False))
     assert (last["tool_choice"], last["messages"], last["z"]) == ("none", [], 100.0)
+
+
+@pytest.mark.parametrize("written", [b"", b',"tools":[]', b',"tools":null,"tool_choice":"auto"'])
+def test_a_request_without_tools_has_ours_alone_where_that_is_asked_for(written: bytes) -> None:
+    request = parse_chat_request(b'{"messages":[{"role":"user","content":"x"}]' + written + b"}", Limits())
+    assert not may_offer(request)
+    assert may_offer(request, without_tools=True)
+    body = json.loads(offering(request, [], may_call=False))
+    names = [tool["function"]["name"] for tool in body["tools"]]
+    assert names == ["context_grep", "context_describe"]
+    assert (body["tool_choice"], body["messages"]) == ("none", [])
 
 
 VALUES = st.recursive(

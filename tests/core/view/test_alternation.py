@@ -179,3 +179,17 @@ def test_no_text_is_lost_and_nothing_that_could_be_merged_is_left(
     assert not any(a and b for a, b in pairwise(plain))
     assert alternated(made.messages, None).messages == made.messages
     assert set(faults_of(made.messages)) <= set(faults_of(messages))
+
+
+@pytest.mark.spec("W49")
+def test_items_of_an_answer_stand_for_an_assistant() -> None:
+    summary, question = raw(user("A summary.")), raw(said({"type": "input_text", "text": "And?"}))
+    answer = b'[{"type":"message","role":"assistant","content":"the "user" said"}]'
+    found = raw({"type": "function_call_output", "call_id": "c", "output": "x"})
+    assert acknowledged([summary, answer, question], 0).messages == (summary, answer, question)
+    assert [json.loads(m)["role"] for m in acknowledged([summary, question, answer], 0).messages[:3]] == [
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert merged_users([summary, answer, found, question]).messages == (summary, answer, found, question)

@@ -11,7 +11,7 @@ def cuts(*fields: dict[str, Any]) -> tuple[int, ...]:
     return tuple(group.start for group in groups_of(conversation(fields).messages) if group.start)
 
 
-@pytest.mark.spec("A10")
+@pytest.mark.spec("A10", "W04")
 def test_calls_and_all_their_results_are_never_parted() -> None:
     assert cuts(user("go"), calls("a", "b"), result("b", "2"), result("a", "1"), assistant("done")) == (1, 4)
 

@@ -64,6 +64,7 @@ def test_every_streamed_text_is_joined_apart() -> None:
     }
 
 
+@pytest.mark.spec("W10")
 def test_tool_calls_come_interleaved_and_in_pieces() -> None:
     message = message_of(
         {"role": "assistant", "content": None},
@@ -115,6 +116,7 @@ def test_the_legacy_function_call_comes_in_pieces() -> None:
     assert message["function_call"] == {"name": "f", "arguments": '{"a":1}'}
 
 
+@pytest.mark.spec("W06")
 def test_sound_annotations_and_reasoning_details() -> None:
     message = message_of(
         {"audio": {"id": "audio_1", "transcript": "Hi"}},
@@ -140,6 +142,7 @@ def test_content_that_turns_into_parts_keeps_its_text() -> None:
     assert message["content"] == [{"type": "text", "text": "a"}, *parts, {"type": "text", "text": "b"}]
 
 
+@pytest.mark.spec("W09")
 def test_padding_and_logprobs_are_no_part_of_the_message() -> None:
     assembly = assembled([chunk({"content": "a", "obfuscation": "xyz"}, obfuscation="xyz")])
     assert json.loads(assembly.choices()[0].message_body) == {"role": "assistant", "content": "a"}

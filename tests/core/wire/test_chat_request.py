@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.wire.chat_request import ChatRequest, Limits, parse_chat_request
+from app.core.wire.chat_request import ChatRequest, parse_chat_request
+from app.core.wire.request_body import Limits
 from app.errors import InvalidField, InvalidJson
 from tests.core.wire.json_texts import messages, requests
 

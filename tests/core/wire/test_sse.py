@@ -48,6 +48,7 @@ def test_frames_are_the_same_under_every_chunking(stream: bytes, places: list[in
     assert frames_of([bytes([byte]) for byte in stream]) == (whole, rest)
 
 
+@pytest.mark.spec("W11")
 def test_a_stream_cut_at_every_byte_gives_the_same_frames() -> None:
     stream = (
         b'data: {"a":"' + "é😀".encode() + b'"}\n\n: keep-alive\r\n\r\nevent: x\rdata: 1\rdata: 2\r\r'

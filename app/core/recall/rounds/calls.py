@@ -32,30 +32,44 @@ class Called:
     """What an answer calls: `ours` in order, and how many `others` are the client's.
 
     `is_hidden`: the client need not hear of the answer, because it asks for nothing but our tools.
+    `is_mixed`: it asks for both, and every call of ours can be answered.
     """
 
     ours: tuple[Call, ...]
     others: int
     is_hidden: bool
-
-
-_NONE = Called((), 0, is_hidden=False)
+    is_mixed: bool = False
 
 
 def called_by(choice: AnsweredChoice) -> Called:
     """What the answer calls. One that was cut off, or whose calls cannot be answered, is not hidden."""
-    try:
-        message = decoded(choice.message_body)
-    except InvalidJson:
-        return _NONE
-    calls = message.get("tool_calls") if isinstance(message, dict) else None
-    if not isinstance(calls, list):
-        return _NONE
+    calls = _calls_in(choice.message_body)
     ours = tuple([_call(call) for call in calls if is_ours(call)])
     others = len(calls) - len(ours)
-    ids = {call.id for call in ours}
-    is_sound = "" not in ids and len(ids) == len(ours) and choice.finish_reason in _ENDS
-    return Called(ours, others, is_hidden=bool(ours) and not others and is_sound)
+    ids = [_id_of(call) for call in calls]
+    is_sound = all(ids) and len(set(ids)) == len(ids) and choice.finish_reason in _ENDS
+    is_told = bool(ours) and is_sound
+    return Called(ours, others, is_hidden=is_told and not others, is_mixed=is_told and bool(others))
+
+
+def ours_in(message: bytes) -> tuple[Call, ...]:
+    """The calls of our tools in an assistant's message."""
+    return tuple([_call(call) for call in _calls_in(message) if is_ours(call)])
+
+
+def ids_of_others(message: bytes) -> tuple[str, ...]:
+    """The ids of the other calls in an assistant's message, in order."""
+    return tuple([_id_of(call) for call in _calls_in(message) if not is_ours(call)])
+
+
+def _calls_in(body: bytes) -> list[Any]:
+    """Its tool calls; empty for what is no message."""
+    try:
+        message = decoded(body)
+    except InvalidJson:
+        return []
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    return calls if isinstance(calls, list) else []
 
 
 def is_ours(call: Any) -> bool:
@@ -89,10 +103,15 @@ def newest_words(fields: Sequence[Any]) -> str:
     return ""
 
 
+def _id_of(call: Any) -> str:
+    ident = call.get("id") if isinstance(call, dict) else None
+    return ident if isinstance(ident, str) else ""
+
+
 def _call(call: Any) -> Call:
-    ident, arguments = call.get("id"), call["function"].get("arguments")
+    arguments = call["function"].get("arguments")
     return Call(
-        ident if isinstance(ident, str) else "",
+        _id_of(call),
         name_of(call),
         arguments if isinstance(arguments, str) else encoded(arguments).decode(),
     )

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from app.core.recall.entry import Entry, Kind
 from app.core.recall.lineage import Lineage
 from app.core.recall.quotes import Hit, Quote
 from app.core.recall.tool_schemas import DESCRIBE, GREP
 from app.core.recall.tools.arguments import PAGE_CHARS, Unreadable
+from app.core.recall.tools.ids import conversation_id, summary_id
 from app.core.view.masking import shown
+from app.core.view.results.marker import cut
 
-# C05: what is shown at once of a large payload, in characters.
+# C11: what stands for a large payload among hits, and what is shown at once of it (C05), in characters.
+REFERENCE_CHARS = 1_200
 PREVIEW_CHARS = 4_000
 _LINE_CHARS = 160
 
@@ -35,11 +39,21 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Where an entry stands: its id, its session, and when it was stored in UTC seconds."""
+    """Where an entry stands: its id, its session, and when it was stored in UTC seconds; and what it is."""
 
     id: str
     session: str
     at: float
+    kind: Kind = "message"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is known of a hit beside its text: its session, a message's tokens, a summary's compaction."""
+
+    session: str
+    tokens: int = 0
+    compaction: str = ""
 
 
 def time_of(at: float) -> str:
@@ -57,15 +71,28 @@ def grep_result(
     session: str,
     found: int,
     hits: Sequence[Hit],
-    sessions: Mapping[str, str],
+    stored: Mapping[str, Stored],
     lineages: Mapping[str, Lineage],
 ) -> Json:
-    """The hits; `sessions` are those of the hits by their ids. A message has neither depth nor sources."""
+    """The hits; `stored` is what is known of them by their ids, `lineages` are those of compactions.
+
+    A message has neither depth nor sources; of a large payload its head and tail stand for it.
+    """
     return {
         "tool": GREP,
         "session": session,
+        "conversation": conversation_id(session),
         "totalFound": found,
-        "results": [_item(hit, sessions[hit.quote.entry.id], lineages) for hit in hits],
+        "results": [_item(hit, stored[hit.quote.entry.id], lineages) for hit in hits],
+    }
+
+
+def reference(entry: Entry, tokens: int) -> Json:
+    """What stands for a large payload: how large it is, and its head and tail, which name its id."""
+    return {
+        "tokens": tokens,
+        "totalChars": len(entry.text),
+        "summary": cut(entry.text, REFERENCE_CHARS, entry.id),
     }
 
 
@@ -74,10 +101,10 @@ def summary_result(
 ) -> Json:
     """A summary without its fence, and the first of the messages it was made from, in order."""
     return {
-        **_head(told, "summary"),
+        **_head(told),
         "depth": lineage.depth,
         "node": lineage.kind,
-        "parents": list(lineage.parents),
+        "parents": [summary_id(parent) for parent in lineage.parents],
         **_page(text, page or (0, PAGE_CHARS)),
         "sourceMessageCount": len(lineage.sources),
         "sources": [
@@ -92,13 +119,13 @@ def message_result(told: Told, role: str, text: str, page: tuple[int, int] | Non
     chosen = _page(text, page or (0, PAGE_CHARS))
     if not chosen["offset"]:
         chosen["text"] = f"{role}: {chosen['text']}"
-    return {**_head(told, "message"), "role": role, **chosen}
+    return {**_head(told), "role": role, **chosen}
 
 
 def payload_result(told: Told, role: str, text: str, tokens: int) -> Json:
     """Head and tail of what is too large to be shown, and how the rest is read."""
     return {
-        **_head(told, "payload"),
+        **_head(told),
         "role": role,
         "tokens": tokens,
         "preview": shown(text, PREVIEW_CHARS, told.id)[:PREVIEW_CHARS],
@@ -114,12 +141,13 @@ def error_result(error: Unreadable) -> Json:
     return {"error": {"code": error.code, "message": error.message}}
 
 
-def _head(told: Told, kind: str) -> Json:
+def _head(told: Told) -> Json:
     return {
         "tool": DESCRIBE,
         "id": told.id,
-        "kind": kind,
+        "kind": told.kind,
         "session": told.session,
+        "conversation": conversation_id(told.session),
         "time": time_of(told.at),
     }
 
@@ -135,19 +163,21 @@ def _page(text: str, page: tuple[int, int]) -> Json:
     }
 
 
-def _item(hit: Hit, session: str, lineages: Mapping[str, Lineage]) -> Json:
+def _item(hit: Hit, stored: Stored, lineages: Mapping[str, Lineage]) -> Json:
     entry = hit.quote.entry
-    lineage = lineages.get(entry.id) if entry.kind == "summary" else None
+    lineage = lineages.get(stored.compaction)
     item: Json = {
         "id": entry.id,
         "kind": entry.kind,
         "role": entry.role or None,
-        "session": session,
+        "session": stored.session,
         "time": time_of(entry.at),
         "snippet": hit.quote.text,
         "depth": lineage.depth if lineage else None,
         "sourceMessageCount": len(lineage.sources) if lineage else None,
     }
+    if entry.kind == "payload":
+        item |= reference(entry, stored.tokens)
     if hit.before:
         item["before"] = [_beside(quote) for quote in hit.before]
     if hit.after:

@@ -1,0 +1,95 @@
+"""What our own endpoints take, as an OpenAPI description, for programs that write clients or try them out.
+
+Knows nothing of what the endpoints do: routes and the models of their bodies say what they take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+from app.api.pins import PinOrder
+from app.api.recall.tools import DescribeOrder, GrepOrder
+from app.api.replies import raw_reply
+from app.api.session.completion import CompletionOrder
+from app.api.session.memory import MemoryOrder
+from app.api.session.settings import Patch
+from app.api.views import CompactOrder
+from app.core.wire.json_text import encoded
+
+_SESSION = "/api/sessions/{name}"
+# Bodies are read behind the doorkeeper and not by the framework, so that it does not know them.
+BODIES: Mapping[tuple[str, str], type[BaseModel] | None] = {
+    (f"{_SESSION}/pins", "post"): PinOrder,
+    (f"{_SESSION}/compact", "post"): CompactOrder,
+    (f"{_SESSION}/complete", "post"): CompletionOrder,
+    (f"{_SESSION}/memory-block", "post"): MemoryOrder,
+    (f"{_SESSION}/settings", "patch"): Patch,
+    ("/api/context/grep", "post"): GrepOrder,
+    ("/api/context/describe", "post"): DescribeOrder,
+    # A document of any form: what it may be stands in docs/http-api.md.
+    ("/api/sessions/import", "post"): None,
+}
+_ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": "string"},
+            },
+        }
+    },
+}
+_REFUSED = {"description": "An error in OpenAI's shape.", "content": {"application/json": {"schema": _ERROR}}}
+
+
+class DescriptionPages:
+    """The description of the routes that `api` has by the time somebody asks."""
+
+    def __init__(self, api: APIRouter) -> None:
+        self._api = api
+
+    def on(self, api: APIRouter) -> None:
+        """The route is registered."""
+        api.add_api_route("/openapi.json", self.description, methods=["GET"])
+
+    async def description(self) -> Response:
+        """An OpenAPI 3.1 document; it says nothing of anybody's conversations."""
+        return raw_reply(self._document)
+
+    @cached_property
+    def _document(self) -> bytes:
+        described = get_openapi(
+            title="Palimpsest",
+            version=version("palimpsest"),
+            routes=self._api.routes,
+            separate_input_output_schemas=False,
+        )
+        for path, verbs in described["paths"].items():
+            for verb, operation in verbs.items():
+                operation["responses"] = {
+                    "default": _REFUSED,
+                    "200": {"description": "As docs/http-api.md says."},
+                }
+                operation["security"] = [{"key": []}]
+                if (path, verb) in BODIES:
+                    operation["requestBody"] = _body(BODIES[path, verb])
+        described["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
+        return encoded(described)
+
+
+def _body(kind: type[BaseModel] | None) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"} if kind is None else kind.model_json_schema()
+    return {"content": {"application/json": {"schema": schema}}, "required": bool(schema.get("required"))}

@@ -1,0 +1,89 @@
+"""The upstreams there are, opened: the one that answers what nothing else is said of, and those of `routes`.
+
+Knows nothing of requests; which model goes where is the operator's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from pydantic import SecretStr
+
+from app.proxy.answering.outgoing import Destination, Destinations, Outgoing
+from app.settings.models import KeyHeader, Route
+from app.settings.models import Upstream as UpstreamSettings
+from app.settings.settings import Settings
+from app.upstream.client import Upstream, UpstreamOptions
+from app.upstream.headers import UpstreamKey
+from app.upstream.summarizer import Summarizer, Summarizers
+
+
+async def opened_destinations(settings: Settings, stack: AsyncExitStack) -> Destinations:
+    """Every upstream with the headers it is sent; `stack` closes them."""
+    default = await _opened(settings, settings.upstream, upstream_options(settings), stack)
+    routes = [
+        (route.match, await _opened(settings, route, route_options(settings, route), stack))
+        for route in settings.routes
+    ]
+    return Destinations(default, routes)
+
+
+def summarizers_of(settings: Settings, destinations: Destinations) -> Summarizers:
+    """Each model's summaries are written where its conversations are answered."""
+    own = key_of(settings.summarizer.api_key, settings.summarizer.key_header)
+    default = destinations.of("").upstream
+    return Summarizers(
+        Summarizer(default, key=own or key_of(settings.upstream.api_key, settings.upstream.key_header)),
+        [
+            (route.match, Summarizer(there.upstream, key=key_of(route.api_key, route.key_header)))
+            for route, there in zip(settings.routes, destinations.routed, strict=True)
+        ],
+    )
+
+
+def summarizer_at(settings: Settings, upstream: Upstream) -> Summarizers:
+    """One server writes all summaries; callers' keys are not for it."""
+    key = key_of(settings.summarizer.api_key, settings.summarizer.key_header)
+    return Summarizers(Summarizer(upstream, key=key, is_foreign=True))
+
+
+def upstream_options(settings: Settings, base_url: str | None = None) -> UpstreamOptions:
+    """How the upstream, or another server at `base_url`, is reached."""
+    given = settings.upstream
+    return UpstreamOptions(
+        base_url=base_url or given.base_url or "",
+        connect_seconds=given.connect_timeout_seconds,
+        first_byte_seconds=given.first_byte_timeout_seconds,
+        idle_seconds=given.idle_timeout_seconds,
+        answer_seconds=given.answer_timeout_seconds,
+        connections=given.max_connections,
+        keepalive_seconds=given.keep_alive_seconds,
+        proxy=given.proxy_url.get_secret_value() if given.proxy_url else None,
+        proxy_from_environment=given.trust_env,
+        ca_file=given.ca_bundle,
+        extra_headers=() if base_url else _added(given.headers),
+    )
+
+
+def route_options(settings: Settings, route: Route) -> UpstreamOptions:
+    """How a route's server is reached: as patiently as the upstream, with headers of its own."""
+    return replace(upstream_options(settings, route.base_url), extra_headers=_added(route.headers))
+
+
+async def _opened(
+    settings: Settings, given: UpstreamSettings | Route, options: UpstreamOptions, stack: AsyncExitStack
+) -> Destination:
+    upstream = await stack.enter_async_context(Upstream(options))
+    key = key_of(given.api_key, given.key_header)
+    return Destination(upstream, Outgoing(key, keeps_credentials=settings.access.mode == "open"))
+
+
+def key_of(secret: SecretStr | None, scheme: KeyHeader) -> UpstreamKey | None:
+    """An operator's key as it is sent; None without one."""
+    return UpstreamKey(secret.get_secret_value(), scheme) if secret else None
+
+
+def _added(headers: Mapping[str, SecretStr]) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((name.encode(), value.get_secret_value().encode()) for name, value in headers.items())

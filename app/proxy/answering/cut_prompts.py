@@ -1,0 +1,114 @@
+"""Notices upstreams that cut prompts to their window without saying so, and says so in their place.
+
+The verdict is `app.core.budget.cut`. Knows nothing of how answers travel.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+import structlog
+
+from app.core.budget.cut import Counted, is_cut, window_of
+from app.core.history.message import Message
+from app.core.runtime.events import prompt_cut
+from app.proxy.chronicle.chronicle import Chronicle
+from app.proxy.compacting.calibrations import Calibrations
+from app.proxy.compacting.windows import Windows
+from app.proxy.jobs import Jobs
+from app.proxy.sessions.recorder import Outcome
+from app.proxy.turn import Shown, Turn
+
+# Sessions and models come from callers, so what is kept of them is bounded.
+REMEMBERED = 1_000
+# What every server reads of a message. Of all else (thoughts of earlier turns, fields that it does not know,
+# pictures) it may count nothing, or something else than was estimated: a count that is lower says nothing.
+_READ = frozenset({"role", "content", "tool_calls", "tool_call_id"})
+_log = structlog.get_logger("palimpsest.upstream")
+
+
+class _Remembered(OrderedDict[str, Counted]):
+    """The newest counts by name, bounded."""
+
+    def keep(self, name: str, counted: Counted) -> None:
+        self[name] = counted
+        self.move_to_end(name)
+        if len(self) > REMEMBERED:
+            self.popitem(last=False)
+
+
+class CutPrompts:
+    """One for the application."""
+
+    def __init__(
+        self, windows: Windows, calibrations: Calibrations, chronicle: Chronicle, jobs: Jobs
+    ) -> None:
+        self._windows = windows
+        self._calibrations = calibrations
+        self._chronicle = chronicle
+        self._jobs = jobs
+        self._counts = _Remembered()
+        self._most = _Remembered()
+        self._cuts = _Remembered()
+        self._told: OrderedDict[str, None] = OrderedDict()
+
+    def heard(self, turn: Turn, shown: Shown, outcome: Outcome) -> bool:
+        """True when this prompt was cut: its count teaches nothing of how the model counts.
+
+        Then the log says so, the session's events once, and from the second time on a window is assumed
+        where none is configured.
+        """
+        usage = outcome.usage
+        # Without schemas: some models' templates have no place for tools.
+        said = shown.tokens - turn.fixed_tokens
+        now = Counted(said, usage.prompt_tokens or 0, usage.cached_tokens or 0)
+        model, place = turn.model, f"{turn.namespace}\0{turn.session}\0{turn.model}"
+        most = self._most.get(model, Counted(0, 0))
+        cut = is_cut(now, self._counts.get(place), most.theirs, self._calibrations.measure_of(model))
+        self._counts.keep(place, now)
+        if now.theirs > most.theirs:
+            self._most.keep(model, now)
+        if not cut or not all(map(_is_read_whole, _messages_of(turn, shown))):
+            return False
+        window = window_of(now, self._cuts.get(model))
+        self._cuts.keep(model, now)
+        self._jobs.start(self._tell(turn, place, now, window))
+        return True
+
+    async def _tell(self, turn: Turn, place: str, counted: Counted, window: int | None) -> None:
+        learned = window is not None and await self._windows.observed(turn.model, window)
+        _log.warning(
+            "prompt_cut",
+            session=turn.session,
+            exchange=turn.exchange,
+            tokens=counted.ours,
+            counted=counted.theirs,
+            window=window if learned else None,
+        )
+        if place in self._told and not learned:
+            return
+        self._told[place] = None
+        if len(self._told) > REMEMBERED:
+            self._told.popitem(last=False)
+        await self._chronicle.tell(
+            turn, prompt_cut(counted.ours, counted.theirs, window if learned else None)
+        )
+
+
+def _messages_of(turn: Turn, shown: Shown) -> Iterator[Message]:
+    """The client's own messages in what went out."""
+    talk = turn.conversation
+    if shown.is_original:
+        return iter((*talk.preamble, *talk.messages))
+    shows = (talk.messages[part.index] for part in shown.view.parts if part.index is not None)
+    return chain(talk.preamble, shows)
+
+
+def _is_read_whole(message: Message) -> bool:
+    """True where a server that cuts nothing counts all of a message."""
+    content = message.fields.get("content")
+    parts = content if isinstance(content, list) else ()
+    is_text = all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
+    return is_text and not any(value and key not in _READ for key, value in message.fields.items())

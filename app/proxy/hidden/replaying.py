@@ -1,0 +1,77 @@
+"""What our tools add to a prompt: their schemas, and what was looked up in earlier turns (rule 31).
+
+Nothing of it where they are not offered in the request: an upstream may refuse calls of tools that it is not
+told of. Knows nothing of how rounds are carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from app.core.history.conversation import Conversation
+from app.core.recall.rounds.hidden import HiddenRounds, weighed
+from app.core.recall.rounds.offer import SCHEMAS
+from app.core.view.compaction import Compaction
+from app.core.view.view import cut_in, kept_in
+from app.proxy.compacting.model_tokens import ModelTokens
+from app.proxy.recall.offering import Offering
+from app.proxy.subject import Subject
+from app.storage.contract import Store
+
+# Quotes are prose more often than not.
+_CHARS_A_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What goes with a conversation where our tools are offered: `rounds` by the index of their answer.
+
+    `schema_tokens` are those of our tools; 0 where they are not offered. `talk` is the conversation whose
+    answers take the room of their rounds, None without any. One look-up may take `result_tokens`.
+    """
+
+    schema_tokens: int = 0
+    rounds: Mapping[int, HiddenRounds] = field(default_factory=dict)
+    talk: Conversation | None = None
+    result_tokens: int = 0
+
+    @property
+    def offers(self) -> bool:
+        """True where our tools go with the request, once something is folded."""
+        return self.schema_tokens > 0
+
+
+NOTHING = Replay()
+
+
+class Replays:
+    """One for the application."""
+
+    def __init__(self, store: Store, tokens: ModelTokens, offering: Offering, result_chars: int) -> None:
+        self._store = store
+        self._tokens = tokens
+        self._offering = offering
+        self._result_tokens = result_chars // _CHARS_A_TOKEN
+
+    def offered(self, subject: Subject, own_settings: bytes | None) -> Replay:
+        """What our tools cost, without any rounds; nothing is read."""
+        if not self._offering.offers(subject, own_settings):
+            return NOTHING
+        schemas = max(1, self._tokens.schema_tokens(subject.model, SCHEMAS))
+        return Replay(schemas, result_tokens=self._result_tokens)
+
+    async def read(self, subject: Subject, offered: Replay, current: Compaction | None) -> Replay:
+        """With the rounds of the answers that `current` leaves in the view. StoreError."""
+        if not offered.offers:
+            return offered
+        talk = subject.conversation
+        shown = (*kept_in(current, talk), *range(cut_in(current, talk), len(talk.messages)))
+        answers = {talk.chains[index]: index for index in shown if talk.messages[index].role == "assistant"}
+        if not answers:
+            return offered
+        found = await self._store.hidden_rounds(subject.namespace, subject.session, list(answers))
+        if not found:
+            return offered
+        rounds = {answers[chain]: hidden for chain, hidden in found.items()}
+        return replace(offered, rounds=rounds, talk=weighed(talk, rounds))

@@ -1,0 +1,115 @@
+"""Messages told on the other wire: the same message for whoever decides, or none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.core.history.read import read_message
+from app.core.wire.responses.telling import told_in
+
+pytestmark = pytest.mark.spec("W52")
+
+Json = dict[str, Any]
+
+CALL = {"id": "c", "type": "function", "function": {"name": "go", "arguments": '{"a":1}'}}
+CALL_ITEM = {"type": "function_call", "call_id": "c", "name": "go", "arguments": '{"a":1}'}
+WORDS = {"type": "message", "role": "assistant", "content": "Hi."}
+PICTURE = {"type": "image_url", "image_url": {"url": "http://x/y.png", "detail": "low"}}
+SHOWN = {"type": "input_image", "image_url": "http://x/y.png", "detail": "low"}
+
+# The same message on chat completions and on the Responses API.
+PAIRS: list[tuple[Json, Json | list[Json]]] = [
+    (
+        {"role": "user", "content": [{"type": "text", "text": "See."}, PICTURE]},
+        {"role": "user", "content": [{"type": "input_text", "text": "See."}, SHOWN]},
+    ),
+    ({"role": "assistant", "content": "Hi."}, [WORDS]),
+    ({"role": "assistant", "content": "Hi.", "tool_calls": [CALL]}, [WORDS, CALL_ITEM]),
+    ({"role": "assistant", "content": None, "tool_calls": [CALL]}, [CALL_ITEM]),
+    (
+        {"role": "tool", "tool_call_id": "c", "content": "done"},
+        {"type": "function_call_output", "call_id": "c", "output": "done"},
+    ),
+    (
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "done"}]},
+        {
+            "type": "function_call_output",
+            "call_id": "c",
+            "output": [{"type": "input_text", "text": "done"}],
+        },
+    ),
+]
+
+
+def raw_of(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def told(value: Any, wire: str) -> Any:
+    raw = told_in(raw_of(value), wire)
+    return None if raw is None else json.loads(raw)
+
+
+@pytest.mark.parametrize(("message", "item"), PAIRS)
+def test_each_has_its_counterpart(message: Json, item: Json | list[Json]) -> None:
+    assert told(message, "responses") == item
+    assert told(item, "chat") == message
+    read = [read_message(raw_of(value), lambda _: 1) for value in (message, item)]
+    assert read[0].canonical == read[1].canonical
+
+
+@pytest.mark.parametrize(("message", "item"), PAIRS)
+def test_what_is_of_the_wire_keeps_its_bytes(message: Json, item: Json | list[Json]) -> None:
+    for value, wire in ((message, "chat"), (item, "responses")):
+        spelled = json.dumps(value, indent=1).encode()
+        assert told_in(spelled, wire) is spelled
+
+
+@pytest.mark.parametrize("wire", ["chat", "responses"])
+@pytest.mark.parametrize("role", ["user", "system", "developer"])
+def test_plain_words_are_spelled_alike_on_both(role: str, wire: str) -> None:
+    spelled = b'{ "role" :"%s","content":"caf\\u00e9"}' % role.encode()
+    assert told_in(spelled, wire) is spelled
+
+
+def test_an_answer_as_servers_give_it_is_told_by_what_it_says() -> None:
+    relayed: Json = {"role": "assistant", "content": "Hi.", "refusal": None, "annotations": [], "audio": None}
+    assert told(relayed | {"reasoning_content": "Hm."}, "responses") == [WORDS]
+    answer = [
+        {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "gAAA"},
+        {
+            "id": "msg",
+            "type": "message",
+            "status": "completed",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Hi.", "annotations": [], "logprobs": []}],
+        },
+        CALL_ITEM | {"id": "fc", "status": "completed"},
+    ]
+    assert told(answer, "chat") == {"role": "assistant", "content": "Hi.", "tool_calls": [CALL]}
+
+
+@pytest.mark.parametrize(
+    ("value", "wire"),
+    [
+        ({"role": "user", "content": "Hi.", "name": "ann"}, "responses"),
+        ({"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": ""}}]}, "responses"),
+        ({"role": "assistant", "content": None, "audio": {"id": "a"}}, "responses"),
+        ({"role": "assistant", "content": None, "refusal": "No."}, "responses"),
+        ({"role": "assistant", "content": None, "function_call": {"name": "go"}}, "responses"),
+        ({"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {}}]}, "responses"),
+        ({"role": "function", "name": "go", "content": "x"}, "responses"),
+        ([{"type": "web_search_call", "id": "w"}], "chat"),
+        ([WORDS, {"type": "shell_call", "call_id": "c", "action": {}}], "chat"),
+        ([{"type": "item_reference", "id": "x"}], "chat"),
+        ([{"id": "x"}], "chat"),
+        ({"type": "shell_call_output", "call_id": "c", "output": []}, "chat"),
+        ({"type": "compaction", "encrypted_content": "x"}, "chat"),
+        ({"type": "additional_tools", "role": "developer", "tools": []}, "chat"),
+    ],
+)
+def test_what_has_no_counterpart_is_not_told(value: Any, wire: str) -> None:
+    assert told(value, wire) is None

@@ -1,0 +1,92 @@
+"""`palimpsest erase` against a running proxy: what it asks, what it prints, and whose sessions it reaches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli.main import app
+from tests.kit.chat import Chat
+from tests.kit.model import ModelServer
+from tests.kit.proxy import Proxy, proxied
+
+pytestmark = pytest.mark.timeout(60)
+
+
+async def runs(proxy: Proxy, *words: str, key: str = "key-1", says: str = "") -> Result:
+    """The command with a key in the environment, and what is typed when it asks."""
+    arguments = ["erase", "--url", f"{proxy.url}/v1", *words]
+    # It has an event loop of its own, and the proxy answers in this one.
+    return await asyncio.to_thread(
+        CliRunner().invoke, app, arguments, input=says, env={"OPENAI_API_KEY": key}, catch_exceptions=True
+    )
+
+
+def receipt_of(done: Result) -> dict[str, Any]:
+    """Behind what the proxy, which shares this process, says in its log."""
+    receipt: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{\n") :])
+    return receipt
+
+
+async def names(proxy: Proxy, chat: Chat) -> list[str]:
+    reply = await proxy.http.get("/api/sessions", headers=chat.headers)
+    return sorted(session["name"] for session in reply.json()["sessions"])
+
+
+async def talks(proxy: Proxy, *sessions: str, key: str = "key-1") -> list[Chat]:
+    made = [proxy.chat(session=name, key=key) for name in sessions]
+    for chat in made:
+        await chat.says(f"Hello from {chat.headers['x-session-id']}.")
+    return made
+
+
+async def test_a_session_is_erased_when_it_is_said_so(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat, _ = await talks(proxy, "my/own name?", "other")
+        refused = await runs(proxy, "--session", "my/own name?", says="n\n")
+        assert refused.exit_code == 1
+        assert f"Erase session {chat.session} (my/own name?): 2 messages, for good?" in refused.stderr
+        assert "Nothing was erased." in refused.stderr
+        # Nobody is there to answer.
+        assert (await runs(proxy, "--session", "other")).exit_code == 1
+        assert await names(proxy, chat) == ["my/own name?", "other"]
+        done = await runs(proxy, "--session", "my/own name?", says="y\n")
+        assert done.exit_code == 0, done.output
+        receipt = receipt_of(done)
+        assert (receipt["session"], receipt["files"], receipt["blocked"]) == (chat.session, "scrubbed", False)
+        assert receipt["rows"]["messages"] == 2
+        assert await names(proxy, chat) == ["other"]
+        again = await runs(proxy, "--session", "my/own name?", "--yes")
+        assert (again.exit_code, type(again.exception).__name__) == (1, "NotFound")
+
+
+async def test_everything_of_a_key_is_erased_and_nothing_of_another(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        mine, _ = await talks(proxy, "one", "two")
+        (theirs,) = await talks(proxy, "one", key="key-2")
+        asked = await runs(proxy, "--all", says="n\n")
+        assert "Erase everything of this key: 2 sessions, for good?" in asked.stderr
+        receipt = receipt_of(await runs(proxy, "--all", "--yes"))
+        assert (receipt["rows"]["sessions"], receipt["files"], receipt["scrub"]) == (2, "scrubbed", None)
+        assert await names(proxy, mine) == []
+        assert await names(proxy, theirs) == ["one"]
+
+
+async def test_what_is_blocked_stays_away(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        (chat,) = await talks(proxy, "tour")
+        done = await runs(proxy, "--session", chat.session, "--block", "--yes")
+        assert receipt_of(done)["blocked"] is True
+        assert (await chat.posts(chat.said)).status_code == 410
+
+
+async def test_a_proxy_that_lets_nobody_in_says_so(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path, {"access.mode": "keys"}) as proxy:
+        refused = await runs(proxy, "--all", "--yes", key="nobody")
+        assert refused.exit_code == 1
+        assert "401" in str(refused.exception)

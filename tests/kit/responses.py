@@ -1,0 +1,303 @@
+"""The scripted model server speaking the Responses API, too, and a client of it that resends everything.
+
+The server keeps its answers where `keeps` is true, judges every prompt strictly and fails in the API's words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from app.core.wire.responses.items import as_chat, is_said_by_model
+from tests.kit.model import ModelServer, counter
+
+Json = dict[str, Any]
+Scope = Any
+PIECE = 24
+
+
+def text_item(text: str, ident: str = "msg_1") -> Json:
+    """What a model says, as one item."""
+    content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
+    return {"id": ident, "type": "message", "status": "completed", "role": "assistant", "content": content}
+
+
+def call_item(call_id: str, name: str, arguments: Json) -> Json:
+    """A call of a function, as one item."""
+    told = {"name": name, "arguments": json.dumps(arguments), "call_id": call_id}
+    return {"id": f"fc_{call_id}", "type": "function_call", "status": "completed", **told}
+
+
+def thought_item(ident: str, sealed: str = "gAAAAB" * 40) -> Json:
+    """What a model thought, sealed."""
+    return {"id": ident, "type": "reasoning", "summary": [], "encrypted_content": sealed}
+
+
+def result_item(call_id: str, output: str) -> Json:
+    """What a call gave."""
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def faults_in(items: list[Json]) -> list[str]:
+    """What OpenAI would refuse in an input: results without calls, calls without results, lone thoughts."""
+    faults: list[str] = []
+    open_calls: list[str] = []
+    for item, follows in zip(items, [*items[1:], {}], strict=False):
+        kind = item.get("type") or "message"
+        if kind == "function_call":
+            open_calls.append(item["call_id"])
+        elif kind == "function_call_output":
+            faults += [] if item["call_id"] in open_calls else [f"No tool call found for {item['call_id']}."]
+            open_calls = [call for call in open_calls if call != item["call_id"]]
+        elif kind == "reasoning":
+            is_alone = not is_said_by_model(follows)
+            faults += [f"Item '{item['id']}' was provided without its following item."] if is_alone else []
+        elif item.get("role") not in ("user", "assistant", "system", "developer"):
+            faults.append(f"Invalid item: {item}")
+        elif item["role"] == "user" and open_calls:
+            faults.append(f"No tool output found for function call {open_calls[0]}.")
+    return faults + [f"No tool output found for function call {call}." for call in open_calls]
+
+
+@dataclass
+class Asked:
+    """One request as it arrived; `items` are all that the model was shown, kept answers included."""
+
+    raw: bytes
+    body: Json
+    headers: dict[str, str]
+    items: list[Json]
+    tokens: int
+
+    @property
+    def faults(self) -> list[str]:
+        return faults_in(self.items)
+
+    @property
+    def text(self) -> str:
+        return json.dumps(self.items, ensure_ascii=False)
+
+
+Outputs = list[Json]
+
+
+@dataclass
+class ResponsesServer(ModelServer):
+    """`outputs` are the next answers' items; without any it says "Answer n.". `plays`, where it says
+    something of a prompt, comes first. `fails_late`: too long a prompt is refused within the stream.
+    `cuts`: the stream breaks off behind so many pieces of text.
+    """
+
+    keeps: bool = True
+    fails_late: bool = False
+    cuts: int | None = None
+    outputs: deque[Outputs] = field(default_factory=deque)
+    plays: Callable[[Asked], Outputs | None] | None = None
+    asked: list[Asked] = field(default_factory=list)
+    kept: dict[str, list[Json]] = field(default_factory=dict)
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or not scope["path"].endswith("/responses") or scope["method"] != "POST":
+            await super().__call__(scope, receive, send)
+            return
+        raw, more = b"", True
+        while more:
+            part = await receive()
+            raw += part.get("body", b"")
+            more = part.get("more_body", False)
+        body = json.loads(raw)
+        before = body.get("previous_response_id")
+        if before is not None and before not in self.kept:
+            message = f"Previous response with id '{before}' not found."
+            await _reply(send, 400, _error("previous_response_not_found", message, "previous_response_id"))
+            return
+        asked = self._taken(raw, body, scope)
+        self.asked.append(asked)
+        await self._told(asked, send)
+
+    def _taken(self, raw: bytes, body: Json, scope: Scope) -> Asked:
+        said = body.get("input") or []
+        said = [{"role": "user", "content": said}] if isinstance(said, str) else said
+        items = [*self.kept.get(body.get("previous_response_id") or "", []), *said]
+        headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        return Asked(raw, body, headers, items, int(items_tokens(items, body) * self.counted))
+
+    async def _told(self, asked: Asked, send: Any) -> None:
+        streams = bool(asked.body.get("stream"))
+        too_long = _error(
+            "context_length_exceeded",
+            f"Your input exceeds the context window of this model, {self.window} tokens.",
+            "input",
+        )
+        if asked.tokens > self.window and not (streams and self.fails_late):
+            await _reply(send, 400, too_long)
+            return
+        if asked.faults:
+            await _reply(send, 400, _error("invalid_request_error", asked.faults[0], "input"))
+            return
+        answer = self._made(asked)
+        if asked.tokens > self.window:
+            answer |= {"status": "failed", "output": [], "error": too_long["error"]}
+        elif self.keeps and asked.body.get("store") is not False:
+            self.kept[answer["id"]] = [*asked.items, *answer["output"]]
+        if streams:
+            await self._stream(answer, send)
+        else:
+            await _reply(send, 200, answer)
+
+    def _made(self, asked: Asked) -> Json:
+        number = len(self.asked)
+        output = self.plays(asked) if self.plays is not None else None
+        if output is None and self.outputs:
+            output = self.outputs.popleft()
+        if output is None:
+            output = [text_item(f"Answer {number}.", f"msg_{number}")]
+        usage = {
+            "input_tokens": asked.tokens,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": 9,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": asked.tokens + 9,
+        }
+        head = {"id": f"resp_{number}", "object": "response", "created_at": 1, "model": "test-model"}
+        state = {
+            "status": "completed",
+            "error": None,
+            "incomplete_details": None,
+            "parallel_tool_calls": True,
+        }
+        told: Json = {"tools": [], "tool_choice": "auto", "metadata": {}, "instructions": None}
+        return {**head, **state, **told, "output": output, "usage": usage}
+
+    async def _stream(self, answer: Json, send: Any) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        pieces = 0
+        async for number, event in _numbered(_events(answer)):
+            if event["type"] == "response.output_text.delta":
+                if self.cuts is not None and pieces >= self.cuts:
+                    raise ConnectionResetError("cut on purpose")
+                pieces += 1
+            told = json.dumps({**event, "sequence_number": number}, ensure_ascii=False).encode()
+            frame = b"event: " + event["type"].encode() + b"\ndata: " + told + b"\n\n"
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def items_tokens(items: list[Json], body: Json) -> int:
+    """What a prompt of these items takes, instructions and tools included."""
+    count = counter().count_message
+    tokens = 3 + sum(count(as_chat([item] if is_said_by_model(item) else item)) for item in items)
+    if body.get("instructions"):
+        tokens += count({"role": "system", "content": body["instructions"]})
+    if body.get("tools"):
+        tokens += counter().count_tools(json.dumps(body["tools"]).encode())
+    return tokens
+
+
+# What an item does not hold yet when it is begun.
+_EMPTY: dict[str, Json] = {"message": {"content": []}, "function_call": {"arguments": ""}}
+
+
+async def _numbered(events: AsyncIterator[Json]) -> AsyncIterator[tuple[int, Json]]:
+    number = 0
+    async for event in events:
+        yield number, event
+        number += 1
+
+
+async def _events(answer: Json) -> AsyncIterator[Json]:
+    begun = {**answer, "status": "in_progress", "output": [], "usage": None, "error": None}
+    yield {"type": "response.created", "response": begun}
+    yield {"type": "response.in_progress", "response": begun}
+    for place, item in enumerate(answer["output"]):
+        at = {"output_index": place, "item_id": item["id"]}
+        yield {
+            "type": "response.output_item.added",
+            "output_index": place,
+            "item": {**item, **_EMPTY.get(item["type"], {}), "status": "in_progress"},
+        }
+        for part in item.get("content") or []:
+            text = part["text"]
+            for start in range(0, len(text), PIECE):
+                delta = {"content_index": 0, "delta": text[start : start + PIECE], "logprobs": []}
+                yield {"type": "response.output_text.delta", **at, **delta}
+            yield {
+                "type": "response.output_text.done",
+                **at,
+                "content_index": 0,
+                "text": text,
+                "logprobs": [],
+            }
+        if item["type"] == "function_call":
+            yield {"type": "response.function_call_arguments.delta", **at, "delta": item["arguments"]}
+        yield {"type": "response.output_item.done", "output_index": place, "item": item}
+    yield {"type": f"response.{answer['status']}", "response": answer}
+
+
+def _error(code: str, message: str, param: str) -> Json:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
+
+
+async def _reply(send: Any, status: int, payload: Json) -> None:
+    body = json.dumps(payload).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@dataclass
+class ResponsesChat:
+    """A client that resends its whole history, as Codex does: items as they came, without their states.
+
+    `drops_thoughts`: it leaves out what the model thought. `replies` are the answers' headers.
+    """
+
+    http: httpx.AsyncClient
+    instructions: str | None = "You are terse."
+    tools: list[Json] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    drops_thoughts: bool = False
+    options: Json = field(default_factory=dict)
+    said: list[Json] = field(default_factory=list)
+    reply: httpx.Response | None = None
+
+    async def says(self, *items: Json | str, stream: bool = False) -> list[Json]:
+        """One request with these items behind the history; gives the answer's items."""
+        self.said += [{"role": "user", "content": item} if isinstance(item, str) else item for item in items]
+        body = {"model": "test-model", "input": self.said, "stream": stream, **self.options}
+        body |= {"instructions": self.instructions} if self.instructions else {}
+        body |= {"tools": self.tools} if self.tools else {}
+        answer = await self.post(body)
+        output: list[Json] = answer["output"]
+        kept = [item for item in output if not (self.drops_thoughts and item["type"] == "reasoning")]
+        self.said += [{key: value for key, value in item.items() if key != "status"} for item in kept]
+        return output
+
+    async def post(self, body: Json) -> Json:
+        """The answer to this body, streamed or not; fails on another status than 200."""
+        reply = self.reply = await self.http.post("/v1/responses", json=body, headers=self.headers)
+        assert reply.status_code == 200, reply.text
+        if not body.get("stream"):
+            answer: Json = reply.json()
+            return answer
+        ended = [event for event in events_of(reply.text) if event["type"] == "response.completed"]
+        assert len(ended) == 1, reply.text
+        response: Json = ended[0]["response"]
+        return response
+
+    @property
+    def session(self) -> str:
+        assert self.reply is not None
+        return self.reply.headers["x-palimpsest-session"]
+
+
+def events_of(text: str) -> list[Json]:
+    """The events of a stream, decoded."""
+    lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    return [json.loads(line) for line in lines]
