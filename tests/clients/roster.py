@@ -68,7 +68,7 @@ class Client:
 
 
 # Its instructions and tools take 7,500: it compacts by itself after a few turns.
-LOW_LIMIT = 10_000
+LOW_LIMIT = 10_500
 # Its instructions and tools take 8,200.
 _CODEX_WINDOW = 12_000
 # Its list of prices comes with the package; the newest one is fetched from GitHub unless told otherwise.

@@ -65,15 +65,20 @@ def has_its_plugin(folder: Path) -> None:
 def configured(talks: list[Talk]) -> Any:
     """Its settings: a place to reach the model for each conversation, and nothing to ask the user."""
     places = {
-        talk.name: {
+        place_of(talk): {
             "npm": "@ai-sdk/openai-compatible",
-            "name": talk.name,
+            "name": place_of(talk),
             "options": {"baseURL": talk.base_url, "apiKey": talk.key},
             "models": {talk.model: {"name": talk.model, "limit": limits(talk)}},
         }
         for talk in talks
     }
     return {"provider": places, "permission": {"*": "allow"}, "share": "disabled", "autoupdate": False}
+
+
+def place_of(talk: Talk) -> str:
+    """The model server's name; prompts tell it, so that it has as many tokens in each conversation."""
+    return Path(talk.folder).name
 
 
 def limits(talk: Talk) -> Any:
@@ -96,7 +101,7 @@ class Hold:
         session = self.server.asks("/session", talk.folder, {})["id"]
         for text in talk.says:
             turn = talk.begins()
-            model = {"providerID": talk.name, "modelID": talk.model}
+            model = {"providerID": place_of(talk), "modelID": talk.model}
             asked = {"model": model, "parts": [{"type": "text", "text": text}]}
             self.server.asks(f"/session/{session}/message", talk.folder, asked)
             takes_in(turn, self.messages(session, talk.folder, text))
