@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no failure: no example is timed.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # Files that take longer than the rest: begun first, so that no process is left alone with one at the end.
 _LONG = ("test_fifty_rounds", "test_promises_kill", "test_preset_", "test_random_histories", "test_journal_")

@@ -78,15 +78,19 @@ class Exchange:
                 return
             async with self.resolver.in_turn(caller.namespace, incoming, request) as name:
                 found = await self.resolver.turn_of(caller.namespace, incoming, request, name)
-                turn = self.delivery.prepared(found)
-                await self.tombstones.admit(turn)
-                await self.mixed.settled(turn.namespace, turn.session)
-                await self.recorder.open(turn)
-                await self._delivered(turn, client, may_compact=control != "off" and _is_whole(turn))
+                with self.resolver.under_way.at(found):
+                    await self._resolved(found, client, may_compact=control != "off")
         except StoreUnavailable:
             if self.behaviour.on_store_failure == "refuse" or client.started:
                 raise
             await self._unrecorded(incoming, client, b"unavailable")
+
+    async def _resolved(self, found: Turn, client: Client, *, may_compact: bool) -> None:
+        turn = self.delivery.prepared(found)
+        await self.tombstones.admit(turn)
+        await self.mixed.settled(turn.namespace, turn.session)
+        await self.recorder.open(turn)
+        await self._delivered(turn, client, may_compact=may_compact and _is_whole(turn))
 
     async def _delivered(self, turn: Turn, client: Client, *, may_compact: bool) -> None:
         try:

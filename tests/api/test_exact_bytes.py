@@ -45,7 +45,7 @@ async def raw(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proxy]:
 
 
 @pytest.mark.spec("P4")
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(said=st.lists(messages(), min_size=1, max_size=4), answer=OBJECTS)
 @example(said=[ODD], answer=TWICE)
 @example(said=[ODD, ODD], answer=r'{"content":null}')

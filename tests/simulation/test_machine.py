@@ -222,7 +222,6 @@ class Histories(RuleBasedStateMachine):
 FEW = settings(
     max_examples=12,
     stateful_step_count=15,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

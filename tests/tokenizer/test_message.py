@@ -10,7 +10,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.tokenizer.counting import Tokenizer
@@ -122,7 +122,6 @@ PARTS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(FIELDS, JSON | st.lists(PARTS, max_size=3), max_size=5))
 def test_any_fields_are_counted(fields: dict[str, Any]) -> None:
     assert count(fields) >= 4

@@ -144,7 +144,7 @@ WORDS = st.sampled_from(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(words=st.lists(WORDS, min_size=20, max_size=200), limit=st.integers(10, 60))
 # ");\n//" is one token of o200k_base.
 @example(words=["x);\n//\n"] * 40, limit=50)
@@ -190,7 +190,6 @@ def test_base64_in_a_text_is_counted_by_sample() -> None:
     assert O200K.count(short) == len(ENCODINGS.get("o200k_base").encode_ordinary(short))
 
 
-@settings(deadline=None)
 @given(st.text(alphabet=st.characters(exclude_categories=()), max_size=200))
 def test_any_string_is_counted_surrogates_too(text: str) -> None:
     assert O200K.count(text) >= (1 if text else 0)

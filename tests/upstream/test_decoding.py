@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.upstream.decoding import Decoder, decoder_for
@@ -32,7 +32,6 @@ def opened(coding: str, limit: int = 10 * MIB) -> Decoder:
     return decoder
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from([*ENCODERS, ""]),
     st.one_of(st.binary(max_size=2000), st.text(max_size=500).map(lambda text: text.encode() * 300)),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.upstream.headers import UpstreamKey, answer_headers, request_headers
@@ -116,7 +116,6 @@ def test_answers_are_relayed_but_for_the_hop() -> None:
     assert answer_headers(ANSWER, "decoded") == [ANSWER[0], *ANSWER[3:]]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=12), st.binary(max_size=12)), max_size=8))
 def test_nothing_is_invented_and_order_is_kept(received: list[tuple[bytes, bytes]]) -> None:
     rest = iter(received)

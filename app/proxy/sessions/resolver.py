@@ -34,6 +34,7 @@ from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.incoming import Incoming
 from app.proxy.sessions.delta import Deltas, Named
 from app.proxy.sessions.reader import MessageReader
+from app.proxy.sessions.underway import UnderWay
 from app.proxy.turn import Turn
 from app.storage.contract import Store
 from app.storage.naming import AnsweredAs, NamedSession
@@ -61,6 +62,7 @@ class Resolver:
         self._tokens = tokens
         self._new_id = new_id
         self._given: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self.under_way = UnderWay()
 
     def has_accepted(self, model: str, raw: bytes) -> bool:
         """True when a message of these bytes need not be searched for repeated keys again."""
@@ -154,8 +156,11 @@ class Resolver:
         if not facts.named or facts.session is not None:
             known = await self._store.known(namespace, talk.chains, facts.session)
         lookups = Lookups(known)
+        # Whoever repeats a request wants the place of the one that may still be under way.
+        is_repeat = facts.named or facts.retry or facts.repeats is not None
         while True:
-            match placement_of(talk, facts, lookups):
+            seen = lookups if is_repeat or not lookups.known else self._marked(lookups)
+            match placement_of(talk, facts, seen):
                 case NeedsTwins(chain):
                     twins = await self._store.known(namespace, [chain], None)
                     lookups = replace(lookups, twins=tuple(twins))
@@ -167,6 +172,12 @@ class Resolver:
                     lookups = replace(lookups, path=tuple(path))
                 case placement:
                     return placement
+
+    def _marked(self, lookups: Lookups) -> Lookups:
+        """As of this moment: others were placed while the store was asked."""
+        marked = self.under_way.marked
+        twins = lookups.twins if lookups.twins is None else marked(lookups.twins)
+        return replace(lookups, known=marked(lookups.known), twins=twins)
 
     def _session_id(self, namespace: str, name: SessionName | None, row: NamedSession | None) -> str:
         """A new id; parallel first requests of one name are given the same one."""

@@ -227,7 +227,7 @@ def test_the_same_source_gives_the_same_bytes() -> None:
 
 
 @pytest.mark.spec("A45")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.sampled_from([*AGENT, user("x" * 3000), says("y " * 900), result("z" * 5000)]), max_size=40),
     st.integers(0, 3_000),

@@ -157,7 +157,7 @@ def test_ten_thousand_random_histories_stay_valid() -> None:
     assert min(seen[kind] for kind in ("Send", "Fold", "MaskOnly", "Refuse")) > 50
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(HISTORIES, 10**9))
 def test_long_histories_with_chained_compactions_stay_valid(seed: int) -> None:
     play(seed, turns=40, seen=Counter())

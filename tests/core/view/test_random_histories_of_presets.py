@@ -109,7 +109,7 @@ def test_random_histories_stay_valid_under_every_preset(preset: str) -> None:
     assert min(seen[kind] for kind in ("Send", "Fold", "Refuse")) > 5
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.sampled_from(sorted(POLICIES)), st.integers(HISTORIES, 10**9))
 def test_long_histories_stay_valid_under_every_preset(preset: str, seed: int) -> None:
     play(preset, seed, turns=40, seen=Counter())

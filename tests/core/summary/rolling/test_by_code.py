@@ -128,7 +128,7 @@ def test_without_its_state_the_summary_is_read_from_the_block(damaged: bytes) ->
 WORDS = st.text("abc XYZ\n.:#-é{}<>`", max_size=300)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(WORDS, min_size=1, max_size=8), st.none() | WORDS, st.integers(0, 500))
 def test_a_block_keeps_its_budget_and_its_fence(said: list[str], told: str | None, tokens: int) -> None:
     made = source([*(user(text) for text in said), says("done")])

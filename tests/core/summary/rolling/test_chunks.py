@@ -64,7 +64,7 @@ WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=60), min_size=1, max_s
 
 
 @pytest.mark.spec("B11")
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(WORDS, max_size=12), st.integers(300, 3_000), st.integers(100, 600))
 def test_pieces_keep_their_bounds_and_hold_every_word_in_order(
     texts: list[str], chars: int, tokens: int
@@ -75,7 +75,7 @@ def test_pieces_keep_their_bounds_and_hold_every_word_in_order(
     assert all(said(piece) <= chars and count(piece) <= tokens for piece in pieces)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(min_size=1, max_size=4_000).filter(str.strip), st.integers(-50, 700))
 def test_any_text_comes_through_whole(text: str, bound: int) -> None:
     pieces = list(chunks([Line(0, "", text)], Room(bound, bound), count))

@@ -73,7 +73,7 @@ def test_one_endless_line_is_cut_in_its_middle() -> None:
 BODIES = st.lists(st.text(max_size=80), max_size=20).map("\n".join)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(BODIES, BODIES, BODIES, st.integers(30, 400))
 def test_it_always_fits(facts: str, flow: str, threads: str, tokens: int) -> None:
     assert count(rendered(fitted(Digest(facts, flow, threads), tokens, count))) <= tokens

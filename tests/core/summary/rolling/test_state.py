@@ -106,7 +106,7 @@ SMALL = StateCaps(2, 1, 3, 2, 0, 2, 1)
 
 
 @pytest.mark.spec("B10")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(CHANGES, CHANGES)
 def test_caps_and_single_entries_hold_whatever_comes(first: list[Change], then: list[Change]) -> None:
     made = state(*then, before=state(*first, caps=SMALL), caps=SMALL)
