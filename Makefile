@@ -72,7 +72,7 @@ LOCK_OPTIONS := --quiet --generate-hashes --allow-unsafe --strip-extras --build-
 
 clean: ## Remove what can be made again; the database in data/ stays
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-		.spec-results.json $(VENV) $(FUZZ) .venv-clients .clients-node
+		.spec-results.json $(VENV) $(FUZZ) .venv-clients .clients-node .venv-node
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
