@@ -29,9 +29,10 @@ class Tombstones:
     async def admit(self, turn: Turn) -> None:
         """The turn's conversation may be stored; ErasedSession when it was erased and blocked.
 
-        Only a conversation that seems to begin can be one that was there before.
+        Only a conversation that seems to begin can be one that was there before; one that an answer of the
+        same words leads to (rule 4) begins here, too.
         """
-        if turn.is_new:
+        if turn.placement.found_by == "anchor" or not turn.placement.base:
             await self.admit_list(turn.namespace, turn.conversation.chains, turn.external_id)
 
     async def admit_list(self, namespace: str, chains: Sequence[bytes], name: str | None) -> None:
