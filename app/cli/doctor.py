@@ -145,15 +145,15 @@ async def _upstreams(settings: Settings) -> list[Finding]:
 
 async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None) -> tuple[Finding, Any]:
     """Whether a server answers, and its list of models."""
-    base_url = options.base_url
+    address = options.address
     try:
         status, payload = await _models(options, key)
     except PalimpsestError as error:
         remedy = "Check base_url, and upstream.proxy_url and upstream.ca_bundle."
-        return Finding(name, "failed", f"{base_url}: {error.message}", remedy), None
+        return Finding(name, "failed", f"{address}: {error.message}", remedy), None
     except TimeoutError:
-        return Finding(name, "failed", f"{base_url}: no answer", "Is the server up?"), None
-    reached = f"{base_url} answers GET /models with {status}"
+        return Finding(name, "failed", f"{address}: no answer", "Is the server up?"), None
+    reached = f"{address} answers GET /models with {status}"
     if status in (401, 403) and key is None:
         return Finding(name, "ok", f"{reached}: it wants a caller's key"), None
     if status >= 500:

@@ -200,7 +200,7 @@ def _windows(settings: Settings, store: Store, jobs: Jobs, destinations: Destina
         return await window_from_upstream(upstream, model, headers, settings.window.lookup_seconds)
 
     sources = WindowSources(
-        upstream=lambda model: destinations.of(model).upstream.url("/"),
+        upstream=lambda model: destinations.of(model).upstream.address,
         configured=lambda model: configured_window(settings, model),
         ask=ask,
         model_data=window_from_model_data,

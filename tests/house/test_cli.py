@@ -171,6 +171,18 @@ def test_doctor_says_that_an_upstream_is_away(terminal: Terminal) -> None:
     assert "failed   upstream" in found.out
 
 
+def test_an_address_is_shown_without_its_query(terminal: Terminal) -> None:
+    """Some servers take their key there."""
+    terminal.run("migrate")
+    address = "http://127.0.0.1:1/v1?code=Kanarienvogel"
+    found = terminal.run("doctor", "--upstream", address)
+    assert "http://127.0.0.1:1/v1: " in found.out
+    with _running(terminal.folder, "serve", "--port", "0", "--upstream", address) as (process, _):
+        assert process.stdout is not None
+        said = process.stdout.readline()
+    assert said == "Upstream: http://127.0.0.1:1/v1\n"
+    assert "Kanarienvogel" not in found.out
+
 def test_a_key_is_shown_once_listed_and_revoked(terminal: Terminal) -> None:
     terminal.run("migrate")
     made = json.loads(terminal.run("keys", "create", "--label", "mine", "--json").out)

@@ -11,7 +11,12 @@ import httpx2
 import openai
 import pytest
 
+from tests.kit.model import ModelServer
+from tests.kit.proxy import fronting
+from tests.kit.remains import remains
+from tests.kit.serving import served
 from tests.kit.wire import answer_body, chat_body, post, wired
+from tests.kit.words import prose
 from tests.upstream.scripted import replies
 
 pytestmark = pytest.mark.spec("W44")
@@ -69,3 +74,20 @@ async def test_the_operators_query_stands_where_the_client_has_none(
         assert request.target == f"/openai/deployments/d/chat/completions?{sent}"
         assert (request.header("api-key"), request.header("authorization")) == ("az-key", None)
         assert json.loads(request.body)["model"] == "test-model"
+
+
+async def test_the_operators_query_is_written_nowhere(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Some servers take their key there."""
+    model = ModelServer(window=8_000)
+    async with (
+        served(model, lifespan="off") as upstream,
+        fronting(f"{upstream}/v1?code=Kanarienvogel", tmp_path) as front,
+    ):
+        await front.chat().says(prose(1, 1_500))
+    # Its window was asked for, and is stored under its address.
+    assert remains(tmp_path, upstream)
+    assert remains(tmp_path, "Kanarienvogel") == {}
+    said = capfd.readouterr()
+    assert "Kanarienvogel" not in said.out + said.err
