@@ -5,7 +5,6 @@ Knows nothing of how a request is sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, SecretStr
 
 from app.settings.fields import Section, setting
+from app.settings.headers import AddedHeaders, HeaderValue
 from app.settings.policy import PolicySettings
 
 Tokenizer = Literal["o200k_base", "cl100k_base"]
@@ -27,6 +27,8 @@ def _endpoint(url: str) -> str:
         raise ValueError("must not hold a password; put the key into api_key")
     if parts.fragment:
         raise ValueError("must not hold a fragment")
+    if parts.port == 0:
+        raise ValueError("must not name port 0")
     return url.rstrip("/")
 
 
@@ -43,7 +45,7 @@ class Upstream(Section):
         "None starts the built-in demo, so that the first run needs neither key nor network.",
         unit="URL",
     )
-    api_key: SecretStr | None = setting(
+    api_key: HeaderValue | None = setting(
         None,
         "Key sent upstream in place of the caller's.",
         "None: the caller's own key goes upstream. One set here asks for loopback or for keys mode.",
@@ -55,7 +57,7 @@ class Upstream(Section):
         "Azure's own keys go in api-key; everybody else takes a bearer token.",
         unit="bearer or api-key",
     )
-    headers: Mapping[str, SecretStr] = setting(
+    headers: AddedHeaders = setting(
         {},
         "Headers added to every request to the upstream.",
         "Some servers ask for an organisation or a routing header that clients do not know.",
@@ -158,7 +160,7 @@ class Route(Section):
         "Only the operator says where conversations go.",
         unit="URL",
     )
-    api_key: SecretStr | None = setting(
+    api_key: HeaderValue | None = setting(
         None,
         "Key sent there in place of the caller's.",
         "None: the caller's own key; then no upstream has one of yours.",
@@ -170,7 +172,7 @@ class Route(Section):
         "Azure's own keys go in api-key; everybody else takes a bearer token.",
         unit="bearer or api-key",
     )
-    headers: Mapping[str, SecretStr] = setting(
+    headers: AddedHeaders = setting(
         {},
         "Headers added to every request to this server; those of upstream.headers are not.",
         "What one server needs may be a secret from another.",
@@ -298,7 +300,7 @@ class SummarizerSettings(Section):
         unit="model name",
         min_length=1,
     )
-    api_key: SecretStr | None = setting(
+    api_key: HeaderValue | None = setting(
         None,
         "Key for the summarizer.",
         "None: the key of the conversation's own request; never sent when base_url names another server.",
@@ -316,7 +318,7 @@ class SummarizerSettings(Section):
         "None: a model is asked. What is sent and expected stands in docs/how-compaction-works.md.",
         unit="URL",
     )
-    worker_key: SecretStr | None = setting(
+    worker_key: HeaderValue | None = setting(
         None,
         "Key for worker_url, sent as a bearer token. Callers' keys are never sent there.",
         "None: the address needs none.",

@@ -72,7 +72,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _keys_are_everywhere_or_nowhere(self) -> Self:
         """A summary may be asked of another server than the conversation: no key may go along by mistake."""
-        has_key = [server.api_key is not None for server in self._servers]
+        has_key = [bool(server.api_key) for server in self._servers]
         if any(has_key) and not all(has_key):
             raise ValueError(
                 "some of upstream and routes have an api_key and some have none: set one for each (any word "
