@@ -105,8 +105,8 @@ class CloseExchange:
     does (rule 6). `answer_state` is "incomplete" for a cut stream. With `state` "rejected" or
     "refused" the messages in `withdrawn` (those the exchange brought, by chain) leave the path but
     stay stored, and `base` is a branch head again (rule 11). `view` and its tokens: None when unknown.
-    `response_id` is the upstream's id of the answer (Responses API): the newest of equal ones counts.
-    `hidden` is what led to the answer unseen: kept where there is exactly one, its results apart (rule 31).
+    `response_id` is the upstream's id of an answer: the newest of equal ones counts. `hidden` is what led to
+    it unseen: kept where there is one alone, its results apart (rule 31). `by_upstream`: it proves (rule 26).
     """
 
     namespace: str
@@ -128,6 +128,7 @@ class CloseExchange:
     finished_at: float
     response_id: str | None = None
     hidden: HiddenRounds | None = None
+    by_upstream: bool = True
 
 
 @dataclass(frozen=True, slots=True)

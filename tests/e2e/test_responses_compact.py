@@ -290,3 +290,17 @@ async def test_switched_off_it_is_the_upstreams(tmp_path: Path) -> None:
         reply = await proxy.http.post("/v1/responses", json=body, headers=headers)
     assert reply.status_code == 400
     assert server.asked[0].body == body
+
+
+async def test_what_is_answered_here_proves_no_key(tmp_path: Path) -> None:
+    """Rule 26: a made-up key stores no more than others do until the upstream takes it."""
+    given = made_by("proxy") | {"access.unproven_messages": 8}
+    async with proxied(ResponsesServer(), tmp_path, given) as proxy:
+
+        async def asks(path: str, text: str) -> int:
+            body = {"model": "test-model", "input": [*HISTORY, {"role": "user", "content": text}]}
+            return (await proxy.http.post(f"/v1/{path}", json=body, headers=KEY)).status_code
+
+        assert await asks("responses/compact", "One.") == 200
+        assert await asks("responses/compact", "Two.") == 429
+        assert await asks("responses", "Three.") == 429

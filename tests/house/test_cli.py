@@ -183,6 +183,7 @@ def test_an_address_is_shown_without_its_query(terminal: Terminal) -> None:
     assert said == "Upstream: http://127.0.0.1:1/v1\n"
     assert "Kanarienvogel" not in found.out
 
+
 def test_a_key_is_shown_once_listed_and_revoked(terminal: Terminal) -> None:
     terminal.run("migrate")
     made = json.loads(terminal.run("keys", "create", "--label", "mine", "--json").out)

@@ -165,10 +165,10 @@ def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_known(
         ),
         ("routes: [{match: a, base_url: 'http://a:99999/v1'}]", "routes.0.base_url"),
         ("upstream: {headers: {'a b': c}}", "upstream.headers"),
-        ("upstream: {headers: {a: \"b\\nc\"}}", "upstream.headers"),
+        ('upstream: {headers: {a: "b\\nc"}}', "upstream.headers"),
         ("routes: [{match: a, base_url: 'http://a', headers: {'': c}}]", "routes.0.headers"),
-        ("upstream: {api_key: \"k\\n\"}", "upstream.api_key"),
-        ("summarizer: {api_key: \"k\\r\"}", "summarizer.api_key"),
+        ('upstream: {api_key: "k\\n"}', "upstream.api_key"),
+        ('summarizer: {api_key: "k\\r"}', "summarizer.api_key"),
         ("routes: [{match: a, base_url: 'http://a', api_key: \"k\\n\"}]", "routes.0.api_key"),
         (
             "server: {host: 10.0.0.1}\nroutes: [{match: a, base_url: 'http://a', headers: {x: y}}]",

@@ -90,7 +90,9 @@ class OwnCompactions:
         usage = Usage(turn.tokens, scene.count_text(made.summary))
         answer = _answer(turn, ident, item, usage)
         stored = means.reader.read_answers([encoded([item])], turn.model)
-        outcome = Outcome("done", 200, stored, finish_reason="stop", response_id=answer["id"])
+        outcome = Outcome(
+            "done", 200, stored, finish_reason="stop", response_id=answer["id"], by_upstream=False
+        )
         await means.recorder.close(turn, shown, outcome)
         streams = turn.request.stream and not turn.incoming.asks_for_compaction
         kind = b"text/event-stream; charset=utf-8" if streams else b"application/json"

@@ -48,7 +48,8 @@ class Outcome:
     """How an exchange ended. `answers` are what the upstream said, one message a choice.
 
     `response_id`: the upstream's id of the answer, by which a later request may go on from it.
-    `hidden` is what it was told before that, and nobody else (rule 31).
+    `hidden` is what it was told before that, and nobody else (rule 31). `by_upstream` is false for an answer
+    of this program's own.
     """
 
     state: ExchangeState
@@ -59,6 +60,7 @@ class Outcome:
     usage: Usage = NO_USAGE
     response_id: str | None = None
     hidden: HiddenRounds | None = None
+    by_upstream: bool = True
 
 
 class Recorder:
@@ -230,6 +232,7 @@ def _closed(turn: Turn, shown: Shown, outcome: Outcome) -> CloseExchange:
         compaction=compaction.id if compaction else None,
         finished_at=time.time(),
         hidden=outcome.hidden,
+        by_upstream=outcome.by_upstream,
     )
 
 

@@ -174,7 +174,8 @@ def _heads_after(exchange: CloseExchange, place: Params) -> Iterator[Step]:
 
 
 def _is_answer(exchange: CloseExchange) -> bool:
-    return exchange.state in ("done", "incomplete") and 200 <= (exchange.status or 0) < 300
+    is_answered = exchange.state in ("done", "incomplete") and 200 <= (exchange.status or 0) < 300
+    return is_answered and exchange.by_upstream
 
 
 def _has_new_head(exchange: CloseExchange) -> bool:
