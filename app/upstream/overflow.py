@@ -52,7 +52,6 @@ _CODES = frozenset(
         "exceed_context_size_error",
         "request_too_large",
         "model_max_prompt_tokens_exceeded",
-        "string_above_max_length",
         "context_window_exceeded",
         "model_context_window_exceeded",
         "contextwindowexceedederror",
@@ -78,6 +77,8 @@ _TOO_LONG = tuple(
         # OpenAI, Azure, vLLM, OpenRouter, DeepSeek, SGLang, Fireworks, Mistral.
         r"maximum context length",
         r"exceeds? the context window",
+        # OpenAI, of one text; of an id, a name or metadata the same words mean something else.
+        r"(?:content|text|output|arguments|input)'?: string too long",
         r"input tokens exceed the configured limit",
         r"exceeds the model's maximum context",
         r"longer than the model's context length",

@@ -113,6 +113,18 @@ OPENAI_STYLE = [
         {},
         prompt(4096, 5000),
     ),
+    (
+        "Invalid 'messages[3].content': string too long. Expected a string with maximum length 1048576, but got a "
+        "string with length 1540820 instead.",
+        {"code": "string_above_max_length", "param": "messages[3].content"},
+        prompt(),
+    ),
+    (
+        "Invalid 'input[2].content[0].text': string too long. Expected a string with maximum length 10485760, but "
+        "got a string with length 10485761 instead.",
+        {"code": "string_above_max_length", "param": "input[2].content[0].text"},
+        prompt(),
+    ),
 ]
 
 
@@ -316,6 +328,10 @@ def test_a_rate_limit_is_not_an_overflow(status: int) -> None:
         b'{"error":{"message":"bad image","input":"This model\'s maximum context length is 4 tokens"}}',
         b'{"error":{"message":"Too many tokens, please wait before trying again.","type":"throttling"}}',
         b'{"error":{"message":"Tool argument validation failed: input length exceeds 1000 characters"}}',
+        # No shorter prompt has a shorter id.
+        b'{"error":{"message":"Invalid \'messages[3].tool_calls[0].id\': string too long. Expected a string with '
+        b'maximum length 40, but got a string with length 53 instead.","type":"invalid_request_error",'
+        b'"param":"messages[3].tool_calls[0].id","code":"string_above_max_length"}}',
         b"<html><body>400 Bad Request</body></html>",
         b"\xff\xfe\x00",
         b"null",
