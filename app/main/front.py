@@ -40,6 +40,7 @@ from app.proxy.recall.refusing import Refusing
 from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.recorder import Recorder
+from app.proxy.sessions.references import References
 from app.proxy.sessions.resolver import Resolver
 
 
@@ -116,6 +117,7 @@ def exchange_of(
     recovery = Recovery(viewing, parts.windows, chronicle, settings.compaction.overflow_retries)
     return Exchange(
         access=parts.access,
+        references=References(parts.store, parts.reader),
         resolver=_resolver(parts),
         tombstones=parts.erasure.tombstones,
         recorder=recorder,

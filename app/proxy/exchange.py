@@ -32,6 +32,7 @@ from app.proxy.incoming import Incoming, plain_body
 from app.proxy.recall.offering import asked_for
 from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.recorder import Outcome, Recorder
+from app.proxy.sessions.references import References
 from app.proxy.sessions.resolver import Resolver
 from app.proxy.sessions.tombstones import Tombstones
 from app.proxy.turn import Shown, Turn, original
@@ -52,6 +53,7 @@ class Exchange:
     """Answers chat requests; one for the application."""
 
     access: Access
+    references: References
     resolver: Resolver
     tombstones: Tombstones
     recorder: Recorder
@@ -76,6 +78,7 @@ class Exchange:
             if request is None:
                 await self._unrecorded(incoming, client, b"upstream")
                 return
+            request = await self.references.resolved(caller.namespace, request)
             async with self.resolver.in_turn(caller.namespace, incoming, request) as name:
                 found = await self.resolver.turn_of(caller.namespace, incoming, request, name)
                 with self.resolver.under_way.at(found):

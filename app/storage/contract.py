@@ -29,10 +29,11 @@ from app.core.wire.answered import Usage
 from app.storage.erase.contract import Erasing
 from app.storage.exchange.asked import FinishedRequests
 from app.storage.exchange.hidden import HiddenKept
+from app.storage.exchange.items import ItemsKept
 from app.storage.interrupted import PartialAnswers
 from app.storage.journal import Also, Event, Journal
 from app.storage.learned.contract import Learned
-from app.storage.naming import AnsweredAs, NamedSessions
+from app.storage.naming import NamedSessions
 from app.storage.pins import Pinned
 from app.storage.recall.contract import Recall
 
@@ -107,6 +108,7 @@ class CloseExchange:
     stay stored, and `base` is a branch head again (rule 11). `view` and its tokens: None when unknown.
     `response_id` is the upstream's id of an answer: the newest of equal ones counts. `hidden` is what led to
     it unseen: kept where there is one alone, its results apart (rule 31). `by_upstream`: it proves (rule 26).
+    `items` are the ids of items in the answers, by which a later request may name them.
     """
 
     namespace: str
@@ -129,6 +131,7 @@ class CloseExchange:
     response_id: str | None = None
     hidden: HiddenRounds | None = None
     by_upstream: bool = True
+    items: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,7 @@ class Store(
     PartialAnswers,
     NamedSessions,
     HiddenKept,
+    ItemsKept,
     Pinned,
     Journal,
     Recall,
@@ -302,9 +306,6 @@ class Store(
 
     async def exchange_of_key(self, namespace: str, idempotency_key: str) -> tuple[str, bytes] | None:
         """Session and head of the newest exchange that carried this key."""
-
-    async def answered_as(self, namespace: str, response_id: str) -> AnsweredAs | None:
-        """The newest answer that the upstream gave this id."""
 
     async def open_exchange(self, exchange: OpenExchange) -> None:
         """Commit a request (P2). Conflict when `external_id` already names another session."""

@@ -1,4 +1,4 @@
-"""The part of the store's contract that every request of a named session asks: who bears the name.
+"""The part of the store's contract that requests which name something ask: who bears the name.
 
 Part of `app.storage.contract`, which holds the promises. Must not count anything: it is on the hot path.
 """
@@ -19,13 +19,6 @@ class NamedSession:
     full_history: bool
 
 
-class NamedSessions(Protocol):
-    """See the module docstring."""
-
-    async def named(self, namespace: str, name: str) -> NamedSession | None:
-        """The session with our id `name`, else the one the client calls so: one row, nothing counted."""
-
-
 @dataclass(frozen=True, slots=True)
 class AnsweredAs:
     """An answer: its session, its place there, and the digest of the instructions that it was given under."""
@@ -33,3 +26,13 @@ class AnsweredAs:
     session: str
     chain: bytes
     preamble: bytes
+
+
+class NamedSessions(Protocol):
+    """See the module docstring."""
+
+    async def named(self, namespace: str, name: str) -> NamedSession | None:
+        """The session with our id `name`, else the one the client calls so: one row, nothing counted."""
+
+    async def answered_as(self, namespace: str, response_id: str) -> AnsweredAs | None:
+        """The newest answer that the upstream gave this id."""

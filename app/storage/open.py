@@ -18,6 +18,7 @@ from app.storage.erase.gone import Gone
 from app.storage.erase.rows import EraseRows
 from app.storage.exchange.hidden_rows import HiddenRows
 from app.storage.exchange.imports import ImportWrites
+from app.storage.exchange.item_rows import ItemRows
 from app.storage.exchange.partial import PartialRows
 from app.storage.exchange.writes import ExchangeWrites
 from app.storage.journal_sql.journal import JournalRows
@@ -40,6 +41,7 @@ class SqlStore(
     ImportWrites,
     PartialRows,
     HiddenRows,
+    ItemRows,
     KnownReads,
     PathReads,
     SessionRows,

@@ -101,7 +101,7 @@ def _entries(place: _Place, chain: bytes) -> Reading[list[PathEntry]]:
 
 def _bodies(place: _Place, chain: bytes, since: bytes) -> Reading[list[MessageRow]]:
     path = yield from _path(place, chain, since)
-    bodies = yield from _bodies_of(place.namespace, [f[_DIGEST] for f in path])
+    bodies = yield from bodies_of(place.namespace, [f[_DIGEST] for f in path])
     return [_row(f, bodies[f[_DIGEST]], in_path=True) for f in path]
 
 
@@ -116,7 +116,7 @@ def _transcript(place: _Place, chain: bytes) -> Reading[list[MessageRow]]:
     line = lineage_of(walk.points, paths)
     facts = yield from _with_missing(place, walk.facts | in_path, line)
     said = [facts[c] for c in line if c in facts]
-    bodies = yield from _bodies_of(place.namespace, [f[_DIGEST] for f in said])
+    bodies = yield from bodies_of(place.namespace, [f[_DIGEST] for f in said])
     return [_row(f, bodies[f[_DIGEST]], in_path=f[0] in in_path) for f in said]
 
 
@@ -135,7 +135,7 @@ def _preamble(namespace: str, session: str, digest: bytes) -> Reading[list[bytes
     if not found:
         return []
     digests = unpacked(found[0][0])
-    bodies = yield from _bodies_of(namespace, digests)
+    bodies = yield from bodies_of(namespace, digests)
     return [bodies[d] for d in digests]
 
 
@@ -166,7 +166,8 @@ def _with_missing(
     return found
 
 
-def _bodies_of(namespace: str, digests: Iterable[bytes]) -> Reading[dict[bytes, bytes]]:
+def bodies_of(namespace: str, digests: Iterable[bytes]) -> Reading[dict[bytes, bytes]]:
+    """Bodies by their digests."""
     found: dict[bytes, bytes] = {}
     for listed, size in _listed("digest", list(dict.fromkeys(digests))):
         rows = yield from rows_of(_BODIES_AMONG[size], {"namespace": namespace, **listed})

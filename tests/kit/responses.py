@@ -1,6 +1,7 @@
 """The scripted model server speaking the Responses API, too, and a client of it that resends everything.
 
-The server keeps its answers where `keeps` is true, judges every prompt strictly and fails in the API's words.
+The server keeps its answers and their items where `keeps` is true, judges every prompt strictly and fails in
+the API's words.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ def result_item(call_id: str, output: str) -> Json:
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
+def reference(item: Json | str) -> Json:
+    """The item's mere name."""
+    return {"type": "item_reference", "id": item if isinstance(item, str) else item["id"]}
+
+
 def faults_in(items: list[Json]) -> list[str]:
     """What OpenAI would refuse in an input: results without calls, calls without results, lone thoughts."""
     faults: list[str] = []
@@ -57,6 +63,8 @@ def faults_in(items: list[Json]) -> list[str]:
         elif kind == "reasoning":
             is_alone = not is_said_by_model(follows)
             faults += [f"Item '{item['id']}' was provided without its following item."] if is_alone else []
+        elif kind == "web_search_call":
+            continue
         elif item.get("role") not in ("user", "assistant", "system", "developer"):
             faults.append(f"Invalid item: {item}")
         elif item["role"] == "user" and open_calls:
@@ -90,16 +98,20 @@ Outputs = list[Json]
 class ResponsesServer(ModelServer):
     """`outputs` are the next answers' items; without any it says "Answer n.". `plays`, where it says
     something of a prompt, comes first. `fails_late`: too long a prompt is refused within the stream.
-    `cuts`: the stream breaks off behind so many pieces of text.
+    `cuts`: the stream breaks off behind so many pieces of text. `resolves`: items may be named by their ids;
+    else there is no such kind of item.
     """
 
     keeps: bool = True
+    resolves: bool = True
     fails_late: bool = False
     cuts: int | None = None
     outputs: deque[Outputs] = field(default_factory=deque)
     plays: Callable[[Asked], Outputs | None] | None = None
     asked: list[Asked] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
     kept: dict[str, list[Json]] = field(default_factory=dict)
+    items: dict[str, Json] = field(default_factory=dict)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or not scope["path"].endswith("/responses") or scope["method"] != "POST":
@@ -116,14 +128,37 @@ class ResponsesServer(ModelServer):
             message = f"Previous response with id '{before}' not found."
             await _reply(send, 400, _error("previous_response_not_found", message, "previous_response_id"))
             return
+        if (unknown := self._unknown(body)) is not None:
+            await _reply(send, *unknown)
+            return
         asked = self._taken(raw, body, scope)
         self.asked.append(asked)
         await self._told(asked, send)
 
+    def _unknown(self, body: Json) -> tuple[int, Json] | None:
+        """The refusal of an item that is only named, as OpenAI words it, or servers that keep nothing."""
+        said = body.get("input")
+        for at, item in enumerate(said if isinstance(said, list) else []):
+            if not _is_reference(item):
+                continue
+            if not self.resolves:
+                told = (
+                    f"Invalid value: '{item.get('type')}'. Supported values are: 'message', 'function_call'."
+                )
+                return 400, _error("invalid_value", told, f"input[{at}].type")
+            if item["id"] not in self.items:
+                self.missed.append(item["id"])
+                return 404, _error("not_found", f"Item with id '{item['id']}' not found.", "input")
+        return None
+
     def _taken(self, raw: bytes, body: Json, scope: Scope) -> Asked:
         said = body.get("input") or []
         said = [{"role": "user", "content": said}] if isinstance(said, str) else said
-        items = [*self.kept.get(body.get("previous_response_id") or "", []), *said]
+        named = {item["id"]: self.items[item["id"]] for item in said if _is_reference(item)}
+        # Named twice it is told once.
+        told = [named.pop(item["id"], None) if _is_reference(item) else item for item in said]
+        known = [item for item in told if item is not None]
+        items = [*self.kept.get(body.get("previous_response_id") or "", []), *known]
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
         return Asked(raw, body, headers, items, int(items_tokens(items, body) * self.counted))
 
@@ -145,6 +180,7 @@ class ResponsesServer(ModelServer):
             answer |= {"status": "failed", "output": [], "error": too_long["error"]}
         elif self.keeps and asked.body.get("store") is not False:
             self.kept[answer["id"]] = [*asked.items, *answer["output"]]
+            self.items |= {item["id"]: item for item in answer["output"]}
         if streams:
             await self._stream(answer, send)
         else:
@@ -240,6 +276,10 @@ async def _events(answer: Json) -> AsyncIterator[Json]:
     yield {"type": f"response.{answer['status']}", "response": answer}
 
 
+def _is_reference(item: Json) -> bool:
+    return item.get("type") == "item_reference" or item.keys() == {"id"}
+
+
 def _error(code: str, message: str, param: str) -> Json:
     return {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
 
@@ -255,7 +295,8 @@ async def _reply(send: Any, status: int, payload: Json) -> None:
 class ResponsesChat:
     """A client that resends its whole history, as Codex does: items as they came, without their states.
 
-    `drops_thoughts`: it leaves out what the model thought. `replies` are the answers' headers.
+    `drops_thoughts`: it leaves out what the model thought. `refers`: of what was answered it sends the names.
+    `replies` are the answers' headers.
     """
 
     http: httpx.AsyncClient
@@ -263,6 +304,7 @@ class ResponsesChat:
     tools: list[Json] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
     drops_thoughts: bool = False
+    refers: bool = False
     options: Json = field(default_factory=dict)
     said: list[Json] = field(default_factory=list)
     reply: httpx.Response | None = None
@@ -276,7 +318,8 @@ class ResponsesChat:
         answer = await self.post(body)
         output: list[Json] = answer["output"]
         kept = [item for item in output if not (self.drops_thoughts and item["type"] == "reasoning")]
-        self.said += [{key: value for key, value in item.items() if key != "status"} for item in kept]
+        bare = [{key: value for key, value in item.items() if key != "status"} for item in kept]
+        self.said += map(reference, kept) if self.refers else bare
         return output
 
     async def post(self, body: Json) -> Json:

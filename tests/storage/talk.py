@@ -142,6 +142,7 @@ class Talk:
         withdrawn: Sequence[bytes] = (),
         status: int | None = 200,
         hidden: HiddenRounds | None = None,
+        items: Sequence[str] = (),
     ) -> CloseExchange:
         self.clock += 1
         closed = CloseExchange(
@@ -163,6 +164,7 @@ class Talk:
             compaction=None,
             finished_at=self.clock,
             hidden=hidden,
+            items=items,
         )
         await self.store.close_exchange(closed)
         return closed

@@ -17,7 +17,7 @@ from app.storage import accounts, known, path, sessions, standing
 from app.storage.database import Compiler, Statement
 from app.storage.erase import rows as erasing
 from app.storage.erase import rules
-from app.storage.exchange import head_sql, hidden_rows, partial, row_sql, writes
+from app.storage.exchange import head_sql, hidden_rows, item_rows, partial, row_sql, writes
 from app.storage.journal_sql import (
     arrivals,
     checkpoints,
@@ -78,7 +78,8 @@ def _is_listed(step: str) -> bool:
 
 
 MODULES = (
-    *(accounts, row_sql, head_sql, hidden_rows, partial, writes, known, path, sessions, sole, standing),
+    *(accounts, row_sql, head_sql, hidden_rows, item_rows, partial, writes),
+    *(known, path, sessions, sole, standing),
     *(arrivals, checkpoints, compactions, events, leases, memories, session_settings, spending),
     *(rows, catching_up, finding, around, scanning, forgetting),
     *(rules, erasing),

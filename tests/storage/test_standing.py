@@ -38,7 +38,7 @@ async def fills_every_table(store: Store, credential: bytes) -> Talk:
     talk = Talk(store, namespace=await store.namespace_of(credential, 1.0))
     opened = await talk.asks([b"q"], preamble=[b"be kind", b"be brief"])
     answer = talk.answer(opened, b"a")
-    await talk.hears(opened, answer, status=500, hidden=HiddenRounds((b"{}",), 3))
+    await talk.hears(opened, answer, status=500, hidden=HiddenRounds((b"{}",), 3), items=["i"])
     variant = b"a, spelled otherwise"
     chain = digest(b"rebased")
     await talk.opens(

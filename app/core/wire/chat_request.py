@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.core.wire.json_members import raw_elements
@@ -31,8 +31,9 @@ class ChatRequest:
     `tool_choice` are None when absent, null or empty. `max_output_tokens` is None when the client
     states no limit. `message_spans` are the raw bytes of each message, in order; of the Responses API
     see `responses.request`, whose `instructions`, `previous` (the answer that it goes on from) and `trigger`
-    (the item that asks for a compaction, which is no message) are None here. `dropped` are members that the
-    upstream is not sent.
+    (the item that asks for a compaction, which is no message) are None here. `references` are the ids of
+    items that the request only names, by place; where they are known `message_spans` are whole, and `as_sent`
+    says how those were sent. `dropped` are members that the upstream is not sent.
     """
 
     body: bytes
@@ -51,17 +52,19 @@ class ChatRequest:
     instructions: bytes | None = None
     previous: str | None = None
     trigger: bytes | None = None
+    references: Mapping[int, str] = field(default_factory=dict)
+    as_sent: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
     dropped: tuple[str, ...] = ()
 
     def spliced(self, messages: Sequence[bytes]) -> bytes:
         """The body with `messages` (each JSON) in place of its own, all other bytes untouched.
 
-        Of the Responses API: without the answer that it goes on from, because all is said, and with what
-        this program folded as plain text.
+        Of the Responses API: without the answer that it goes on from, because all is said, with what this
+        program folded as plain text, and with items that the client only named as it named them.
         """
         if self.wire == "responses":
             ends = (self.trigger,) if self.trigger is not None else ()
-            messages = [*map(in_plain, messages), *ends]
+            messages = [*(self.as_sent.get(raw) or in_plain(raw) for raw in messages), *ends]
         edits = [(*self.messages_at, b"[" + b",".join(messages) + b"]")]
         gone = ("previous_response_id", *self.dropped) if self.previous is not None else self.dropped
         return edited(self.body, [*edits, *self._without(gone)])
@@ -70,6 +73,11 @@ class ChatRequest:
     def holds_ours(self) -> bool:
         """True where a message is a compaction of this program's, which no upstream can read."""
         return self.wire == "responses" and any(map(is_ours, self.message_spans))
+
+    @property
+    def whole(self) -> ChatRequest:
+        """The request with nothing left to name: items that are known are told."""
+        return replace(self, as_sent={}) if self.as_sent else self
 
     @property
     def bared(self) -> bytes:

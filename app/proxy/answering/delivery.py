@@ -137,7 +137,8 @@ class Delivery:
         headers = there.outgoing(turn.incoming.headers)
         if happening is not None:
             return self._sending.recalling.open(turn, shown, headers, happening)
-        body = body_of(turn, shown, goes_on=self._sending.kept.goes_on(turn))
+        kept = self._sending.kept
+        body = body_of(turn, shown, goes_on=kept.goes_on(turn), names_items=kept.are_named(turn))
         if body is not turn.incoming.body:
             headers = [header for header in headers if header[0].lower() not in OF_THE_BYTES]
         return there.upstream.open("POST", turn.incoming.target, headers, body)
@@ -166,19 +167,21 @@ class Delivery:
         await client.end(refusal.body)
 
 
-def body_of(turn: Turn, shown: Shown, *, goes_on: bool) -> bytes:
+def body_of(turn: Turn, shown: Shown, *, goes_on: bool, names_items: bool) -> bytes:
     """The client's own bytes while nothing is changed (P1), else the same body with other messages.
 
-    `goes_on`: what was said before is left to the upstream's memory.
+    `goes_on`: what was said before is left to the upstream's memory; `names_items`: so are items that the
+    client only named.
     """
+    request = turn.request if names_items else turn.request.whole
     if shown.is_original and (goes_on or not turn.is_delta):
-        is_as_sent = goes_on or not turn.request.holds_ours
+        is_as_sent = goes_on or not (request.holds_ours or request is not turn.request)
         if is_as_sent:
-            return turn.request.bared if turn.request.dropped else turn.incoming.body
+            return request.bared if request.dropped else turn.incoming.body
     if shown.is_original:
         talk = turn.conversation
-        return turn.request.spliced([m.raw for m in (*talk.preamble, *talk.messages)])
-    return turn.request.spliced(shown.view.messages)
+        return request.spliced([m.raw for m in (*talk.preamble, *talk.messages)])
+    return request.spliced(shown.view.messages)
 
 
 async def _refusal(answer: Arriving, *, near_window: bool) -> Refusal:

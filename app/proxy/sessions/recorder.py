@@ -21,6 +21,7 @@ from app.core.history.message import Message
 from app.core.history.resolve import respelled
 from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.wire.answered import Usage
+from app.core.wire.responses.references import ids_in
 from app.errors import StoreError
 from app.proxy.access.newcomers import Newcomers
 from app.proxy.jobs import Jobs
@@ -233,6 +234,7 @@ def _closed(turn: Turn, shown: Shown, outcome: Outcome) -> CloseExchange:
         finished_at=time.time(),
         hidden=outcome.hidden,
         by_upstream=outcome.by_upstream,
+        items=ids_in(outcome.answers[0].raw) if outcome.answers else (),
     )
 
 

@@ -9,6 +9,7 @@ import structlog
 
 from app.core.history.chain import chain_of
 from app.core.history.message import Message
+from app.core.wire.responses.references import ids_in
 from app.errors import RequestError, StoreError
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.recorder import NO_USAGE, stored_message
@@ -65,4 +66,5 @@ def _cut(left: Interrupted, answers: list[Message], now: float) -> CloseExchange
         tokens_forwarded=None,
         compaction=None,
         finished_at=now,
+        items=ids_in(answers[0].raw) if answers else (),
     )

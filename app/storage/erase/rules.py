@@ -39,6 +39,7 @@ from app.storage.tables.conversations import (
     EVENTS,
     EXCHANGES,
     HIDDEN_ROUNDS,
+    ITEMS,
     MEMORIES,
     MESSAGES,
     NAMESPACES,
@@ -137,6 +138,7 @@ def digests(scope: Scope) -> Select[Any]:
     """The digests of the bodies that the rows in `scope` name."""
     every = union_all(
         _column(scope, MESSAGES, "digest"),
+        _column(scope, ITEMS, "digest"),
         select(VARIANTS.c.digest).where(_variants(scope)),
         _instruction_digests(scope),
     ).subquery(f"{scope.name}_named")
@@ -187,7 +189,7 @@ def _of_namespace(_: InsertInto, table: Table) -> Delete:
 
 def _in_scope(scope: Scope) -> dict[str, Statement]:
     """Everything that has a session, but for bodies and the session itself."""
-    written = (EXCHANGES, REBASES, COMPACTIONS, PINS, HIDDEN_ROUNDS, MESSAGES)
+    written = (EXCHANGES, REBASES, COMPACTIONS, PINS, HIDDEN_ROUNDS, ITEMS, MESSAGES)
     rest = (*written, EVENTS, CHECKPOINTS, MEMORIES, SESSION_SETTINGS)
     return {
         "variants": Statement(lambda _: delete(VARIANTS).where(_variants(scope))),

@@ -30,6 +30,7 @@ from app.storage.erase.gone import Gone
 from app.storage.exchange import head_sql as heads
 from app.storage.exchange import row_sql as sql
 from app.storage.exchange.hidden_rows import hidden_step
+from app.storage.exchange.item_rows import items_step
 from app.storage.exchange.rows import (
     bodies_of_opening,
     body_rows,
@@ -147,6 +148,7 @@ def closing(exchange: CloseExchange) -> Unit:
         Step(sql.PUT_BODY, body_rows(exchange.namespace, ((a.digest, a.body) for a in exchange.answers))),
         Step(sql.PUT_ANSWER, _answer_rows(exchange)),
         hidden_step(exchange),
+        items_step(exchange),
         *_heads_after(exchange, place),
     ]
     return [step for step in steps if step.rows]

@@ -227,6 +227,19 @@ HIDDEN_ROUNDS = Table(
     moment("created_at"),
 )
 
+# Items of answers by the ids that the upstream gave them: what the answer follows, and its body.
+ITEMS = Table(
+    "items",
+    METADATA,
+    text("id", key=True),
+    binary("parent", key=True),
+    text("session", key=True),
+    binary("digest", key=True),
+    text("namespace", key=True),
+    sqlite_with_rowid=False,
+)
+Index(None, ITEMS.c.session, ITEMS.c.namespace)
+
 EVENTS = Table(
     "events",
     METADATA,

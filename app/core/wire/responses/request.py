@@ -7,7 +7,8 @@ nothing of what items mean beyond that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,8 +17,9 @@ from app.core.wire.chat_request import ChatRequest
 from app.core.wire.json_spans import Span
 from app.core.wire.json_text import decoded
 from app.core.wire.request_body import IsAccepted, Limits, RequestBody
-from app.core.wire.responses.compacting import TRIGGER
+from app.core.wire.responses.compacting import TRIGGER, is_ours
 from app.core.wire.responses.items import is_said_by_model, runs_at_upstream
+from app.core.wire.responses.references import REFERENCES, name_in
 
 _LISTED = "input"
 
@@ -52,13 +54,17 @@ def parse_responses_request(
     said = read.shape.last(_LISTED)
     start, end = (said.start, said.end) if said else (0, 0)
     trigger: bytes | None = None
+    references: dict[int, str] = {}
     if body.startswith(b'"', start):
         messages = [b'{"role":"user","content":' + body[start:end] + b"}"]
     else:
         places = list(read.elements())
-        if places and _head(body[slice(*places[-1])]).get("type") == TRIGGER:
+        heads = [_head(body[slice(*place)]) for place in places]
+        if heads and heads[-1].get("type") == TRIGGER:
             trigger = body[slice(*places.pop())]
-        messages = list(_messages(body, places))
+            heads.pop()
+        messages = list(_messages(body, places, heads))
+        references = _named(body, places, heads)
     read.examine([raw for raw in messages if is_accepted is None or not is_accepted(model, raw)])
     return ChatRequest(
         body=body,
@@ -77,28 +83,109 @@ def parse_responses_request(
         instructions=fields.raw("instructions"),
         previous=fields.text("previous_response_id") or None,
         trigger=trigger,
+        references=references,
     )
 
 
-def _messages(body: bytes, places: Sequence[Span]) -> Iterator[bytes]:
+def _messages(body: bytes, places: Sequence[Span], heads: Sequence[Mapping[str, Any]]) -> Iterator[bytes]:
     """The bytes of each message: a run of the model's items as one."""
-    run: Span | None = None
+    for run, is_answer in _runs(heads):
+        said = _between(body, places, run)
+        yield b"[" + said + b"]" if is_answer else said
+
+
+def runs_with(request: ChatRequest, items: Mapping[int, bytes]) -> Iterator[tuple[range, bytes]]:
+    """The request's messages, were `items` in those places of its input, which only name them.
+
+    Each with the places of its items. An item that a message names twice is in it once.
+    """
+    places = _places(request)
+    told = [items.get(at, request.body[slice(*place)]) for at, place in enumerate(places)]
+    heads = [_head(item) for item in told]
+    for run, is_answer in _runs(heads):
+        if items.keys().isdisjoint(run):
+            said = _between(request.body, places, run)
+            yield run, b"[" + said + b"]" if is_answer else said
+        else:
+            yield run, answer_with(request, run, items) if is_answer else told[run[0]]
+
+
+def answer_with(request: ChatRequest, run: range, items: Mapping[int, bytes]) -> bytes:
+    """The answer that a run of the input is, were `items` in those of its places."""
+    places = _places(request)
+    told = {at: items.get(at, request.body[slice(*places[at])]) for at in run}
+    once: list[bytes] = []
+    seen: set[Any] = set()
+    for at, item in told.items():
+        ident = _head(item).get("id")
+        if at in items and ident in seen:
+            continue
+        once.append(item)
+        if isinstance(ident, str):
+            seen.add(ident)
+    return b"[" + b",".join(once) + b"]"
+
+
+def with_items(request: ChatRequest, items: Mapping[int, bytes]) -> ChatRequest:
+    """The request as if it brought these `items`, by their places in its input, which only names them.
+
+    Its messages are whole then. How they were sent is kept beside them, but for items of ours, which no
+    upstream knows.
+    """
+    places, messages = _places(request), list(runs_with(request, items))
+    # Of equal messages the first says how they are sent, so that prompts keep their beginning.
+    as_sent: dict[bytes, bytes] = {}
+    for run, whole in messages:
+        is_named = not items.keys().isdisjoint(run) and not is_ours(whole)
+        as_sent.setdefault(whole, _between(request.body, places, run) if is_named else b"")
+    return replace(
+        request,
+        message_spans=tuple(whole for _, whole in messages),
+        as_sent={whole: sent for whole, sent in as_sent.items() if sent},
+        references={at: ident for at, ident in request.references.items() if at in items},
+    )
+
+
+def _places(request: ChatRequest) -> Sequence[Span]:
+    """Where the items of the input stand; that which asks for a compaction is none of them."""
+    member = request.shape.last(_LISTED)
+    places = member.elements if member else ()
+    return places if request.trigger is None else places[:-1]
+
+
+def _named(body: bytes, places: Sequence[Span], heads: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """The ids of items that are only named, by place."""
+    found = {}
+    for at, (place, head) in enumerate(zip(places, heads, strict=True)):
+        if head.get("type") in REFERENCES and head.get("role") is None:
+            ident = name_in(decoded(body[slice(*place)]))
+            if ident is not None:
+                found[at] = ident
+    return found
+
+
+def _runs(heads: Sequence[Mapping[str, Any]]) -> Iterator[tuple[range, bool]]:
+    """The places of each message's items, and whether they are an answer: a run of the model's is one."""
+    run = range(0)
     # Calls of the run whose results are the upstream's own.
     there: set[Any] = set()
-    for start, end in places:
-        head = _head(body[start:end])
+    for at, head in enumerate(heads):
         call = head.get("call_id")
         if runs_at_upstream(head) and isinstance(call, str):
             there.add(call)
         if is_said_by_model(head) or (run and isinstance(call, str) and call in there):
-            run = (run[0] if run else start, end)
+            run = range(run.start if run else at, at + 1)
             continue
         if run:
-            yield b"[" + body[run[0] : run[1]] + b"]"
-            run, there = None, set()
-        yield body[start:end]
+            yield run, True
+            run, there = range(0), set()
+        yield range(at, at + 1), False
     if run:
-        yield b"[" + body[run[0] : run[1]] + b"]"
+        yield run, True
+
+
+def _between(body: bytes, places: Sequence[Span], run: range) -> bytes:
+    return body[places[run[0]][0] : places[run[-1]][1]]
 
 
 def _head(item: bytes) -> dict[str, Any]:
