@@ -6,6 +6,7 @@ An ASGI application around another one: no byte is changed. Knows nothing of cli
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,10 @@ Json = dict[str, Any]
 
 @dataclass
 class Asked:
-    """One request and its answer. `headers` and `answered` have lower-case names."""
+    """One request and its answer. `headers` and `answered` have lower-case names.
+
+    `kept` are the items that it may only name.
+    """
 
     method: str
     path: str
@@ -27,11 +31,12 @@ class Asked:
     status: int = 0
     answered: dict[str, str] = field(default_factory=dict)
     answer: bytes = b""
+    kept: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def messages(self) -> list[Json]:
         if self.path.endswith("/responses"):
-            return messages_of(self.body)
+            return messages_of(self.body, self.kept)
         messages: list[Json] = json.loads(self.body)["messages"]
         return messages
 
@@ -55,9 +60,13 @@ class Asked:
 
 @dataclass
 class Recorder:
-    """`app`, with every request to it kept in `asked`, in the order in which they came."""
+    """`app`, with every request to it kept in `asked`, in the order in which they came.
+
+    `kept` are the items of its model server.
+    """
 
     app: Any
+    kept: Mapping[str, Json] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
 
     def chats(self, key: str) -> list[Asked]:
@@ -68,7 +77,7 @@ class Recorder:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        asked = Asked(scope["method"], scope["path"], _told(scope["headers"]))
+        asked = Asked(scope["method"], scope["path"], _told(scope["headers"]), kept=self.kept)
         self.asked.append(asked)
 
         async def reading() -> Any:

@@ -80,6 +80,7 @@ CLIENTS = (
     Client("LangChain", "langchain-openai", "langchain", "agents"),
     Client("LiteLLM client", "litellm", "litellm_client", "litellm", variables=_LITELLM),
     Client("Vercel AI SDK", "@ai-sdk/openai-compatible", "vercel.mjs", "node"),
+    Client("Vercel AI SDK, Responses", "@ai-sdk/openai", "vercel_responses.mjs", "node"),
     Client("pydantic-ai", "pydantic-ai-slim", "pydantic_agent", "agents"),
     Client("pydantic-ai, Responses", "pydantic-ai-slim", "responses.pydantic", "agents"),
     Client("openai-agents", "openai-agents", "openai_agents", "agents"),

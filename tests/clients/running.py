@@ -108,14 +108,14 @@ async def migrated(folder: Path) -> None:
         await migrate(f"sqlite:///{folder / name / 'palimpsest.db'}")
 
 
-def _model(window: int) -> ModelServer:
+def _model(window: int) -> BothWires:
     return BothWires(window=window, names=(MODEL,), summary=extract, script=script)
 
 
 @asynccontextmanager
 async def _bare() -> AsyncIterator[Place]:
     model = _model(LARGE)
-    recorder = Recorder(model)
+    recorder = Recorder(model, model.items)
     async with served(recorder, lifespan="off") as url, httpx.AsyncClient(trust_env=False) as http:
         yield Place(url, model, recorder, http)
 
@@ -123,7 +123,7 @@ async def _bare() -> AsyncIterator[Place]:
 @asynccontextmanager
 async def _proxied(window: int, folder: Path) -> AsyncIterator[Place]:
     model = _model(window)
-    recorder = Recorder(None)
+    recorder = Recorder(None, model.items)
 
     def around(app: Any) -> Recorder:
         recorder.app = app

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,18 @@ def result_item(call_id: str, output: str) -> Json:
 def reference(item: Json | str) -> Json:
     """The item's mere name."""
     return {"type": "item_reference", "id": item if isinstance(item, str) else item["id"]}
+
+
+def is_reference(item: Json) -> bool:
+    """True for an item's mere name."""
+    return item.get("type") == "item_reference" or item.keys() == {"id"}
+
+
+def told_items(items: list[Json], kept: Mapping[str, Json]) -> list[Json]:
+    """The items, those that are kept in the places where they are named; what is named twice once."""
+    named = {item["id"]: kept[item["id"]] for item in items if is_reference(item) and item["id"] in kept}
+    whole = [named.pop(item["id"], None) if is_reference(item) else item for item in items]
+    return [item for item in whole if item is not None]
 
 
 def faults_in(items: list[Json]) -> list[str]:
@@ -139,7 +151,7 @@ class ResponsesServer(ModelServer):
         """The refusal of an item that is only named, as OpenAI words it, or servers that keep nothing."""
         said = body.get("input")
         for at, item in enumerate(said if isinstance(said, list) else []):
-            if not _is_reference(item):
+            if not is_reference(item):
                 continue
             if not self.resolves:
                 told = (
@@ -154,11 +166,8 @@ class ResponsesServer(ModelServer):
     def _taken(self, raw: bytes, body: Json, scope: Scope) -> Asked:
         said = body.get("input") or []
         said = [{"role": "user", "content": said}] if isinstance(said, str) else said
-        named = {item["id"]: self.items[item["id"]] for item in said if _is_reference(item)}
-        # Named twice it is told once.
-        told = [named.pop(item["id"], None) if _is_reference(item) else item for item in said]
-        known = [item for item in told if item is not None]
-        items = [*self.kept.get(body.get("previous_response_id") or "", []), *known]
+        whole = told_items(said, self.items)
+        items = [*self.kept.get(body.get("previous_response_id") or "", []), *whole]
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
         return Asked(raw, body, headers, items, int(items_tokens(items, body) * self.counted))
 
@@ -274,10 +283,6 @@ async def _events(answer: Json) -> AsyncIterator[Json]:
             yield {"type": "response.function_call_arguments.delta", **at, "delta": item["arguments"]}
         yield {"type": "response.output_item.done", "output_index": place, "item": item}
     yield {"type": f"response.{answer['status']}", "response": answer}
-
-
-def _is_reference(item: Json) -> bool:
-    return item.get("type") == "item_reference" or item.keys() == {"id"}
 
 
 def _error(code: str, message: str, param: str) -> Json:

@@ -7,14 +7,23 @@ asked of those it has. Knows nothing of clients and proxies.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.core.wire.request_body import Limits
 from app.core.wire.responses.items import as_chat
 from app.core.wire.responses.request import parse_responses_request
 from tests.kit.model import Says, Seen
-from tests.kit.responses import Asked, Outputs, ResponsesServer, call_item, text_item, thought_item
+from tests.kit.responses import (
+    Asked,
+    Outputs,
+    ResponsesServer,
+    call_item,
+    text_item,
+    thought_item,
+    told_items,
+)
 
 Json = dict[str, Any]
 
@@ -26,17 +35,26 @@ def spans_of(raw: bytes) -> tuple[bytes, ...]:
     return tuple(request.message_spans)
 
 
-def messages_of(raw: bytes) -> list[Json]:
-    """The messages of a request as chat messages."""
+def messages_of(raw: bytes, kept: Mapping[str, Json]) -> list[Json]:
+    """The messages of a request as chat messages, with the items that it only names."""
+    body = json.loads(raw)
+    if isinstance(body["input"], list):
+        raw = json.dumps({"input": told_items(body["input"], kept)}).encode()
     return [as_chat(json.loads(span)) for span in spans_of(raw)]
 
 
+@dataclass
 class Prompt(Seen):
-    """A prompt that arrived as items, in the words of chat completions but for its faults."""
+    """A prompt that arrived as items, in the words of chat completions but for its faults.
+
+    `kept` are the items that the server knows by their ids.
+    """
+
+    kept: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def messages(self) -> list[Json]:
-        return messages_of(self.raw)
+        return messages_of(self.raw, self.kept)
 
     @property
     def spans(self) -> tuple[bytes, ...]:
@@ -49,18 +67,17 @@ class Prompt(Seen):
     @property
     def asked(self) -> Asked:
         """The request as the strict server of this API saw it."""
-        return Asked(self.raw, self.body, self.headers, self.body["input"], self.tokens)
+        items = told_items(self.body["input"], self.kept)
+        return Asked(self.raw, self.body, self.headers, items, self.tokens)
 
 
 @dataclass
 class BothWires(ResponsesServer):
-    """A model server of both APIs, with one script for both. It keeps no answers."""
-
-    keeps: bool = False
+    """A model server of both APIs, with one script for both."""
 
     def _taken(self, raw: bytes, body: Json, scope: Any) -> Asked:
         asked = super()._taken(raw, body, scope)
-        self.seen.append(Prompt(raw, body, asked.headers, asked.tokens, is_summary=False))
+        self.seen.append(Prompt(raw, body, asked.headers, asked.tokens, is_summary=False, kept=self.items))
         return asked
 
     def __post_init__(self) -> None:
@@ -69,7 +86,7 @@ class BothWires(ResponsesServer):
     def _played(self, asked: Asked) -> Outputs | None:
         tools = _as_chat_tools(asked.body)
         body = asked.body | {"tools": tools}
-        seen = Prompt(asked.raw, body, asked.headers, asked.tokens, is_summary=False)
+        seen = Prompt(asked.raw, body, asked.headers, asked.tokens, is_summary=False, kept=self.items)
         said = self.script(seen) if self.script is not None else None
         return None if said is None else _items(said, len(self.asked), tools)
 
