@@ -21,6 +21,7 @@ from app.proxy.sessions.tombstones import Tombstones
 from app.storage.contract import Store
 from app.storage.erase.contract import Scrub
 from app.storage.erase.gone import Gone
+from app.storage.naming import NamedSession
 
 # Whoever erases waits for the scrub at most so long (seconds); it goes on.
 _SCRUB_SECONDS = 3.0
@@ -110,8 +111,7 @@ class Erasing:
         row = await store.named(namespace, name)
         if row is None:
             raise missing()
-        chains = await store.marks_of(namespace, row.id) if block else ()
-        marks = await self._means.tombstones.marks_of(namespace, chains, row.external_id) if block else []
+        marks = await self._marks(namespace, row) if block else []
         digests = await store.digests_of(namespace, row.id)
         place = namespace, row.id
         self._forget([row.id], namespace, digests)
@@ -129,6 +129,12 @@ class Erasing:
         _log.info("session_erased", session=row.id, messages=rows["messages"], blocked=block)
         files = await self._means.scrubbing.done(_SCRUB_SECONDS)
         return Receipt(row.id, rows, entries, files, self.scrub, block, now)
+
+    async def _marks(self, namespace: str, row: NamedSession) -> list[bytes]:
+        """What the session would be known by, if it came back."""
+        store = self._means.store
+        chains, items = await store.marks_of(namespace, row.id), await store.items_of(namespace, row.id)
+        return await self._means.tombstones.marks_of(namespace, chains, row.external_id, items)
 
     async def _namespace(self, namespace: str) -> Receipt:
         store, now = self._means.store, self._means.clock()

@@ -216,6 +216,23 @@ async def test_of_an_erased_session_nothing_is_found_by_names(tmp_path: Path) ->
     assert remains(tmp_path, "ALPHA") == {}
 
 
+@pytest.mark.spec("P6", "W55")
+@pytest.mark.parametrize("slides", [False, True])
+async def test_what_was_erased_and_blocked_does_not_come_back_by_names(slides: bool, tmp_path: Path) -> None:
+    server = ResponsesServer()
+    async with proxied(server, tmp_path) as proxy:
+        chat, other = naming(proxy), naming(proxy)
+        for question in ("Tell me.", "And then?"):
+            await chat.says(question)
+        await other.says("Tell me.")
+        gone = await proxy.http.delete(f"/api/sessions/{chat.session}?block=true", headers=KEY)
+        assert gone.status_code == 200
+        said = [*(chat.said[2:] if slides else chat.said), {"role": "user", "content": "Once more."}]
+        reply = await proxy.http.post("/v1/responses", json=asked(*said), headers=KEY)
+        assert reply.status_code == 410
+        await other.says("Once more.")
+
+
 @pytest.mark.spec("W55")
 async def test_an_item_named_twice_is_stored_and_told_once(tmp_path: Path) -> None:
     """As the Vercel AI SDK names what the upstream ran by itself: for the call, and for its result."""

@@ -70,9 +70,12 @@ async def test_nothing_is_left_of_an_erased_one(store: Store) -> None:
     await talk.hears(await talk.asks([b"q"]), again, items=["msg_2"])
     await hears(other, b"[other]", "msg_3")
     assert await store.answers_with("ns", ["msg_2"]) == {"msg_2": [b"WRITTEN"]}
+    assert sorted(await store.items_of("ns", talk.session)) == ["msg_1", "msg_2"]
+    assert await store.items_of("other", talk.session) == []
     counts = await store.erase_session("ns", talk.session, [], talk.clock)
     assert counts is not None
     assert counts["items"] == 2
     # The answer and its other spelling; the question is the other session's, too.
     assert counts["bodies"] == 2
     assert await store.answers_with("ns", ["msg_1", "msg_2", "msg_3"]) == {"msg_3": [b"[other]"]}
+    assert await store.items_of("ns", talk.session) == []

@@ -21,6 +21,8 @@ from app.storage.tables.conversations import ITEMS
 
 # Ids asked for at once.
 _SIZES = (8, 64)
+# As many as there are marks of a session.
+_MOST_LISTED = 4096
 
 
 class ItemRows:
@@ -34,6 +36,11 @@ class ItemRows:
         """See the contract."""
         reading = _answers_with(namespace, items, after)
         return await (self._db.near(reading) if len(items) <= _SIZES[0] else self._db.far(reading))
+
+    async def items_of(self, namespace: str, session: str) -> Sequence[str]:
+        """See the contract."""
+        key = {"namespace": namespace, "session": session}
+        return [ident for (ident,) in await self._db.far(rows_of(_OF_SESSION, key))]
 
 
 def items_step(exchange: CloseExchange) -> Step:
@@ -93,5 +100,13 @@ def _of_one(at: int, *, after: bool) -> Select[Any]:
 
 
 _PUT_ITEM = Statement(lambda insert: insert(ITEMS).values(named(ITEMS)).on_conflict_do_nothing())
+_OF_SESSION = Statement(
+    lambda _: (
+        select(ITEMS.c.id)
+        .distinct()
+        .where(ITEMS.c.session == p("session"), ITEMS.c.namespace == p("namespace"))
+        .limit(literal_column(str(_MOST_LISTED)))
+    )
+)
 _NAMED = {size: Statement(partial(_asked, size=size, after=False)) for size in _SIZES}
 _NAMED_AFTER = {size: Statement(partial(_asked, size=size, after=True)) for size in _SIZES}

@@ -21,6 +21,9 @@ class ItemsKept(Protocol):
     ) -> Mapping[str, Sequence[bytes]]:
         """The bodies of answers we relayed that hold an item of this id, for each id that is known.
 
-        With `after`, of those alone that answer the message of this chain. None, where more than `MOST_ANSWERS`
-        of them share an id.
+        With `after`, of those alone that answer the message of this chain. None, where more than
+        `MOST_ANSWERS` of them share an id.
         """
+
+    async def items_of(self, namespace: str, session: str) -> Sequence[str]:
+        """The ids of the items of a session's answers, at most 4096; some characters are spelled out."""

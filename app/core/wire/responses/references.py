@@ -29,6 +29,12 @@ def names_kept_items(messages: Iterable[Mapping[str, Any]]) -> bool:
     return any(_is_name(item) for fields in messages for item in _others(fields))
 
 
+def kept_names(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The ids of items that messages, as above, only name."""
+    found = (name_in(item) for fields in messages for item in _others(fields))
+    return [ident for ident in found if ident is not None]
+
+
 def name_in(item: Any) -> str | None:
     """The id of the item that this one only names; None for any other.
 
