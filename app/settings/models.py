@@ -65,7 +65,7 @@ class Upstream(Section):
     )
     keeps_answers: bool = setting(
         True,
-        "Whether the server keeps its answers to /v1/responses, so that it knows a previous_response_id.",
+        "Whether the server keeps its answers to /v1/responses, so that it knows them and their items by id.",
         "False: all that was said goes with each request. It is found out, too, where a server says so.",
         unit="true or false",
     )

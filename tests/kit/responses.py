@@ -154,10 +154,8 @@ class ResponsesServer(ModelServer):
             if not is_reference(item):
                 continue
             if not self.resolves:
-                told = (
-                    f"Invalid value: '{item.get('type')}'. Supported values are: 'message', 'function_call'."
-                )
-                return 400, _error("invalid_value", told, f"input[{at}].type")
+                message = "Invalid value: 'item_reference'. Supported values are: 'message'."
+                return 400, _error("invalid_value", message, f"input[{at}].type")
             if item["id"] not in self.items:
                 self.missed.append(item["id"])
                 return 404, _error("not_found", f"Item with id '{item['id']}' not found.", "input")

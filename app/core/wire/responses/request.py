@@ -8,7 +8,7 @@ nothing of what items mean beyond that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from app.core.wire.responses.compacting import TRIGGER, is_ours
 from app.core.wire.responses.items import is_said_by_model, runs_at_upstream
 from app.core.wire.responses.references import REFERENCES, name_in
 
-_LISTED = "input"
+_INPUT = "input"
 
 
 class _Head(msgspec.Struct):
@@ -35,6 +35,15 @@ class _Head(msgspec.Struct):
     environment: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What is said: the messages, the item that asks for a compaction, and items that are only named."""
+
+    messages: tuple[bytes, ...]
+    trigger: bytes | None
+    references: Mapping[int, str]
+
+
 _HEAD = msgspec.json.Decoder(_Head)
 
 
@@ -46,26 +55,15 @@ def parse_responses_request(
     That is one that names a `conversation`, runs in the `background`, or has no `input` (a stored prompt).
     Raises InvalidJson as `RequestBody` does, and InvalidField for a field of a wrong type.
     """
-    read = RequestBody(body, limits, _LISTED)
+    read = RequestBody(body, limits, _INPUT)
     fields = read.fields
-    if fields.raw("conversation") or fields.flag("background") or fields.raw(_LISTED) is None:
+    if fields.raw("conversation") or fields.flag("background") or fields.raw(_INPUT) is None:
         return None
     model = fields.text("model")
-    said = read.shape.last(_LISTED)
+    said = read.shape.last(_INPUT)
     start, end = (said.start, said.end) if said else (0, 0)
-    trigger: bytes | None = None
-    references: dict[int, str] = {}
-    if body.startswith(b'"', start):
-        messages = [b'{"role":"user","content":' + body[start:end] + b"}"]
-    else:
-        places = list(read.elements())
-        heads = [_head(body[slice(*place)]) for place in places]
-        if heads and heads[-1].get("type") == TRIGGER:
-            trigger = body[slice(*places.pop())]
-            heads.pop()
-        messages = list(_messages(body, places, heads))
-        references = _named(body, places, heads)
-    read.examine([raw for raw in messages if is_accepted is None or not is_accepted(model, raw)])
+    listed = _listed(read, start, end)
+    read.examine([raw for raw in listed.messages if is_accepted is None or not is_accepted(model, raw)])
     return ChatRequest(
         body=body,
         model=model,
@@ -76,22 +74,15 @@ def parse_responses_request(
         tools=fields.raw("tools"),
         response_format=fields.raw("text"),
         tool_choice=fields.raw("tool_choice"),
-        message_spans=tuple(messages),
+        message_spans=listed.messages,
         messages_at=(start, end),
         shape=read.shape,
         wire="responses",
         instructions=fields.raw("instructions"),
         previous=fields.text("previous_response_id") or None,
-        trigger=trigger,
-        references=references,
+        trigger=listed.trigger,
+        references=listed.references,
     )
-
-
-def _messages(body: bytes, places: Sequence[Span], heads: Sequence[Mapping[str, Any]]) -> Iterator[bytes]:
-    """The bytes of each message: a run of the model's items as one."""
-    for run, is_answer in _runs(heads):
-        said = _between(body, places, run)
-        yield b"[" + said + b"]" if is_answer else said
 
 
 def runs_with(request: ChatRequest, items: Mapping[int, bytes]) -> Iterator[tuple[range, bytes]]:
@@ -146,9 +137,23 @@ def with_items(request: ChatRequest, items: Mapping[int, bytes]) -> ChatRequest:
     )
 
 
+def _listed(read: RequestBody, start: int, end: int) -> _Input:
+    body = read.raw
+    if body.startswith(b'"', start):
+        return _Input((b'{"role":"user","content":' + body[start:end] + b"}",), None, {})
+    places, trigger = list(read.elements()), None
+    heads = [_head(body[slice(*place)]) for place in places]
+    if heads[-1].get("type") == TRIGGER:
+        trigger = body[slice(*places.pop())]
+        heads.pop()
+    said = ((_between(body, places, run), is_answer) for run, is_answer in _runs(heads))
+    messages = tuple(b"[" + raw + b"]" if is_answer else raw for raw, is_answer in said)
+    return _Input(messages, trigger, _named(body, places, heads))
+
+
 def _places(request: ChatRequest) -> Sequence[Span]:
     """Where the items of the input stand; that which asks for a compaction is none of them."""
-    member = request.shape.last(_LISTED)
+    member = request.shape.last(_INPUT)
     places = member.elements if member else ()
     return places if request.trigger is None else places[:-1]
 
