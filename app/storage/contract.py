@@ -320,7 +320,6 @@ class Store(
         """A new session is there, without an exchange: `opened.messages`, each of its time, and `events`.
 
         `made` are compactions, oldest first, each with the time it was made.
-
         Conflict, and nothing stored, when `external_id` already names another session.
         """
 
