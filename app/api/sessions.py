@@ -18,6 +18,7 @@ from app.core.history.message import Message
 from app.core.view.compaction import Compaction
 from app.core.view.masking import context_id
 from app.core.wire.json_text import decoded
+from app.core.wire.responses.items import as_chat
 from app.proxy.archive import Archive, Place
 from app.storage.contract import Head, MessageRow, SessionRow, Store
 
@@ -184,7 +185,7 @@ def _item(at: int, message: Message | MessageRow | _Unseen) -> bytes:
         return object_with(_outside(at, message.role, "instructions", message.tokens), "message", message.raw)
     if isinstance(message, _Unseen):
         answer = message.answer
-        fields = _outside(at, decoded(message.raw).get("role", "assistant"), "hidden", None)
+        fields = _outside(at, as_chat(decoded(message.raw)).get("role", "assistant"), "hidden", None)
         fields |= {"answer": context_id(answer.chain), "in_path": answer.in_path}
         fields["created_at"] = answer.created_at
         return object_with(fields, "message", message.raw)

@@ -31,7 +31,8 @@ class Turn:
     are messages, and what the request says beside its messages.
     `fixed_tokens` are the tool schemas and the framing, `tokens` the whole prompt as the client sent it
     (append mode: as it would be), both in our count. `carrier` is where the session's name stood, "" where
-    there is none.
+    there is none. `goes_on_unseen`: of the answer that it goes on from the upstream keeps what the client was
+    not shown.
     """
 
     namespace: str
@@ -48,6 +49,7 @@ class Turn:
     fixed_tokens: int
     started_at: float
     carrier: str = ""
+    goes_on_unseen: bool = False
     tokens: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -21,11 +21,15 @@ class NamedSession:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredAs:
-    """An answer: its session, its place there, and the digest of the instructions that it was given under."""
+    """An answer: its session, its place there, and the digest of the instructions that it was given under.
+
+    `has_hidden`: the upstream knows more of it, or other things, than the client (rule 31).
+    """
 
     session: str
     chain: bytes
     preamble: bytes
+    has_hidden: bool = False
 
 
 class NamedSessions(Protocol):

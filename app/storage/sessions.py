@@ -12,11 +12,13 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
+    Exists,
     Integer,
     LargeBinary,
     Select,
     Table,
     delete,
+    exists,
     func,
     select,
     union_all,
@@ -40,7 +42,15 @@ from app.storage.exchange.row_sql import ON_PATH, arriving
 from app.storage.journal_sql.arrivals import drawing
 from app.storage.naming import AnsweredAs, NamedSession
 from app.storage.pins import PinRow
-from app.storage.tables.conversations import COMPACTIONS, EXCHANGES, MESSAGES, PINS, REBASES, SESSIONS
+from app.storage.tables.conversations import (
+    COMPACTIONS,
+    EXCHANGES,
+    HIDDEN_ROUNDS,
+    MESSAGES,
+    PINS,
+    REBASES,
+    SESSIONS,
+)
 
 # Sorts after every id.
 _AFTER_ALL = "\U0010ffff"
@@ -118,7 +128,10 @@ class SessionRows:
         """See the contract."""
         key = {"namespace": namespace, "response_id": plain(response_id)}
         rows = await self._db.near(rows_of(_ANSWERED_AS, key))
-        return AnsweredAs(*rows[0]) if rows else None
+        if not rows:
+            return None
+        session, chain, preamble, hidden = rows[0]
+        return AnsweredAs(session, chain, preamble, bool(hidden))
 
     async def pins(self, namespace: str, session: str) -> Sequence[PinRow]:
         """See the contract."""
@@ -158,6 +171,17 @@ def _session_rows() -> Select[Any]:
         *(SESSIONS.c[name] for name in columns),
         *(_counted(table) for table in (MESSAGES, EXCHANGES, COMPACTIONS)),
     ).where(SESSIONS.c.namespace == p("namespace"))
+
+
+def _has_hidden() -> Exists:
+    """Something was hidden of an exchange's answer."""
+    return exists(
+        select(1).where(
+            HIDDEN_ROUNDS.c.session == EXCHANGES.c.session,
+            HIDDEN_ROUNDS.c.chain == EXCHANGES.c.answer,
+            HIDDEN_ROUNDS.c.namespace == p("namespace"),
+        )
+    )
 
 
 def _newest_asked(_: InsertInto) -> Select[Any]:
@@ -249,7 +273,7 @@ _EXCHANGE_OF_KEY = Statement(
 )
 _ANSWERED_AS = Statement(
     lambda _: (
-        select(EXCHANGES.c.session, EXCHANGES.c.answer, EXCHANGES.c.preamble)
+        select(EXCHANGES.c.session, EXCHANGES.c.answer, EXCHANGES.c.preamble, _has_hidden())
         .where(
             EXCHANGES.c.namespace == p("namespace"),
             EXCHANGES.c.response_id == p("response_id"),

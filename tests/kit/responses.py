@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
+from app.core.wire.json_members import raw_elements, raw_members
 from app.core.wire.responses.items import as_chat, is_said_by_model
 from tests.kit.model import ModelServer, counter
 
@@ -34,9 +35,10 @@ def call_item(call_id: str, name: str, arguments: Json) -> Json:
     return {"id": f"fc_{call_id}", "type": "function_call", "status": "completed", **told}
 
 
-def thought_item(ident: str, sealed: str = "gAAAAB" * 40) -> Json:
-    """What a model thought, sealed."""
-    return {"id": ident, "type": "reasoning", "summary": [], "encrypted_content": sealed}
+def thought_item(ident: str, sealed: str = "gAAAAB" * 40, short: str = "") -> Json:
+    """What a model thought, sealed and in short."""
+    summary = [{"type": "summary_text", "text": short}] if short else []
+    return {"id": ident, "type": "reasoning", "summary": summary, "encrypted_content": sealed}
 
 
 def result_item(call_id: str, output: str) -> Json:
@@ -62,8 +64,12 @@ def told_items(items: list[Json], kept: Mapping[str, Json]) -> list[Json]:
 
 
 def faults_in(items: list[Json]) -> list[str]:
-    """What OpenAI would refuse in an input: results without calls, calls without results, lone thoughts."""
-    faults: list[str] = []
+    """What OpenAI would refuse in an input: results without calls, calls without results, lone thoughts.
+
+    One id twice, too.
+    """
+    ids = [item["id"] for item in items if item.get("id")]
+    faults = [f"Duplicate item found with id {ident}." for ident in ids if ids.count(ident) > 1]
     open_calls: list[str] = []
     for item, follows in zip(items, [*items[1:], {}], strict=False):
         kind = item.get("type") or "message"
@@ -102,6 +108,16 @@ class Asked:
     def text(self) -> str:
         return json.dumps(self.items, ensure_ascii=False)
 
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools that the model was told of."""
+        return [tool["name"] for tool in self.body.get("tools") or []]
+
+    def extends(self, earlier: Asked) -> bool:
+        """True when its input begins with all of the earlier request's, byte for byte."""
+        mine, theirs = (raw_elements(raw_members(asked.raw)["input"]) for asked in (self, earlier))
+        return mine[: len(theirs)] == theirs
+
 
 Outputs = list[Json]
 
@@ -111,13 +127,16 @@ class ResponsesServer(ModelServer):
     """`outputs` are the next answers' items; without any it says "Answer n.". `plays`, where it says
     something of a prompt, comes first. `fails_late`: too long a prompt is refused within the stream.
     `cuts`: the stream breaks off behind so many pieces of text. `resolves`: items may be named by their ids;
-    else there is no such kind of item.
+    else there is no such kind of item. `refuses`: what it says is an error, with its status. `midway` is
+    awaited behind the first piece of text of each answer, with the answer's number.
     """
 
     keeps: bool = True
     resolves: bool = True
     fails_late: bool = False
     cuts: int | None = None
+    refuses: Callable[[Asked], tuple[int, Json] | None] | None = None
+    midway: Callable[[int], Awaitable[None]] | None = None
     outputs: deque[Outputs] = field(default_factory=deque)
     plays: Callable[[Asked], Outputs | None] | None = None
     asked: list[Asked] = field(default_factory=list)
@@ -182,6 +201,9 @@ class ResponsesServer(ModelServer):
         if asked.faults:
             await _reply(send, 400, _error("invalid_request_error", asked.faults[0], "input"))
             return
+        if self.refuses is not None and (refusal := self.refuses(asked)) is not None:
+            await _reply(send, *refusal)
+            return
         answer = self._made(asked)
         if asked.tokens > self.window:
             answer |= {"status": "failed", "output": [], "error": too_long["error"]}
@@ -214,7 +236,9 @@ class ResponsesServer(ModelServer):
             "incomplete_details": None,
             "parallel_tool_calls": True,
         }
-        told: Json = {"tools": [], "tool_choice": "auto", "metadata": {}, "instructions": None}
+        # As OpenAI repeats what it was asked with.
+        told: Json = {"tools": asked.body.get("tools") or [], "metadata": {}, "instructions": None}
+        told["tool_choice"] = asked.body.get("tool_choice") or "auto"
         return {**head, **state, **told, "output": output, "usage": usage}
 
     async def _stream(self, answer: Json, send: Any) -> None:
@@ -226,6 +250,8 @@ class ResponsesServer(ModelServer):
                 if self.cuts is not None and pieces >= self.cuts:
                     raise ConnectionResetError("cut on purpose")
                 pieces += 1
+                if pieces == 2 and self.midway is not None:
+                    await self.midway(len(self.asked))
             told = json.dumps({**event, "sequence_number": number}, ensure_ascii=False).encode()
             frame = b"event: " + event["type"].encode() + b"\ndata: " + told + b"\n\n"
             await send({"type": "http.response.body", "body": frame, "more_body": True})
@@ -244,7 +270,11 @@ def items_tokens(items: list[Json], body: Json) -> int:
 
 
 # What an item does not hold yet when it is begun.
-_EMPTY: dict[str, Json] = {"message": {"content": []}, "function_call": {"arguments": ""}}
+_EMPTY: dict[str, Json] = {
+    "message": {"content": []},
+    "function_call": {"arguments": ""},
+    "reasoning": {"summary": []},
+}
 
 
 async def _numbered(events: AsyncIterator[Json]) -> AsyncIterator[tuple[int, Json]]:
@@ -277,6 +307,9 @@ async def _events(answer: Json) -> AsyncIterator[Json]:
                 "text": text,
                 "logprobs": [],
             }
+        for number, part in enumerate(item.get("summary") or []):
+            delta = {"summary_index": number, "delta": part["text"]}
+            yield {"type": "response.reasoning_summary_text.delta", **at, **delta}
         if item["type"] == "function_call":
             yield {"type": "response.function_call_arguments.delta", **at, "delta": item["arguments"]}
         yield {"type": "response.output_item.done", "output_index": place, "item": item}

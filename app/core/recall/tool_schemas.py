@@ -87,8 +87,12 @@ SCHEMAS: tuple[Mapping[str, Any], ...] = (
     _function(GREP, GREP_DESCRIPTION, _GREP),
     _function(DESCRIBE, DESCRIBE_DESCRIPTION, _DESCRIBE),
 )
-# Each as the bytes that are put into a request.
+# Each as the bytes that are put into a request: of chat completions, and of the Responses API, where a
+# schema is taken for a strict one unless it says otherwise.
 RENDERED: tuple[bytes, ...] = tuple(encoded(schema) for schema in SCHEMAS)
+RENDERED_FLAT: tuple[bytes, ...] = tuple(
+    encoded({"type": "function", **schema["function"], "strict": False}) for schema in SCHEMAS
+)
 
 
 def for_clients() -> list[Mapping[str, Any]]:

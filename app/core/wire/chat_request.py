@@ -62,12 +62,16 @@ class ChatRequest:
         Of the Responses API: without the answer that it goes on from, because all is said, with what this
         program folded as plain text, and with items that the client only named as it named them.
         """
+        return edited(self.body, self.edits_for(messages))
+
+    def edits_for(self, messages: Sequence[bytes]) -> list[tuple[int, int, bytes]]:
+        """What `spliced` changes in the body."""
         if self.wire == "responses":
             ends = (self.trigger,) if self.trigger is not None else ()
             messages = [*(self.as_sent.get(raw) or in_plain(raw) for raw in messages), *ends]
         edits = [(*self.messages_at, b"[" + b",".join(messages) + b"]")]
         gone = ("previous_response_id", *self.dropped) if self.previous is not None else self.dropped
-        return edited(self.body, [*edits, *self._without(gone)])
+        return [*edits, *self._without(gone)]
 
     @property
     def holds_ours(self) -> bool:

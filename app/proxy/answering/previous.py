@@ -30,7 +30,7 @@ class KeptAnswers:
 
     def goes_on(self, turn: Turn) -> bool:
         """True when the request may leave what was said to the upstream's memory."""
-        if turn.request.previous is None or not turn.is_delta:
+        if turn.request.previous is None or not turn.is_delta or turn.goes_on_unseen:
             return False
         return self._are_kept and _place(turn) not in self._forgetting
 

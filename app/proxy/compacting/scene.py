@@ -91,7 +91,7 @@ class Scene:
     def tools(self) -> bytes | None:
         """The schemas that went with the last prompt: what rides on it is cached only with the same ones."""
         is_offered = self.replay.offers and self.current is not None
-        return with_ours(self.turn.tools) if is_offered else self.turn.tools
+        return with_ours(self.turn.tools, self.replay.wire) if is_offered else self.turn.tools
 
     @property
     def style(self) -> Style:

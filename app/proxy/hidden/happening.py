@@ -10,6 +10,7 @@ from typing import Any
 
 from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.wire.json_text import decoded
+from app.core.wire.responses.items import as_chat
 
 Json = Mapping[str, Any]
 
@@ -23,11 +24,12 @@ class Happening:
         self._before: list[bytes] = []
         self._tokens = 0
         self._written: bytes | None = None
+        self._differs = False
 
     @property
     def rounds(self) -> HiddenRounds | None:
         """What there is to be kept; None where nothing was hidden."""
-        if not self._before and self._written is None:
+        if not self._before and self._written is None and not self._differs:
             return None
         written = self.tokens_of([self._written]) if self._written is not None else 0
         return HiddenRounds(tuple(self._before), self._tokens, self._written, None, written)
@@ -39,7 +41,7 @@ class Happening:
 
     def tokens_of(self, messages: Sequence[bytes]) -> int:
         """What the messages take in a prompt."""
-        return sum([self._count(decoded(message)) for message in messages])
+        return sum([self._count(as_chat(decoded(message))) for message in messages])
 
     def told(self, messages: Sequence[bytes]) -> None:
         """These went upstream behind everything before."""
@@ -52,6 +54,10 @@ class Happening:
         """The model was asked once more as if nothing had been looked up."""
         self._before.clear()
         self._tokens = 0
+
+    def differs(self) -> None:
+        """What the client has as its answer is not what the upstream keeps under the id of it."""
+        self._differs = True
 
     def answered(self, message: bytes) -> None:
         """The answer, as the model wrote it, calls the client's tools and ours."""

@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from app.core.history.conversation import Conversation
-from app.core.recall.rounds.hidden import HiddenRounds, weighed
-from app.core.recall.rounds.offer import SCHEMAS
+from app.core.recall.rounds.hidden import HiddenRounds, told_rounds, weighed
+from app.core.recall.rounds.offer import schemas
 from app.core.view.compaction import Compaction
 from app.core.view.view import cut_in, kept_in
+from app.core.wire.chat_request import Wire
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.recall.offering import Offering
 from app.proxy.subject import Subject
+from app.proxy.turn import Turn
 from app.storage.contract import Store
 
 # Quotes are prose more often than not.
@@ -28,13 +30,15 @@ class Replay:
     """What goes with a conversation where our tools are offered: `rounds` by the index of their answer.
 
     `schema_tokens` are those of our tools; 0 where they are not offered. `talk` is the conversation whose
-    answers take the room of their rounds, None without any. One look-up may take `result_tokens`.
+    answers take the room of their rounds, None without any. One look-up may take `result_tokens`. All of it
+    is told on `wire`.
     """
 
     schema_tokens: int = 0
     rounds: Mapping[int, HiddenRounds] = field(default_factory=dict)
     talk: Conversation | None = None
     result_tokens: int = 0
+    wire: Wire = "chat"
 
     @property
     def offers(self) -> bool:
@@ -58,8 +62,9 @@ class Replays:
         """What our tools cost, without any rounds; nothing is read."""
         if not self._offering.offers(subject, own_settings):
             return NOTHING
-        schemas = max(1, self._tokens.schema_tokens(subject.model, SCHEMAS))
-        return Replay(schemas, result_tokens=self._result_tokens)
+        wire = subject.request.wire if isinstance(subject, Turn) else "chat"
+        tokens = max(1, self._tokens.schema_tokens(subject.model, schemas(wire)))
+        return Replay(tokens, result_tokens=self._result_tokens, wire=wire)
 
     async def read(self, subject: Subject, offered: Replay, current: Compaction | None) -> Replay:
         """With the rounds of the answers that `current` leaves in the view. StoreError."""
@@ -73,5 +78,6 @@ class Replays:
         found = await self._store.hidden_rounds(subject.namespace, subject.session, list(answers))
         if not found:
             return offered
-        rounds = {answers[chain]: hidden for chain, hidden in found.items()}
+        told = {answers[chain]: told_rounds(hidden, offered.wire) for chain, hidden in found.items()}
+        rounds = {index: hidden for index, hidden in told.items() if hidden is not None}
         return replace(offered, rounds=rounds, talk=weighed(talk, rounds))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.core.recall.rounds.calls import Call, newest_words
-from app.core.recall.rounds.fitting import fitted
+from app.core.recall.rounds.fitting import Room, fitted
 from app.proxy.recall.searching import Where
 from app.proxy.recall.tools import RecallTools
 from app.proxy.turn import Turn
@@ -43,7 +43,8 @@ class Executing:
         told: list[bytes] = []
         for place, (call, result) in enumerate(zip(calls, results, strict=True)):
             share = room_tokens // (len(calls) - place)
-            message, tokens = fitted(call, result, self._result_chars, share, count)
+            room = Room(self._result_chars, share, count, turn.request.wire)
+            message, tokens = fitted(call, result, room)
             told.append(message)
             room_tokens -= tokens
         return told

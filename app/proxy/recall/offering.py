@@ -45,6 +45,8 @@ class Offering:
         """
         if not isinstance(subject, Turn) or (subject.namespace, subject.model) in self._refusing:
             return False
+        if subject.incoming.asks_for_compaction:
+            return False
         asked = asked_for(subject.incoming)
         is_wanted = self._is_on(own_settings) if not asked else asked != "off"
         without_tools = self._without_tools or asked == "always"

@@ -11,10 +11,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from app.core.recall.rounds.calls import Called, called_by
+from app.core.recall.rounds.items import sent_back
 from app.core.recall.rounds.offer import offering
-from app.core.recall.rounds.visible import visible_answer
+from app.core.recall.rounds.told import told_on
 from app.core.wire.answered import AnsweredChoice
-from app.core.wire.chat_answer import Answer, parse_answer
+from app.core.wire.chat_answer import Answer
+from app.core.wire.chat_request import Wire
+from app.core.wire.wires import answer_of
 from app.proxy.answering.kinds import Arriving, kind_of
 from app.proxy.answering.outcomes import state_of_status
 from app.proxy.answering.outgoing import Destinations
@@ -48,8 +51,8 @@ class RoundMeans:
 class Rounds:
     """The rounds of one request.
 
-    `may_hide` is true while the model is offered our tools and may use them; `hidden_tokens` are the
-    completion tokens of the rounds that the client does not see.
+    `may_hide` is true while the model is offered our tools and may use them; `told` is what the client is
+    told of them all.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class Rounds:
         self._done = 0
         self.limits = means.limits
         self.may_hide = means.limits.rounds > 0
-        self.hidden_tokens = 0
+        self.told = told_on(turn.request.wire)
 
     async def begun(self) -> Arriving:
         """The answer that the client is to have: the upstream's own while nothing is called."""
@@ -88,7 +91,8 @@ class Rounds:
         Where the upstream refuses it: without our tools, then without what they found.
         """
         self._done += 1
-        self.hidden_tokens += tokens
+        self._differs()
+        self.told.hidden(tokens, None)
         may_call = self._done < self.limits.rounds
         self.may_hide = self._done <= self.limits.rounds
         request = self._turn.request
@@ -114,14 +118,25 @@ class Rounds:
     async def _carry_out(self, choice: AnsweredChoice, called: Called) -> None:
         # The call itself and the answer to it need room as well.
         room = self._happening.left_tokens * 2 // 3
-        told = [choice.message_body, *await self._means.executing.told(self._turn, called.ours, room)]
+        told = [self._sent_back(choice), *await self._means.executing.told(self._turn, called.ours, room)]
         self._messages += told
         self._happening.told(told)
 
     def ended(self, choice: AnsweredChoice | None, called: Called) -> None:
         """The round is one that the client sees; of one that calls ours and theirs the rest is ours to do."""
         if choice is not None and called.is_mixed and self._is_told:
-            self._happening.answered(choice.message_body)
+            self._happening.answered(self._sent_back(choice))
+        if called.ours:
+            self._differs()
+
+    def _differs(self) -> None:
+        """Of a chat completion the upstream keeps nothing that anybody goes on from."""
+        if self._turn.request.wire == "responses":
+            self._happening.differs()
+
+    def _sent_back(self, choice: AnsweredChoice) -> bytes:
+        is_kept = self._turn.request.members(("store",)).get("store") is not False
+        return sent_back(choice.message_body, is_kept=is_kept)
 
     async def _whole(self, answer: Arriving) -> Arriving:
         """As `begun`, for answers that are not streamed."""
@@ -129,16 +144,17 @@ class Rounds:
             read = await read_of(answer, self.limits.answer_bytes)
             if isinstance(read, Spilled):
                 return read
-            choice, called, tokens = _said(read.plain)
+            choice, called, tokens = _said(self._turn.request.wire, read.plain)
             if choice is None or not (self.may_hide and called.is_hidden):
                 self.ended(choice, called)
                 return self._visible(read, called)
+            self.told.hidden(0, read.plain)
             answer = await self.again(choice, called, tokens)
             if answer.status >= 300:
                 return answer
 
     def _visible(self, read: Read, called: Called) -> Arriving:
-        body = visible_answer(read.plain, called, self.hidden_tokens)
+        body = self.told.whole(read.plain, called)
         if body == read.plain:
             return read
         return Read(read.status, without_length(read.headers), body, body)
@@ -187,9 +203,9 @@ async def _is_too_long(answer: Arriving) -> bool:
     return isinstance(read, Read) and isinstance(classify(read.status, read.headers, read.plain), Overflow)
 
 
-def _said(body: bytes) -> tuple[AnsweredChoice | None, Called, int]:
+def _said(wire: Wire, body: bytes) -> tuple[AnsweredChoice | None, Called, int]:
     """The one choice of a whole answer, what it calls, and its completion tokens."""
-    answer = parse_answer(body)
+    answer = answer_of(wire, body)
     if not isinstance(answer, Answer) or len(answer.choices) != 1:
         return None, _NOT_OURS, 0
     choice = answer.choices[0]

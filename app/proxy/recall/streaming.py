@@ -11,7 +11,8 @@ from functools import partial
 from typing import Protocol
 
 from app.core.recall.rounds.calls import Called
-from app.core.recall.rounds.frames import Form, RoundFrames, SoFar
+from app.core.recall.rounds.form import Form
+from app.core.recall.rounds.told import Frames, Told
 from app.core.wire.answered import AnsweredChoice
 from app.core.wire.lines import LineSplitter, data_of_line
 from app.core.wire.sse import FrameSplitter, data_of
@@ -34,7 +35,7 @@ class Following(Protocol):
 
     limits: RoundLimits
     may_hide: bool
-    hidden_tokens: int
+    told: Told
 
     async def again(self, choice: AnsweredChoice, called: Called, tokens: int) -> Arriving:
         """The answer of the next round."""
@@ -53,7 +54,6 @@ class StreamedRounds:
         self._answer = answer
         self._kind: Kind = kind
         self._form = Form(data_of_line if kind == "lines" else data_of, partial(framed, kind))
-        self._so_far = SoFar()
         self._shown = self._visible()
         self._first: bytes | None = None
 
@@ -83,21 +83,20 @@ class StreamedRounds:
 
     async def _visible(self) -> AsyncGenerator[bytes]:
         while True:
-            frames = RoundFrames(self._form, self._so_far, may_hide=self._rounds.may_hide)
+            frames = self._rounds.told.frames(self._form, may_hide=self._rounds.may_hide)
             async for out in self._round(frames):
                 # Before its end goes out: then the answer is recorded.
-                if not frames.is_hidden:
+                if frames.is_over and not frames.is_hidden:
                     self._rounds.ended(frames.choice, frames.called)
                 yield out
             choice = frames.choice
             if not frames.is_hidden or choice is None:
                 return
             self._answer = await self._rounds.again(choice, frames.called, frames.completion_tokens)
-            self._so_far.hidden_tokens = self._rounds.hidden_tokens
             if self._answer.status >= 300:
                 raise UpstreamCut("The upstream refused to go on with its answer.")
 
-    async def _round(self, frames: RoundFrames) -> AsyncIterator[bytes]:
+    async def _round(self, frames: Frames) -> AsyncIterator[bytes]:
         """One round's bytes as far as they are shown; an event too large to be read ends it."""
         limits = self._rounds.limits
         is_lines = self._kind == "lines"

@@ -108,6 +108,7 @@ class Resolver:
             fixed_tokens=self._tokens.fixed_tokens(request),
             started_at=time.time(),
             carrier=name.carrier if name else "",
+            goes_on_unseen=before is not None and before.has_hidden,
         )
 
     def erased(self, namespace: str, session: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from app.core.history.conversation import Conversation
 from app.core.history.read import read_message
 from app.core.recall.rounds.calls import Call
-from app.core.recall.rounds.fitting import fitted
+from app.core.recall.rounds.fitting import Room, fitted
 from app.core.recall.rounds.hidden import HiddenRounds, replayed, weighed
 from app.core.view.outcomes import View
 from app.core.view.view import view_of
@@ -74,7 +74,7 @@ def test_a_result_is_cut_to_the_room_there_is(room: int) -> None:
     """As long as there is room for a message at all; without any it is as short as it can be."""
     call = Call("g1", "context_grep", "{}")
     result = json.dumps({"entries": ["a quote of what was said"] * 100})
-    message, tokens = fitted(call, result, 5_000, room, count)
+    message, tokens = fitted(call, result, Room(5_000, room, count))
     fields = json.loads(message)
     assert (fields["role"], fields["tool_call_id"]) == ("tool", "g1")
     assert tokens == count(fields)

@@ -11,7 +11,9 @@ from typing import Any
 
 from app.core.recall.tool_schemas import NAMES
 from app.core.wire.answered import AnsweredChoice
+from app.core.wire.chat_request import Wire
 from app.core.wire.json_text import decoded, encoded
+from app.core.wire.responses.items import as_chat
 from app.errors import InvalidJson
 
 # How a turn ends that wants its calls carried out; some servers say "stop" all the same, or nothing.
@@ -63,9 +65,9 @@ def ids_of_others(message: bytes) -> tuple[str, ...]:
 
 
 def _calls_in(body: bytes) -> list[Any]:
-    """Its tool calls; empty for what is no message."""
+    """Its tool calls, as chat completions have them; empty for what is no message."""
     try:
-        message = decoded(body)
+        message = as_chat(decoded(body))
     except InvalidJson:
         return []
     calls = message.get("tool_calls") if isinstance(message, dict) else None
@@ -84,11 +86,13 @@ def name_of(call: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def answered(call: Call, result: str, chars: int) -> bytes:
-    """The tool message that answers a call; a result of more than `chars` characters is cut, and says so."""
+def answered(call: Call, result: str, chars: int, wire: Wire = "chat") -> bytes:
+    """The message that answers a call; a result of more than `chars` characters is cut, and says so."""
     if len(result) > chars:
         note = f"Cut at {chars} characters. Ask for less at a time."
         result = encoded({"truncated": True, "note": note, "beginning": result[:chars]}).decode()
+    if wire == "responses":
+        return encoded({"type": "function_call_output", "call_id": call.id, "output": result})
     return encoded({"role": "tool", "tool_call_id": call.id, "content": result})
 
 

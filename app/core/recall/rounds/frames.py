@@ -6,11 +6,11 @@ of holding an answer's end back for its commit, nor of what a tool finds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from app.core.recall.rounds.calls import Called, called_by, name_of
+from app.core.recall.rounds.form import Form
 from app.core.recall.rounds.json_edits import replaced
 from app.core.recall.rounds.visible import stopped, with_tokens
 from app.core.recall.tool_schemas import NAMES
@@ -27,14 +27,6 @@ _NO_CALLS = Called((), 0, is_hidden=False)
 _EMPTY: tuple[Any, ...] = (None, "", [])
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How frames are read and written: the data of one (None: it has none), and data as a frame."""
-
-    data_of: Callable[[bytes], bytes | None]
-    framed: Callable[[bytes], bytes]
-
-
 @dataclass(slots=True)
 class SoFar:
     """What the client has been shown and not shown in earlier rounds: `hidden_tokens` of completion."""
@@ -46,9 +38,9 @@ class SoFar:
 class RoundFrames:
     """The frames of one round, as the client may see them.
 
-    `is_hidden` is true from the frame on that ends an answer which calls nothing but our tools: the rest is
-    swallowed, and the round is followed by another. Without `may_hide` our calls are left out all the same,
-    and the answer ends. `called` and `choice` say what the round came to.
+    `is_over`: its end has come. `is_hidden` is true from the frame on that ends an answer which calls nothing
+    but our tools: the rest is swallowed, and the round is followed by another. Without `may_hide` our calls
+    are left out all the same, and the answer ends. `called` and `choice` say what the round came to.
     """
 
     def __init__(self, form: Form, so_far: SoFar, *, may_hide: bool) -> None:
@@ -58,7 +50,7 @@ class RoundFrames:
         self._assembly = Assembly(1)
         self._calls = _CallPieces()
         self._is_first = not so_far.has_role
-        self._is_over = False
+        self.is_over = False
         self.is_hidden = False
         self.called = _NO_CALLS
 
@@ -81,14 +73,14 @@ class RoundFrames:
         verdict = self._assembly.feed(data)
         if self.is_hidden:
             return b""
-        if (verdict.finishes or verdict.done) and not self._is_over:
+        if (verdict.finishes or verdict.done) and not self.is_over:
             self._end()
         if verdict.done:
             return b"" if self.is_hidden else frame
         return frame if verdict.error else self._rewritten(frame, data, ends=verdict.finishes)
 
     def _end(self) -> None:
-        self._is_over = True
+        self.is_over = True
         choice = self.choice
         self.called = called_by(choice) if choice else _NO_CALLS
         self.is_hidden = self._may_hide and self.called.is_hidden

@@ -12,7 +12,10 @@ from dataclasses import dataclass, replace
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.core.recall.rounds.calls import ids_of_others
+from app.core.recall.rounds.items import unsaid
 from app.core.view.outcomes import View
+from app.core.wire.chat_request import Wire
+from app.core.wire.responses.telling import told_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,8 @@ class HiddenRounds:
 
     `before` are calls of our tools and their results, in order, `tokens` theirs. `written` is the answer as
     the model wrote it where it calls the client's tools and ours, None elsewhere; `results` answer those of
-    ours, None where they are not known. `written_tokens` are those of both.
+    ours, None where they are not known. `written_tokens` are those of both. Without any of these the answer
+    is only known to be another than what the upstream keeps under its id.
     """
 
     before: tuple[bytes, ...] = ()
@@ -40,7 +44,8 @@ class HiddenRounds:
         """The messages of a prompt that stand for the answer."""
         if self.written is not None and self.results is not None and self.replaces(answer):
             return (*self.before, self.written, *self.results)
-        return (*self.before, answer.raw)
+        rest = unsaid(answer.raw, self.before)
+        return self.before if rest is None else (*self.before, rest)
 
     def unseen(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
         """What the client has not: before the answer, with that as the model wrote it, and behind it."""
@@ -50,6 +55,25 @@ class HiddenRounds:
     def tokens_with(self, answer: Message) -> int:
         """Tokens of `in_place_of`."""
         return self.tokens + (self.written_tokens if self.replaces(answer) else answer.tokens)
+
+
+def told_rounds(hidden: HiddenRounds, wire: Wire) -> HiddenRounds | None:
+    """The rounds in the form of `wire`, also those told on the other; None where they have none there."""
+
+    def told(messages: Sequence[bytes]) -> list[bytes]:
+        return [said for raw in messages if (said := told_in(raw, wire)) is not None]
+
+    written = [] if hidden.written is None else [hidden.written]
+    before, answer, results = told(hidden.before), told(written), told(hidden.results or ())
+    is_whole = (len(before), len(answer), len(results)) == (
+        len(hidden.before),
+        len(written),
+        len(hidden.results or ()),
+    )
+    if not is_whole:
+        return None
+    found = None if hidden.results is None else tuple(results)
+    return replace(hidden, before=tuple(before), written=next(iter(answer), None), results=found)
 
 
 def weighed(talk: Conversation, rounds: Mapping[int, HiddenRounds]) -> Conversation:
