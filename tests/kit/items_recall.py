@@ -102,7 +102,7 @@ async def compacted_items(
     folder: Path, *, stream: bool = False, overrides: Json | None = None, keeps: bool = True
 ) -> AsyncIterator[Recalled]:
     """A conversation of an agent with one compaction."""
-    server = ResponsesServer(window=8_000, keeps=keeps)
+    server = ResponsesServer(window=8_000, keeps=keeps, binds_thoughts=True)
     async with proxied(server, folder, RECALLING | (overrides or {})) as proxy:
         chat = ResponsesChat(proxy.http, tools=TOOLS, headers={"authorization": "Bearer key-1"})
         number = 0
