@@ -226,7 +226,7 @@ async def test_an_upstream_that_breaks_in_a_later_round_is_told(stream: bool, tm
         assert "context_" not in text
         talk.server.refuses = None
         said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Wait."}]}
-        talk.chat.said = [*body["input"], said | {"id": "msg_a"}]
+        talk.chat.said += [{"role": "user", "content": "Which port?"}, said | {"id": "msg_a"}]
         await talk.says("Well?")
         assert not talk.asked[-1].faults
 

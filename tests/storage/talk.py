@@ -143,6 +143,7 @@ class Talk:
         status: int | None = 200,
         hidden: HiddenRounds | None = None,
         items: Sequence[str] = (),
+        response_id: str | None = None,
     ) -> CloseExchange:
         self.clock += 1
         closed = CloseExchange(
@@ -165,6 +166,7 @@ class Talk:
             finished_at=self.clock,
             hidden=hidden,
             items=items,
+            response_id=response_id,
         )
         await self.store.close_exchange(closed)
         return closed

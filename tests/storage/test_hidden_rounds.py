@@ -32,6 +32,21 @@ async def test_rounds_come_back_as_they_were_and_in_no_path(store: Store) -> Non
     assert await store.hidden_rounds("ns", talk.session, []) == {}
 
 
+@pytest.mark.spec("W48")
+@pytest.mark.parametrize("hidden", [ROUNDS, MIXED, HiddenRounds(), None])
+async def test_an_answer_known_by_its_id_says_whether_anything_was_hidden(
+    store: Store, hidden: HiddenRounds | None
+) -> None:
+    talk = Talk(store)
+    opened = await talk.asks([b"q"])
+    answer = talk.answer(opened, b"a")
+    await talk.hears(opened, answer, hidden=hidden, response_id="resp_1")
+    found = await store.answered_as("ns", "resp_1")
+    assert found is not None
+    assert (found.chain, found.has_hidden) == (answer.chain, hidden is not None)
+    assert await store.answered_as("other", "resp_1") is None
+
+
 async def test_siblings_have_their_own_and_several_answers_none(store: Store) -> None:
     talk = Talk(store)
     opened = await talk.asks([b"q"])

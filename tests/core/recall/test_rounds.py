@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from app.core.recall.rounds.calls import Call as OurCall
 from app.core.recall.rounds.calls import Called, answered, called_by, newest_words
-from app.core.recall.rounds.frames import Form, RoundFrames, SoFar
+from app.core.recall.rounds.form import Form
+from app.core.recall.rounds.frames import RoundFrames, SoFar
 from app.core.recall.rounds.json_edits import replaced
 from app.core.recall.rounds.offer import may_offer, offering
 from app.core.recall.rounds.visible import visible_answer
