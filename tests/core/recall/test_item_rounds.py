@@ -1,4 +1,4 @@
-"""What a client of the Responses API is shown of answers with calls to our tools, event by event and whole."""
+"""What a client of the Responses API is shown of answers with calls to our tools, streamed and whole."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from app.core.recall.rounds.calls import Called
 from app.core.recall.rounds.events import ResponseFrames
 from app.core.recall.rounds.form import Form
 from app.core.recall.rounds.hidden import HiddenRounds, told_rounds
 from app.core.recall.rounds.items import sent_back, unsaid, visible_items
 from app.core.recall.rounds.objects import SoFar, hidden_output, visible_object
 from app.core.recall.rounds.offer import may_offer, offering
+from app.core.recall.rounds.told import told_on
 from app.core.wire.request_body import Limits
 from app.core.wire.responses.request import parse_responses_request
 from app.core.wire.sse import data_of
@@ -172,6 +174,39 @@ def test_whole_answers_add_up_too() -> None:
     assert (told["tools"], told["tool_choice"]) == (TOOLS, "auto")
     plain = b'{"id" : "r", "output":[ {"type":"message"} ], "tools": [], "usage":null}'
     assert visible_object(plain, SoFar()) == plain
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>",
+        b"[]",
+        b'{"output": {}, "tools": 5, "usage": [], "id": null}',
+        b'{"output":[null,5,{"name":[]}]}',
+    ],
+)
+def test_what_is_no_answer_passes(body: bytes) -> None:
+    told = told_on("responses")
+    told.hidden(3, None)
+    assert told.whole(body, Called((), 0, is_hidden=False)) == body
+
+
+def test_events_of_strange_shapes_pass() -> None:
+    strange = [
+        {"type": "response.output_item.added", "output_index": 0, "item": 5},
+        {
+            "type": "response.output_item.done",
+            "output_index": 0,
+            "item": {"type": "function_call", "name": []},
+        },
+        {"type": ["x"], "response": []},
+    ]
+    frames = [framed(event) if isinstance(event["type"], str) else b"data: 5\n\n" for event in strange]
+    events, made = shown(frames)
+    assert [event["type"] for event in events if isinstance(event, dict)] == [
+        "response.output_item.added", "response.output_item.done",
+    ]  # fmt: skip
+    assert not made.is_hidden
 
 
 def test_what_was_said_before_is_not_told_twice() -> None:

@@ -94,7 +94,8 @@ def unsaid(answer: bytes, before: Iterable[bytes]) -> bytes | None:
 
 
 def _is_ours(item: Json) -> bool:
-    return item.get("type") == "function_call" and item.get("name") in NAMES
+    name = item.get("name")
+    return item.get("type") == "function_call" and isinstance(name, str) and name in NAMES
 
 
 def _is_mere_name(item: Json) -> bool:

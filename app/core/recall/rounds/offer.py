@@ -75,7 +75,8 @@ def is_named_as_ours(tool: object) -> bool:
     """Whether a tool of a request has one of our names."""
     function = tool.get("function") if isinstance(tool, dict) else None
     named = function if isinstance(function, dict) else tool
-    return isinstance(named, dict) and named.get("name") in NAMES
+    name = named.get("name") if isinstance(named, dict) else None
+    return isinstance(name, str) and name in NAMES
 
 
 def _has_our_name(tool: object) -> bool:

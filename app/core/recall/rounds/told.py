@@ -16,6 +16,7 @@ from app.core.recall.rounds.objects import hidden_output, visible_object
 from app.core.recall.rounds.visible import visible_answer
 from app.core.wire.answered import AnsweredChoice
 from app.core.wire.chat_request import Wire
+from app.errors import InvalidJson
 
 
 class Frames(Protocol):
@@ -79,7 +80,11 @@ class _Responses:
 
     def whole(self, body: bytes, called: Called) -> bytes:
         del called
-        return visible_object(body, self._so_far)
+        try:
+            return visible_object(body, self._so_far)
+        except InvalidJson:
+            # No answer at all: it passes as it came.
+            return body
 
 
 def told_on(wire: Wire) -> Told:
