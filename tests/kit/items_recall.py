@@ -14,6 +14,7 @@ from typing import Any
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.recalls import RECALLING
 from tests.kit.responses import Asked, ResponsesChat, ResponsesServer, call_item, events_of
+from tests.kit.thoughts import Thoughts
 from tests.kit.words import prose
 
 Json = dict[str, Any]
@@ -102,7 +103,7 @@ async def compacted_items(
     folder: Path, *, stream: bool = False, overrides: Json | None = None, keeps: bool = True
 ) -> AsyncIterator[Recalled]:
     """A conversation of an agent with one compaction."""
-    server = ResponsesServer(window=8_000, keeps=keeps, binds_thoughts=True)
+    server = ResponsesServer(window=8_000, keeps=keeps, thoughts=Thoughts())
     async with proxied(server, folder, RECALLING | (overrides or {})) as proxy:
         chat = ResponsesChat(proxy.http, tools=TOOLS, headers={"authorization": "Bearer key-1"})
         number = 0

@@ -17,6 +17,7 @@ import httpx
 from app.core.wire.json_members import raw_elements, raw_members
 from app.core.wire.responses.items import as_chat, is_said_by_model
 from tests.kit.model import ModelServer, counter
+from tests.kit.thoughts import Thoughts
 
 Json = dict[str, Any]
 Scope = Any
@@ -128,8 +129,8 @@ class ResponsesServer(ModelServer):
     something of a prompt, comes first. `fails_late`: too long a prompt is refused within the stream.
     `cuts`: the stream breaks off behind so many pieces of text. `resolves`: items may be named by their ids;
     else there is no such kind of item. `refuses`: what it says is an error, with its status. `midway` is
-    awaited behind the first piece of text of each answer, with the answer's number. With `binds_thoughts` a
-    thought and what it led to (`bound`) come back together, or not at all.
+    awaited behind the first piece of text of each answer, with the answer's number. With `thoughts` they
+    come back with what they led to, or not at all.
     """
 
     keeps: bool = True
@@ -138,8 +139,7 @@ class ResponsesServer(ModelServer):
     cuts: int | None = None
     refuses: Callable[[Asked], tuple[int, Json] | None] | None = None
     midway: Callable[[int], Awaitable[None]] | None = None
-    binds_thoughts: bool = False
-    bound: dict[str, list[str]] = field(default_factory=dict)
+    thoughts: Thoughts | None = None
     outputs: deque[Outputs] = field(default_factory=deque)
     plays: Callable[[Asked], Outputs | None] | None = None
     asked: list[Asked] = field(default_factory=list)
@@ -201,7 +201,7 @@ class ResponsesServer(ModelServer):
         if asked.tokens > self.window and not (streams and self.fails_late):
             await _reply(send, 400, too_long)
             return
-        faults = asked.faults or self._parted(asked.items)
+        faults = asked.faults or (self.thoughts.faults_in(asked.items) if self.thoughts else [])
         if faults:
             await _reply(send, 400, _error("invalid_request_error", faults[0], "input"))
             return
@@ -219,15 +219,6 @@ class ResponsesServer(ModelServer):
         else:
             await _reply(send, 200, answer)
 
-    def _parted(self, items: list[Json]) -> list[str]:
-        """What OpenAI says of a thought without its item, and of an item without its thought."""
-        idents = [item.get("id", "") for item in items]
-        follow = [*idents[1:], ""]
-        lone = [a for a, b in zip(idents, follow, strict=True) if b not in self.bound.get(a, [b])]
-        led = {item: thought for thought, each in self.bound.items() for item in each}
-        bare = [item for at, item in enumerate(idents) if led.get(item, item) not in idents[: at + 1]]
-        return [f"Item '{ident}' was provided without what it belongs to." for ident in [*lone, *bare]]
-
     def _made(self, asked: Asked) -> Json:
         number = len(self.asked)
         output = self.plays(asked) if self.plays is not None else None
@@ -235,13 +226,8 @@ class ResponsesServer(ModelServer):
             output = self.outputs.popleft()
         if output is None:
             output = [text_item(f"Answer {number}.", f"msg_{number}")]
-        if self.binds_thoughts and asked.body.get("store") is not False:
-            thought = ""
-            for item in output:
-                if item["type"] == "reasoning":
-                    thought = item["id"]
-                elif thought:
-                    self.bound.setdefault(thought, []).append(item["id"])
+        if self.thoughts is not None and asked.body.get("store") is not False:
+            self.thoughts.answered(output)
         usage = {
             "input_tokens": asked.tokens,
             "input_tokens_details": {"cached_tokens": 0},

@@ -92,7 +92,7 @@ def test_several_rounds_are_one_answer() -> None:
 @pytest.mark.parametrize("status", ["completed", "incomplete"])
 def test_calls_that_are_not_carried_out_are_left_out_with_their_thoughts(status: str) -> None:
     items = [text_item("Hm."), thought_item("rs"), grep("g1")]
-    more = {"status": status, "incomplete_details": {"reason": "max_output_tokens"}}
+    more: Json = {"status": status, "incomplete_details": {"reason": "max_output_tokens"}}
     events, made = shown(stream(items, **more), may_hide=status == "incomplete")
     assert not made.is_hidden
     is_whole(events)
@@ -192,7 +192,7 @@ def test_what_is_no_answer_passes(body: bytes) -> None:
 
 
 def test_events_of_strange_shapes_pass() -> None:
-    strange = [
+    strange: list[Json] = [
         {"type": "response.output_item.added", "output_index": 0, "item": 5},
         {
             "type": "response.output_item.done",
