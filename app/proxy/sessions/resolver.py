@@ -72,8 +72,7 @@ class Resolver:
         self, namespace: str, incoming: Incoming, request: ChatRequest, name: SessionName | None
     ) -> Turn:
         """The resolved request. RequestError when its headers or messages cannot be what they claim."""
-        messages = await self._read(request)
-        sent = conversation_of(messages, seed_of(namespace))
+        sent = conversation_of(await self._read(request), seed_of(namespace))
         row = await self._store.named(namespace, name.value) if name else None
         repeats = await self._repeats(namespace, incoming)
         named = Named(name, row, Repeat(is_retry(incoming), _head_in(row, repeats)))
