@@ -125,6 +125,12 @@ def test_servers_that_announce_no_items_are_understood() -> None:
     assert made.is_hidden
     assert "context_" not in str(events)
     assert [e["delta"] for e in events if "delta" in e] == ["words"]
+    so_far = SoFar()
+    ended = [each for each in stream([grep("g1")]) if b"output_index" not in each]
+    first, made = shown(ended, so_far)
+    second, _ = shown(stream([text_item("So.")], "resp_2"), so_far)
+    assert made.is_hidden
+    is_whole([*first, *second])
 
 
 def test_a_sign_of_life_passes_thoughts_that_wait() -> None:
