@@ -14,11 +14,11 @@ from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.core.view.compaction import Compaction, Mask
 from app.core.view.cuts import Group, groups_of, is_cut
+from app.core.view.dialects.turns import FRAME_TOKENS, answered
 from app.core.view.masking import masked, text_of
 from app.core.view.outcomes import PartKind, View, ViewPart
 from app.core.view.policy import Policy
 from app.core.view.splice import encoded
-from app.core.view.turns import FRAME_TOKENS, answered
 from app.core.wire.responses.items import as_chat
 
 CountText = Callable[[str], int]

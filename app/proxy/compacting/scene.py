@@ -22,6 +22,7 @@ from app.core.summary.styles.style import Style
 from app.core.summary.styles.style import Written as Block
 from app.core.view.clients import client_summary_of
 from app.core.view.compaction import Compaction
+from app.core.view.dialects.turns import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from app.core.view.masking import text_of
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from app.core.view.plan import plan_all, plan_manual, plan_of, plan_overflow
@@ -35,7 +36,6 @@ from app.core.view.record import (
     folded_indexes,
     summary_room,
 )
-from app.core.view.turns import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from app.core.view.validity import Fault, added_faults
 from app.core.view.view import CountText, fits, newest_user, prompt_tokens, view_of
 from app.proxy.hidden.replaying import NOTHING, Replay

@@ -8,11 +8,11 @@ from typing import Any
 from app.core.budget.budget import Budget, Window, WindowSource, budget_of
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Compaction
+from app.core.view.dialects.turns import FRAME_TOKENS
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from app.core.view.plan import plan_manual, plan_of, plan_overflow
 from app.core.view.policy import Policy
 from app.core.view.record import Written, compaction_of, summary_room
-from app.core.view.turns import FRAME_TOKENS
 from app.core.view.view import applicable, prompt_tokens, view_of
 from tests.core.histories import FRAME, assistant, conversation, count_text, preamble_tokens, prose, user
 

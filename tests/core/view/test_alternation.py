@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.view.alternation import ACKNOWLEDGEMENT, Alternated, acknowledged, merged_users
+from app.core.view.dialects.alternation import ACKNOWLEDGEMENT, Alternated, acknowledged, merged_users
 from app.core.view.masking import text_of
 from app.core.view.validity import faults_of
 from tests.core.histories import assistant, calls, result, system, user

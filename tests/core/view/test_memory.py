@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from app.core.budget.budget import Budget, memory_room
+from app.core.view.dialects.turns import FRAME_TOKENS
 from app.core.view.outcomes import Fold, MaskOnly, Send
 from app.core.view.planning.thinning import plan_masks
 from app.core.view.policy import Policy
 from app.core.view.record import Written, compaction_of, summary_room
-from app.core.view.turns import FRAME_TOKENS
 from app.core.view.view import block_tokens, prompt_tokens, unmasked_tokens, view_of
 from tests.core.histories import assistant, calls, count_text, prose, result, user
 from tests.core.view.planning import Talk

@@ -15,11 +15,11 @@ from app.core.budget.budget import Budget, Window, budget_of
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Compaction
 from app.core.view.cuts import groups_of
+from app.core.view.dialects.turns import FRAME_TOKENS
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from app.core.view.plan import plan_of
 from app.core.view.policy import Policy
 from app.core.view.record import Written, compaction_of, summary_room
-from app.core.view.turns import FRAME_TOKENS
 from app.core.view.validity import added_faults, faults_of
 from app.core.view.view import applicable, fits, newest_user, prompt_tokens, view_of
 from tests.core.histories import RandomHistory, count_text, preamble_tokens, prose

@@ -13,11 +13,11 @@ from app.core.history.conversation import Conversation
 from app.core.summary.source import SummarySource, summary_budget
 from app.core.summary.styles.registry import style_of
 from app.core.view.compaction import Compaction
+from app.core.view.dialects.turns import FRAME_TOKENS
 from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send
 from app.core.view.policy import Policy
 from app.core.view.presets import CHAT, PRESETS
 from app.core.view.record import Written, compaction_of, folded_indexes, summary_room
-from app.core.view.turns import FRAME_TOKENS
 from app.core.view.validity import added_faults
 from app.core.view.view import applicable, newest_user, prompt_tokens
 from tests.core.histories import count_text

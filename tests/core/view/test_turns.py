@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.core.view.alternation import merged_users
 from app.core.view.compaction import Compaction
+from app.core.view.dialects.alternation import merged_users
+from app.core.view.dialects.turns import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send, View
 from app.core.view.record import Written, compaction_of, summary_room
-from app.core.view.turns import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from app.core.view.validity import added_faults
 from app.core.view.view import applicable, prompt_tokens
 from tests.core.histories import count_text, prose

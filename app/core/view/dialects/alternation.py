@@ -16,7 +16,7 @@ ACKNOWLEDGEMENT = "Understood. I continue from this summary."
 
 _INSTRUCTIONS = frozenset({"system", "developer"})
 # Stands between the texts of merged messages, as spelled inside a JSON string.
-_BETWEEN = r"\n\n"
+BETWEEN = r"\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _merged(messages: Sequence[bytes]) -> bytes:
     start, stop = first.content
     inner = [said.inner for said in run if said.inner is not None]
     if len(inner) == len(run):
-        content = f'"{_BETWEEN.join(inner)}"'
+        content = f'"{BETWEEN.join(inner)}"'
     else:
         pieces = [piece for place, said in enumerate(run) for piece in _as_parts(said, place > 0)]
         content = "[" + ",".join(pieces) + "]"
@@ -130,7 +130,7 @@ def _merged(messages: Sequence[bytes]) -> bytes:
 
 def _as_parts(said: _Said, is_later: bool) -> list[str]:
     """The message as text parts; of a later one the first begins with what stands between."""
-    between = _BETWEEN if is_later else ""
+    between = BETWEEN if is_later else ""
     if said.inner is not None:
         return [f'{{"type":"text","text":"{between}{said.inner}"}}']
     (part, at), *others = said.parts

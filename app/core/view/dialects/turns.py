@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from app.core.view.alternation import ACKNOWLEDGEMENT, acknowledged, merged_users
+from app.core.view.dialects.alternation import ACKNOWLEDGEMENT, acknowledged, merged_users
 from app.core.view.outcomes import View, ViewPart
 
 # Role, separators and field names of a message, tokens; as o200k frames it, rounded up.
