@@ -319,6 +319,13 @@ class PolicySettings(StyleSettings):
         "Only few servers refuse two user messages in a row; what the client sent stays as it is elsewhere.",
         unit="true or false",
     )
+    later_system_messages: Literal["keep", "user"] = setting(
+        _CORE.later_system_messages,
+        "Whether system messages behind the first other message of a compacted prompt are kept as they are, "
+        "or told as a user's behind a label.",
+        "Some servers take them only at the beginning; elsewhere the role is what gives them their weight.",
+        unit="keep or user",
+    )
     min_gain_ratio: float = setting(
         _CORE.min_gain_ratio,
         "A compaction that would free less is not made.",

@@ -67,4 +67,12 @@ class Compaction:
     def alternates(self) -> bool:
         """True when its view has user and assistant by turns, as far as that is ours to do (A46)."""
         # Part of the record, as all that decides a view: a setting changes nothing between compactions.
-        return b'"alternates"' in self.details and json.loads(self.details).get("alternates") is True
+        return self._says("alternates")
+
+    @property
+    def tells_as_user(self) -> bool:
+        """True when its view tells instructions behind the preamble as a user's."""
+        return self._says("tells_as_user")
+
+    def _says(self, name: str) -> bool:
+        return f'"{name}"'.encode() in self.details and json.loads(self.details).get(name) is True

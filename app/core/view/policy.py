@@ -12,6 +12,7 @@ from app.core.summary.fence import DEFAULT_TAG
 
 Objective = Literal["off", "fidelity", "balanced", "cost"]
 Estimator = Literal["tiktoken", "chars3", "chars4", "usage"]
+LaterSystemMessages = Literal["keep", "user"]
 StyleName = Literal["handoff", "rolling", "working_state", "batch", "by_content", "worker"]
 
 
@@ -98,6 +99,9 @@ class Policy:
     # For upstreams that want user and assistant by turns: in a compacted view neighbouring user messages
     # are merged (A46), and the summary is acknowledged (D19).
     strict_alternation: bool = False
+    # For upstreams that take system messages only at the beginning: in a compacted view later ones are told
+    # as a user's, behind a label.
+    later_system_messages: LaterSystemMessages = "keep"
     # The fence of the summary block (A31).
     summary_tag: str = DEFAULT_TAG
     # `rolling`: characters of new messages in one request (B11); a longer summary is itself shortened (B12).

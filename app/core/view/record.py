@@ -22,9 +22,9 @@ class Written:
     and what else deserves to be known.
 
     With masks alone: an empty summary, author "none", no model; the state is the current one's.
-    `alternates`: the view merges neighbouring user messages and acknowledges the summary. `memory`: the
-    text of the session's memory block, which masks alone leave as it is; `leaves_memory_out`: there was no
-    room for it.
+    `alternates`: the view merges neighbouring user messages and acknowledges the summary. `tells_as_user`:
+    it tells later instructions as a user's. `memory`: the text of the session's memory block, which masks
+    alone leave as it is; `leaves_memory_out`: there was no room for it.
     `passes` calls to a model gave its text in the run `run_id`; 0 and "" without one. `guard_tokens`: what
     the summary took before it was shortened for the ceiling, what it takes now, and the ceiling (A27).
     """
@@ -37,6 +37,7 @@ class Written:
     state: bytes = b""
     notes: tuple[str, ...] = ()
     alternates: bool = False
+    tells_as_user: bool = False
     memory: str = ""
     leaves_memory_out: bool = False
     passes: int = 0
@@ -77,18 +78,32 @@ def folded_indexes(fold: Fold, conversation: Conversation, current: Compaction |
     return (*released, *(index for index in range(fold.since, fold.cut) if index not in kept))
 
 
-def summary_room(fold: Fold, conversation: Conversation, budget: Budget, count_text: CountText) -> int:
+def summary_room(
+    fold: Fold,
+    conversation: Conversation,
+    budget: Budget,
+    count_text: CountText,
+    *,
+    tells_as_user: bool = False,
+) -> int:
     """Tokens the summary block may take so that the view stays within the ceiling (A27).
 
     At most what the fold allows, at least 200: the tail may have grown since the fold was planned.
     """
-    left = ceiling_room(fold, conversation, budget, count_text)
+    left = ceiling_room(fold, conversation, budget, count_text, tells_as_user=tells_as_user)
     return min(fold.summary_tokens, max(LEAST_SUMMARY_TOKENS, left))
 
 
-def ceiling_room(fold: Fold, conversation: Conversation, budget: Budget, count_text: CountText) -> int:
+def ceiling_room(
+    fold: Fold,
+    conversation: Conversation,
+    budget: Budget,
+    count_text: CountText,
+    *,
+    tells_as_user: bool = False,
+) -> int:
     """Tokens between the view without a summary and the ceiling; negative where it is above already."""
-    written = Written(id="", policy="")
+    written = Written(id="", policy="", tells_as_user=tells_as_user)
     bare = rendered(conversation, _folded(fold, conversation, None, written), count_text)
     return budget.ceiling_tokens - prompt_tokens(bare, budget) - fold.memory_tokens
 
@@ -153,6 +168,7 @@ def _details(written: Written) -> bytes:
     said = {
         "notes": written.notes,
         "alternates": written.alternates,
+        "tells_as_user": written.tells_as_user,
         "leaves_memory_out": written.leaves_memory_out,
         "passes": written.passes,
         "run_id": written.run_id,

@@ -14,6 +14,7 @@ from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.core.view.compaction import Compaction, Mask
 from app.core.view.cuts import Group, groups_of, is_cut
+from app.core.view.dialects.instructions import told_as_users
 from app.core.view.dialects.turns import FRAME_TOKENS, answered
 from app.core.view.masking import masked, text_of
 from app.core.view.outcomes import PartKind, View, ViewPart
@@ -151,6 +152,8 @@ def rendered(conversation: Conversation, compaction: Compaction | None, count_te
         for index in range(cut, len(conversation.messages))
     ]
     parts = (*preamble, *instructions, *middle, *tail)
+    if compaction.tells_as_user:
+        parts = told_as_users(parts, conversation, count_text)
     return View(answered(parts, count_text) if compaction.alternates else parts, compaction)
 
 

@@ -174,9 +174,7 @@ class Scene:
 
     def masked(self, plan: MaskOnly, compaction_id: str) -> Compaction:
         """The record of a plan that asks nobody."""
-        alternates = self.policy.strict_alternation
-        written = Written(id=compaction_id, policy=self.policy.name, alternates=alternates)
-        return self._record(plan, written)
+        return self._record(plan, self._written(compaction_id))
 
     def measured(self, compaction: Compaction) -> Compaction:
         """The record with memory and figures of this moment: one prepared in advance has earlier ones."""
@@ -238,14 +236,12 @@ class Scene:
             block = self._block(fold, source, told)
         else:
             block = await asyncio.to_thread(self._block, fold, source, told)
-        written = Written(
-            id=compaction_id,
-            policy=self.policy.name,
+        written = replace(
+            self._written(compaction_id),
             summary=block.text,
             author="deterministic" if told is None else "model",
             state=block.state,
             notes=block.notes,
-            alternates=self.policy.strict_alternation,
             memory=self.memory if fold.memory_tokens else "",
             leaves_memory_out=bool(self.memory) and not fold.memory_tokens,
         )
@@ -256,13 +252,26 @@ class Scene:
             )
         return self._record(fold, written)
 
+    def _written(self, compaction_id: str) -> Written:
+        """What a record says of the view it gives, for the server that it goes to."""
+        return Written(
+            id=compaction_id,
+            policy=self.policy.name,
+            alternates=self.policy.strict_alternation,
+            tells_as_user=self._tells_as_user,
+        )
+
+    @property
+    def _tells_as_user(self) -> bool:
+        return self.policy.later_system_messages == "user"
+
     def _guard(self, fold: Fold, told: Told, block: Block) -> tuple[int, int, int] | None:
         """What was told, what is shown of it and the ceiling, in the model's count; None where it all fits.
 
         A block that is only cut to its own bound needed no guard.
         """
         said, shown = self.count_text(told.text), self.count_text(block.text)
-        if said <= shown or said <= ceiling_room(fold, self.conversation, self.budget, self.count_text):
+        if said <= shown or said <= self._room(ceiling_room, fold):
             return None
         before, after, ceiling = (
             calibrated_tokens(tokens, self.budget) for tokens in (said, shown, self.budget.ceiling_tokens)
@@ -271,14 +280,17 @@ class Scene:
 
     def _block(self, fold: Fold, source: SummarySource, told: Told | None) -> Block:
         # Of the room the message that holds the block takes its own.
-        room = summary_room(fold, self.conversation, self.budget, self.count_text)
-        room = max(1, room - FRAME_TOKENS)
+        room = max(1, self._room(summary_room, fold) - FRAME_TOKENS)
         if self.policy.strict_alternation:
             # Planned without it: the acknowledgement comes out of the summary's room.
             room = max(1, room - acknowledgement_tokens(self.count_text))
         bounds = summary_budget(self.policy, room, self.budget)
         text = told.text if told is not None else None
         return self.style.written(source, text, bounds, self.count_text)
+
+    def _room(self, room_of: Callable[..., int], fold: Fold) -> int:
+        talk, as_user = self.conversation, self._tells_as_user
+        return room_of(fold, talk, self.budget, self.count_text, tells_as_user=as_user)
 
     def _record(self, plan: Fold | MaskOnly, written: Written) -> Compaction:
         return compaction_of(plan, self.conversation, self.current, written, self.budget, self.count_text)

@@ -193,3 +193,17 @@ def test_items_of_an_answer_stand_for_an_assistant() -> None:
         "user",
     ]
     assert merged_users([summary, answer, found, question]).messages == (summary, answer, found, question)
+
+
+@pytest.mark.spec("W49", "A46")
+def test_items_of_a_user_are_merged_with_parts_and_kinds_of_their_own_api() -> None:
+    said_as_item = {"type": "message", **said({"type": "input_text", "text": "And?"})}
+    (merged,) = merged_users([raw(user("A summary.")), raw(said_as_item), raw(user("Go."))]).messages
+    parts = [
+        {"type": "input_text", "text": "A summary."},
+        {"type": "input_text", "text": "\n\nAnd?"},
+        {"type": "input_text", "text": "\n\nGo."},
+    ]
+    assert json.loads(merged) == {"role": "user", "content": parts}
+    picture = raw(said({"type": "input_image", "image_url": "data:image/png;base64,AAAA"}))
+    assert merged_users([raw(user("A")), picture]).messages == (raw(user("A")), picture)

@@ -17,6 +17,8 @@ ACKNOWLEDGEMENT = "Understood. I continue from this summary."
 _INSTRUCTIONS = frozenset({"system", "developer"})
 # Stands between the texts of merged messages, as spelled inside a JSON string.
 BETWEEN = r"\n\n"
+# Parts that are text: of chat completions, and of the Responses API.
+_TEXT_PARTS = ("text", "input_text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,9 @@ def _said(raw: bytes) -> _Said | None:
         return None
     start, stop = places["content"]
     others = {key: text[a:b] for key, (a, b) in places.items() if key not in ("role", "content")}
+    if others.get("type") == '"message"':
+        # An item that names its kind is no other than one that does not.
+        del others["type"]
     if text[start] == '"':
         return _Said(text, (start, stop), others, text[start + 1 : stop - 1], ())
     parts = _text_parts(text, start) if text[start] == "[" else ()
@@ -109,7 +114,8 @@ def _text_parts(text: str, start: int) -> tuple[tuple[str, int], ...]:
         places = {key: place for key, *place in members(text, at)} if text[at] == "{" else {}
         if "type" not in places or "text" not in places:
             return ()
-        if string_at(text, places["type"][0]) != "text" or string_at(text, places["text"][0]) is None:
+        kind = string_at(text, places["type"][0])
+        if kind not in _TEXT_PARTS or string_at(text, places["text"][0]) is None:
             return ()
         parts.append((text[at:end], places["text"][0] + 1 - at))
     return tuple(parts)
@@ -123,16 +129,19 @@ def _merged(messages: Sequence[bytes]) -> bytes:
     if len(inner) == len(run):
         content = f'"{BETWEEN.join(inner)}"'
     else:
-        pieces = [piece for place, said in enumerate(run) for piece in _as_parts(said, place > 0)]
+        # What was one string becomes a part of the same API.
+        is_item = any('"input_text"' in part for said in run for part, _ in said.parts)
+        kind = "input_text" if is_item else "text"
+        pieces = [piece for place, said in enumerate(run) for piece in _as_parts(said, kind, place > 0)]
         content = "[" + ",".join(pieces) + "]"
     return (first.text[:start] + content + first.text[stop:]).encode("utf-8", "surrogatepass")
 
 
-def _as_parts(said: _Said, is_later: bool) -> list[str]:
+def _as_parts(said: _Said, kind: str, is_later: bool) -> list[str]:
     """The message as text parts; of a later one the first begins with what stands between."""
     between = BETWEEN if is_later else ""
     if said.inner is not None:
-        return [f'{{"type":"text","text":"{between}{said.inner}"}}']
+        return [f'{{"type":"{kind}","text":"{between}{said.inner}"}}']
     (part, at), *others = said.parts
     return [part[:at] + between + part[at:], *(part for part, _ in others)]
 

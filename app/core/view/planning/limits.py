@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from app.core.view.cuts import RESULT_ROLES, group_index
+from app.core.view.dialects.instructions import label_tokens
 from app.core.view.masking import context_id, shown, text_of
 from app.core.view.planning.situation import Limits, Situation
 from app.core.view.results.documents import is_document
@@ -38,7 +39,7 @@ def oversized(situation: Situation) -> Limits:
     old = (index for index in maskable(situation) if index < newest)
     large = [index for index in old if situation.limits.sizes[index] > plain]
     documents = {index for index in large if _is_document(situation, index)}
-    limits = shortened(situation, _without_pins(situation), documents, document)
+    limits = shortened(situation, _anew(situation), documents, document)
     return shortened(situation, limits, [index for index in large if index not in documents], plain)
 
 
@@ -92,8 +93,11 @@ def maskable(situation: Situation) -> Iterator[int]:
             yield index
 
 
-def _without_pins(situation: Situation) -> Limits:
+def _anew(situation: Situation) -> Limits:
+    """The limits of a view made now: without those of pins, instructions as the policy has them told."""
     chars, sizes = dict(situation.limits.chars), list(situation.limits.sizes)
+    for index in situation.to_label:
+        sizes[index] += label_tokens(situation.count_text)
     for index in situation.pins & chars.keys():
         del chars[index]
         sizes[index] = situation.conversation.messages[index].tokens

@@ -12,6 +12,7 @@ from app.core.budget.budget import Budget
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Compaction, Mask
 from app.core.view.cuts import Group, group_index, groups_of
+from app.core.view.dialects.instructions import is_told_as_user
 from app.core.view.outcomes import View
 from app.core.view.policy import Policy
 from app.core.view.view import (
@@ -55,6 +56,14 @@ class Situation:
     kept: frozenset[int]
     groups: tuple[Group, ...]
     limits: Limits
+
+    @property
+    def to_label(self) -> tuple[int, ...]:
+        """Instructions that a view made now tells as a user's, and the current one does not."""
+        if self.policy.later_system_messages == "keep" or (self.current and self.current.tells_as_user):
+            return ()
+        messages = enumerate(self.conversation.messages)
+        return tuple(index for index, message in messages if is_told_as_user(message))
 
     @property
     def room(self) -> int:
