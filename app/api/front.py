@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from app.api.problems import note_cut, send_problem, unexpected
 from app.core.wire.chat_request import Wire
-from app.errors import HeadersTooLarge, NotFound, PalimpsestError, ServerBusy
+from app.errors import HeadersTooLarge, MethodNotAllowed, NotFound, PalimpsestError, ServerBusy
 from app.proxy.asgi import ASGIApp, Receive, Scope, Send
 
 # What is answered by an exchange, by the path that it is sent to; Azure's clients name a deployment in it.
@@ -79,6 +79,10 @@ class Front:
             return
         if _wants_websocket(scope):
             await send_problem(send, NotFound("WebSockets are not served here."))
+            return
+        if scope["method"] == "TRACE":
+            # Its answer repeats the request's headers: to the caller, the operator's key among them.
+            await send_problem(send, MethodNotAllowed("TRACE is not forwarded."))
             return
         if problem := self._crowd.objection(scope):
             await send_problem(send, problem)

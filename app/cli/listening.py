@@ -15,6 +15,7 @@ from typing import Any
 import typer
 import uvicorn
 
+from app.cli.offers import PlainHttp
 from app.demo.server import create_demo
 from app.errors import SettingsError
 from app.settings.serving import Server
@@ -65,7 +66,7 @@ def http_server(
     return TellingServer(
         uvicorn.Config(
             application,
-            http="httptools",
+            http=PlainHttp,
             ws="none",
             lifespan="on",
             log_config=None,

@@ -21,7 +21,7 @@ from yarl import URL
 
 from app.errors import UpstreamError, UpstreamTimeout
 from app.upstream.body import RequestBody
-from app.upstream.faults import before_answer, during_answer
+from app.upstream.faults import before_answer, during_answer, refuse_odd_status
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
@@ -241,6 +241,7 @@ class Upstream:
         response = await self._answered(method, path_and_query, headers, body)
         answer = Answer(response, self._options.idle_seconds, self._options.answer_seconds)
         try:
+            refuse_odd_status(response.status)
             yield answer
         finally:
             answer.let_go()

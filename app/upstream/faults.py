@@ -39,6 +39,15 @@ _DURING_ANSWER: tuple[tuple[type[Exception], type[UpstreamError], str], ...] = (
     (aiohttp.ClientConnectionError, UpstreamCut, "The connection broke in the middle of the answer."),
 )
 
+# Others begin no answer (101 ends HTTP on the connection), or mean nothing to any server or client.
+_FINAL_STATUSES = range(200, 600)
+
+
+def refuse_odd_status(status: int) -> None:
+    """UpstreamError for a status that nobody could be given."""
+    if status not in _FINAL_STATUSES:
+        raise UpstreamError("The upstream's answer has a status that HTTP does not know.")
+
 
 @contextmanager
 def before_answer() -> Iterator[None]:

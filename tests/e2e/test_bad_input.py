@@ -230,6 +230,14 @@ async def test_websockets_are_refused_plainly(small: Line, path: str) -> None:
     assert len(small.upstream.requests) == before
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/s/any/v1/models", "/"])
+async def test_a_trace_that_would_show_the_operators_key_goes_nowhere(small: Line, path: str) -> None:
+    before = len(small.upstream.requests)
+    reply = await small.asks(b"TRACE " + path.encode() + b" HTTP/1.1\r\nHost: p\r\n\r\n")
+    assert (reply.status, reply.code) == (405, "method_not_allowed")
+    assert len(small.upstream.requests) == before
+
+
 async def test_after_all_that_it_still_answers(small: Line) -> None:
     small.upstream.expects(replies(answer_body()))
     assert (await small.asks(post(chat_body()))).body == answer_body()

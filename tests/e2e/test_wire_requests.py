@@ -66,6 +66,29 @@ async def test_a_client_that_waits_for_100_is_answered(line: Line) -> None:
     assert line.upstream.requests[-1].header("expect") is None
 
 
+OFFER = [
+    (b"Connection", b"Upgrade, HTTP2-Settings"),
+    (b"HTTP2-Settings", b"AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"),
+    (b"Upgrade", b"h2c"),
+]
+
+
+@pytest.mark.spec("P1")
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+async def test_an_offer_of_http_2_is_passed_over(line: Line, path: str) -> None:
+    async with line.caller() as caller:
+        for body in (chat_body(), chat_body("\r\nUpgrade: h2c\r\n")):
+            line.upstream.expects(replies(answer_body()))
+            request = post(body, OFFER, path=path)
+            # Java sends head and body apart.
+            await caller.sends(request[: -len(body)])
+            await caller.sends(body)
+            assert (await caller.reply()).body == answer_body()
+            sent = line.upstream.requests[-1]
+            assert sent.body == body
+            assert not {b"upgrade", b"http2-settings"} & {name.lower() for name, _ in sent.headers}
+
+
 @pytest.mark.spec("P1")
 async def test_headers_of_a_request_are_the_clients(line: Line) -> None:
     line.upstream.expects(replies(answer_body()))

@@ -119,7 +119,6 @@ NO_ANSWERS: dict[str, tuple[bytes, tuple[bytes, bytes]]] = {
     "page": (GATEWAY, HTML),
     "cut_json": (answer_body()[:-20], JSON_TYPE),
     "no_type": (answer_body()[:-20], (b"X-Nothing", b"1")),
-    "empty_json": (b"", JSON_TYPE),
     "null": (b"null", JSON_TYPE),
     "words": (b"OK", (b"Content-Type", b"text/plain")),
 }
@@ -133,6 +132,65 @@ async def test_a_200_that_is_no_answer_is_no_turn(line: Line, name: str, stream:
     assert (reply.status, reply.body) == (200, body)
     assert await state(line) == "failed"
     assert [row["role"] for row in await line.rows(line.session_of_newest())] == ["user"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", [JSON_TYPE, HTML, SSE[0], (b"X-Nothing", b"1")])
+async def test_a_200_with_nothing_in_it_is_a_502(line: Line, kind: tuple[bytes, bytes], stream: bool) -> None:
+    reply = await asked(line, replies(b"", 200, [kind]), stream=stream)
+    assert (reply.status, reply.is_whole, reply.code) == (502, True, "upstream_cut")
+    assert await state(line) == "failed"
+
+
+REFUSAL = json.dumps({"error": {"message": "Slow down.", "type": "requests", "code": "rate_limit"}}).encode()
+LATER = (b"Retry-After", b"7")
+
+
+@pytest.mark.parametrize("end", ["closed", "reset", "too long"])
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
+async def test_a_refusal_that_breaks_off_keeps_its_status(line: Line, status: int, end: str) -> None:
+    said = head(status, [JSON_TYPE, LATER, (b"Content-Length", b"%d" % len(REFUSAL))]) + REFUSAL[:-9]
+    script = cuts_after(len(said), said, reset=end == "reset")
+    if end == "too long":
+        script = replies(b"x" * 5_000_000, status, [HTML, LATER])
+    reply = await asked(line, script)
+    assert (reply.status, reply.is_whole, reply.header("retry-after")) == (status, True, "7")
+    assert reply.header("content-type") == "application/json"
+    assert reply.code in ("upstream_cut", "upstream_error")
+    assert await state(line) == ("failed" if status in (429, 500, 503) else "rejected")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
+async def test_how_an_answer_begins_says_more_than_its_type(line: Line, kind: str, stream: bool) -> None:
+    types = [(b"Content-Type", kind.encode())]
+    is_events = kind == "application/json"
+    script = streams([*PARTS, DONE], types) if is_events else replies(answer_body("Once upon"), 200, types)
+    reply = await asked(line, script, stream=stream)
+    assert (reply.is_whole, reply.header("content-type")) == (True, kind)
+    assert await state(line) == "done"
+    assert (await line.rows(reply))[-1]["message"]["content"] == "Once upon"
+
+
+@pytest.mark.parametrize("status", [101, 600, 999])
+async def test_a_status_that_nobody_can_be_given_is_a_502(line: Line, status: int) -> None:
+    reply = await asked(line, cuts_after(1_000, head(status, [(b"Content-Length", b"1")]) + b"x"))
+    assert (reply.status, reply.is_whole, reply.code) == (502, True, "upstream_error")
+    assert await state(line) == "failed"
+
+
+async def test_the_news_of_a_cut_is_an_event_of_its_own(line: Line) -> None:
+    broken = head(200, SSE) + chunk(PARTS[0]) + chunk(PARTS[1][:-9])
+    reply = await asked(line, cuts_after(len(broken), broken))
+    assert last_error(reply) == "upstream_cut"
+    assert PARTS[1][:-9] + b"\n\ndata: " in reply.body
+
+
+async def test_the_last_event_may_lack_its_empty_line(line: Line) -> None:
+    reply = await asked(line, streams([*PARTS[:2], PARTS[2].rstrip(b"\n")]))
+    assert (reply.is_whole, reply.body) == (True, b"".join(PARTS).rstrip(b"\n"))
+    assert await state(line) == "done"
+    assert (await line.rows(reply))[-1]["state"] == "live"
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -19,6 +19,11 @@ class LineSplitter:
         self._limit = limit_bytes
 
     @property
+    def rest(self) -> bytes:
+        """What was fed and not given out yet."""
+        return bytes(self._buffer)
+
+    @property
     def rest_bytes(self) -> int:
         """How many bytes were fed and not given out yet."""
         return len(self._buffer)

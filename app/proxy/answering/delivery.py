@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal
 
+from app.core.wire.json_text import encoded
 from app.errors import UpstreamError
 from app.proxy.answering.kinds import Arriving, Kind, kind_of
 from app.proxy.answering.outcomes import state_of_status
@@ -31,6 +32,7 @@ from app.upstream.overflow import Overflow, classify
 
 # An error says what is wrong in its first lines; HTML pages of gateways are longer, and relayed too.
 ERROR_BYTES = 4 * 1024 * 1024
+_TYPE = b"content-type"
 Notify = Literal["none", "header", "comment", "event"]
 # A stream in a coding, or of a length that was announced, takes no comment of ours.
 OF_THE_STREAM = frozenset({b"content-encoding", b"content-length"})
@@ -185,7 +187,13 @@ def body_of(turn: Turn, shown: Shown, *, goes_on: bool, names_items: bool) -> by
 
 
 async def _refusal(answer: Arriving, *, near_window: bool) -> Refusal:
-    body = await answer.read(ERROR_BYTES)
+    """What the upstream said; where that breaks off its status stays, with words of ours."""
+    try:
+        body = await answer.read(ERROR_BYTES)
+    except UpstreamError as cut:
+        kept = [field for field in answer_headers(answer.headers, "replaced") if field[0].lower() != _TYPE]
+        told = {"message": cut.message, "type": cut.type, "param": cut.param, "code": cut.code}
+        return Refusal(answer.status, [*kept, (_TYPE, b"application/json")], encoded({"error": told}), None)
     decoder = decoder_for(answer.headers, ERROR_BYTES)
     verdict = classify(
         answer.status, answer.headers, decoder.feed(body) if decoder else b"", near_window=near_window

@@ -6,7 +6,7 @@ frames and assembled. Knows nothing of sockets or of the store.
 
 from __future__ import annotations
 
-from app.core.wire.assembly import Verdict
+from app.core.wire.assembly import Verdict, said_in
 from app.core.wire.lines import LineSplitter, data_of_line
 from app.core.wire.sse import FrameSplitter, data_of
 from app.core.wire.wires import Sum
@@ -114,13 +114,23 @@ class Gate:
         """The upstream's body is complete: what the last bytes completed is read."""
         for frame in self._splitter.finish():
             self._reads(frame)
+        if self.is_readable and self._is_whole_event(last := self._splitter.rest):
+            # Some servers leave out the empty line behind the last event.
+            self._reads(last)
         if self._kind != "events" and not self._has_understood:
             self.is_readable = False
 
     def in_band(self, data: bytes) -> bytes:
         """`data` as one more frame; empty where one would be no part of the coding, or of what this is."""
         is_foreign = self._kind != "events" and not self._has_understood
-        return b"" if self._is_coded or is_foreign else framed(self._kind, data)
+        if self._is_coded or is_foreign:
+            return b""
+        # What broke off in the middle of an event must not take ours along.
+        return (_BETWEEN if self._splitter.rest_bytes else b"") + framed(self._kind, data)
+
+    def _is_whole_event(self, rest: bytes) -> bool:
+        data = self._data_of(rest) if rest else None
+        return data is not None and (data.strip() == b"[DONE]" or isinstance(said_in(data), dict))
 
     @property
     def _has_understood(self) -> bool:
@@ -155,5 +165,6 @@ class Gate:
 
 
 _COMMENT = Verdict()
+_BETWEEN = b"\n\n"
 # The news of an answer repeats the request's settings and tools, at most.
 _OPENING_BYTES = 1024 * 1024

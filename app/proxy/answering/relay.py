@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 
 import structlog
 
@@ -163,6 +164,10 @@ class Relay:
             if outcome.state == "failed" and plain and (overflow := _overflow(passage, plain)):
                 return TooLong(whole, overflow)
             outcome = _with_rounds(passage, outcome)
+        if not size and passage.answer.status == HTTPStatus.OK:
+            # To an SDK that streams, nothing at all would look like a finished answer.
+            await self._recorder.note(passage.turn, passage.shown, _FAILED)
+            raise UpstreamCut("The upstream's answer is empty.")
         is_stored = await self._stored(passage, outcome)
         self._answered(passage.turn, passage.shown, outcome)
         await self._begin(passage, () if is_stored else NOT_STORED)
