@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import urllib.request
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +19,7 @@ from yarl import URL
 
 from app.errors import UpstreamError, UpstreamTimeout
 from app.upstream.body import RequestBody
+from app.upstream.environment import environment_proxy
 from app.upstream.faults import before_answer, during_answer, refuse_odd_status
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
@@ -164,7 +163,7 @@ class Upstream:
             raise ValueError("base_url must be an http or https URL")
         self._prefix = str(base.with_query(None).with_fragment(None)).rstrip("/")
         self._query = [field for field in base.raw_query_string.split("&") if field]
-        self._proxy = options.proxy or (_environment_proxy(base) if options.proxy_from_environment else None)
+        self._proxy = options.proxy or (environment_proxy(base) if options.proxy_from_environment else None)
         self._timeout = aiohttp.ClientTimeout(
             total=None,
             connect=options.queue_seconds + options.connect_seconds,
@@ -336,21 +335,6 @@ def _outgoing(fields: list[tuple[str, str]], body: bytes | AsyncIterator[bytes] 
         return None
     length = next((int(value) for name, value in fields if name.lower() == "content-length"), None)
     return RequestBody(body, length)
-
-
-def _environment_proxy(base: URL) -> str | None:
-    host = base.host or ""
-    # A model on this machine is not behind the company's proxy, whether or not NO_PROXY says so.
-    if host == "localhost" or _is_loopback(host) or urllib.request.proxy_bypass(host):
-        return None
-    return urllib.request.getproxies().get(base.scheme)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _tls(ca_file: Path | None) -> ssl.SSLContext:
