@@ -19,6 +19,7 @@ from app.proxy.compacting.compactor import Compactor
 from app.proxy.compacting.costs import ModelCosts
 from app.proxy.compacting.leases import Leases, Tenure
 from app.proxy.compacting.model_tokens import REMEMBERED_MODELS
+from app.proxy.compacting.questions import Prompts
 from app.proxy.compacting.restraint import Restraint
 from app.proxy.compacting.scenes import ModelFacts, Scenes
 from app.proxy.compacting.spending import Spending
@@ -81,7 +82,8 @@ def writer_of(parts: Parts) -> SummaryWriter:
         LoopBreaker(how.breaker_seconds, time.monotonic),
         Spending(parts.store, how.summary_tokens_per_day, time.time, new_id()),
     )
-    return SummaryWriter(parts.summarizers, parts.worker, choice, restraint, new_id)
+    prompts = Prompts(parts.kept)
+    return SummaryWriter(parts.summarizers, parts.worker, prompts, choice, restraint, new_id)
 
 
 def leases_of(parts: Parts) -> Leases:

@@ -27,7 +27,6 @@ from app.proxy.answering.outcomes import Outcomes
 from app.proxy.answering.own_compactions import Means as CompactionMeans
 from app.proxy.answering.own_compactions import OwnCompactions
 from app.proxy.answering.passthrough import Passthrough
-from app.proxy.answering.previous import KeptAnswers
 from app.proxy.answering.recovering import Recovery
 from app.proxy.answering.relay import Follows, Relay, RelayLimits
 from app.proxy.chronicle.chronicle import Chronicle
@@ -138,10 +137,9 @@ def exchange_of(
 def _sending(parts: Parts, recall: Recall, viewing: Viewing, recorder: Recorder) -> Sending:
     """How requests go upstream."""
     settings = parts.settings
-    kept = KeptAnswers(Refusing(), are_kept=settings.upstream.keeps_answers)
     means = CompactionMeans(viewing, parts.reader, recorder, new_id)
     compactions = OwnCompactions(settings.upstream.compacts, means, Refusing())
-    return Sending(parts.destinations, settings.compaction.notify, recall.recalling, kept, compactions)
+    return Sending(parts.destinations, settings.compaction.notify, recall.recalling, parts.kept, compactions)
 
 
 def memory_of(

@@ -19,12 +19,14 @@ from app.proxy.access.access import Access
 from app.proxy.access.newcomers import Newcomers
 from app.proxy.access.pepper import Pepper, load_pepper
 from app.proxy.answering.outgoing import Destinations
+from app.proxy.answering.previous import KeptAnswers
 from app.proxy.chronicle.daily_log import DailyLog
 from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.compacting.windows import Windows, WindowSources
 from app.proxy.erasing import EraseMeans
 from app.proxy.jobs import Jobs
+from app.proxy.recall.refusing import Refusing
 from app.proxy.scrubbing import Again, Scrubbing
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.recovery import recover
@@ -65,6 +67,7 @@ class Parts:
     reader: MessageReader
     windows: Windows
     calibrations: Calibrations
+    kept: KeptAnswers
     erasure: EraseMeans
 
 
@@ -103,6 +106,7 @@ async def opened(
         reader=MessageReader(lambda model: tokens.counter_of(model).count_message, CACHE_BYTES),
         windows=_windows(settings, store, jobs, destinations),
         calibrations=Calibrations(store, jobs),
+        kept=KeptAnswers(Refusing(), are_kept=settings.upstream.keeps_answers),
         erasure=erasure,
     )
     await parts.windows.load()

@@ -14,7 +14,9 @@ from app.core.history.message import Message
 from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.recall.tools.ids import chain_digits_of, compaction_of, session_of
 from app.core.view.masking import context_id
+from app.core.wire.chat_request import Wire
 from app.core.wire.responses.instructions import field_in, messages_in
+from app.core.wire.responses.telling import told_in
 from app.errors import InvalidParameter, NotFound
 from app.proxy.compacting.model_tokens import PRIMING_TOKENS
 from app.proxy.incoming import Headers
@@ -57,6 +59,12 @@ class Branch:
     def session(self) -> str:
         """Our id."""
         return self.row.id
+
+    @property
+    def wire(self) -> Wire:
+        """The API that it speaks: of a branch spoken on both the one that has a form for all of it."""
+        said = (message.raw for message in self.conversation.messages)
+        return "chat" if all(told_in(raw, "chat") == raw for raw in said) else "responses"
 
     @property
     def tokens(self) -> int:

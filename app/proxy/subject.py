@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from app.core.history.conversation import Conversation
+from app.core.wire.chat_request import Wire
 from app.proxy.incoming import Headers
 
 
@@ -25,6 +26,10 @@ class Subject(Protocol):
     @property
     def model(self) -> str:
         """The model it is for; "" when the client names none."""
+
+    @property
+    def wire(self) -> Wire:
+        """The API that it speaks."""
 
     @property
     def conversation(self) -> Conversation:

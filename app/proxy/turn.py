@@ -14,7 +14,7 @@ from app.core.history.known import Placement
 from app.core.history.message import Message
 from app.core.history.resolve import withdrawn_of
 from app.core.view.outcomes import View
-from app.core.wire.chat_request import ChatRequest
+from app.core.wire.chat_request import ChatRequest, Wire
 from app.core.wire.responses.compacting import MANAGEMENT, threshold_in
 from app.proxy.incoming import Headers, Incoming
 
@@ -66,6 +66,11 @@ class Turn:
     def model(self) -> str:
         """The model asked for."""
         return self.request.model
+
+    @property
+    def wire(self) -> Wire:
+        """The API that it speaks."""
+        return self.request.wire
 
     @property
     def max_output_tokens(self) -> int | None:

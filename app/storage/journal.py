@@ -89,11 +89,15 @@ NOTHING = Also()
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Requests to models and their tokens, as the models counted them."""
+    """Requests to models and their tokens, as the models counted them.
+
+    `cached_tokens` are those of the prompts that a cache of the upstream's served, as far as it says so.
+    """
 
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
 
 
 class Journal(Protocol):
@@ -148,9 +152,7 @@ class Journal(Protocol):
     async def put_settings(self, namespace: str, session: str, payload: bytes | None) -> None:
         """Replaces the session's settings; None: it has none any more."""
 
-    async def add_spending(
-        self, namespace: str, day: str, calls: int, prompt_tokens: int, completion_tokens: int
-    ) -> None:
+    async def add_spending(self, namespace: str, day: str, spent: Spending) -> None:
         """Added to what was spent on `day`, a UTC date as YYYY-MM-DD. Repeated, it counts again."""
 
     async def spending(self, namespace: str, day: str) -> Spending:

@@ -10,10 +10,12 @@ from typing import Any
 
 import msgspec
 
+from app.core.wire.answered import usage_of
 from app.upstream.client import Upstream
 from app.upstream.headers import UpstreamKey
 from app.upstream.http import Reply, client_over, fetch, in_pieces
-from app.upstream.summarizer import Failed, KeyRefused, SummaryAnswer, SummaryOutcome, in_time
+from app.upstream.questions import Failed, KeyRefused, SummaryAnswer, SummaryOutcome
+from app.upstream.summarizer import in_time
 
 # A summary is a few kilobytes.
 ANSWER_BYTES = 1024 * 1024
@@ -65,5 +67,4 @@ def _outcome(reply: Reply) -> SummaryOutcome:
     summary = payload.get("summary") if isinstance(payload, dict) else None
     if not isinstance(summary, str):
         return Failed("no_summary")
-    usage = payload.get("usage")
-    return SummaryAnswer(summary, "stop", False, usage if isinstance(usage, dict) else None)
+    return SummaryAnswer(summary, "stop", False, usage_of(payload.get("usage")))

@@ -25,7 +25,7 @@ from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.viewing import Viewing
 from app.settings.load import load_settings
 from app.storage.migrate import migrate
-from app.upstream.summarizer import SummaryAnswer
+from app.upstream.questions import Question, SummaryAnswer
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says
 from tests.kit.serving import served, shared_tokenizer
@@ -42,9 +42,8 @@ class Asking:
         self._parts = parts
 
     async def replied(self, scene: Scene, request: SummaryRequest) -> SummaryReply | None:
-        answer = await self._parts.summarizers.of(scene.turn.model).ask(
-            request.messages, scene.turn.model, request.max_tokens, scene.outgoing, 20.0
-        )
+        question = Question(request.messages, scene.turn.model, request.max_tokens)
+        answer = await self._parts.summarizers.of(question.model).ask(question, scene.outgoing, 20.0)
         if not isinstance(answer, SummaryAnswer):
             return None
         return SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)

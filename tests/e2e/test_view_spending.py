@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.core.wire.answered import Usage
 from app.proxy.compacting.breaker import LoopBreaker
 from app.proxy.compacting.spending import Spending
 from app.storage.migrate import migrate
@@ -85,15 +86,16 @@ async def test_calls_are_counted_also_without_a_limit_and_where_the_upstream_cou
     try:
         now = [1_800_000_000.0]
         spending = Spending(store, 100, lambda: now[0], "a")
-        await spending.add("ns", 60, 20)
+        await spending.add("ns", Usage(60, 20))
         assert not spending.is_spent("ns")
-        await Spending(store, 0, lambda: now[0], "b").add("ns", 15, 5)
+        await Spending(store, 0, lambda: now[0], "b").add("ns", Usage(15, 5, 10))
         # Another server has spent the rest.
         await spending.look("ns")
         assert spending.is_spent("ns")
         assert not spending.is_spent("other")
         stored = await store.spending("ns", "2027-01-15")
         assert (stored.calls, stored.prompt_tokens, stored.completion_tokens) == (2, 75, 25)
+        assert stored.cached_tokens == 10
         now[0] += 24 * 3_600
         assert not spending.is_spent("ns")
     finally:

@@ -158,7 +158,7 @@ class ModelServer:
         if body.get("tools"):
             tokens += counter().count_tools(json.dumps(body["tools"]).encode())
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        return Seen(raw, body, headers, int(tokens * self.counted), _asks_for_a_summary(body))
+        return Seen(raw, body, headers, int(tokens * self.counted), asks_for_a_summary(body))
 
     async def _answer(self, seen: Seen, receive: Any, send: Any) -> None:
         asked = int(seen.body.get("max_tokens") or 0) if self.counts_output else 0
@@ -209,7 +209,7 @@ _ASKING = (
 _WORKER = DEFAULT_TEMPLATE.partition("{{")[0]
 
 
-def _asks_for_a_summary(body: Json) -> bool:
+def asks_for_a_summary(body: Json) -> bool:
     """True for every way of asking: on its own, by each style, and behind the conversation's own prompt."""
     if body["model"] == SUMMARY_MODEL:
         return True

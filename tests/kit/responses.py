@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,79 +16,27 @@ import httpx
 
 from app.core.wire.json_members import raw_elements, raw_members
 from app.core.wire.responses.items import as_chat, is_said_by_model
-from tests.kit.model import ModelServer, counter
+from tests.kit.items import (
+    HEAD,
+    as_chat_body,
+    faults_in,
+    is_reference,
+    output_of,
+    shared,
+    told_items,
+)
+from tests.kit.items import Outputs as Outputs
+from tests.kit.items import call_item as call_item
+from tests.kit.items import reference as reference
+from tests.kit.items import result_item as result_item
+from tests.kit.items import text_item as text_item
+from tests.kit.items import thought_item as thought_item
+from tests.kit.model import ModelServer, Says, Seen, asks_for_a_summary, counter, plain_summary
 from tests.kit.thoughts import Thoughts
 
 Json = dict[str, Any]
 Scope = Any
 PIECE = 24
-
-
-def text_item(text: str, ident: str = "msg_1") -> Json:
-    """What a model says, as one item."""
-    content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
-    return {"id": ident, "type": "message", "status": "completed", "role": "assistant", "content": content}
-
-
-def call_item(call_id: str, name: str, arguments: Json) -> Json:
-    """A call of a function, as one item."""
-    told = {"name": name, "arguments": json.dumps(arguments), "call_id": call_id}
-    return {"id": f"fc_{call_id}", "type": "function_call", "status": "completed", **told}
-
-
-def thought_item(ident: str, sealed: str = "gAAAAB" * 40, short: str = "") -> Json:
-    """What a model thought, sealed and in short."""
-    summary = [{"type": "summary_text", "text": short}] if short else []
-    return {"id": ident, "type": "reasoning", "summary": summary, "encrypted_content": sealed}
-
-
-def result_item(call_id: str, output: str) -> Json:
-    """What a call gave."""
-    return {"type": "function_call_output", "call_id": call_id, "output": output}
-
-
-def reference(item: Json | str) -> Json:
-    """The item's mere name."""
-    return {"type": "item_reference", "id": item if isinstance(item, str) else item["id"]}
-
-
-def is_reference(item: Json) -> bool:
-    """True for an item's mere name."""
-    return item.get("type") == "item_reference" or item.keys() == {"id"}
-
-
-def told_items(items: list[Json], kept: Mapping[str, Json]) -> list[Json]:
-    """The items, those that are kept in the places where they are named; what is named twice once."""
-    named = {item["id"]: kept[item["id"]] for item in items if is_reference(item) and item["id"] in kept}
-    whole = [named.pop(item["id"], None) if is_reference(item) else item for item in items]
-    return [item for item in whole if item is not None]
-
-
-def faults_in(items: list[Json]) -> list[str]:
-    """What OpenAI would refuse in an input: results without calls, calls without results, lone thoughts.
-
-    One id twice, too.
-    """
-    ids = [item["id"] for item in items if item.get("id")]
-    faults = [f"Duplicate item found with id {ident}." for ident in ids if ids.count(ident) > 1]
-    open_calls: list[str] = []
-    for item, follows in zip(items, [*items[1:], {}], strict=False):
-        kind = item.get("type") or "message"
-        if kind == "function_call":
-            open_calls.append(item["call_id"])
-        elif kind == "function_call_output":
-            faults += [] if item["call_id"] in open_calls else [f"No tool call found for {item['call_id']}."]
-            open_calls = [call for call in open_calls if call != item["call_id"]]
-        elif kind == "reasoning":
-            is_alone = not is_said_by_model(follows)
-            faults += [f"Item '{item['id']}' was provided without its following item."] if is_alone else []
-        elif kind == "web_search_call":
-            continue
-        elif item.get("role") not in ("user", "assistant", "system", "developer"):
-            faults.append(f"Invalid item: {item}")
-        elif item["role"] == "user" and open_calls:
-            faults.append(f"No tool output found for function call {open_calls[0]}.")
-    return faults + [f"No tool output found for function call {call}." for call in open_calls]
 
 
 @dataclass
@@ -120,9 +68,6 @@ class Asked:
         return mine[: len(theirs)] == theirs
 
 
-Outputs = list[Json]
-
-
 @dataclass
 class ResponsesServer(ModelServer):
     """`outputs` are the next answers' items; without any it says "Answer n.". `plays`, where it says
@@ -130,7 +75,9 @@ class ResponsesServer(ModelServer):
     `cuts`: the stream breaks off behind so many pieces of text. `resolves`: items may be named by their ids;
     else there is no such kind of item. `refuses`: what it says is an error, with its status. `midway` is
     awaited behind the first piece of text of each answer, with the answer's number. With `thoughts` they
-    come back with what they led to, or not at all.
+    come back with what they led to, or not at all. `speaks` are the APIs that it knows; `lacks` are fields of
+    this one that its model does not take. `caches`: it says how much of a prompt it has seen before.
+    Questions for summaries are in `questions` as they came, and in `seen` as chat messages, not in `asked`.
     """
 
     keeps: bool = True
@@ -140,15 +87,24 @@ class ResponsesServer(ModelServer):
     refuses: Callable[[Asked], tuple[int, Json] | None] | None = None
     midway: Callable[[int], Awaitable[None]] | None = None
     thoughts: Thoughts | None = None
+    speaks: tuple[str, ...] = ("chat", "responses")
+    lacks: tuple[str, ...] = ()
+    caches: bool = False
     outputs: deque[Outputs] = field(default_factory=deque)
     plays: Callable[[Asked], Outputs | None] | None = None
     asked: list[Asked] = field(default_factory=list)
+    questions: list[Asked] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
     kept: dict[str, list[Json]] = field(default_factory=dict)
     items: dict[str, Json] = field(default_factory=dict)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or not scope["path"].endswith("/responses") or scope["method"] != "POST":
+        path = scope["path"] if scope["type"] == "http" and scope["method"] == "POST" else ""
+        wire = {"responses": "responses", "completions": "chat"}.get(path.rpartition("/")[2])
+        if wire is not None and wire not in self.speaks:
+            await _reply(send, 404, _error("unknown_url", f"Invalid URL (POST {path})", ""))
+            return
+        if wire != "responses":
             await super().__call__(scope, receive, send)
             return
         raw, more = b"", True
@@ -164,6 +120,15 @@ class ResponsesServer(ModelServer):
             return
         if (unknown := self._unknown(body)) is not None:
             await _reply(send, *unknown)
+            return
+        refused = next((name for name in self.lacks if name in body), None)
+        if refused is not None:
+            message = f"Unsupported parameter: '{refused}' is not supported with this model."
+            await _reply(send, 400, _error("unsupported_parameter", message, refused))
+            return
+        if asks_for_a_summary(as_chat_body(body, body.get("input"))):
+            self.questions.append(ResponsesServer._taken(self, raw, body, scope))
+            await self._told(self.questions[-1], send)
             return
         asked = self._taken(raw, body, scope)
         self.asked.append(asked)
@@ -208,7 +173,11 @@ class ResponsesServer(ModelServer):
         if self.refuses is not None and (refusal := self.refuses(asked)) is not None:
             await _reply(send, *refusal)
             return
-        answer = self._made(asked)
+        says = await self._summarized(asked) if asked in self.questions else None
+        if says is not None and says.error is not None:
+            await _reply(send, says.status, says.error)
+            return
+        answer = self._made(asked, says)
         if asked.tokens > self.window:
             answer |= {"status": "failed", "output": [], "error": too_long["error"]}
         elif self.keeps and asked.body.get("store") is not False:
@@ -219,9 +188,32 @@ class ResponsesServer(ModelServer):
         else:
             await _reply(send, 200, answer)
 
-    def _made(self, asked: Asked) -> Json:
-        number = len(self.asked)
-        output = self.plays(asked) if self.plays is not None else None
+    async def _summarized(self, asked: Asked) -> Says:
+        """What the scripted summarizer says to a question, which it is shown as chat messages."""
+        body = as_chat_body(asked.body, asked.items)
+        seen = Seen(asked.raw, body, asked.headers, asked.tokens, is_summary=True)
+        self.seen.append(seen)
+        if self.summary is None:
+            return Says({"role": "assistant", "content": plain_summary(seen)})
+        made = self.summary(seen)
+        return made if isinstance(made, Says) else await made
+
+    def _cached(self, asked: Asked) -> int:
+        """Tokens of the longest beginning that it shares with an earlier prompt of the same head."""
+        if not self.caches:
+            return 0
+        most: list[Json] = []
+        for other in (*self.asked, *self.questions):
+            if other is asked or any(other.body.get(key) != asked.body.get(key) for key in HEAD):
+                continue
+            most = max(most, shared(asked.items, other.items), key=len)
+        return int(items_tokens(most, asked.body) * self.counted) if most else 0
+
+    def _made(self, asked: Asked, says: Says | None = None) -> Json:
+        number = len(self.asked) if says is None else len(self.questions) + 999
+        output = output_of(says, number) if says is not None else None
+        if output is None and self.plays is not None:
+            output = self.plays(asked)
         if output is None and self.outputs:
             output = self.outputs.popleft()
         if output is None:
@@ -230,18 +222,20 @@ class ResponsesServer(ModelServer):
             self.thoughts.answered(output)
         usage = {
             "input_tokens": asked.tokens,
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": self._cached(asked)},
             "output_tokens": 9,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": asked.tokens + 9,
         }
         head = {"id": f"resp_{number}", "object": "response", "created_at": 1, "model": "test-model"}
-        state = {
+        state: Json = {
             "status": "completed",
             "error": None,
             "incomplete_details": None,
             "parallel_tool_calls": True,
         }
+        if says is not None and says.finish == "length":
+            state |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
         # As OpenAI repeats what it was asked with.
         told: Json = {"tools": asked.body.get("tools") or [], "metadata": {}, "instructions": None}
         told["tool_choice"] = asked.body.get("tool_choice") or "auto"

@@ -141,11 +141,12 @@ async def test_settings_are_replaced_and_taken_away(store: Store) -> None:
 
 async def test_spending_adds_up_for_each_day(store: Store) -> None:
     assert await store.spending("ns", "2026-11-22") == Spending()
-    await asyncio.gather(*(store.add_spending("ns", "2026-11-22", 1, 100, i) for i in range(5)))
-    await store.add_spending("ns", "2026-11-23", 1, 2**40, 0)
-    await store.add_spending("other", "2026-11-22", 9, 9, 9)
-    assert await store.spending("ns", "2026-11-22") == Spending(5, 500, 10)
-    assert await store.spending("ns", "2026-11-23") == Spending(1, 2**40, 0)
+    spent = [Spending(1, 100, i, 90) for i in range(5)]
+    await asyncio.gather(*(store.add_spending("ns", "2026-11-22", one) for one in spent))
+    await store.add_spending("ns", "2026-11-23", Spending(1, 2**40, 0))
+    await store.add_spending("other", "2026-11-22", Spending(9, 9, 9, 9))
+    assert await store.spending("ns", "2026-11-22") == Spending(5, 500, 10, 450)
+    assert await store.spending("ns", "2026-11-23") == Spending(1, 2**40, 0, 0)
     assert await store.spending("other", "2026-11-23") == Spending()
 
 

@@ -7,18 +7,12 @@ from typing import Any
 
 import pytest
 
+from app.core.wire.answered import Usage
 from app.upstream.client import Upstream, UpstreamOptions
 from app.upstream.headers import UpstreamKey
 from app.upstream.overflow import Overflow
-from app.upstream.summarizer import (
-    ANSWER_BYTES,
-    Failed,
-    KeyRefused,
-    Summarizer,
-    SummaryAnswer,
-    SummaryOutcome,
-    TooLong,
-)
+from app.upstream.questions import Failed, KeyRefused, Question, SummaryAnswer, SummaryOutcome, TooLong
+from app.upstream.summarizer import ANSWER_BYTES, Summarizer
 from tests.upstream.scripted import Script, Scripted, cuts_after, head, replies, stalls_after
 
 CALLER = [
@@ -31,6 +25,8 @@ CALLER = [
 # A lone surrogate and a number's spelling: messages travel as they are.
 MESSAGES = [b'{"role":"user","content":"a \\ud800 b","n":1e2}', b'{"role":"user","content":"sum up"}']
 
+QUESTION = Question(MESSAGES, "m", 100)
+
 
 def completion(**message: Any) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
@@ -42,19 +38,19 @@ def refusal(message: str, status: int = 400) -> Script:
 
 
 async def ask(
-    *scripts: Script, times: int = 1, deadline: float = 10, **how: Any
+    *scripts: Script, times: int = 1, deadline: float = 10, question: Question = QUESTION, **how: Any
 ) -> tuple[Scripted, SummaryOutcome]:
     async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url + "/v1")) as upstream:
         server.expects(*scripts)
         summarizer = Summarizer(upstream, **how)
         for _ in range(times):
-            outcome = await summarizer.ask(MESSAGES, "m", 100, CALLER, deadline)
+            outcome = await summarizer.ask(question, CALLER, deadline)
     return server, outcome
 
 
 async def test_a_summary() -> None:
     server, outcome = await ask(replies(completion(content="It was so.")))
-    assert outcome == SummaryAnswer("It was so.", "stop", False, {"prompt_tokens": 7, "completion_tokens": 2})
+    assert outcome == SummaryAnswer("It was so.", "stop", False, Usage(7, 2))
     (request,) = server.requests
     assert (request.method, request.target) == ("POST", "/v1/chat/completions")
     assert request.body == b'{"model":"m","messages":[%b],"max_tokens":100,"temperature":0}' % b",".join(
@@ -104,7 +100,7 @@ async def test_the_operators_headers_go_along() -> None:
         server.expects(replies(completion(content="x")))
         team = UpstreamOptions(base_url=server.url, extra_headers=((b"X-Team", b"blue"),))
         async with Upstream(team) as upstream:
-            await Summarizer(upstream).ask(MESSAGES, "m", 100, CALLER, 5)
+            await Summarizer(upstream).ask(QUESTION, CALLER, 5)
     assert server.requests[0].header("x-team") == "blue"
 
 
@@ -201,7 +197,7 @@ async def test_cookies_are_not_kept() -> None:
 async def test_a_hanging_summarizer_ends_at_the_deadline(start: bytes) -> None:
     async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url)) as upstream:
         server.expects(stalls_after(start))
-        outcome = await Summarizer(upstream).ask(MESSAGES, "m", 100, CALLER, 0.05)
+        outcome = await Summarizer(upstream).ask(QUESTION, CALLER, 0.05)
         assert outcome == Failed("timeout")
         await asyncio.wait_for((await server.arrived(1)).gone.wait(), 10)
 
@@ -210,13 +206,13 @@ async def test_nobody_listens() -> None:
     async with Scripted() as server:
         gone = UpstreamOptions(base_url=server.url)
     async with Upstream(gone) as upstream:
-        assert await Summarizer(upstream).ask(MESSAGES, "m", 100, CALLER, 5) == Failed("unreachable")
+        assert await Summarizer(upstream).ask(QUESTION, CALLER, 5) == Failed("unreachable")
 
 
 async def test_a_callers_cancellation_is_not_swallowed() -> None:
     async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url)) as upstream:
         server.expects(stalls_after(b""))
-        task = asyncio.create_task(Summarizer(upstream).ask(MESSAGES, "m", 100, CALLER, 60))
+        task = asyncio.create_task(Summarizer(upstream).ask(QUESTION, CALLER, 60))
         request = await server.arrived(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -98,6 +98,7 @@ class StatusPages:
             "calls": spent.calls,
             "prompt_tokens": spent.prompt_tokens,
             "completion_tokens": spent.completion_tokens,
+            "cached_tokens": spent.cached_tokens,
         }
 
 

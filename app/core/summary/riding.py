@@ -8,6 +8,7 @@ elsewhere). Knows nothing of who is asked, nor of whether it fits.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -18,11 +19,12 @@ from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import TITLES
 from app.core.summary.wording import without_data
 from app.core.view.masking import text_of
+from app.core.wire.responses.items import as_chat
 
-# Types of content parts that are not text, as they stand in a message.
-_MEDIA = ('"image_url"', '"input_audio"', '"file"')
-# Parts of items of the Responses API, before the first answer to them is there.
-_OF_ITEMS = (b'"input_text"', b'"input_image"', b'"input_file"')
+# Types of content parts that are not text, as they stand in a message; of both APIs.
+_MEDIA = ('"image_url"', '"input_audio"', '"file"', '"input_image"', '"input_file"', '"computer_screenshot"')
+# What a model thought, sealed: nobody here can read it, and it goes back where it came from.
+_SEALED = re.compile(rb'(?<!\\)"encrypted_content"\s*:\s*"[^"\\]*(?:\\.[^"\\]*)*"')
 INSTRUCTION = (
     "[Note of the system that keeps this conversation, not of the user.] The conversation is becoming too "
     "long and its older part will be replaced by a record. Do not go on with the task and call no tools. "
@@ -45,10 +47,11 @@ def may_be_shown(shown: Sequence[bytes]) -> bool:
 
     Otherwise the question must be one of its own, which leaves them out.
     """
-    if any(raw.startswith(b"[") or any(kind in raw for kind in _OF_ITEMS) for raw in shown):
-        # Items of the Responses API; a summary is asked for by chat completions.
-        return False
-    return not any(_holds_what_is_left_out(raw.decode("utf-8", "replace")) for raw in shown)
+    return not any(_holds_what_is_left_out(_unsealed(raw).decode("utf-8", "replace")) for raw in shown)
+
+
+def _unsealed(raw: bytes) -> bytes:
+    return _SEALED.sub(b'"encrypted_content":null', raw) if b'"encrypted_content"' in raw else raw
 
 
 def _holds_what_is_left_out(text: str) -> bool:
@@ -69,4 +72,4 @@ def riding_request(shown: Sequence[bytes], max_tokens: int, focus: str = "") -> 
 def _text(raw: bytes) -> str:
     """What a message says, as an echo of it would; "" where it is no text."""
     fields = json.loads(raw.decode("utf-8", "replace"), parse_int=str, parse_float=str, strict=False)
-    return text_of(fields)
+    return text_of(as_chat(fields))

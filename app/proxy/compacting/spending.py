@@ -14,9 +14,11 @@ import msgspec
 import structlog
 
 from app.core.runtime.events import spending_limit
+from app.core.wire.answered import Usage
 from app.errors import StoreError
 from app.storage.contract import Store
 from app.storage.journal import Event
+from app.storage.journal import Spending as Spent
 
 _log = structlog.get_logger("palimpsest.spending")
 # Namespaces come and go, so what is remembered of them is bounded.
@@ -56,12 +58,14 @@ class Spending:
         tokens = max(tokens, stored.prompt_tokens + stored.completion_tokens)
         self._remember(namespace, (day, tokens, is_told))
 
-    async def add(self, namespace: str, prompt_tokens: int, completion_tokens: int) -> None:
+    async def add(self, namespace: str, usage: Usage) -> None:
         """One more call is accounted for; in memory at least."""
         day, tokens, is_told = self._today(namespace)
-        self._remember(namespace, (day, tokens + prompt_tokens + completion_tokens, is_told))
+        prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
+        self._remember(namespace, (day, tokens + prompt + completion, is_told))
+        spent = Spent(1, prompt, completion, usage.cached_tokens or 0)
         try:
-            await self._store.add_spending(namespace, day, 1, prompt_tokens, completion_tokens)
+            await self._store.add_spending(namespace, day, spent)
         except StoreError as error:
             _log.warning("spending_not_stored", error=type(error).__name__)
 

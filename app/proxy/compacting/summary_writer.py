@@ -15,23 +15,24 @@ from dataclasses import dataclass, replace
 import structlog
 
 from app.core.budget.economy import Call, is_worth_asking
-from app.core.history.append import open_calls
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.riding import INSTRUCTION, may_be_shown, riding_request
+from app.core.summary.riding import INSTRUCTION
 from app.core.summary.source import SummarySource
 from app.core.summary.styles.self_check import check_request, is_unchanged
-from app.core.view.cuts import groups_of
+from app.core.wire.responses.asking import Members
 from app.errors import SummaryRejected
+from app.proxy.compacting.questions import Prompts
 from app.proxy.compacting.restraint import Restraint
 from app.proxy.compacting.scene import Scene, Told
 from app.proxy.jobs import unless
-from app.upstream.summarizer import Failed, KeyRefused, Summarizers, SummaryAnswer, SummaryOutcome, TooLong
+from app.upstream.questions import Failed, KeyRefused, Question, SummaryAnswer, SummaryOutcome, TooLong
+from app.upstream.summarizer import Summarizers
 from app.upstream.worker import Task, Worker
 
 _log = structlog.get_logger("palimpsest.summaries")
-# A question that rides must fit with its answer; our count may be off by this share of the window.
-RIDING_SHARE = 0.98
+# How servers refuse a question behind a prompt, for its tools or a thought: one without may be taken.
+_REFUSED_BEHIND = frozenset({"status_400", "status_404", "status_405", "status_422", "status_501"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +87,20 @@ class _First:
 
 
 class SummaryWriter:
-    """One for the application."""
+    """One for the application. `prompts` are those that a question may stand behind."""
 
     def __init__(
         self,
         summarizers: Summarizers,
         worker: Worker | None,
+        prompts: Prompts,
         choice: SummarizerChoice,
         restraint: Restraint,
         new_id: Callable[[], str],
     ) -> None:
         self._summarizers = summarizers
         self._worker = worker
+        self._prompts = prompts
         self._choice = choice
         self._restraint = restraint
         self._breaker = restraint.failures
@@ -160,7 +163,7 @@ class SummaryWriter:
         if self.is_resting:
             return None
         try:
-            answer = await self._answer(scene, request, self._run(asyncio.Event()), rides=False)
+            answer = await self._answer(scene, request, self._run(asyncio.Event()), None)
         except _NoAnswer as failure:
             _log.warning("question_failed", reason=failure.reason, session=scene.turn.session)
             self._failed(failure)
@@ -185,13 +188,15 @@ class SummaryWriter:
     async def _asked(
         self, scene: Scene, source: SummarySource, replaced: int, run: Run, *, rides: bool
     ) -> Told:
-        questions = _riding(scene) if rides else self._own(scene, source)
+        riding = self._prompts.riding(scene) if rides else None
+        behind = riding.behind if riding else None
+        questions = self._own(scene, source) if riding is None else _alone(riding.request)
         request = next(questions, None)
         if request is None:
             raise _NobodyAsked
         passes = 0
         while True:
-            answer = await self._answer(scene, request, run, rides=rides)
+            answer = await self._answer(scene, request, run, behind)
             passes += 1
             reply = SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
             # What rides answers in nine sections, whatever the style asks for otherwise.
@@ -201,9 +206,9 @@ class SummaryWriter:
             except StopIteration:
                 told = Told(text, self.model_for(scene), passes, run.id)
                 first = _First(request, answer.text, told, replaced)
-                return await self._checked(scene, first, run, rides=rides)
+                return await self._checked(scene, first, run, behind)
 
-    async def _checked(self, scene: Scene, first: _First, run: Run, *, rides: bool) -> Told:
+    async def _checked(self, scene: Scene, first: _First, run: Run, behind: Members | None) -> Told:
         """The summary after the model has looked at it once more, if the policy wants that (idea 13).
 
         As it was where that gives nothing better, or a request waits; a program of one's own is not asked.
@@ -212,7 +217,7 @@ class SummaryWriter:
         if asked is None or self._has_worker(scene):
             return first.told
         try:
-            answer = await unless(run.hurried, self._answer(scene, asked, run, rides=rides))
+            answer = await unless(run.hurried, self._answer(scene, asked, run, behind))
             if answer is None:
                 return first.told
             told = replace(first.told, passes=first.told.passes + 1)
@@ -225,14 +230,18 @@ class SummaryWriter:
             _log.warning("self_check_failed", reason=reason, session=scene.turn.session)
             return first.told
 
-    async def _answer(self, scene: Scene, request: SummaryRequest, run: Run, *, rides: bool) -> SummaryAnswer:
+    async def _answer(
+        self, scene: Scene, request: SummaryRequest, run: Run, behind: Members | None
+    ) -> SummaryAnswer:
+        """`behind` is what goes along with a question that rides; None for one of its own."""
         seconds = run.ends - time.monotonic()
         if seconds <= 0:
             raise _NoAnswer("timeout")
         if self._restraint.spending.is_spent(scene.turn.namespace):
             await self._restraint.spending.tell(scene.turn.namespace, scene.turn.session)
             raise _NoAnswer("spending_limit", counts=False)
-        match await self._outcome(scene, request, seconds, rides=rides):
+        rides = behind is not None
+        match await self._outcome(scene, request, seconds, behind):
             case SummaryAnswer() as answer:
                 await self._account_for(scene, request, answer, run, rides=rides)
                 return answer
@@ -241,45 +250,43 @@ class SummaryWriter:
             case TooLong():
                 raise _NoAnswer("too_long", is_final=not rides)
             case Failed(reason):
-                # A server that refuses the tools or their choice may take a question without them.
-                raise _NoAnswer(reason, is_final=not (rides and reason == "status_400"))
+                raise _NoAnswer(reason, is_final=not (rides and reason in _REFUSED_BEHIND))
 
     async def _outcome(
-        self, scene: Scene, request: SummaryRequest, seconds: float, *, rides: bool
+        self, scene: Scene, request: SummaryRequest, seconds: float, behind: Members | None
     ) -> SummaryOutcome:
+        model, most = self.model_for(scene), request.max_tokens
         if self._worker is not None and self._has_worker(scene) and request.conversation:
             task = Task(
                 previous_summary=request.previous,
                 conversation=request.conversation,
-                max_tokens=request.max_tokens,
-                model=self.model_for(scene),
+                max_tokens=most,
+                model=model,
             )
             return await self._worker.ask(task, seconds)
-        tools = scene.tools if rides else None
-        model, most = self.model_for(scene), request.max_tokens
-        summarizer = self._summarizers.of(model)
-        return await summarizer.ask(request.messages, model, most, scene.outgoing, seconds, tools)
+        tools = scene.tools if behind is not None else None
+        question = Question(request.messages, model, most, tools, scene.turn.wire, behind)
+        return await self._summarizers.of(model).ask(question, scene.outgoing, seconds)
 
     async def _account_for(
         self, scene: Scene, request: SummaryRequest, answer: SummaryAnswer, run: Run, *, rides: bool
     ) -> None:
         """What the answer took is known and kept; by our own count where the upstream does not say."""
-        turn, spending = scene.turn, self._restraint.spending
-        usage = answer.usage or {}
-        prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-        if prompt is None:
-            prompt = _prompt_tokens(scene, request, rides=rides)
-        if completion is None:
-            completion = scene.count_text(answer.text)
+        turn, spending, usage = scene.turn, self._restraint.spending, answer.usage
         _log.info(
             "summary_answered",
             session=turn.session,
             run=run.id,
             rides=rides,
-            prompt_tokens=usage.get("prompt_tokens"),
-            completion_tokens=usage.get("completion_tokens"),
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            completion_tokens=usage.completion_tokens,
         )
-        await spending.add(turn.namespace, prompt, completion)
+        if usage.prompt_tokens is None:
+            usage = replace(usage, prompt_tokens=_prompt_tokens(scene, request, rides=rides))
+        if usage.completion_tokens is None:
+            usage = replace(usage, completion_tokens=scene.count_text(answer.text))
+        await spending.add(turn.namespace, usage)
         if spending.is_spent(turn.namespace):
             await spending.tell(turn.namespace, turn.session)
 
@@ -293,17 +300,8 @@ class SummaryWriter:
         return scene.style.requests(source, limits, scene.count_text, scene.focus)
 
     def _rides(self, scene: Scene) -> bool:
-        """True when the model knows the prompt already, the question fits behind it, and all may be shown."""
-        policy = scene.policy
-        if not (self._choice.may_ride and policy.rides and policy.summary_model is None):
-            return False
-        if policy.style != "handoff":
-            # What rides is answered in nine sections.
-            return False
-        asked = scene.count_text(INSTRUCTION) + scene.budget.summary_tokens
-        room = RIDING_SHARE * scene.budget.window_tokens
-        shown = scene.under(scene.current)
-        return shown.tokens + asked <= room and may_be_shown(shown.view.messages)
+        """True where the model's own prompt can be used."""
+        return self._choice.may_ride and self._prompts.may_ride(scene)
 
     def _failed(self, failure: _NoAnswer) -> None:
         if failure.counts:
@@ -327,13 +325,9 @@ class _NoAnswer(Exception):
         self.is_final = is_final
 
 
-def _riding(scene: Scene) -> Generator[SummaryRequest, str, None]:
-    """The question behind what was shown. Not behind calls whose results are still to come: it is refused."""
-    talk = scene.conversation
-    end = groups_of(talk.messages)[-1].start if open_calls(talk.messages) else len(talk.messages)
-    parts = scene.under(scene.current).view.parts
-    shown = tuple(part.raw for part in parts if part.index is None or part.index < end)
-    yield riding_request(shown, scene.budget.summary_tokens, scene.focus)
+def _alone(request: SummaryRequest) -> Generator[SummaryRequest, str, None]:
+    """One question and no more."""
+    yield request
 
 
 def _prompt_tokens(scene: Scene, request: SummaryRequest, *, rides: bool) -> int:
@@ -341,8 +335,3 @@ def _prompt_tokens(scene: Scene, request: SummaryRequest, *, rides: bool) -> int
     if rides:
         return scene.under(scene.current).tokens + scene.count_text(request.user)
     return sum(scene.count_text(text) for text in (request.system, request.user))
-
-
-def _count(value: object) -> int | None:
-    """A number of tokens as an upstream states it; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

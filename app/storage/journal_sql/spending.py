@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import Insert
 
 from app.storage.database import Database, InsertInto, Statement, Step, named, p, rows_of
 from app.storage.journal import Spending
 from app.storage.tables.conversations import SPENDING
 
-_ADDED = ("calls", "prompt_tokens", "completion_tokens")
+_ADDED = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens")
 
 
 class SpendingRows:
@@ -17,11 +17,9 @@ class SpendingRows:
 
     _db: Database
 
-    async def add_spending(
-        self, namespace: str, day: str, calls: int, prompt_tokens: int, completion_tokens: int
-    ) -> None:
+    async def add_spending(self, namespace: str, day: str, spent: Spending) -> None:
         """See the contract."""
-        added = dict(zip(_ADDED, (calls, prompt_tokens, completion_tokens), strict=True))
+        added = {name: getattr(spent, name) for name in _ADDED}
         await self._db.write([Step(_ADD_SPENDING, [{"namespace": namespace, "day": day, **added}])])
 
     async def spending(self, namespace: str, day: str) -> Spending:
@@ -34,13 +32,14 @@ def _add_spending(insert: InsertInto) -> Insert:
     new = insert(SPENDING).values(named(SPENDING))
     return new.on_conflict_do_update(
         index_elements=list(SPENDING.primary_key.columns),
-        set_={name: SPENDING.c[name] + new.excluded[name] for name in _ADDED},
+        # Of the cache older rows say nothing.
+        set_={name: func.coalesce(SPENDING.c[name], 0) + new.excluded[name] for name in _ADDED},
     )
 
 
 _ADD_SPENDING = Statement(_add_spending)
 _SPENDING = Statement(
-    lambda _: select(*(SPENDING.c[name] for name in _ADDED)).where(
+    lambda _: select(*(func.coalesce(SPENDING.c[name], 0) for name in _ADDED)).where(
         SPENDING.c.namespace == p("namespace"), SPENDING.c.day == p("day")
     )
 )

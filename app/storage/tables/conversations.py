@@ -304,6 +304,7 @@ SPENDING = Table(
     METADATA,
     *(text("namespace", key=True), text("day", key=True)),
     *(whole("calls"), whole("prompt_tokens"), whole("completion_tokens")),
+    whole("cached_tokens", null=True),
     sqlite_with_rowid=False,
 )
 

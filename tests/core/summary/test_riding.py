@@ -24,16 +24,37 @@ def test_a_memory_block_that_is_shown_is_to_be_left_out_of_the_summary() -> None
         assert (MEMORY_TAG in request.user) == is_named
 
 
-@pytest.mark.spec("W49")
+LONG_ID = "rs_68af4030baa48193b0b43b4c2a176a1a0e6967589f080e77"
+SEALED = json.dumps([{"type": "reasoning", "id": LONG_ID, "summary": [], "encrypted_content": "gAAAAB" * 90}])
+PICTURE = json.dumps({"role": "user", "content": [{"type": "input_image", "file_id": "file_1"}]})
+DRAWN = json.dumps([{"type": "image_generation_call", "id": "ig_1", "result": "iVBORw0KGgo" * 40}])
+KEY = json.dumps({"type": "function_call_output", "call_id": "c", "output": "key=sk-proj-" + "aB3dE5fG7" * 5})
+# What only looks like a sealed thought is read.
+QUOTED = json.dumps({"role": "user", "content": f'"encrypted_content": "{"aB3dE5fG7" * 40}"'})
+
+
+@pytest.mark.spec("W57")
 @pytest.mark.parametrize(
     ("shown", "may"),
     [
-        ('{"role":"user","content":"plain"}', True),
-        ('{"role":"user","content":"said \\"input_text\\" once"}', True),
-        ('{"role":"user","content":[{"type":"text","text":"plain"}]}', True),
-        ('{"role":"user","content":[{"type":"input_text","text":"an item"}]}', False),
-        ('[{"type":"message","role":"assistant","content":"items"}]', False),
+        ('{"role":"user","content":[{"type":"input_text","text":"an item"}]}', True),
+        ('[{"type":"message","role":"assistant","content":"items"}]', True),
+        (SEALED, True),
+        (PICTURE, False),
+        (DRAWN, False),
+        (KEY, False),
+        (QUOTED, False),
     ],
 )
-def test_items_are_no_messages_of_a_question(shown: str, may: bool) -> None:
+def test_items_may_be_shown_but_for_pictures_data_and_secrets(shown: str, may: bool) -> None:
     assert may_be_shown([shown.encode()]) is may
+
+
+@pytest.mark.spec("W57")
+def test_what_items_say_is_known_so_that_an_echo_is_noticed() -> None:
+    shown = (
+        b'[{"type":"reasoning","id":"rs_1"},{"type":"message","role":"assistant","content":'
+        b'[{"type":"output_text","text":"The pump stands."}]}]',
+        b'{"type":"function_call_output","call_id":"c","output":"Rust in the valve."}',
+    )
+    assert riding_request(shown, 500).shown == "The pump stands.\nRust in the valve."

@@ -18,6 +18,8 @@ from app.core.wire.responses.items import as_chat
 from app.errors import InvalidJson
 
 _CUT_SHORT = {"max_output_tokens": "length"}
+# States of an answer that says nothing, or nothing yet.
+FAILED = ("failed", "cancelled", "queued", "in_progress")
 
 
 def parse_response(body: bytes, deepest: int = 128) -> Answer | Unreadable:
@@ -33,7 +35,7 @@ def parse_response(body: bytes, deepest: int = 128) -> Answer | Unreadable:
 
 
 def _read(said: Mapping[str, bytes]) -> Answer | Unreadable:
-    if decoded(said.get("error", b"null")) or decoded(said.get("status", b"null")) in _FAILED:
+    if decoded(said.get("error", b"null")) or decoded(said.get("status", b"null")) in FAILED:
         return Unreadable("error")
     items = raw_elements(said.get("output", b"null")) if said.get("output", b"").startswith(b"[") else []
     if decoded(said.get("object", b"null")) == "response.compaction":
@@ -56,7 +58,8 @@ def response_id(said: Mapping[str, bytes]) -> str | None:
 def finish_reason(message: bytes, status: Any, incomplete: Any) -> str | None:
     """How the answer ended, in the words of chat completions; None while it has not."""
     if status == "completed":
-        return "tool_calls" if as_chat(decoded(message)).get("tool_calls") else "stop"
+        said = as_chat(decoded(message))
+        return "tool_calls" if isinstance(said, dict) and said.get("tool_calls") else "stop"
     if status != "incomplete":
         return None
     reason = incomplete.get("reason") if isinstance(incomplete, dict) else None
@@ -72,6 +75,3 @@ def tokens_of(usage: Any) -> Usage:
         "completion_tokens": usage.get("output_tokens"),
         "prompt_tokens_details": usage.get("input_tokens_details"),
     })  # fmt: skip
-
-
-_FAILED = ("failed", "cancelled", "queued", "in_progress")
