@@ -92,7 +92,8 @@ def as_chat_body(body: Json, said: Any) -> Json:
     request = parse_responses_request(raw, Limits(64, 100_000))
     told = [as_chat(json.loads(span)) for span in request.message_spans] if request else []
     first = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
-    return {"model": body.get("model"), "messages": [*first, *told]}
+    # An input may be nothing but a wish.
+    return {"model": body.get("model"), "messages": [*first, *told] or [{"role": "user", "content": ""}]}
 
 
 def output_of(says: Says, number: int) -> Outputs:

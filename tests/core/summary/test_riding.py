@@ -33,7 +33,7 @@ KEY = json.dumps({"type": "function_call_output", "call_id": "c", "output": "key
 QUOTED = json.dumps({"role": "user", "content": f'"encrypted_content": "{"aB3dE5fG7" * 40}"'})
 
 
-@pytest.mark.spec("W57")
+@pytest.mark.spec("W55")
 @pytest.mark.parametrize(
     ("shown", "may"),
     [
@@ -50,7 +50,7 @@ def test_items_may_be_shown_but_for_pictures_data_and_secrets(shown: str, may: b
     assert may_be_shown([shown.encode()]) is may
 
 
-@pytest.mark.spec("W57")
+@pytest.mark.spec("W55")
 def test_what_items_say_is_known_so_that_an_echo_is_noticed() -> None:
     shown = (
         b'[{"type":"reasoning","id":"rs_1"},{"type":"message","role":"assistant","content":'

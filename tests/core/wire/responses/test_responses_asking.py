@@ -21,7 +21,7 @@ from app.core.wire.responses.asking import (
 from app.core.wire.responses.request import parse_responses_request
 
 Json = dict[str, Any]
-pytestmark = pytest.mark.spec("W57")
+pytestmark = pytest.mark.spec("W55")
 # As Codex CLI asks, and with what other clients add.
 CODEX = (
     b'{"model":"gpt-5-codex", "instructions":"You are caf\\u00e9.", "input":[{"role":"user","content":"hi"}],'
