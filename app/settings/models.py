@@ -289,8 +289,8 @@ class SummarizerSettings(Section):
 
     base_url: Endpoint | None = setting(
         None,
-        "Base URL of the server that writes summaries.",
-        "None: the same upstream.",
+        "Base URL of the server that writes summaries, by chat completions or, without these, /responses.",
+        "None: the same upstream, on the API that the conversation speaks.",
         unit="URL",
     )
     model: str | None = setting(

@@ -28,7 +28,7 @@ from tests.kit.serving import served
 from tests.kit.words import prose
 
 Json = dict[str, Any]
-pytestmark = [pytest.mark.spec("W55"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spec("W56"), pytest.mark.timeout(120)]
 WINDOW = 8_000
 SETTINGS: Json = {"policy.objective": "off"}
 TOOLS = [{"type": "function", "name": "read_file", "parameters": {"type": "object", "properties": {}}}]

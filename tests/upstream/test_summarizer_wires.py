@@ -15,7 +15,7 @@ from app.upstream.summarizer import Summarizer
 from tests.upstream.scripted import Script, Scripted, replies
 
 Json = dict[str, Any]
-pytestmark = pytest.mark.spec("W55")
+pytestmark = pytest.mark.spec("W56")
 CALLER = [(b"authorization", b"Bearer caller"), (b"x-other", b"1")]
 SYSTEM, USER = b'{"role":"system","content":"Keep the record."}', b'{"role":"user","content":"a \\ud800 b"}'
 OWN = Question((SYSTEM, USER), "m", 100, wire="responses")
