@@ -45,32 +45,35 @@ class Prompts:
             # What rides is answered in nine sections.
             return False
         shown = scene.under(scene.current)
-        return (
-            _asked_tokens(scene) <= _room(scene)
-            and self._sent(scene) is not None
-            and may_be_shown(shown.view.messages)
-        )
+        if shown.tokens + _asked_tokens(scene) > _room(scene) or not self._is_known(scene):
+            return False
+        return may_be_shown(shown.view.messages)
 
     def riding(self, scene: Scene) -> Riding | None:
         """The question behind what was shown; None where it cannot be put there."""
-        sent = self._sent(scene)
-        if sent is None:
+        if not self._is_known(scene):
             return None
-        most = scene.budget.summary_tokens + self._thoughts(scene)
-        request = riding_request(_shown(scene), most, scene.focus)
-        # Of what the upstream keeps only the rest is sent; the answer may echo nothing of both.
-        whole = replace(request, messages=(*sent, request.messages[-1]))
-        return Riding(whole, self._behind(scene))
+        shown, end, behind = scene.under(scene.current), _end(scene), self._behind(scene)
+        raws = [part.raw for part in shown.view.parts if part.index is None or part.index < end]
+        most = scene.budget.summary_tokens + _thought_tokens(scene, shown.tokens, behind)
+        request = riding_request(raws, most, scene.focus)
+        own = self._own(scene)
+        if own is not None:
+            # Of what the upstream keeps only the rest is sent; an echo of all of it is none the less one.
+            request = replace(request, messages=(*own, request.messages[-1]))
+        return Riding(request, behind)
 
-    def _sent(self, scene: Scene) -> Sequence[bytes] | None:
-        """The messages that stand before the question; None where nobody knows what the last request held."""
+    def _is_known(self, scene: Scene) -> bool:
+        """False where nobody knows what the last request held."""
+        if scene.turn.wire == "chat":
+            return True
+        # Of a branch that is read back instructions, tools and settings are not known.
+        return isinstance(scene.turn, Turn) and (not self._goes_on(scene) or self._own(scene) is not None)
+
+    def _own(self, scene: Scene) -> Sequence[bytes] | None:
+        """What was said behind that which is left to the upstream's memory; None where nothing is."""
         turn = scene.turn
-        if turn.wire == "chat":
-            return _shown(scene)
-        if not isinstance(turn, Turn):
-            # A branch that is read back: its instructions, tools and settings are not known.
-            return None
-        return _beyond(turn, _end(scene)) if self._goes_on(scene) else _shown(scene)
+        return _beyond(turn, _end(scene)) if isinstance(turn, Turn) and self._goes_on(scene) else None
 
     def _behind(self, scene: Scene) -> Members:
         turn = scene.turn
@@ -84,11 +87,12 @@ class Prompts:
         turn = scene.turn
         return scene.current is None and isinstance(turn, Turn) and self._kept.goes_on(turn)
 
-    def _thoughts(self, scene: Scene) -> int:
-        """Room for what is thought: on this API it counts as a part of the answer."""
-        if not any(name == "reasoning" for name, _ in self._behind(scene)):
-            return 0
-        return int(min(THOUGHT_TOKENS, _room(scene) - _asked_tokens(scene)))
+
+def _thought_tokens(scene: Scene, shown_tokens: int, behind: Members) -> int:
+    """Room for what is thought: on the Responses API it counts as a part of the answer."""
+    if not any(name == "reasoning" for name, _ in behind):
+        return 0
+    return int(min(THOUGHT_TOKENS, max(0.0, _room(scene) - shown_tokens - _asked_tokens(scene))))
 
 
 def _room(scene: Scene) -> float:
@@ -96,16 +100,8 @@ def _room(scene: Scene) -> float:
 
 
 def _asked_tokens(scene: Scene) -> int:
-    """The prompt with the question and its answer."""
-    asked = scene.count_text(INSTRUCTION) + scene.budget.summary_tokens
-    return scene.under(scene.current).tokens + asked
-
-
-def _shown(scene: Scene) -> tuple[bytes, ...]:
-    """What was shown, without what a question cannot stand behind."""
-    end = _end(scene)
-    parts = scene.under(scene.current).view.parts
-    return tuple(part.raw for part in parts if part.index is None or part.index < end)
+    """The question and its answer."""
+    return scene.count_text(INSTRUCTION) + scene.budget.summary_tokens
 
 
 def _end(scene: Scene) -> int:
