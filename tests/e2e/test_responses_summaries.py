@@ -30,7 +30,8 @@ from tests.kit.words import prose
 Json = dict[str, Any]
 pytestmark = [pytest.mark.spec("W56"), pytest.mark.timeout(120)]
 WINDOW = 8_000
-SETTINGS: Json = {"policy.objective": "off"}
+# Begun so early that a question fits behind the prompt, whatever the counts are corrected by.
+SETTINGS: Json = {"policy.objective": "off", "policy.precompute_ratio": 0.75}
 TOOLS = [{"type": "function", "name": "read_file", "parameters": {"type": "object", "properties": {}}}]
 # As Codex CLI asks.
 CODEX: Json = {
@@ -121,8 +122,8 @@ async def test_a_summary_is_asked_for_behind_the_prompt_that_the_model_knows(
     known = known_before(server, question)
     answered = works(known)
     rest = [json.loads(raw) for raw in elements(question)[len(elements(known)) :]]
-    # All that went out and the answer to it, then the question.
-    assert rest[:-1] == answered
+    # All that went out, the answer to it unless it calls a tool, then the question.
+    assert rest[:-1] in ([], answered)
     assert rest[-1] == {"role": "user", "content": INSTRUCTION}
     same = ("model", "instructions", "tools", "reasoning", "parallel_tool_calls", "text", "prompt_cache_key")
     assert {name: question.body.get(name) for name in same} == {name: known.body.get(name) for name in same}
@@ -191,14 +192,15 @@ async def test_thoughts_that_only_their_upstream_has_are_not_sent_back(tmp_path:
 
 
 class Second:
-    """Fails once as it is told, then writes summaries."""
+    """Fails behind a prompt as it is told, and writes summaries when asked on its own."""
 
     def __init__(self, first: Says) -> None:
-        self._first: Says | None = first
+        self._first = first
 
     def __call__(self, seen: Seen) -> Says:
-        first, self._first = self._first, None
-        return first or Says({"role": "assistant", "content": plain_summary(seen)})
+        if seen.messages[-1]["content"] == INSTRUCTION:
+            return self._first
+        return Says({"role": "assistant", "content": plain_summary(seen)})
 
 
 _CALL = {"id": "c1", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
