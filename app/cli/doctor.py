@@ -21,6 +21,7 @@ from app.settings.settings import Settings, configured_window
 from app.storage.migrate import schema_state, sqlite_path
 from app.storage.open import bound_pepper
 from app.storage.sqlite.driver import sqlite_version
+from app.upstream.address import without_query
 from app.upstream.client import Upstream, UpstreamOptions
 from app.upstream.headers import UpstreamKey
 from app.upstream.http import client_over, fetch
@@ -145,7 +146,7 @@ async def _upstreams(settings: Settings) -> list[Finding]:
 
 async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None) -> tuple[Finding, Any]:
     """Whether a server answers, and its list of models."""
-    address = options.address
+    address = without_query(options.base_url)
     try:
         status, payload = await _models(options, key)
     except PalimpsestError as error:

@@ -18,8 +18,8 @@ from app.cli.schema import ready
 from app.demo.reading import MODEL
 from app.demo.server import DEFAULT_WINDOW_TOKENS
 from app.main.application import create_app
-from app.main.upstreams import upstream_options
 from app.settings.settings import Settings
+from app.upstream.address import without_query
 
 # Seconds after which a busy thread must let another run. The store's writer returns from SQLite many times a
 # commit and waits each time for the loop to yield: with Python's 5 ms 64 clients get 330 to 390 requests/s,
@@ -69,7 +69,7 @@ def welcome(address: str, settings: Settings, *, is_demo: bool) -> str:
     """What stands in the terminal once the proxy listens."""
     lines = [f"Palimpsest listens: point a client's base_url at {address}/v1"]
     if not is_demo:
-        return "\n".join([*lines, f"Upstream: {upstream_options(settings).address}"])
+        return "\n".join([*lines, f"Upstream: {without_query(settings.upstream.base_url or '')}"])
     lines += [
         f"No upstream is set: a demo model answers, whose window is {DEFAULT_WINDOW_TOKENS:,} tokens.",
         "Set a real one with: palimpsest serve --upstream https://api.openai.com/v1",

@@ -41,6 +41,7 @@ from app.storage.contract import Store
 from app.storage.erase.gone import Gone
 from app.storage.open import open_store
 from app.tokenizer.counting import Tokenizer
+from app.upstream.address import without_query
 from app.upstream.client import Upstream
 from app.upstream.headers import UpstreamKey
 from app.upstream.summarizer import Summarizers
@@ -204,7 +205,7 @@ def _windows(settings: Settings, store: Store, jobs: Jobs, destinations: Destina
         return await window_from_upstream(upstream, model, headers, settings.window.lookup_seconds)
 
     sources = WindowSources(
-        upstream=lambda model: destinations.of(model).upstream.address,
+        upstream=lambda model: without_query(destinations.of(model).upstream.url("/")),
         configured=lambda model: configured_window(settings, model),
         ask=ask,
         model_data=window_from_model_data,

@@ -62,11 +62,6 @@ class UpstreamOptions:
     ca_file: Path | None = None
     extra_headers: tuple[tuple[bytes, bytes], ...] = ()
 
-    @property
-    def address(self) -> str:
-        """`base_url` as it may be shown and stored: without the query, where some servers take their key."""
-        return self.base_url.partition("?")[0]
-
 
 class Answer:
     """An answer whose head has arrived. Valid only inside the `async with` that opened it.
@@ -209,11 +204,6 @@ class Upstream:
     def origin(self) -> str:
         """Scheme, host and port: where servers keep what is not under the API's path."""
         return str(URL(self._prefix).origin())
-
-    @property
-    def address(self) -> str:
-        """The base URL as it may be stored: without its query, with a closing slash."""
-        return str(URL(self._prefix + "/", encoded=True))
 
     @property
     def extra_headers(self) -> tuple[tuple[bytes, bytes], ...]:
