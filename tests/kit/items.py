@@ -9,7 +9,7 @@ from typing import Any
 from app.core.wire.request_body import Limits
 from app.core.wire.responses.items import as_chat, is_said_by_model
 from app.core.wire.responses.request import parse_responses_request
-from tests.kit.model import Says
+from tests.kit.model import Says, counter
 
 Json = dict[str, Any]
 Outputs = list[Json]
@@ -109,3 +109,14 @@ def shared(one: list[Json], other: list[Json]) -> list[Json]:
     """The longest beginning that two inputs have in common."""
     pairs = enumerate(zip(one, other, strict=False))
     return one[: next((at for at, (mine, theirs) in pairs if mine != theirs), min(len(one), len(other)))]
+
+
+def items_tokens(items: list[Json], body: Json) -> int:
+    """What a prompt of these items takes, instructions and tools included."""
+    count = counter().count_message
+    tokens = 3 + sum(count(as_chat([item] if is_said_by_model(item) else item)) for item in items)
+    if body.get("instructions"):
+        tokens += count({"role": "system", "content": body["instructions"]})
+    if body.get("tools"):
+        tokens += counter().count_tools(json.dumps(body["tools"]).encode())
+    return tokens

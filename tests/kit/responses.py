@@ -8,35 +8,35 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
 from app.core.wire.json_members import raw_elements, raw_members
-from app.core.wire.responses.items import as_chat, is_said_by_model
 from tests.kit.items import (
     HEAD,
     as_chat_body,
-    faults_in,
     is_reference,
+    items_tokens,
     output_of,
     shared,
-    told_items,
 )
 from tests.kit.items import Outputs as Outputs
 from tests.kit.items import call_item as call_item
+from tests.kit.items import faults_in as faults_in
 from tests.kit.items import reference as reference
 from tests.kit.items import result_item as result_item
 from tests.kit.items import text_item as text_item
 from tests.kit.items import thought_item as thought_item
-from tests.kit.model import ModelServer, Says, Seen, asks_for_a_summary, counter, plain_summary
+from tests.kit.items import told_items as told_items
+from tests.kit.model import ModelServer, Says, Seen, asks_for_a_summary, plain_summary
+from tests.kit.response_events import events_in
 from tests.kit.thoughts import Thoughts
 
 Json = dict[str, Any]
 Scope = Any
-PIECE = 24
 
 
 @dataclass
@@ -245,7 +245,7 @@ class ResponsesServer(ModelServer):
         headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         pieces = 0
-        async for number, event in _numbered(_events(answer)):
+        for number, event in enumerate(events_in(answer)):
             if event["type"] == "response.output_text.delta":
                 if self.cuts is not None and pieces >= self.cuts:
                     raise ConnectionResetError("cut on purpose")
@@ -256,66 +256,6 @@ class ResponsesServer(ModelServer):
             frame = b"event: " + event["type"].encode() + b"\ndata: " + told + b"\n\n"
             await send({"type": "http.response.body", "body": frame, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
-
-
-def items_tokens(items: list[Json], body: Json) -> int:
-    """What a prompt of these items takes, instructions and tools included."""
-    count = counter().count_message
-    tokens = 3 + sum(count(as_chat([item] if is_said_by_model(item) else item)) for item in items)
-    if body.get("instructions"):
-        tokens += count({"role": "system", "content": body["instructions"]})
-    if body.get("tools"):
-        tokens += counter().count_tools(json.dumps(body["tools"]).encode())
-    return tokens
-
-
-# What an item does not hold yet when it is begun.
-_EMPTY: dict[str, Json] = {
-    "message": {"content": []},
-    "function_call": {"arguments": ""},
-    "reasoning": {"summary": []},
-}
-
-
-async def _numbered(events: AsyncIterator[Json]) -> AsyncIterator[tuple[int, Json]]:
-    number = 0
-    async for event in events:
-        yield number, event
-        number += 1
-
-
-async def _events(answer: Json) -> AsyncIterator[Json]:
-    begun = {**answer, "status": "in_progress", "output": [], "usage": None, "error": None}
-    yield {"type": "response.created", "response": begun}
-    yield {"type": "response.in_progress", "response": begun}
-    for place, item in enumerate(answer["output"]):
-        at = {"output_index": place, "item_id": item["id"]}
-        yield {
-            "type": "response.output_item.added",
-            "output_index": place,
-            "item": {**item, **_EMPTY.get(item["type"], {}), "status": "in_progress"},
-        }
-        for part in item.get("content") or []:
-            text = part["text"]
-            begun = {"content_index": 0, "part": {**part, "text": ""}}
-            yield {"type": "response.content_part.added", **at, **begun}
-            for start in range(0, len(text), PIECE):
-                delta = {"content_index": 0, "delta": text[start : start + PIECE], "logprobs": []}
-                yield {"type": "response.output_text.delta", **at, **delta}
-            yield {
-                "type": "response.output_text.done",
-                **at,
-                "content_index": 0,
-                "text": text,
-                "logprobs": [],
-            }
-        for number, part in enumerate(item.get("summary") or []):
-            delta = {"summary_index": number, "delta": part["text"]}
-            yield {"type": "response.reasoning_summary_text.delta", **at, **delta}
-        if item["type"] == "function_call":
-            yield {"type": "response.function_call_arguments.delta", **at, "delta": item["arguments"]}
-        yield {"type": "response.output_item.done", "output_index": place, "item": item}
-    yield {"type": f"response.{answer['status']}", "response": answer}
 
 
 def _error(code: str, message: str, param: str) -> Json:
