@@ -4,7 +4,7 @@
 
 The files are chats with questions, as in `benchmarks/recall/`. A question counts as answered at k when one
 of the first k hits shows its evidence: the whole message, or eight of its words in a row. "Whole": the same
-with nothing but whole messages counted.
+with nothing but whole messages counted; "without names": the same chats where no message says who speaks.
 """
 
 from __future__ import annotations
@@ -22,34 +22,57 @@ from app.core.recall.entry import Entry, Holdings
 from app.core.recall.query import query_of
 from app.core.recall.quotes import Hit, hits_of
 from app.core.recall.rank import APART, FOUND, Weights, ranked
+from app.core.recall.talk import speakers_in
 from app.core.recall.words import Words
 
 _FOLDER = Path(__file__).parent / "recall"
 _DEPTHS = (1, 5, 10)
+_LABEL = re.compile(r"^(\s*(?:[\[(][^\])\n]{3,60}[\])]\s*)?)([^\W\d_][\w .'’-]{0,30}):\s+")
 _WITHOUT: dict[str, Weights] = {
     "all": FOUND,
     "no coverage": replace(FOUND, coverage=0.0),
-    "no neighbours in the rank": replace(FOUND, before=0.0, after=0.0, further=0.0),
+    "no neighbours in the rank": replace(FOUND, before=0.0, after=0.0, earlier=0.0, further=0.0),
+    "nothing more of who goes on": replace(FOUND, earlier=FOUND.further),
     "no questions": replace(FOUND, answer=0.0, asking=0.0),
     "no speakers": replace(FOUND, speaker=0.0),
+    "others as good as who is asked about": replace(FOUND, others=0.0),
+    "short as good as long": replace(FOUND, brief=0.0),
     "no related words": replace(FOUND, related=0.0),
     "no times, numbers and names": replace(FOUND, told=0.0),
     "plain BM25": replace(APART, coverage=0.0, related=0.0, asking=0.0, speaker=0.0, told=0.0, length=0.75),
 }
 
 
+class Remembered(Words):
+    """Words that remember texts as well: the same ones are searched a thousand times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: dict[str, list[str]] = {}
+
+    def of(self, text: str, beginnings: frozenset[str] | None = None) -> list[str]:
+        """All words, whatever they begin with: those that are not looked for count for their number only."""
+        del beginnings
+        if text not in self._texts:
+            self._texts[text] = super().of(text)
+        return self._texts[text]
+
+
 class Chat:
     """One chat as it is searched."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_labelled: bool = True) -> None:
         told = json.loads(path.read_text())
         self.name: str = told["id"]
         self.questions: list[dict[str, Any]] = told["qa"]
-        self.words = Words()
+        self.words = Remembered()
         self.entries = [
             Entry(f"dcm_{place:032x}", "message", message["role"], place, float(place), message["content"])
             for place, message in enumerate(told["messages"])
         ]
+        if not is_labelled:
+            named = speakers_in(self.entries).named
+            self.entries = [replace(each, text=_without_label(each.text, named)) for each in self.entries]
         said = [self.words.of(entry.text) for entry in self.entries]
         holding = Counter(word for words in said for word in set(words))
         self.holdings = Holdings(len(said), sum(map(len, said)) / len(said), holding)
@@ -70,9 +93,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chats = [Chat(path) for path in chosen]
     print(f"| ranking | {' | '.join(f'{chat.name} @1 / @5 / @10 (characters)' for chat in chats)} |")
     print("|---" * (len(chats) + 1) + "|")
-    print(f"| all, whole | {' | '.join(_figures(chat, FOUND, _is_whole) for chat in chats)} |", flush=True)
     for name, weights in _WITHOUT.items():
         print(f"| {name} | {' | '.join(_figures(chat, weights, _is_shown) for chat in chats)} |", flush=True)
+    print(f"| all, whole | {' | '.join(_figures(chat, FOUND, _is_whole) for chat in chats)} |", flush=True)
+    nameless = [Chat(path, is_labelled=False) for path in chosen]
+    figures = [_figures(chat, FOUND, _is_shown) for chat in nameless]
+    print(f"| all, without names | {' | '.join(figures)} |", flush=True)
 
 
 def _figures(chat: Chat, weights: Weights, is_found: Callable[[str, str], bool]) -> str:
@@ -89,9 +115,14 @@ def _figures(chat: Chat, weights: Weights, is_found: Callable[[str, str], bool])
 
 
 def quotes_of(hit: Hit) -> list[str]:
-    """The texts a hit shows, with what an answer says beside them: id, role, kind, time."""
-    quotes = [quote.text for quote in (hit.quote, *hit.before, *hit.after)]
-    return [hit.quote.entry.id, hit.quote.entry.role, "message", "2026-01-01T00:00:00Z", *quotes]
+    """The texts a hit shows, with what an answer says beside them: id, kind, time, roles."""
+    beside = [said for quote in (*hit.before, *hit.after) for said in (quote.entry.role, quote.text)]
+    entry = hit.quote.entry
+    return [entry.id, "message", entry.role, "2026-01-01T00:00:00Z", hit.quote.text, *beside]
+
+
+def _without_label(text: str, named: frozenset[str]) -> str:
+    return _LABEL.sub(lambda found: found[1] if found[2] in named else found[0], text, count=1)
 
 
 def _norm(text: str) -> str:

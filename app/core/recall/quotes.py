@@ -5,6 +5,7 @@ A quote is a piece of the stored text, never a rewording; where it begins is tol
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +19,12 @@ from app.core.recall.words import Words
 QUOTE_CHARS = 600
 # What the better half of the hits may show each, and what the others, neighbours included: ten of them are
 # read for a thousand tokens. Who is likely right is worth reading in its context (docs/recall.md).
-NEAR_CHARS = 480
-FAR_CHARS = 150
-# The entry that was found is not cut shorter than this where it can be helped.
-LEAST_QUOTE_CHARS = 220
-# How far away a message is shown beside the one that was found: of a talk about one thing, mostly all.
-_NEIGHBOURS = 6
+NEAR_CHARS = 500
+FAR_CHARS = 190
+# How far away a message is shown beside the one that was found: what two people say in one sitting.
+_NEIGHBOURS = 12
+# Shown beside a hit are those of the best so many entries that stand there; others only with what is left.
+_BEST = 20
 # A neighbour is not worth showing in fewer characters, unless that is all of it.
 _LEAST_CHARS = 60
 _BREAK = re.compile(r"\s")
@@ -68,55 +69,88 @@ def hits_of(
 ) -> list[Hit]:
     """At most `limit` hits, best first; an entry that one shows whole already is not found again.
 
-    `beside` are the messages by their places. What one hit leaves of its characters the next may use.
+    `beside` are the messages by their places. What one hit leaves of its characters the next may use; what
+    the better half and what all leave goes to what else stands beside them.
     """
-    hits: list[Hit] = []
-    page = _Page(beside, query, words, {found.entry.place: found.score for found in scored})
+    page = _Page(beside, query, words, [found.entry.place for found in scored])
+    half = (limit + 1) // 2
     for found in scored:
-        if len(hits) == limit:
+        if len(page.hits) == limit:
             break
         if found.entry.id not in page.shown:
-            page.room += NEAR_CHARS if len(hits) < (limit + 1) // 2 else FAR_CHARS
-            hits.append(page.hit(found))
-    return hits
+            page.room += NEAR_CHARS if len(page.hits) < half else FAR_CHARS
+            page.add(found)
+            if len(page.hits) == half:
+                page.fill()
+    page.fill()
+    return [each.hit() for each in page.hits]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A hit that may still get more neighbours: `sides` by place."""
+
+    quote: Quote
+    score: float
+    sides: dict[int, Quote] = field(default_factory=dict)
+
+    def hit(self) -> Hit:
+        places, here = sorted(self.sides), self.quote.entry.place
+        before = tuple(self.sides[place] for place in places if place < here)
+        return Hit(
+            self.quote, before, tuple(self.sides[place] for place in places if place > here), self.score
+        )
+
+
 class _Page:
-    """What the hits so far show: whole entries by id, and the characters left. `worth`: scores by place."""
+    """What the hits so far show: whole entries by id, and the characters left.
 
-    beside: Mapping[int, Entry]
-    query: Query
-    words: Words
-    worth: Mapping[int, float]
-    room: int = 0
-    shown: set[str] = field(default_factory=set)
+    `ranked` are places, best first.
+    """
 
-    def hit(self, found: Scored) -> Hit:
-        quote = self.quote(found.entry, max(LEAST_QUOTE_CHARS, min(QUOTE_CHARS, self.room)))
-        sides = self.sides(found.entry.place) if found.entry.kind == "message" else {}
-        places = sorted(sides)
-        before = tuple(sides[place] for place in places if place < found.entry.place)
-        after = tuple(sides[place] for place in places if place > found.entry.place)
-        return Hit(quote, before, after, found.score)
+    def __init__(
+        self, beside: Mapping[int, Entry], query: Query, words: Words, ranked: Sequence[int]
+    ) -> None:
+        self._beside = beside
+        self._query = query
+        self._words = words
+        self._order = {place: order for order, place in reversed(list(enumerate(ranked)))}
+        self.room = 0
+        self.shown: set[str] = set()
+        self.hits: list[_Found] = []
 
-    def sides(self, place: int) -> dict[int, Quote]:
-        """What is worth showing around a place: who answers the question best, then who is nearest."""
+    def add(self, found: Scored) -> None:
+        """One more hit, and the best of what stands beside it."""
+        hit = _Found(self._quote(found.entry, max(FAR_CHARS, min(QUOTE_CHARS, self.room))), found.score)
+        self.hits.append(hit)
+        self._show(hit, _BEST)
+
+    def fill(self) -> None:
+        """What is left is for whatever stands beside the hits, who answers best before who is nearest."""
+        for hit in self.hits:
+            self._show(hit, None)
+
+    def _show(self, hit: _Found, best: int | None) -> None:
+        """Neighbours of a hit that are among the `best`, or any, as long as there is room."""
+        if hit.quote.entry.kind != "message":
+            return
+        here = hit.quote.entry.place
         steps = (step for away in range(1, _NEIGHBOURS + 1) for step in (-away, away))
-        around = sorted((place + step for step in steps), key=lambda at: -self.worth.get(at, 0.0))
-        return {at: quote for at in around for quote in self.side(at)}
+        around = sorted((here + step for step in steps), key=lambda at: self._order.get(at, math.inf))
+        for at in around:
+            if best is None or self._order.get(at, math.inf) < best:
+                self._show_one(hit, at)
 
-    def side(self, place: int) -> list[Quote]:
+    def _show_one(self, hit: _Found, place: int) -> None:
         """The message at a place, if it is worth showing."""
-        other = self.beside.get(place)
+        other = self._beside.get(place)
         if other is None or other.id in self.shown or other.role == "tool" or not other.text.strip():
-            return []
-        if self.room < min(_LEAST_CHARS, len(other.text)):
-            return []
-        return [self.quote(other, min(QUOTE_CHARS, self.room))]
+            return
+        if place not in hit.sides and self.room >= min(_LEAST_CHARS, len(other.text)):
+            hit.sides[place] = self._quote(other, min(QUOTE_CHARS, self.room))
 
-    def quote(self, entry: Entry, limit: int) -> Quote:
-        quote = quoted(entry, self.query, self.words, limit)
+    def _quote(self, entry: Entry, limit: int) -> Quote:
+        quote = quoted(entry, self._query, self._words, limit)
         self.room -= len(quote.text)
         if quote.is_whole:
             self.shown.add(entry.id)

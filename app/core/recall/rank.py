@@ -15,21 +15,23 @@ from functools import cached_property
 
 from app.core.recall.entry import Entry, Holdings
 from app.core.recall.query import Query
-from app.core.recall.talk import questions_in, speaker_of, speakers_in, tells
+from app.core.recall.talk import Speakers, is_talk, questions_in, speakers_in, tells
 from app.core.recall.words import Words, plain
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each thing counts; found on three long chats (docs/recall.md). 0 leaves one out.
+    """How much each thing counts; found on four long chats (docs/recall.md). 0 leaves one out.
 
     `saturation` and `length` are BM25's k1 and b. `coverage`: the share of a score that depends on how much
     of the question an entry holds, and `breadth` how steeply. `related`: what another word for the same thing
-    counts. `before` and `after`: the shares of the scores of the entries there, `further` of those one more
-    away. `answer`: what more a message gets of what the one before it asks. `asking`: the share that one of
-    nothing but questions loses. `speaker`: what it is worth to be spoken by whom the question names, as
-    BM25's rarity. `told`: what a time, number or name adds where it is asked for, and `phrase` what a quoted
-    phrase adds, shares of the score.
+    counts. `before` and `after`: the shares of the scores of the entries there, `earlier` and `further` of
+    those one more away; the earlier one is mostly of the same speaker, who goes on. `answer`: what more a
+    message gets of what the one before it asks. `asking`: the share that one of nothing but questions loses.
+    `speaker`: what it is worth to be spoken by whom the question names, as BM25's rarity, and `others` the
+    share that what others say loses. `brief`: where people talk with each other, the power of its share of
+    the mean length with which a shorter message counts. `told`: what a time, number or name adds where it is
+    asked for, and `phrase` what a quoted phrase adds, shares of the score.
     """
 
     saturation: float = 1.2
@@ -39,16 +41,19 @@ class Weights:
     related: float = 0.6
     before: float = 0.35
     after: float = 0.2
+    earlier: float = 0.3
     further: float = 0.15
     answer: float = 0.5
     asking: float = 0.5
-    speaker: float = 2.0
+    speaker: float = 3.0
+    others: float = 0.2
+    brief: float = 0.3
     told: float = 0.2
     phrase: float = 1.0
 
 
 FOUND = Weights()
-APART = Weights(before=0.0, after=0.0, further=0.0, answer=0.0)
+APART = Weights(before=0.0, after=0.0, earlier=0.0, further=0.0, answer=0.0)
 """For entries of which nobody knows what stands beside what."""
 
 # C14: with equal words, in this order.
@@ -69,11 +74,11 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What an entry is worth by itself, what its questions are, and the share of its words in those."""
+    """What an entry is worth by itself, what its questions are, and the share that counts of its score."""
 
     own: float
     asked: float = 0.0
-    asking: float = 0.0
+    share: float = 1.0
 
 
 def ranked(
@@ -98,8 +103,9 @@ def ranked(
             # At -2, -1, 1 and 2 steps.
             sides = [places.get(entry.place + step, nothing) for step in (-2, -1, 1, 2)]
             score += weights.before * sides[1].own + weights.answer * sides[1].asked
-            score += weights.after * sides[2].own + weights.further * (sides[0].own + sides[3].own)
-            score *= 1 - weights.asking * judged[entry.id].asking
+            score += weights.after * sides[2].own
+            score += weights.earlier * sides[0].own + weights.further * sides[3].own
+            score *= judged[entry.id].share
         if score > 0:
             scored.append(Scored(entry, score * _worth(entry)))
     return sorted(scored, key=lambda s: (-s.score, -s.entry.at, -s.entry.place, s.entry.id))
@@ -116,17 +122,18 @@ class _Scale:
         self._words = words
         self._weights = weights
         self._beginnings = query.beginnings
-        speakers = speakers_in(entries) if weights.speaker else ()
-        self._speakers = {speaker: frozenset(words.of(speaker)) for speaker in speakers}
+        self._who = speakers_in(entries) if weights.speaker else Speakers()
+        self._speakers = {speaker: frozenset(words.of(speaker)) for speaker in self._who.names}
         self._names = frozenset(name for names in self._speakers.values() for name in names)
+        about = [speaker for speaker, names in self._speakers.items() if not names.isdisjoint(query.words)]
+        self._about = about[0] if len(about) == 1 else ""
 
     def judged(self, entry: Entry) -> _Judged:
         """What an entry is worth before it borrows."""
         said = self._words.of(entry.text, self._beginnings)
-        counts = Counter(said)
-        speaking = self._speakers.get(speaker_of(entry), frozenset()) if self._speakers else frozenset()
+        speaker = self._who.of(entry)
         length = self._flattened(len(said))
-        total, found = self._held(counts, speaking, length)
+        total, found = self._held(Counter(said), self._speakers.get(speaker, frozenset()), length)
         weights = self._weights
         covered = (found / self._most) ** weights.breadth if self._most else 0.0
         score = total * (1 - weights.coverage + weights.coverage * covered)
@@ -137,10 +144,20 @@ class _Scale:
         if score and tells(entry.text, self._query.asked):
             score *= 1 + weights.told
         asking = self._words.of(questions_in(entry), self._beginnings)
-        if not asking:
-            return _Judged(score)
-        asked, _ = self._held(Counter(asking), _NOBODY, length)
-        return _Judged(score, asked, min(1.0, len(asking) / len(said)) if said else 0.0)
+        share = self._share(entry, speaker, len(said), len(asking))
+        asked = self._held(Counter(asking), _NOBODY, length)[0] if asking else 0.0
+        return _Judged(score, asked, share)
+
+    def _share(self, entry: Entry, speaker: str, said: int, asking: int) -> float:
+        """What counts of the score of an entry of so many words, so many of them in questions."""
+        weights = self._weights
+        share = 1 - weights.asking * min(1.0, asking / said) if said else 1.0
+        if speaker and self._about and speaker != self._about:
+            share *= 1 - weights.others
+        if self._speakers and is_talk(entry):
+            # Who says little tells little: "Wow, that's great news, Nora!"
+            share *= min(1.0, (1 + said) / (1 + self._holdings.mean_words)) ** weights.brief
+        return share
 
     @cached_property
     def _most(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from app.core.recall.entry import Entry
@@ -24,6 +25,19 @@ _SPEAKER = re.compile(r"(?:[\[(][^\])\n]{3,60}[\])]\s*)?([^\W\d_][\w .'’-]{0,3
 _LABELLED = 0.6
 _SPEAKERS = 8
 _TALKING = frozenset({"user", "assistant"})
+# "Hey Nora!", "Thanks, Nora.", "..., Nora!": who is called so is who listens.
+_CALLED = re.compile(r"(?<= )[A-Z][^\W\d_]+(?=[ !?.,])")
+_CALLING = re.compile(
+    r"(?<![^\W_])(?:hey|hi|hello|dear|thanks|thank you|morning|evening|night|bye|cheers|sorry|congrats"
+    r"|congratulations|wow|oh|yes|yeah|no)[, ]+$",
+    re.IGNORECASE,
+)
+# Characters of a message that are read for it: people are called by name where a message begins.
+_CALLED_WITHIN = 240
+# So often at least, and so many times as often as the other calls it.
+_CALLED_OFTEN = 2
+_CALLED_MORE = 4
+_TURNS = (("user", "assistant"), ("assistant", "user"))
 _QUESTIONS: Mapping[Asked, re.Pattern[str]] = {
     "time": re.compile(
         r"\b(?:when|(?:what|which) (?:date|day|month|year|time|weekend)|how long (?:ago|since|before)"
@@ -61,22 +75,74 @@ def tells(text: str, asked: frozenset[Asked]) -> bool:
 def questions_in(entry: Entry) -> str:
     """The sentences of a message that ask; "" of what is not said in a talk, or is too long for one."""
     text = entry.text
-    if entry.role not in _TALKING or len(text) > _TALK_CHARS or not re.search("[?？؟]", text):
+    if not is_talk(entry) or not re.search("[?？؟]", text):
         return ""
     return " ".join(sentence for sentence in _SENTENCE.findall(text) if _ASKS.search(sentence))
 
 
-def speaker_of(entry: Entry) -> str:
+@dataclass(frozen=True, slots=True)
+class Speakers:
+    """Who speaks in a talk of a few people: each message says so, or its role does; in most nobody."""
+
+    named: frozenset[str] = frozenset()
+    by_role: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Those who speak."""
+        return self.named or frozenset(self.by_role.values())
+
+    def of(self, entry: Entry) -> str:
+        """Who speaks in a message; "" when that is not known."""
+        speaker = _label_of(entry) if self.named else self.by_role.get(entry.role, "")
+        return speaker if speaker in self.names else ""
+
+
+def is_talk(entry: Entry) -> bool:
+    """True for what somebody says, in a length that people talk in."""
+    return entry.role in _TALKING and len(entry.text) <= _TALK_CHARS
+
+
+def speakers_in(entries: Sequence[Entry]) -> Speakers:
+    """Who speaks in these: as most of them tell, else as two call each other by name; else nobody."""
+    talk = [entry for entry in entries if entry.role in _TALKING]
+    labels = Counter(label for label in map(_label_of, talk) if label)
+    most = labels.most_common(_SPEAKERS)
+    if sum(count for _, count in most) >= max(2.0, _LABELLED * len(talk)):
+        return Speakers(named=frozenset(label for label, _ in most))
+    called = {role: _called_by(role, talk) for role in _TALKING}
+    names = {role: _listener(called[other], called[role]) for role, other in _TURNS}
+    return Speakers(by_role=names) if all(names.values()) and len(set(names.values())) > 1 else Speakers()
+
+
+def _label_of(entry: Entry) -> str:
     """Who a message says is speaking; "" of most messages but those of chats between people."""
     said = _SPEAKER.match(entry.text) if entry.role in _TALKING else None
     return said[1] if said else ""
 
 
-def speakers_in(entries: Sequence[Entry]) -> frozenset[str]:
-    """Who speaks in these, where most of them tell; else nobody."""
-    talk = [entry for entry in entries if entry.role in _TALKING]
-    named = Counter(speaker for speaker in map(speaker_of, talk) if speaker)
-    most = named.most_common(_SPEAKERS)
-    if sum(count for _, count in most) < max(2.0, _LABELLED * len(talk)):
-        return frozenset()
-    return frozenset(speaker for speaker, _ in most)
+def _called_by(role: str, talk: Sequence[Entry]) -> Counter[str]:
+    """In how many messages of a role each name is called."""
+    return Counter(name for entry in talk if entry.role == role for name in _called_in(entry.text))
+
+
+def _called_in(text: str) -> set[str]:
+    begun = text[:_CALLED_WITHIN]
+    return {found[0] for found in _CALLED.finditer(begun) if _is_called(begun, found.start(), found.end())}
+
+
+def _is_called(text: str, start: int, end: int) -> bool:
+    """Behind a word one calls with, or behind a comma where a sentence ends."""
+    if text[max(0, start - 2) : start] == ", " and text[end] in "!?.":
+        return True
+    return _CALLING.search(text, max(0, start - 20), start) is not None
+
+
+def _listener(called: Counter[str], by_listener: Counter[str]) -> str:
+    """The name that one calls most and the other hardly ever: his own; "" when there is none."""
+    own = (
+        (count, name)
+        for name, count in called.items()
+        if count >= max(_CALLED_OFTEN, _CALLED_MORE * by_listener[name])
+    )
+    return max(own, default=(0, ""))[1]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from app.core.recall.entry import Entry, Holdings, Kind
 from app.core.recall.query import query_of
-from app.core.recall.quotes import FAR_CHARS, LEAST_QUOTE_CHARS, NEAR_CHARS, QUOTE_CHARS, Hit, hits_of, quoted
+from app.core.recall.quotes import FAR_CHARS, NEAR_CHARS, QUOTE_CHARS, Hit, hits_of, quoted
 from app.core.recall.rank import APART, FOUND, Weights, ranked
+from app.core.recall.talk import speakers_in
 from app.core.recall.words import Words
 
 WORDS = Words()
@@ -96,6 +97,83 @@ def test_who_speaks_is_told_from_who_is_spoken_to() -> None:
     assert order("Whose kayak did Tobias sell?", talk)[0] == "e6"
     assert order("Whose kayak did Nora sell?", talk)[0] == "e1"
     assert order("Whose kayak did Tobias sell?", talk, replace(FOUND, speaker=0.0))[0] == "e1"
+
+
+def called(*, by_whom: tuple[str, str] = ("assistant", "user")) -> list[Entry]:
+    """A talk whose messages do not say who speaks: one calls Nora by name, the other Tobias."""
+    nora, tobias = by_whom
+    return [
+        entry(20, "Hey Nora, how was the long walk around the lake?", nora),
+        entry(23, "It rained the whole afternoon, Nora!", nora),
+        entry(26, "Thanks, Tobias. We walked home through the mud.", tobias),
+        entry(29, "Good to hear from you, Tobias!", tobias),
+    ]
+
+
+def test_who_speaks_is_told_from_who_calls_whom_where_no_message_says_it() -> None:
+    talk = [
+        entry(1, "Tobias, I sold my kayak, Tobias, you know it.", "user"),
+        entry(8, "Nora, I sold my kayak.", "assistant"),
+        *called(),
+    ]
+    assert order("Whose kayak did Tobias sell?", talk)[0] == "e8"
+    assert order("Whose kayak did Nora sell?", talk)[0] == "e1"
+    swapped = [*talk[:2], *called(by_whom=("user", "assistant"))]
+    assert order("Whose kayak did Nora sell?", swapped)[0] == "e8"
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_nobody_speaks_where_both_call_a_name_or_one_calls_none(both: bool) -> None:
+    silent = [replace(each, text=each.text.replace("Tobias", "dear")) for each in called()]
+    mixed = [*called(), *called(by_whom=("user", "assistant"))]
+    assert speakers_in(mixed if both else silent).names == frozenset()
+    assert speakers_in(called()).by_role == {"user": "Nora", "assistant": "Tobias"}
+
+
+LABELLED = [
+    entry(place, f"{who}: We walked {place} miles along the coast and back.")
+    for place, who in enumerate(["Nora", "Tobias"] * 6, 40)
+]
+
+
+def test_what_others_say_counts_less_where_one_is_asked_about() -> None:
+    talk = [
+        entry(1, "Nora: the kayak race, the kayak race in the long harbour"),
+        entry(8, "Tobias: the kayak race is over for this year, in the harbour"),
+        *LABELLED,
+    ]
+    weights = replace(FOUND, speaker=0.1)
+    assert order("kayak race of Tobias", talk, replace(weights, others=0.0))[0] == "e1"
+    assert order("kayak race of Tobias", talk, replace(weights, others=0.6))[0] == "e8"
+    both = [order("kayak race of Tobias and Nora", talk, replace(weights, others=x)) for x in (0.0, 0.6)]
+    assert both[0] == both[1]
+
+
+def test_who_says_little_tells_little_where_people_talk() -> None:
+    talk = [
+        entry(1, "Nora: A kayak, wow."),
+        entry(8, "Nora: The kayak is an old one with a blue stripe, and we paddled in it along the coast."),
+        *LABELLED,
+    ]
+    assert order("kayak", talk)[0] == "e8"
+    assert order("kayak", talk, replace(FOUND, brief=0.0))[0] == "e1"
+    nobodys = [replace(each, text=each.text.partition(": ")[2]) for each in talk]
+    assert order("kayak", nobodys)[0] == "e1"
+
+
+def test_who_goes_on_is_found_by_what_was_said_before_the_other_spoke() -> None:
+    """An entry hears more of the one two before it than of the one two behind it."""
+    talk = [
+        entry(3, "Nothing much."),
+        entry(4, "So I see."),
+        entry(5, "The lighthouse was painted."),
+        entry(6, "Was it."),
+        entry(7, "It took all week."),
+        *FILLER,
+    ]
+    found = order("lighthouse", talk)
+    assert found.index("e7") < found.index("e3")
+    assert order("lighthouse", talk, replace(FOUND, earlier=0.0)).count("e7") == 0
 
 
 def test_a_label_that_few_messages_have_is_no_speaker() -> None:
@@ -207,10 +285,34 @@ def test_beside_a_hit_those_are_shown_that_answer_the_question() -> None:
 
 
 def test_what_is_too_far_away_is_not_shown_beside_a_hit() -> None:
-    talk = [entry(1, "The red lighthouse."), entry(8, "The lighthouse."), entry(20, "A red boat.")]
-    for hit in hits("red lighthouse", talk):
-        for quote in (*hit.before, *hit.after):
-            assert abs(quote.entry.place - hit.quote.entry.place) <= 6
+    talk = [entry(1, "The red lighthouse."), entry(13, "The lighthouse."), entry(26, "A red boat.")]
+    beside = [
+        abs(quote.entry.place - hit.quote.entry.place)
+        for hit in hits("red lighthouse", talk)
+        for quote in (*hit.before, *hit.after)
+    ]
+    assert beside == [12]
+
+
+def test_what_the_best_leave_is_for_what_stands_beside_them() -> None:
+    """No other message says anything to the question, so that the nearest are shown, of all hits."""
+    talk = [entry(place, f"{place} words of something else, and many of them.") for place in range(1, 60)]
+    talk[29] = entry(30, "The lighthouse.")
+    (hit,) = (each for each in hits("lighthouse", talk) if each.quote.entry.id == "e30")
+    assert [quote.entry.place for quote in hit.before][-2:] == [28, 29]
+    assert [quote.entry.place for quote in hit.after][:2] == [31, 32]
+
+
+def test_what_says_nothing_waits_until_the_better_half_is_there() -> None:
+    """The first hit leaves its characters to what stands beside the second and says something."""
+    said = "The lighthouse on the rock was painted."
+    more = "The lighthouse, well. " + "Nobody asked about it at that time. " * 15
+    silent = [entry(place, f"Number {place}: " + "nothing to see here. " * 9) for place in range(53, 58)]
+    talk = [entry(10, said), entry(19, more), entry(50, said), *silent]
+    found = hits("lighthouse painted rock", talk, limit=4)
+    assert [hit.quote.entry.id for hit in found] == ["e50", "e10"]
+    assert [quote.entry.id for quote in found[1].after if quote.is_whole] == ["e19"]
+    assert "e53" in [quote.entry.id for quote in found[0].after]
 
 
 def test_ten_hits_are_read_for_a_thousand_tokens() -> None:
@@ -218,7 +320,7 @@ def test_ten_hits_are_read_for_a_thousand_tokens() -> None:
     found = hits("old lighthouse", talk)
     shown = sum(len(quote.text) for hit in found for quote in (hit.quote, *hit.before, *hit.after))
     assert len(found) == 10
-    assert shown <= 5 * NEAR_CHARS + 5 * max(FAR_CHARS, LEAST_QUOTE_CHARS)
+    assert shown <= 5 * NEAR_CHARS + 5 * FAR_CHARS
 
 
 @pytest.mark.parametrize("place", [0, 4_000, 9_000])
