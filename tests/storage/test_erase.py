@@ -77,6 +77,28 @@ async def test_a_session_is_erased_from_every_table_and_nobody_elses(store: Stor
     assert await store.session(talk.namespace, talk.session) is None
 
 
+@pytest.mark.spec("P6")
+@pytest.mark.parametrize("was_cut", [False, True])
+async def test_no_spelling_of_an_answer_is_left(store: Store, url: str, was_cut: bool) -> None:
+    """Regenerated, it may be the same answer with other thoughts beside it; so may one that was cut."""
+    talk = Talk(store)
+    opened = await talk.asks([b"q"])
+    answer = talk.answer(opened, b"the same")
+    if was_cut:
+        await talk.hears(opened, answer, answer_state="incomplete", state="incomplete")
+    else:
+        await talk.hears(opened, answer)
+    for body in (b"the same, thought otherwise", b"the same, and once more"):
+        again = await talk.asks([b"q"], stored=1)
+        respelled = replace(answer, body=body, digest=digest(body))
+        closed = await talk.hears(again, respelled)
+        await store.close_exchange(closed)
+    stored = await of_namespace(url, talk.namespace)
+    assert (stored["messages"], stored["variants"], stored["bodies"]) == (2, 2, 4)
+    await store.erase_session(talk.namespace, talk.session, [], 1.0)
+    assert (await of_namespace(url, talk.namespace))["bodies"] == 0
+
+
 async def test_what_is_not_there_is_erased_once(store: Store) -> None:
     talk = Talk(store)
     await talk.asks([b"q"])

@@ -185,6 +185,29 @@ def _put_answer(insert: InsertInto) -> Insert:
     )
 
 
+def _put_other_spelling(insert: InsertInto) -> Insert:
+    """An answer that stands there already, said in other bytes: both spellings stay (rule 12).
+
+    Which of the two is no longer the message's own: that of a cut answer that is whole now, or the new one.
+    """
+    replaced = and_(MESSAGES.c.state == INCOMPLETE, p(MESSAGES.c.state) == LIVE)
+    spelling: dict[str, ColumnElement[Any]] = {
+        "chain": MESSAGES.c.chain,
+        "session": MESSAGES.c.session,
+        "digest": case((replaced, MESSAGES.c.digest), else_=p(MESSAGES.c.digest)),
+        "namespace": MESSAGES.c.namespace,
+        "created_at": p(VARIANTS.c.created_at),
+    }
+    other = (
+        MESSAGES.c.namespace == p("namespace"),
+        MESSAGES.c.session == p("session"),
+        MESSAGES.c.chain == p(MESSAGES.c.chain),
+        MESSAGES.c.digest != p(MESSAGES.c.digest),
+    )
+    new = insert(VARIANTS).from_select(list(spelling), select(*spelling.values()).where(*other))
+    return new.on_conflict_do_nothing()
+
+
 def _put_rebase(insert: InsertInto) -> Insert:
     new = arriving(insert, REBASES, _without(REBASES, "arrival"))
     return new.on_conflict_do_update(
@@ -244,6 +267,7 @@ SIZE_OF = Statement(lambda _: _size_of())
 PUT_SESSION = Statement(_put_session)
 PUT_BODY = Statement(_put_new(BODIES))
 PUT_MESSAGE = Statement(_put_message)
+PUT_OTHER_SPELLING = Statement(_put_other_spelling)
 PUT_ANSWER = Statement(_put_answer)
 PUT_REBASE = Statement(_put_rebase)
 PUT_VARIANT = Statement(_put_new(VARIANTS))

@@ -142,11 +142,13 @@ def closing(exchange: CloseExchange) -> Unit:
         "head": exchange.head,
         "base": exchange.base,
     }
+    answers = _answer_rows(exchange)
     steps = [
         Step(sql.TOUCH_SESSION, [_touch_row(exchange)], needed=True),
         Step(sql.CLOSE_EXCHANGE, [_closed_row(exchange)], needed=True),
         Step(sql.PUT_BODY, body_rows(exchange.namespace, ((a.digest, a.body) for a in exchange.answers))),
-        Step(sql.PUT_ANSWER, _answer_rows(exchange)),
+        Step(sql.PUT_OTHER_SPELLING, answers),
+        Step(sql.PUT_ANSWER, answers),
         hidden_step(exchange),
         items_step(exchange),
         *_heads_after(exchange, place),
