@@ -108,8 +108,8 @@ async def test_nothing_of_an_erased_session_is_in_any_file(tmp_path: Path) -> No
         assert (receipt["session"], receipt["files"], receipt["blocked"]) == (erased, "scrubbed", False)
         counts = receipt["rows"]
         # Of an exchange that was answered nothing is left to erase but itself.
-        # Nor was anything looked up: of that see test_recall_kept.py.
-        empty = {"rebases", "leases", "hidden_rounds"}
+        # Nor was anything looked up, or named by items: see test_recall_kept.py, test_responses_names.py.
+        empty = {"rebases", "leases", "hidden_rounds", "items"}
         assert {table for table, rows in counts.items() if not rows} <= empty
         assert receipt["daily_log_entries"]
         assert remains(tmp_path, CANARY, accented(CANARY)) == {}

@@ -56,12 +56,8 @@ def told_items(items: list[Json], kept: Mapping[str, Json]) -> list[Json]:
 
 
 def faults_in(items: list[Json]) -> list[str]:
-    """What OpenAI would refuse in an input: results without calls, calls without results, lone thoughts.
-
-    One id twice, too.
-    """
-    ids = [item["id"] for item in items if item.get("id")]
-    faults = [f"Duplicate item found with id {ident}." for ident in ids if ids.count(ident) > 1]
+    """What OpenAI would refuse in an input: results without calls, calls without results, lone thoughts."""
+    faults: list[str] = []
     open_calls: list[str] = []
     for item, follows in zip(items, [*items[1:], {}], strict=False):
         kind = item.get("type") or "message"
