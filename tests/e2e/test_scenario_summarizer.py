@@ -90,7 +90,7 @@ async def test_a_hanging_summarizer_is_waited_for_no_longer_than_the_deadline(
 ) -> None:
     summarizer = Held(lambda seen: _text(plain_summary(seen)))
     model = ModelServer(window=WINDOW, summary=summarizer)
-    overrides = IN_TURN | {"compaction.background": background, "compaction.deadline_seconds": 0.2}
+    overrides = IN_TURN | {"compaction.background": background, "compaction.deadline_seconds": 1.0}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep notes.", stream=background)
         await grown(chat)
@@ -122,9 +122,9 @@ async def test_a_client_that_gives_up_and_retries_finds_the_summary_done(tmp_pat
                     "/v1/chat/completions",
                     json=body,
                     headers=chat.headers | {"x-stainless-retry-count": str(retry)},
-                    timeout=httpx.Timeout(10, read=0.15),
+                    timeout=httpx.Timeout(10, read=1.0),
                 )
-            assert summarizer.asked.is_set()
+        assert summarizer.asked.is_set()
         summarizer.let_go.set()
         await chat.sends(question[-1])
         assert len(model.summaries) == 1
