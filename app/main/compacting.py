@@ -28,6 +28,7 @@ from app.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from app.proxy.hidden.replaying import Replays
 from app.settings.session import session_policy
 from app.settings.settings import (
+    asked_name,
     configured_prices,
 )
 from app.storage.migrate import sqlite_path
@@ -56,7 +57,7 @@ def costs_of(parts: Parts) -> ModelCosts:
     return ModelCosts(
         parts.jobs,
         partial(configured_prices, parts.settings),
-        prices_from_model_data,
+        lambda model: prices_from_model_data(asked_name(parts.settings, model)),
         asks_model=how.deadline_seconds > 0 or how.background,
     )
 

@@ -34,13 +34,14 @@ from app.proxy.sessions.tombstones import Tombstones
 from app.settings.models import ModelSettings
 from app.settings.settings import (
     Settings,
+    asked_name,
     configured_window,
     model_settings,
 )
 from app.storage.contract import Store
 from app.storage.erase.gone import Gone
 from app.storage.open import open_store
-from app.tokenizer.counting import Tokenizer
+from app.tokenizer.counting import Counter, Tokenizer
 from app.upstream.address import without_query
 from app.upstream.client import Upstream
 from app.upstream.headers import UpstreamKey
@@ -83,7 +84,7 @@ async def opened(
     store = await _opened_store(settings, stack)
     pepper = load_pepper(settings.database.pepper_file)
     tokenizer.load()
-    tokens = ModelTokens(tokenizer, lambda model: said_of(settings, model).tokenizer)
+    tokens = _tokens(settings, tokenizer)
     destinations = await opened_destinations(settings, stack)
     summarizers = await _opened_summarizers(settings, destinations, stack)
     worker = await _opened_worker(settings, stack)
@@ -117,6 +118,13 @@ async def opened(
         # Something was erased, and a stop or a kill came before the scrub was done.
         erasure.scrubbing.begin()
     return parts
+
+
+def _tokens(settings: Settings, tokenizer: Tokenizer) -> ModelTokens:
+    def counter_for(model: str) -> Counter:
+        return tokenizer.counter_for(asked_name(settings, model), said_of(settings, model).tokenizer)
+
+    return ModelTokens(counter_for)
 
 
 def _access(settings: Settings, store: Store, pepper: Pepper) -> Access:
@@ -201,14 +209,14 @@ async def _opened_worker(settings: Settings, stack: AsyncExitStack) -> Worker | 
 
 def _windows(settings: Settings, store: Store, jobs: Jobs, destinations: Destinations) -> Windows:
     async def ask(model: str, headers: list[tuple[bytes, bytes]]) -> int | None:
-        upstream = destinations.of(model).upstream
-        return await window_from_upstream(upstream, model, headers, settings.window.lookup_seconds)
+        there, seconds = destinations.of(model), settings.window.lookup_seconds
+        return await window_from_upstream(there.upstream, there.asked_for(model), headers, seconds)
 
     sources = WindowSources(
         upstream=lambda model: without_query(destinations.of(model).upstream.url("/")),
         configured=lambda model: configured_window(settings, model),
         ask=ask,
-        model_data=window_from_model_data,
+        model_data=lambda model: window_from_model_data(asked_name(settings, model)),
         default_tokens=settings.window.default_window_tokens,
         lookup_seconds=settings.window.lookup_seconds,
     )

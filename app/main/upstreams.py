@@ -12,8 +12,9 @@ from dataclasses import replace
 from pydantic import SecretStr
 
 from app.proxy.answering.outgoing import Destination, Destinations, Outgoing
-from app.settings.models import KeyHeader, Route
+from app.settings.models import KeyHeader
 from app.settings.models import Upstream as UpstreamSettings
+from app.settings.routes import Route
 from app.settings.settings import Settings
 from app.upstream.client import Upstream, UpstreamOptions
 from app.upstream.headers import UpstreamKey
@@ -23,11 +24,11 @@ from app.upstream.summarizer import Summarizer, Summarizers
 async def opened_destinations(settings: Settings, stack: AsyncExitStack) -> Destinations:
     """Every upstream with the headers it is sent; `stack` closes them."""
     default = await _opened(settings, settings.upstream, upstream_options(settings), stack)
-    routes = [
-        (route.match, await _opened(settings, route, route_options(settings, route), stack))
-        for route in settings.routes
-    ]
-    return Destinations(default, routes)
+    routed = []
+    for route in settings.routes:
+        there = await _opened(settings, route, route_options(settings, route), stack)
+        routed.append(replace(there, models=route.models))
+    return Destinations(default, routed)
 
 
 def summarizers_of(settings: Settings, destinations: Destinations) -> Summarizers:
@@ -37,7 +38,7 @@ def summarizers_of(settings: Settings, destinations: Destinations) -> Summarizer
     return Summarizers(
         Summarizer(default, key=own or key_of(settings.upstream.api_key, settings.upstream.key_header)),
         [
-            (route.match, Summarizer(there.upstream, key=key_of(route.api_key, route.key_header)))
+            (route.models, Summarizer(there.upstream, key=key_of(route.api_key, route.key_header)))
             for route, there in zip(settings.routes, destinations.routed, strict=True)
         ],
     )

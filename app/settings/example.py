@@ -17,7 +17,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from app.settings.load import variable_of
-from app.settings.models import ModelSettings, Route
+from app.settings.models import ModelSettings
+from app.settings.routes import Route
 from app.settings.settings import Settings
 
 _HEAD = """\

@@ -19,7 +19,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings import SettingsError as UnreadableVariable
 
 from app.errors import SettingsError
-from app.settings.models import ModelSettings, Route
+from app.settings.models import ModelSettings
+from app.settings.routes import Route
 from app.settings.settings import Settings
 
 PREFIX = "PALIMPSEST_"

@@ -144,42 +144,6 @@ class Upstream(Section):
     )
 
 
-class Route(Section):
-    """Another upstream for the models a name or pattern matches. The first match in the list counts."""
-
-    match: str = setting(
-        ...,
-        "Model name, or a pattern with * and ?, compared without regard to case.",
-        "A prefix says whose model it is; the name goes on as the client sent it.",
-        unit="name or pattern",
-        min_length=1,
-    )
-    base_url: Endpoint = setting(
-        ...,
-        "Base URL of the server that answers these models, with its version path.",
-        "Only the operator says where conversations go.",
-        unit="URL",
-    )
-    api_key: HeaderValue | None = setting(
-        None,
-        "Key sent there in place of the caller's.",
-        "None: the caller's own key; then no upstream has one of yours.",
-        unit="secret",
-    )
-    key_header: KeyHeader = setting(
-        "bearer",
-        "How api_key is sent: as Authorization: Bearer, or as the header api-key.",
-        "Azure's own keys go in api-key; everybody else takes a bearer token.",
-        unit="bearer or api-key",
-    )
-    headers: AddedHeaders = setting(
-        {},
-        "Headers added to every request to this server; those of upstream.headers are not.",
-        "What one server needs may be a secret from another.",
-        unit="names and values",
-    )
-
-
 class PriceSettings(Section):
     """Prices of one model. Only their ratios matter, so any currency will do."""
 

@@ -18,9 +18,10 @@ from app.core.view.policy import Policy
 from app.core.view.presets import CHAT, PRESETS, THRESHOLDS
 from app.settings.compacting import Compaction, Sessions
 from app.settings.fields import Section, setting
-from app.settings.models import ModelSettings, Route, SummarizerSettings, Upstream, WindowSettings
+from app.settings.models import ModelSettings, SummarizerSettings, Upstream, WindowSettings
 from app.settings.policy import PolicySettings
 from app.settings.recall import Recall
+from app.settings.routes import Route
 from app.settings.serving import Access, Database, Limits, Logging, Server
 
 
@@ -97,6 +98,12 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def asked_name(settings: Settings, model: str) -> str:
+    """The name under which a model's server knows it: what is published of it is found by that name."""
+    models = next((route.models for route in settings.routes if route.models.means(model)), None)
+    return models.asked_for(model) if models is not None else model
 
 
 def model_settings(settings: Settings, model: str) -> ModelSettings | None:

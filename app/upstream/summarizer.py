@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from typing import TypeVar
 
 from app.core.wire.chat_request import Wire
+from app.core.wire.model_names import ModelPattern
 from app.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from app.upstream.client import Upstream
 from app.upstream.headers import CREDENTIALS, UpstreamKey
@@ -125,16 +126,21 @@ class Summarizer:
 
 
 class Summarizers:
-    """Who writes a model's summaries: the first whose pattern fits its name, else the default."""
+    """Who writes a model's summaries: of `routes` the first whose pattern fits its name, else the default."""
 
-    def __init__(self, default: Summarizer, routes: Sequence[tuple[str, Summarizer]] = ()) -> None:
+    def __init__(self, default: Summarizer, routes: Sequence[tuple[ModelPattern, Summarizer]] = ()) -> None:
         self._default = default
-        self._routes = [(pattern.casefold(), summarizer) for pattern, summarizer in routes]
+        self._routes = routes
 
-    def of(self, model: str) -> Summarizer:
-        """The summarizer that `model` is asked of."""
-        name = model.casefold() if self._routes else ""
-        return next((one for match, one in self._routes if fnmatchcase(name, match)), self._default)
+    async def ask(
+        self, question: Question, headers: Iterable[tuple[bytes, bytes]], deadline_seconds: float
+    ) -> SummaryOutcome:
+        """As `Summarizer.ask`, of who writes for the question's model, by the name that it has there."""
+        for models, summarizer in self._routes:
+            if models.means(question.model):
+                asked = replace(question, model=models.asked_for(question.model))
+                return await summarizer.ask(asked, headers, deadline_seconds)
+        return await self._default.ask(question, headers, deadline_seconds)
 
 
 async def in_time(work: Coroutine[None, None, SummaryOutcome], deadline_seconds: float) -> SummaryOutcome:

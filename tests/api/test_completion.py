@@ -43,7 +43,7 @@ class Asking:
 
     async def replied(self, scene: Scene, request: SummaryRequest) -> SummaryReply | None:
         question = Question(request.messages, scene.turn.model, request.max_tokens)
-        answer = await self._parts.summarizers.of(question.model).ask(question, scene.outgoing, 20.0)
+        answer = await self._parts.summarizers.ask(question, scene.outgoing, 20.0)
         if not isinstance(answer, SummaryAnswer):
             return None
         return SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)

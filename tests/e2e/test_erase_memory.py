@@ -37,7 +37,7 @@ def raw(text: str) -> bytes:
 
 
 async def test_messages_are_forgotten_by_their_bytes() -> None:
-    tokens = ModelTokens(shared_tokenizer(), lambda _: None)
+    tokens = ModelTokens(shared_tokenizer().counter_for)
     reader = MessageReader(lambda model: tokens.counter_of(model).count_message, 100_000)
     raws = [raw("one"), raw("two"), raw("three")]
     messages = await reader.read(raws, "m")

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from app.settings.example import example
 from app.settings.load import known_keys, load_settings
-from app.settings.models import ModelSettings, Route
+from app.settings.models import ModelSettings
+from app.settings.routes import Route
 from app.settings.settings import Settings
 from tests.house.sources import ROOT, sources
 

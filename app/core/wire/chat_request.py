@@ -14,6 +14,7 @@ from typing import Literal
 
 from app.core.wire.json_members import raw_elements
 from app.core.wire.json_spans import Outline, Span
+from app.core.wire.model_names import model_edit
 from app.core.wire.request_body import Fields, IsAccepted, Limits, RequestBody
 from app.core.wire.responses.compacting import in_plain, is_ours
 from app.errors import InvalidField
@@ -33,7 +34,8 @@ class ChatRequest:
     see `responses.request`, whose `instructions`, `previous` (the answer that it goes on from) and `trigger`
     (the item that asks for a compaction, which is no message) are None here. `references` are the ids of
     items that the request only names, by place; where they are known `message_spans` are whole, and `as_sent`
-    says how those were sent. `dropped` are members that the upstream is not sent.
+    says how those were sent. `dropped` are members that the upstream is not sent; `asked_model` is the name
+    that it is asked for, None: the client's.
     """
 
     body: bytes
@@ -55,6 +57,7 @@ class ChatRequest:
     references: Mapping[int, str] = field(default_factory=dict)
     as_sent: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
     dropped: tuple[str, ...] = ()
+    asked_model: str | None = None
 
     def spliced(self, messages: Sequence[bytes]) -> bytes:
         """The body with `messages` (each JSON) in place of its own, all other bytes untouched.
@@ -71,7 +74,7 @@ class ChatRequest:
             messages = [*(self.as_sent.get(raw) or in_plain(raw) for raw in messages), *ends]
         edits = [(*self.messages_at, b"[" + b",".join(messages) + b"]")]
         gone = ("previous_response_id", *self.dropped) if self.previous is not None else self.dropped
-        return [*edits, *self._without(gone)]
+        return [*edits, *self._renamed(), *self._without(gone)]
 
     @property
     def holds_ours(self) -> bool:
@@ -84,9 +87,14 @@ class ChatRequest:
         return replace(self, as_sent={}) if self.as_sent else self
 
     @property
+    def is_bared(self) -> bool:
+        """True where the upstream is sent other members than the client sent."""
+        return bool(self.dropped) or self.asked_model is not None
+
+    @property
     def bared(self) -> bytes:
-        """The body without what is dropped."""
-        return edited(self.body, self._without(self.dropped))
+        """The body without what is dropped, for the model that is asked for."""
+        return edited(self.body, [*self._renamed(), *self._without(self.dropped)])
 
     def place_named(self, place: str) -> str:
         """A place such as `messages[3].role` as the client would name it: of this wire's list, by item."""
@@ -102,6 +110,9 @@ class ChatRequest:
         fields = Fields(self.body, self.shape)
         values = ((key, fields.value(key)) for key in keys)
         return {key: value for key, value in values if value is not None}
+
+    def _renamed(self) -> list[tuple[int, int, bytes]]:
+        return [] if self.asked_model is None else model_edit(self.shape, self.asked_model)
 
     def _without(self, keys: Collection[str]) -> list[tuple[int, int, bytes]]:
         """Edits that take members out, each with one comma beside it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from app.core.wire.json_text import encoded
@@ -74,14 +74,16 @@ class Delivery:
 
     def prepared(self, turn: Turn) -> Turn:
         """The turn as its upstream takes it."""
-        return self._sending.compactions.prepared(turn)
+        turn = self._sending.compactions.prepared(turn)
+        named = self._sending.destinations.of(turn.model).named(turn.request)
+        return turn if named is turn.request else replace(turn, request=named)
 
     async def deliver(self, turn: Turn, shown: Shown, client: Client, *, may_compact: bool) -> None:
         """The client has its answer, or the upstream's error."""
         own = self._sending.compactions
         attempts = 0
         while not (may_compact and own.answers(turn)):
-            refusal = await self._attempt(own.prepared(turn), shown, client, may_compact=may_compact)
+            refusal = await self._attempt(self.prepared(turn), shown, client, may_compact=may_compact)
             if refusal is None:
                 if attempts:
                     await self._recovery.succeeded(turn, shown, attempts)
@@ -179,7 +181,7 @@ def body_of(turn: Turn, shown: Shown, *, goes_on: bool, names_items: bool) -> by
     if shown.is_original and (goes_on or not turn.is_delta):
         is_as_sent = goes_on or not (request.holds_ours or request is not turn.request)
         if is_as_sent:
-            return request.bared if request.dropped else turn.incoming.body
+            return request.bared if request.is_bared else turn.incoming.body
     if shown.is_original:
         talk = turn.conversation
         return request.spliced([m.raw for m in (*talk.preamble, *talk.messages)])

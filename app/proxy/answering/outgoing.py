@@ -7,9 +7,10 @@ Binds what the operator has decided (which server for which model, which key) to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 
+from app.core.wire.chat_request import ChatRequest
+from app.core.wire.model_names import ModelPattern
 from app.proxy.incoming import Headers
 from app.upstream.client import Upstream
 from app.upstream.decoding import DECODABLE
@@ -32,28 +33,35 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """One server, and what it is told of a client's headers."""
+    """One server, what it is told of a client's headers, and the models that are its, None: all others."""
 
     upstream: Upstream
     outgoing: Outgoing
+    models: ModelPattern | None = None
+
+    def asked_for(self, model: str) -> str:
+        """The name under which this server is asked for one of its models."""
+        return self.models.asked_for(model) if self.models is not None else model
+
+    def named(self, request: ChatRequest) -> ChatRequest:
+        """The request as it goes there: for the same model, by the name that it has there."""
+        name = self.asked_for(request.model)
+        asked = None if name == request.model else name
+        return request if asked == request.asked_model else replace(request, asked_model=asked)
 
 
 class Destinations:
-    """Every server there is, by the names of the models it answers; the first pattern that fits counts."""
+    """Every server there is, by its models' names; of `routed` the first whose pattern fits counts."""
 
-    def __init__(self, default: Destination, routes: Sequence[tuple[str, Destination]] = ()) -> None:
+    def __init__(self, default: Destination, routed: Sequence[Destination] = ()) -> None:
         self._default = default
-        self._routes = [(pattern.casefold(), there) for pattern, there in routes]
-
-    @property
-    def routed(self) -> Sequence[Destination]:
-        """The servers of the routes, in their order."""
-        return [there for _, there in self._routes]
+        self.routed = routed
 
     def of(self, model: str) -> Destination:
         """The server that answers a model; what no pattern fits is answered by the default."""
-        name = model.casefold() if self._routes else ""
-        return next((there for match, there in self._routes if fnmatchcase(name, match)), self._default)
+        return next(
+            (there for there in self.routed if there.models and there.models.means(model)), self._default
+        )
 
     def headers(self, received: Headers, model: str) -> list[tuple[bytes, bytes]]:
         """What the server of a model is told."""

@@ -12,10 +12,11 @@ from typing import Protocol
 
 from app.core.wire.json_members import raw_members
 from app.core.wire.json_text import decoded, verify
+from app.core.wire.model_names import with_model
 from app.proxy.answering.outgoing import Destination, Destinations
 from app.proxy.client import Client
 from app.proxy.incoming import Headers, Incoming, plain_body
-from app.upstream.headers import answer_headers
+from app.upstream.headers import OF_THE_BYTES, answer_headers
 
 
 class Upload(Protocol):
@@ -72,7 +73,7 @@ class Passthrough:
         if self._destinations.routed and incoming.asks_for_compaction:
             # It bears a conversation, which belongs to the server of its model.
             incoming, upload = await _read(incoming, upload), WholeBody()
-        there = await self._there(incoming) if isinstance(upload, WholeBody) else self._destinations.of("")
+        there, incoming = await self._there(incoming, upload)
         headers = there.outgoing(incoming.headers)
         body = None if upload.finished else aiter(upload)
         opened = there.upstream.open(incoming.method, incoming.target, headers, incoming.body or body)
@@ -83,11 +84,18 @@ class Passthrough:
                 await client.body(chunk)
             await client.end()
 
-    async def _there(self, incoming: Incoming) -> Destination:
+    async def _there(self, incoming: Incoming, upload: Upload) -> tuple[Destination, Incoming]:
         """Also what is not recorded goes to the server of its model, and to no other."""
-        if not self._destinations.routed:
-            return self._destinations.of("")
+        if not (self._destinations.routed and isinstance(upload, WholeBody)):
+            return self._destinations.of(""), incoming
         plain = await plain_body(incoming, self._body_bytes)
         verify(plain)
         model = decoded(raw_members(plain).get("model", b"null"))
-        return self._destinations.of(model if isinstance(model, str) else "")
+        if not isinstance(model, str):
+            return self._destinations.of(""), incoming
+        there = self._destinations.of(model)
+        name = there.asked_for(model)
+        if name == model:
+            return there, incoming
+        headers = [header for header in incoming.headers if header[0].lower() not in OF_THE_BYTES]
+        return there, replace(incoming, headers=headers, body=with_model(plain, name))

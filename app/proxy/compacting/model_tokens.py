@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from app.core.wire.chat_request import ChatRequest
 from app.core.wire.json_text import decoded
-from app.tokenizer.counting import Counter, Tokenizer
-from app.tokenizer.encodings import EncodingName
+from app.tokenizer.counting import Counter
 
 # Model names come from callers, so what is kept of them is bounded.
 REMEMBERED_MODELS = 500
@@ -21,11 +20,10 @@ PRIMING_TOKENS = 3
 
 
 class ModelTokens:
-    """One per application."""
+    """One per application; `counter_for` makes a model's counter."""
 
-    def __init__(self, tokenizer: Tokenizer, override: Callable[[str], EncodingName | None]) -> None:
-        self._tokenizer = tokenizer
-        self._override = override
+    def __init__(self, counter_for: Callable[[str], Counter]) -> None:
+        self._counter_for = counter_for
         self._counters: OrderedDict[str, Counter] = OrderedDict()
         self._tools: OrderedDict[tuple[str, bytes], int] = OrderedDict()
 
@@ -33,7 +31,7 @@ class ModelTokens:
         """The model's counter."""
         counter = self._counters.get(model)
         if counter is None:
-            counter = self._tokenizer.counter_for(model, self._override(model))
+            counter = self._counter_for(model)
             self._counters[model] = counter
             if len(self._counters) > REMEMBERED_MODELS:
                 self._counters.popitem(last=False)

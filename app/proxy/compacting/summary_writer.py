@@ -266,7 +266,7 @@ class SummaryWriter:
             return await self._worker.ask(task, seconds)
         tools = scene.tools if behind is not None else None
         question = Question(request.messages, model, most, tools, scene.turn.wire, behind)
-        return await self._summarizers.of(model).ask(question, scene.outgoing, seconds)
+        return await self._summarizers.ask(question, scene.outgoing, seconds)
 
     async def _account_for(
         self, scene: Scene, request: SummaryRequest, answer: SummaryAnswer, run: Run, *, rides: bool
