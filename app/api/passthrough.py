@@ -8,6 +8,7 @@ from app.api.body import ArrivingBody
 from app.api.front import target_of
 from app.errors import ClientLeft
 from app.proxy.access.access import Access
+from app.proxy.answering.model_list import ModelList
 from app.proxy.answering.passthrough import Passthrough
 from app.proxy.asgi import Receive, Scope, Send
 from app.proxy.client import Client
@@ -17,8 +18,11 @@ from app.proxy.incoming import Incoming
 class PassthroughEndpoint:
     """Any method, any path. `body_bytes` bounds what a client may send."""
 
-    def __init__(self, access: Access, passthrough: Passthrough, *, body_bytes: int) -> None:
+    def __init__(
+        self, access: Access, models: ModelList, passthrough: Passthrough, *, body_bytes: int
+    ) -> None:
         self._access = access
+        self._models = models
         self._passthrough = passthrough
         self._body_bytes = body_bytes
 
@@ -35,7 +39,11 @@ class PassthroughEndpoint:
                 path_session=None,
             )
             await self._access.admit(incoming)
-            await self._passthrough.relay(incoming, _Continued(first, upload), Client(receive, send))
+            client = Client(receive, send)
+            if self._models.answers(incoming) and upload.finished:
+                await self._models.relay(incoming, client)
+            else:
+                await self._passthrough.relay(incoming, _Continued(first, upload), client)
         except ClientLeft:
             return
 

@@ -23,6 +23,7 @@ from app.main.recalling import Recall, recall_of
 from app.proxy.answering.answered import Answered
 from app.proxy.answering.cut_prompts import CutPrompts
 from app.proxy.answering.delivery import Delivery, Sending
+from app.proxy.answering.model_list import ModelList
 from app.proxy.answering.outcomes import Outcomes
 from app.proxy.answering.own_compactions import Means as CompactionMeans
 from app.proxy.answering.own_compactions import OwnCompactions
@@ -53,8 +54,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     chronicle = chronicle_of(parts)
     writer = writer_of(parts)
     compactor = compactor_of(parts, writer, chronicle)
-    deadline_seconds = parts.settings.compaction.deadline_seconds
-    viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=deadline_seconds)
+    viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=parts.settings.compaction.deadline_seconds)
     passthrough = Passthrough(parts.destinations, limits.body_bytes)
     answered = answered_of(parts, viewing, chronicle, recall.indexing)
     exchange = exchange_of(parts, viewing, passthrough, chronicle, answered, recall)
@@ -78,7 +78,9 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     pages_of(pages, served)
     return Front(
         chat=ChatEndpoint(exchange, body_bytes=limits.body_bytes, body_seconds=limits.body_seconds),
-        passthrough=PassthroughEndpoint(parts.access, passthrough, body_bytes=limits.body_bytes),
+        passthrough=PassthroughEndpoint(
+            parts.access, ModelList(parts.destinations), passthrough, body_bytes=limits.body_bytes
+        ),
         pages=pages,
         crowd=Crowd(requests=limits.concurrent_requests, header_bytes=limits.header_bytes),
         compacts=parts.settings.upstream.compacts != "upstream",

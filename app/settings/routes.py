@@ -9,7 +9,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from app.core.wire.model_names import STAR, ModelPattern
+from app.core.wire.models.names import STAR, ModelPattern
 from app.settings.fields import Section, setting
 from app.settings.headers import AddedHeaders, HeaderValue
 from app.settings.models import Endpoint, KeyHeader

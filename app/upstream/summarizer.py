@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from app.core.wire.chat_request import Wire
-from app.core.wire.model_names import ModelPattern
+from app.core.wire.models.names import ModelPattern
 from app.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from app.upstream.client import Upstream
 from app.upstream.headers import CREDENTIALS, UpstreamKey

@@ -14,7 +14,7 @@ from typing import Literal
 
 from app.core.wire.json_members import raw_elements
 from app.core.wire.json_spans import Outline, Span
-from app.core.wire.model_names import model_edit
+from app.core.wire.models.names import model_edit
 from app.core.wire.request_body import Fields, IsAccepted, Limits, RequestBody
 from app.core.wire.responses.compacting import in_plain, is_ours
 from app.errors import InvalidField

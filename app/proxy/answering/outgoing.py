@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.core.wire.chat_request import ChatRequest
-from app.core.wire.model_names import ModelPattern
+from app.core.wire.models.names import ModelPattern
 from app.proxy.incoming import Headers
 from app.upstream.client import Upstream
 from app.upstream.decoding import DECODABLE

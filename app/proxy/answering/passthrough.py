@@ -12,7 +12,7 @@ from typing import Protocol
 
 from app.core.wire.json_members import raw_members
 from app.core.wire.json_text import decoded, verify
-from app.core.wire.model_names import with_model
+from app.core.wire.models.names import with_model
 from app.proxy.answering.outgoing import Destination, Destinations
 from app.proxy.client import Client
 from app.proxy.incoming import Headers, Incoming, plain_body

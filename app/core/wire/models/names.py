@@ -44,6 +44,16 @@ class ModelPattern:
         # Case is folded a little further above ("ß" is "ss" there): such a name goes on as it is.
         return self.asked.replace(STAR, found[1], 1) if found else model
 
+    def called(self, name: str) -> str | None:
+        """What clients call the model that its server calls `name`; None where no one name can be told."""
+        if self.asked is None:
+            return name if self.means(name) else None
+        before, star, after = self.asked.partition(STAR)
+        middle = name[len(before) : len(name) - len(after)] if star else ""
+        said = self.match.replace(STAR, middle, 1) if star else self.match
+        is_one = not any(mark in said for mark in "*?[")
+        return said if is_one and self.means(said) and self.asked_for(said) == name else None
+
 
 def model_edit(shape: Outline, name: str) -> list[tuple[int, int, bytes]]:
     """What makes a body of that shape ask for another model; nothing where it names none."""
