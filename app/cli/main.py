@@ -7,6 +7,7 @@ imported when a command runs: `--help` must not load a web server, two databases
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 from collections.abc import Sequence
@@ -58,6 +59,9 @@ def serve(
     config: Config = None,
 ) -> None:
     """Start the proxy. Without an upstream, a built-in demo model answers."""
+    # What is loaded from here on stays, and looking for rubbish in it again and again takes a sixth of the
+    # imports' time (1.70 to 1.40 s of CPU; 2026-11). `serving` enables it before the first request.
+    gc.disable()
     from app.cli.serving import serve as serve_proxy
 
     options = {

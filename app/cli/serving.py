@@ -63,6 +63,7 @@ def spare_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
+    gc.enable()
 
 
 def welcome(address: str, settings: Settings, *, is_demo: bool) -> str:

