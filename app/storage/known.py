@@ -115,6 +115,7 @@ def _point(row: Row) -> Known:
         relayed=bool(row[7]),
         extended=bool(row[8]),
         failed=row[9] in _FAILED,
+        replied=row[9] == "done",
         state=row[10],
         preamble=row[11],
     )

@@ -85,6 +85,7 @@ CLIENTS = (
     Client("pydantic-ai, Responses", "pydantic-ai-slim", "responses.pydantic", "agents"),
     Client("openai-agents", "openai-agents", "openai_agents", "agents"),
     Client("openai-agents, Responses", "openai-agents", "responses.agents", "agents"),
+    Client("openai-agents for JavaScript", "@openai/agents", "openai_agents.mjs", "node"),
     Client("llm", "llm", "llm_tool", "agents"),
     Client("aider", "aider-chat", "aider", "aider", 4_000, _LITELLM, found=("anchor", "prefix"), writes=True),
     Client(

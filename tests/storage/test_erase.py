@@ -222,6 +222,11 @@ async def test_the_marks_of_a_session_are_its_first_answers(store: Store) -> Non
     second = await talk.asks([b"q", b"a", b"q2"], stored=2)
     await talk.hears(second, talk.answer(second, b"a2", answers=2))
     assert await store.marks_of("ns", talk.session) == [answer.chain]
+    retold = await talk.asks([b"q", b"retold", b"q3"], stored=1)
+    other = talk.answer(retold, b"a3")
+    await talk.hears(retold, other)
+    marks = await store.marks_of("ns", talk.session)
+    assert sorted(marks) == sorted([answer.chain, talk.chains([b"q", b"retold"])[1], other.chain])
     silent = Talk(store)
     asked = await silent.asks([b"nobody answered"])
     assert await store.marks_of("ns", silent.session) == [asked.head]

@@ -66,14 +66,16 @@ async def test_relayed_answers_are_found_in_the_order_asked(store: Store) -> Non
 async def test_known_says_how_the_newest_exchange_ended(store: Store) -> None:
     talk = Talk(store)
     opened = await talk.asks([b"q"], preamble=[b"old"])
-    assert not (await store.known("ns", [opened.head], None))[0].failed
+    (known,) = await store.known("ns", [opened.head], None)
+    assert (known.failed, known.replied) == (False, False)
     await talk.hears(opened, state="failed")
-    assert (await store.known("ns", [opened.head], None))[0].failed
+    (known,) = await store.known("ns", [opened.head], None)
+    assert (known.failed, known.replied) == (True, False)
     again = await talk.opens(messages=[], base=opened.head, head=opened.head, preamble=[b"new"])
     answer = talk.answer(again, b"a")
     await talk.hears(again, answer)
     (known,) = await store.known("ns", [opened.head], None)
-    assert (known.failed, known.preamble) == (False, again.preamble_digest)
+    assert (known.failed, known.replied, known.preamble) == (False, True, again.preamble_digest)
     (known,) = await store.known("ns", [answer.chain], None)
     assert known.preamble == again.preamble_digest
 

@@ -147,11 +147,18 @@ def _plain(content: Any) -> Any:
 
 def _assistant_text(content: Any) -> Any:
     if isinstance(content, list):
-        spoken = [part for part in content if not _is_reasoning(part)]
+        spoken = [_unsigned(part) for part in content if not _is_reasoning(part)]
         texts = [_text_of(part) for part in spoken]
         joined = _joined(texts)
         return spoken if joined is None else _stripped(joined)
     return _stripped(content) if isinstance(content, str) else content
+
+
+def _unsigned(part: Any) -> Any:
+    """The part without the message's own role, which openai-agents for JavaScript writes into it."""
+    if not isinstance(part, dict) or part.get("role") != "assistant":
+        return part
+    return {key: value for key, value in part.items() if key != "role"}
 
 
 def _joined(texts: Sequence[str | None]) -> str | None:

@@ -20,7 +20,8 @@ class Known:
     `arrival` grows with every message of the session. `relayed` is true for an answer we relayed.
     `extended` is true when a later message of the session follows it. `failed` is true when the
     newest exchange that ended at this message is over and failed, was refused or is incomplete; one
-    that is still open has not failed, for it may be somebody else who said the same thing.
+    that is still open has not failed, for it may be somebody else who said the same thing. `replied`
+    is true when we relayed a whole answer to it.
     `preamble` is the digest of the instructions of the newest exchange that touched it (rule 1).
     """
 
@@ -34,6 +35,7 @@ class Known:
     relayed: bool
     extended: bool
     failed: bool
+    replied: bool
     state: MessageState
     preamble: bytes
 

@@ -54,8 +54,8 @@ class Erasing(Protocol):
     async def marks_of(self, namespace: str, session: str) -> Sequence[bytes]:
         """The chains by which a client's list is known to be of this session, at most 4096.
 
-        Those of each first answer we relayed on a path, of rebases, and of the end of an import; of a session
-        without any, those of its requests.
+        Those of each first answer we relayed on a path, of what the client sent in its place, of rebases,
+        and of the end of an import; of a session without any, those of its requests.
         """
 
     async def has_tombstones(self, namespace: str) -> bool:

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Select,
     Update,
     exists,
+    false,
     func,
     select,
     true,
@@ -198,8 +199,28 @@ def _first_answers() -> Select[Any]:
         rules.SESSION.of(MESSAGES), MESSAGES.c.relayed.is_(true()), MESSAGES.c.answers == _ONE
     )
     rebased = select(REBASES.c.chain).where(rules.SESSION.of(REBASES), REBASES.c.answers >= _ONE)
-    every = union_all(firsts, rebased, _import_ends()).subquery()
+    every = union_all(firsts, _retold(), rebased, _import_ends()).subquery()
     return select(every.c.chain).limit(literal_column(str(_MOST_MARKS)))
+
+
+def _retold() -> Select[Any]:
+    """What the client sent in the place of a first answer: nothing we relayed comes back in such a list."""
+    first = MESSAGES.alias("first")
+    stands_there = exists(
+        select(_ONE).where(
+            first.c.session == MESSAGES.c.session,
+            first.c.parent == MESSAGES.c.parent,
+            first.c.namespace == MESSAGES.c.namespace,
+            first.c.relayed.is_(true()),
+        )
+    )
+    return select(MESSAGES.c.chain).where(
+        rules.SESSION.of(MESSAGES),
+        MESSAGES.c.role == literal_column("'assistant'"),
+        MESSAGES.c.relayed.is_(false()),
+        MESSAGES.c.answers < _ONE,
+        stands_there,
+    )
 
 
 def _import_ends() -> Select[Any]:

@@ -57,6 +57,7 @@ def point(said: Conversation, index: int, **other: Any) -> Known:
             relayed=said.messages[index].role == "assistant",
             extended=False,
             failed=False,
+            replied=False,
             state="live",
             preamble=b"brief",
         ),
@@ -127,6 +128,45 @@ def test_an_opening_nobody_relayed_starts_a_new_session() -> None:
     said = talk("a", "b!", "c")
     found = placed(said, [point(said, 1, answers=0, relayed=False)])
     assert (found.session, found.base, len(found.new), found.found_by) == (None, b"", 3, "new")
+
+
+@pytest.mark.spec("W22", "W42")
+def test_another_answer_in_the_place_of_ours_goes_on_in_its_session() -> None:
+    said = talk("a", "retold!", "c")
+    known = point(said, 0, replied=True)
+    found = placed(said, [known])
+    assert (found.session, found.base, found.found_by) == ("s1", said.chains[0], "anchor")
+    assert [(n.index, n.parent, n.depth, n.answers) for n in found.new] == [
+        (1, said.chains[0], 2, 0),
+        (2, said.chains[1], 3, 0),
+    ]
+
+
+@pytest.mark.spec("S2", "W42")
+@pytest.mark.parametrize(
+    ("texts", "known"),
+    [
+        (("a", "retold!", "c"), [{"replied": True}, {"replied": True, "session": "s2"}]),
+        (("a", "retold!", "c"), [{"replied": True}, {"replied": False, "session": "s2"}]),
+        (("a", "retold!", "c"), [{"replied": False}]),
+        (("a", "c"), [{"replied": True}]),
+        (("a",), [{"replied": True}]),
+    ],
+    ids=["twins", "a twin that waits", "nobody replied", "no answer follows", "the same request"],
+)
+def test_a_beginning_alone_names_no_session(texts: Sequence[str], known: list[dict[str, Any]]) -> None:
+    said = talk(*texts)
+    found = placed(said, [point(said, 0, **other) for other in known])
+    assert (found.session, found.base, found.found_by) == (None, b"", "new")
+
+
+def test_an_answer_of_ours_counts_more_than_the_place_of_another_one() -> None:
+    stored = talk("x", "b!", "c", "d!")
+    said = talk("a", "retold!", "c", "d!", "e")
+    lookups = Lookups([point(said, 0, session="s2", replied=True)], [point(stored, 3)], path(stored))
+    found = placement_of(said, FACTS, lookups)
+    assert isinstance(found, Placement)
+    assert (found.session, found.found_by) == ("s1", "anchor")
 
 
 def test_of_twins_equal_instructions_count_first_then_who_has_not_gone_on() -> None:
