@@ -102,7 +102,7 @@ def placement_of(
     if line.session is None:
         line = _anchored(wanted, facts, lookups)
         if line.session is None:
-            return _extended(conversation, _retold(conversation, lookups.known), None, ())
+            return _extended(conversation, _retold(conversation, facts, lookups.known), None, ())
     return _rebased(conversation, line, lookups)
 
 
@@ -213,14 +213,16 @@ def _anchored(wanted: Sequence[bytes], facts: RequestFacts, lookups: Lookups) ->
     return _Line(None, Start(), "new")
 
 
-def _retold(conversation: Conversation, known: Sequence[Known]) -> _Line:
+def _retold(conversation: Conversation, facts: RequestFacts, known: Sequence[Known]) -> _Line:
     """The one session that replied to all the request begins with, where another answer follows here.
+
+    Under the same instructions: a judge that is shown somebody's answer has others.
 
     smolagents sends calls back as text, programs built on instructor what they read out of a call: no
     answer comes back as it was relayed. Where several sessions know the beginning none is meant for
     certain, and where a reply stopped short of it the answers that follow may be anybody's (rule 3).
     """
-    if len(known) != 1 or not known[0].replied:
+    if len(known) != 1 or not known[0].replied or known[0].preamble != facts.preamble:
         return _Line(None, Start(), "new")
     place = conversation.position(known[0].chain)
     following = conversation.messages[place + 1 :] if place is not None else ()

@@ -149,10 +149,18 @@ def test_another_answer_in_the_place_of_ours_goes_on_in_its_session() -> None:
         (("a", "retold!", "c"), [{"replied": True}, {"replied": True, "session": "s2"}]),
         (("a", "retold!", "c"), [{"replied": True}, {"replied": False, "session": "s2"}]),
         (("a", "retold!", "c"), [{"replied": False}]),
+        (("a", "retold!", "c"), [{"replied": True, "preamble": b"j" * 32}]),
         (("a", "c"), [{"replied": True}]),
         (("a",), [{"replied": True}]),
     ],
-    ids=["twins", "a twin that waits", "nobody replied", "no answer follows", "the same request"],
+    ids=[
+        "twins",
+        "a twin that waits",
+        "nobody replied",
+        "other instructions",
+        "no answer follows",
+        "the same request",
+    ],
 )
 def test_a_beginning_alone_names_no_session(texts: Sequence[str], known: list[dict[str, Any]]) -> None:
     said = talk(*texts)
