@@ -74,7 +74,7 @@ class OpenExchange:
     being one. `preamble` are the instructions, each as its body and the body's sha256, in order, and
     `preamble_digest` their joint sha256. `mode`: how it was read, or `naming.BEGINS_UNSEEN`. `full_history`:
     it carried answers or instructions. `takes_name`: a session that begins takes the name from the one that
-    had it (rule 9). `continues`: the session is there; if it was erased, nothing is stored and nobody is told.
+    had it (rule 9). `continues`: the session is there; if it was erased, nothing is stored, none is told.
     """
 
     namespace: str
