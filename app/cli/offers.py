@@ -1,8 +1,8 @@
 """What uvicorn makes of two rare things in a request is not what they mean: offers of HTTP/2, and trailers.
 
-Java's own HTTP client makes such an offer with its first request over plain HTTP. A server may ignore it (RFC
-9110, 7.8); uvicorn's parser takes the request to end there, and loses its body. Trailers it takes for headers,
-though whoever looks at those has done so by then (RFC 9110, 6.5.1). Knows nothing of what is asked.
+Java's own HTTP client makes such an offer with its first request over plain HTTP. A server may ignore it
+(RFC 9110, 7.8); uvicorn's parser takes the request to end there, and loses its body. Trailers it takes for
+headers, which no trailer is to add to (RFC 9110, 6.5.1). Knows nothing of what is asked.
 """
 
 from __future__ import annotations
