@@ -40,6 +40,8 @@ OWN_PREFIX = b"x-palimpsest-"
 OF_THE_BYTES = frozenset({b"content-encoding", b"content-md5", b"content-digest", b"repr-digest", b"digest"})
 # Where the servers we speak to look for a key: OpenAI, Azure, Anthropic, Gemini.
 CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key", b"x-goog-api-key"})
+# A coding that is not wanted (RFC 9110, 12.4.2).
+_REFUSED = re.compile(rb"(?i);[ \t]*q=0(?:\.0*)?[ \t]*$")
 # All but the tab. Our server refuses to send them, when the answer has been stored and paid for.
 _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -119,7 +121,7 @@ def _narrowed(value: bytes, decodable: Collection[str]) -> bytes:
     kept = [item for item in items if _coding(item) in decodable or _coding(item) == "identity"]
     if len(kept) == len(items):
         return value
-    if not kept and any(_coding(item) == "*" for item in items):
+    if not kept and any(_coding(item) == "*" and not _REFUSED.search(item) for item in items):
         return b", ".join(coding.encode() for coding in sorted(decodable))
     return b", ".join(kept) or b"identity"
 
