@@ -47,11 +47,17 @@ def address_of(listening: socket.socket) -> str:
 
 
 class TellingServer(uvicorn.Server):
-    """Says that it stops before it waits for what is open."""
+    """Says that it is up once it answers, and that it stops before it waits for what is open."""
 
-    def __init__(self, config: uvicorn.Config, stops: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, starts: Callable[[], None], stops: Callable[[], None]) -> None:
         super().__init__(config)
+        self._starts = starts
         self._stops = stops
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it."""
+        await super().startup(sockets)
+        self._starts()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn does it."""
@@ -60,9 +66,16 @@ class TellingServer(uvicorn.Server):
 
 
 def http_server(
-    application: Any, settings: Server, stops: Callable[[], None] = lambda: None
+    application: Any,
+    settings: Server,
+    *,
+    starts: Callable[[], None] = lambda: None,
+    stops: Callable[[], None] = lambda: None,
 ) -> uvicorn.Server:
-    """A server, not yet started; `stops` is called when it begins to stop. The socket goes to its `run`."""
+    """A server, not yet started; `starts` is called when it is, `stops` when it begins to stop.
+
+    The socket goes to its `run`.
+    """
     return TellingServer(
         uvicorn.Config(
             application,
@@ -80,6 +93,7 @@ def http_server(
             # Answers under way are finished and stored; a client that never reads must not stop a restart.
             timeout_graceful_shutdown=settings.shutdown_seconds,
         ),
+        starts,
         stops,
     )
 

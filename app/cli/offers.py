@@ -1,7 +1,8 @@
-"""Offers to go on in HTTP/2 are passed over, and the request is answered as it stands.
+"""What uvicorn makes of two rare things in a request is not what they mean: offers of HTTP/2, and trailers.
 
-Java's own HTTP client makes one with its first request over plain HTTP. A server may ignore it (RFC 9110,
-7.8); uvicorn's parser takes the request to end there, and loses its body. Knows nothing of what is asked.
+Java's own HTTP client makes such an offer with its first request over plain HTTP. A server may ignore it
+(RFC 9110, 7.8); uvicorn's parser takes the request to end there, and loses its body. Trailers it takes for
+headers, which no trailer is to add to (RFC 9110, 6.5.1). Knows nothing of what is asked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,24 @@ _OFFER = re.compile(rb"(?i)\r\nupgrade:[ \t]*h2c[ \t]*(?=\r\n)")
 
 
 class PlainHttp(HttpToolsProtocol):
-    """HTTP/1.1 to the end."""
+    """HTTP/1.1 to the end, its headers those that stand before the body."""
+
+    _is_head = True
+
+    def on_message_begin(self) -> None:
+        """As uvicorn does it."""
+        self._is_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """As uvicorn does it; a trailer is dropped."""
+        if self._is_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """As uvicorn does it."""
+        self._is_head = False
+        super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
         """As uvicorn does it, without the offer where a request begins with one."""

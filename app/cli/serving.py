@@ -45,9 +45,15 @@ def serve(settings: Settings) -> None:
             settings = settings.model_copy(update={"upstream": upstream})
         listening = stack.enter_context(bound_socket(settings.server.host, settings.server.port))
         application = create_app(settings)
-        server = http_server(application, settings.server, application.stopping.set)
+        greeting = welcome(address_of(listening), settings, is_demo=is_demo)
+        server = http_server(
+            application,
+            settings.server,
+            # Not before: an application that is refused its database never answers.
+            starts=lambda: typer.echo(greeting),
+            stops=application.stopping.set,
+        )
         spare_collector()
-        typer.echo(welcome(address_of(listening), settings, is_demo=is_demo))
         # The server has finished in good order when it passes the interrupt on; it leaves by SystemExit when
         # the application did not start, and then the reason is told below.
         with suppress(KeyboardInterrupt, SystemExit):

@@ -123,14 +123,14 @@ class Exchange:
 
 
 def _is_whole(turn: Turn) -> bool:
-    """False for what goes on from an answer, or names items, that only the upstream knows.
+    """False for what began with an answer that only the upstream knows, or names such items.
 
     Its words cannot be folded.
     """
     if turn.request.wire == "chat":
         return True
-    is_known = turn.request.previous is None or turn.is_delta
-    return is_known and not names_kept_items(message.fields for message in turn.conversation.messages)
+    talk = turn.conversation
+    return not turn.begins_unseen and not names_kept_items(message.fields for message in talk.messages)
 
 
 def control_of(incoming: Incoming, *, may_ask: bool) -> str:

@@ -32,7 +32,8 @@ class Turn:
     `fixed_tokens` are the tool schemas and the framing, `tokens` the whole prompt as the client sent it
     (append mode: as it would be), both in our count. `carrier` is where the session's name stood, "" where
     there is none. `goes_on_unseen`: of the answer that it goes on from the upstream keeps what the client was
-    not shown.
+    not shown. `begins_unseen`: how the conversation began never came through here, and only the upstream can
+    tell.
     """
 
     namespace: str
@@ -50,6 +51,7 @@ class Turn:
     started_at: float
     carrier: str = ""
     goes_on_unseen: bool = False
+    begins_unseen: bool = False
     tokens: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -72,9 +72,9 @@ class OpenExchange:
     `messages` that exist already are left as they are, except that a rejected or refused one becomes live
     again. `head` is the digest of the request's last message; it becomes a branch head and `base` stops
     being one. `preamble` are the instructions, each as its body and the body's sha256, in order, and
-    `preamble_digest` their joint sha256. `full_history`: the request carried answers or instructions.
-    `takes_name`: a session that begins takes the name from the one that had it, which has none then (rule 9).
-    `continues`: the session is there. When it was erased meanwhile nothing is stored, and nobody is told.
+    `preamble_digest` their joint sha256. `mode`: how it was read, or `naming.BEGINS_UNSEEN`. `full_history`:
+    it carried answers or instructions. `takes_name`: a session that begins takes the name from the one that
+    had it (rule 9). `continues`: the session is there; if it was erased, nothing is stored, none is told.
     """
 
     namespace: str

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+# The mode under which requests are recorded whose conversation began with what only the upstream knows.
+BEGINS_UNSEEN = "upstream"
+
 
 @dataclass(frozen=True, slots=True)
 class NamedSession:
@@ -23,13 +26,15 @@ class NamedSession:
 class AnsweredAs:
     """An answer: its session, its place there, and the digest of the instructions that it was given under.
 
-    `has_hidden`: the upstream knows more of it, or other things, than the client (rule 31).
+    `has_hidden`: the upstream knows more of it, or other things, than the client (rule 31). `begins_unseen`:
+    what was said at first is known to the upstream alone.
     """
 
     session: str
     chain: bytes
     preamble: bytes
     has_hidden: bool = False
+    begins_unseen: bool = False
 
 
 class NamedSessions(Protocol):

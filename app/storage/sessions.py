@@ -40,7 +40,7 @@ from app.storage.database import (
 from app.storage.exchange.asked import Asked
 from app.storage.exchange.row_sql import ON_PATH, arriving
 from app.storage.journal_sql.arrivals import drawing
-from app.storage.naming import AnsweredAs, NamedSession
+from app.storage.naming import BEGINS_UNSEEN, AnsweredAs, NamedSession
 from app.storage.pins import PinRow
 from app.storage.tables.conversations import (
     COMPACTIONS,
@@ -130,8 +130,8 @@ class SessionRows:
         rows = await self._db.near(rows_of(_ANSWERED_AS, key))
         if not rows:
             return None
-        session, chain, preamble, hidden = rows[0]
-        return AnsweredAs(session, chain, preamble, bool(hidden))
+        session, chain, preamble, hidden, mode = rows[0]
+        return AnsweredAs(session, chain, preamble, bool(hidden), mode == BEGINS_UNSEEN)
 
     async def pins(self, namespace: str, session: str) -> Sequence[PinRow]:
         """See the contract."""
@@ -273,7 +273,7 @@ _EXCHANGE_OF_KEY = Statement(
 )
 _ANSWERED_AS = Statement(
     lambda _: (
-        select(EXCHANGES.c.session, EXCHANGES.c.answer, EXCHANGES.c.preamble, _has_hidden())
+        select(*(EXCHANGES.c[c] for c in ("session", "answer", "preamble")), _has_hidden(), EXCHANGES.c.mode)
         .where(
             EXCHANGES.c.namespace == p("namespace"),
             EXCHANGES.c.response_id == p("response_id"),

@@ -6,6 +6,7 @@ order and duplicates. Source of the hop-by-hop rules: RFC 9110, 7.6.1 and RFC 91
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -39,6 +40,10 @@ OWN_PREFIX = b"x-palimpsest-"
 OF_THE_BYTES = frozenset({b"content-encoding", b"content-md5", b"content-digest", b"repr-digest", b"digest"})
 # Where the servers we speak to look for a key: OpenAI, Azure, Anthropic, Gemini.
 CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key", b"x-goog-api-key"})
+# A coding that is not wanted (RFC 9110, 12.4.2).
+_REFUSED = re.compile(rb"(?i);[ \t]*q=0(?:\.0*)?[ \t]*$")
+# All but the tab. Our server refuses to send them, when the answer has been stored and paid for.
+_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +94,14 @@ def answer_headers(
 
     Left out: hop-by-hop headers and those `Connection` names. `Content-Length` stays only with an
     untouched body; `Content-Encoding` and the digests of the coded bytes go with a decoded or replaced
-    one. Everything else, rate limits, retry hints and cookies included, is relayed.
+    one. Everything else, rate limits, retry hints and cookies included, is relayed; control characters in a
+    value, which may not be sent, are spaces (RFC 9110, 5.5).
     """
     received = list(received)
     dropped = _named_by_connection(received) | HOP_BY_HOP
     if body != "untouched":
         dropped |= {b"content-length"} | OF_THE_BYTES
-    return [(name, value) for name, value in received if name.lower() not in dropped]
+    return [(name, _CONTROLS.sub(b" ", value)) for name, value in received if name.lower() not in dropped]
 
 
 def _named_by_connection(headers: RawHeaders) -> set[bytes]:
@@ -115,7 +121,7 @@ def _narrowed(value: bytes, decodable: Collection[str]) -> bytes:
     kept = [item for item in items if _coding(item) in decodable or _coding(item) == "identity"]
     if len(kept) == len(items):
         return value
-    if not kept and any(_coding(item) == "*" for item in items):
+    if not kept and any(_coding(item) == "*" and not _REFUSED.search(item) for item in items):
         return b", ".join(coding.encode() for coding in sorted(decodable))
     return b", ".join(kept) or b"identity"
 

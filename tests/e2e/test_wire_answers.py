@@ -149,6 +149,16 @@ async def test_headers_of_an_answer_are_the_upstreams(line: Line) -> None:
     assert ours == [*theirs, (b"content-length", b"%d" % len(answer_body()))]
 
 
+@pytest.mark.spec("P1", "P3")
+@pytest.mark.parametrize("value", [b"a\x01b", b"a\x0bb", b"a\x7fb"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+async def test_a_header_that_may_not_be_sent_costs_no_answer(line: Line, path: str, value: bytes) -> None:
+    line.upstream.expects(replies(answer_body(), 200, [(b"X-Odd", value), (b"X-Tab", b"a\tb")]))
+    reply = await line.asks(post(chat_body(), path=path))
+    assert (reply.status, reply.body) == (200, answer_body())
+    assert (reply.header("x-odd"), reply.header("x-tab")) == ("a b", "a\tb")
+
+
 @pytest.mark.spec("P1")
 async def test_our_own_headers_say_what_was_done(line: Line) -> None:
     line.upstream.expects(replies(answer_body()))

@@ -90,6 +90,27 @@ async def test_an_offer_of_http_2_is_passed_over(line: Line, path: str) -> None:
 
 
 @pytest.mark.spec("P1")
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+async def test_what_stands_behind_a_body_is_no_header(line: Line, path: str) -> None:
+    body = chat_body()
+    head = [(b"Host", b"proxy"), (b"Transfer-Encoding", b"chunked"), (b"X-Early", b"1")]
+    lines = b"".join(name + b": " + value + b"\r\n" for name, value in head)
+    trailers = b"X-Late: 1\r\nAuthorization: Bearer other\r\nX-Palimpsest: no-store\r\n\r\n"
+    start = b"POST " + path.encode() + b" HTTP/1.1\r\n" + lines + b"\r\n"
+    async with line.caller() as caller:
+        # The second request of a connection has headers again.
+        for _ in range(2):
+            line.upstream.expects(replies(answer_body()))
+            await caller.sends(start + b"%x\r\n" % len(body) + body + b"\r\n0\r\n" + trailers)
+            reply = await caller.reply()
+            assert reply.body == answer_body()
+            assert reply.header("x-palimpsest-store") is None
+            sent = line.upstream.requests[-1]
+            assert (sent.body, sent.header("x-early")) == (body, "1")
+            assert not {b"x-late", b"authorization"} & {name.lower() for name, _ in sent.headers}
+
+
+@pytest.mark.spec("P1")
 async def test_headers_of_a_request_are_the_clients(line: Line) -> None:
     line.upstream.expects(replies(answer_body()))
     theirs = [

@@ -231,3 +231,12 @@ def test_a_taken_port_is_named_with_the_remedy(terminal: Terminal) -> None:
         refused = terminal.run("demo", "--port", port)
     assert refused.code == 2
     assert "--port" in refused.err
+
+
+def test_who_is_refused_the_database_does_not_say_that_it_listens(terminal: Terminal) -> None:
+    serve = ("serve", "--port", "0")
+    with _running(terminal.folder, *serve), _running(terminal.folder, *serve) as (second, said):
+        assert said == ""
+        assert second.wait(PATIENCE_SECONDS) == 2
+        assert second.stderr is not None
+        assert "another process serves" in second.stderr.read().splitlines()[-1]

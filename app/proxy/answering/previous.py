@@ -29,7 +29,9 @@ class KeptAnswers:
         self._are_kept = are_kept
 
     def goes_on(self, turn: Turn) -> bool:
-        """True when the request may leave what was said to the upstream's memory."""
+        """True when the request may leave what was said to the upstream's memory, or has to."""
+        if turn.begins_unseen:
+            return True
         if turn.request.previous is None or not turn.is_delta or turn.goes_on_unseen:
             return False
         return self._are_kept and _place(turn) not in self._forgetting
@@ -39,8 +41,13 @@ class KeptAnswers:
         return self._are_kept and _place(turn) not in self._forgetting
 
     def are_forgotten(self, turn: Turn, status: int, body: bytes) -> bool:
-        """True when this refusal says that the upstream has no such answer, or item: it must be told all."""
-        if status not in _STATUSES or not (self._lacks_answer(turn, body) or self._lacks_item(turn, body)):
+        """True when this refusal says that the upstream has no such answer, or item: it must be told all.
+
+        False where nobody here knows all: the rest alone would be another conversation.
+        """
+        if turn.begins_unseen or status not in _STATUSES:
+            return False
+        if not (self._lacks_answer(turn, body) or self._lacks_item(turn, body)):
             return False
         self._forgetting.remember(*_place(turn))
         return True

@@ -36,6 +36,7 @@ from app.storage.contract import (
     StoredMessage,
     Variant,
 )
+from app.storage.naming import BEGINS_UNSEEN
 
 # Paths whose every byte is known to be stored; one entry is two digests.
 REMEMBERED_PATHS = 20_000
@@ -189,7 +190,7 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         preamble_digest=preamble_digest(turn.instructions),
         model=turn.request.model,
         found_by=placement.found_by,
-        mode=turn.mode,
+        mode=BEGINS_UNSEEN if turn.begins_unseen else turn.mode,
         full_history=_is_full_history(turn),
         idempotency_key=turn.incoming.header(b"idempotency-key"),
         started_at=turn.started_at,

@@ -91,7 +91,6 @@ class Resolver:
             repeats=repeats,
         )
         placement = await self._placed(namespace, talk, facts)
-        is_new = placement.session is None
         return Turn(
             namespace=namespace,
             incoming=incoming,
@@ -100,14 +99,15 @@ class Resolver:
             placement=placement,
             session=placement.session or self._session_id(namespace, name, row),
             exchange=self._new_id(),
-            external_id=name.value if name and is_new else None,
-            takes_name=is_new and row is not None and row.external_id is not None,
+            external_id=name.value if name and placement.session is None else None,
+            takes_name=placement.session is None and row is not None and row.external_id is not None,
             mode=mode,
             instructions=instructions,
             fixed_tokens=self._tokens.fixed_tokens(request),
             started_at=time.time(),
             carrier=name.carrier if name else "",
             goes_on_unseen=before is not None and before.has_hidden,
+            begins_unseen=before.begins_unseen if before else request.previous is not None,
         )
 
     def erased(self, namespace: str, session: str) -> None:
