@@ -117,6 +117,7 @@ def _point(row: Row) -> Known:
         failed=row[9] in _FAILED,
         state=row[10],
         preamble=row[11],
+        open=row[9] == "open",
     )
 
 

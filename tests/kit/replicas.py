@@ -8,8 +8,8 @@ async with replicated(ModelServer(window=4_000), tmp_path) as both:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,26 +61,52 @@ class Replicas:
     http: httpx.AsyncClient
     switch: Switch
     database: str
+    started: Callable[[], AbstractAsyncContextManager[Server]]
 
     def chat(self, at: int | None = None, **options: Any) -> Chat:
         """A client of the server `at`, or of all of them in turn; options as in `Chat`."""
         return Chat(self.http if at is None else self.clients[at], **options)
 
+    @asynccontextmanager
+    async def one_more(self) -> AsyncIterator[httpx.AsyncClient]:
+        """A client of a third server, while that runs. It stops as it is told to."""
+        async with (
+            self.started() as running,
+            httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False) as http,
+        ):
+            yield http
+            running.process.terminate()
+            await running.process.wait()
+
 
 @asynccontextmanager
 async def replicated(
-    model: ModelServer, folder: Path, *, window: int = 4_000, count: int = 2, **environment: str
+    model: ModelServer,
+    folder: Path,
+    environment: dict[str, str] | None = None,
+    *,
+    window: int = 4_000,
+    shares: bool = True,
 ) -> AsyncIterator[Replicas]:
-    """`count` processes of `palimpsest serve`; `environment` are settings as the environment names them."""
+    """Two processes of `palimpsest serve`; `environment` are settings as the environment names them.
+
+    Without `shares` each has a database of its own, which is wrong: for controls.
+    """
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(served(model, lifespan="off"))
-        database = await stack.enter_async_context(empty_database(server_address()))
-        await migrate(database)
+        databases = [
+            await stack.enter_async_context(empty_database(server_address()))
+            for _ in range(1 if shares else 2)
+        ]
+        for database in databases:
+            await migrate(database)
+
+        def started(database: str = databases[0]) -> AbstractAsyncContextManager[Server]:
+            settings = {"PALIMPSEST_DATABASE__URL": database, **(environment or {})}
+            return server(folder, upstream, window, **settings)
+
         servers = [
-            await stack.enter_async_context(
-                server(folder, upstream, window, PALIMPSEST_DATABASE__URL=database, **environment)
-            )
-            for _ in range(count)
+            await stack.enter_async_context(started(database)) for database in (databases[0], databases[-1])
         ]
         switch = Switch([running.url for running in servers])
         clients = [
@@ -92,4 +118,4 @@ async def replicated(
         http = await stack.enter_async_context(
             httpx.AsyncClient(base_url="http://replicas", transport=switch, timeout=60)
         )
-        yield Replicas(model, servers, clients, http, switch, database)
+        yield Replicas(model, servers, clients, http, switch, databases[0], started)

@@ -21,7 +21,8 @@ class Known:
     `extended` is true when a later message of the session follows it. `failed` is true when the
     newest exchange that ended at this message is over and failed, was refused or is incomplete; one
     that is still open has not failed, for it may be somebody else who said the same thing.
-    `preamble` is the digest of the instructions of the newest exchange that touched it (rule 1).
+    `preamble` is the digest of the instructions of the newest exchange that touched it (rule 1). `open` is
+    true while the newest exchange that ended at this message waits for its answer.
     """
 
     session: str
@@ -36,6 +37,7 @@ class Known:
     failed: bool
     state: MessageState
     preamble: bytes
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
