@@ -183,7 +183,12 @@ class Summaries:
                     told = await self._told(scene, fold, job)
             if isinstance(told, Told):
                 done = await scene.folded(fold, self._new_id(), told)
-                await self._kept(scene, job, done)
+                keeping = self._kept(scene, job, done)
+                if self._store.server is None:
+                    # Nobody else looks for it: it is there after a restart, and no turn waits for that.
+                    self._jobs.start(keeping)
+                else:
+                    await keeping
                 return done
             if told.is_failure and not job.hurried.is_set():
                 # Whoever waits has a summary by code, which says of itself that no model wrote it.
