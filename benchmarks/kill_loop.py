@@ -173,13 +173,16 @@ class Server:
 async def server(
     folder: Path, upstream: str, window_tokens: int = 1_000_000, **environment: str
 ) -> AsyncIterator[Server]:
-    """The server on the database in `folder`, its log beside it; killed at the end, if it still lives."""
+    """The server on the database in `folder`, its log beside it; killed at the end, if it still lives.
+
+    `environment` are its settings; a database that they name is used instead.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PALIMPSEST_")}
+    inherited["PALIMPSEST_DATABASE__URL"] = f"sqlite:///{folder / 'palimpsest.db'}"
     with (folder / "log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *(Path(sys.executable).with_name("palimpsest"), "serve", "--port", "0"),
             *("--upstream", f"{upstream}/v1", "--window-tokens", str(window_tokens)),
-            *("--database", f"sqlite:///{folder / 'palimpsest.db'}"),
             cwd=folder,
             env={**inherited, "PALIMPSEST_DATABASE__DATA_FOLDER": str(folder), **environment},
             stdout=asyncio.subprocess.PIPE,

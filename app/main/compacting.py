@@ -31,7 +31,6 @@ from app.settings.settings import (
     asked_name,
     configured_prices,
 )
-from app.storage.migrate import sqlite_path
 from app.upstream.prices import prices_from_model_data
 
 # A model and a session's own settings to the policy; a cache, for it is asked at every request.
@@ -90,8 +89,7 @@ def writer_of(parts: Parts) -> SummaryWriter:
 def leases_of(parts: Parts) -> Leases:
     """Who writes for which session, where several servers share the database."""
     # A SQLite file has one server: what a killed one held is its own again after a restart.
-    is_sole = sqlite_path(parts.settings.database.url.get_secret_value()) is not None
-    holder = "sole" if is_sole else new_id()
+    holder = parts.store.server or "sole"
     seconds = parts.settings.compaction.summary_lease_seconds
     return Leases(parts.store, parts.jobs, Tenure(holder, seconds, time.time))
 
@@ -106,7 +104,7 @@ def compactor_of(parts: Parts, writer: SummaryWriter, chronicle: Chronicle) -> C
         attempts=how.summary_attempts,
         backoff_seconds=how.summary_backoff_seconds,
     )
-    means = Means(writer, parts.jobs, leases_of(parts), chronicle.failed, parts.erasure.gone)
+    means = Means(writer, parts.store, parts.jobs, leases_of(parts), chronicle.failed, parts.erasure.gone)
     summaries = Summaries(means, rules, new_id)
     return Compactor(
         Adoption(parts.store, parts.jobs, chronicle),

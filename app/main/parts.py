@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
 import uuid_utils
 
-from app.errors import SettingsError
+from app.errors import SettingsError, StoreError
 from app.main.upstreams import opened_destinations, summarizer_at, summarizers_of, upstream_options
 from app.proxy.access.access import Access
 from app.proxy.access.newcomers import Newcomers
@@ -28,6 +28,7 @@ from app.proxy.erasing import EraseMeans
 from app.proxy.jobs import Jobs
 from app.proxy.recall.refusing import Refusing
 from app.proxy.scrubbing import Again, Scrubbing
+from app.proxy.sessions.presence import Presence
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.recovery import recover
 from app.proxy.sessions.tombstones import Tombstones
@@ -88,6 +89,8 @@ async def opened(
     destinations = await opened_destinations(settings, stack)
     summarizers = await _opened_summarizers(settings, destinations, stack)
     worker = await _opened_worker(settings, stack)
+    reader = MessageReader(lambda model: tokens.counter_of(model).count_message, CACHE_BYTES)
+    await _present(settings, store, reader, stack)
     jobs = Jobs()
     stack.push_async_callback(
         jobs.drain, settings.server.shutdown_seconds, settings.database.store_deadline_seconds
@@ -105,7 +108,7 @@ async def opened(
         summarizers=summarizers,
         worker=worker,
         tokens=tokens,
-        reader=MessageReader(lambda model: tokens.counter_of(model).count_message, CACHE_BYTES),
+        reader=reader,
         windows=_windows(settings, store, jobs, destinations),
         calibrations=Calibrations(store, jobs),
         kept=KeptAnswers(Refusing(), are_kept=settings.upstream.keeps_answers),
@@ -113,10 +116,7 @@ async def opened(
     )
     await parts.windows.load()
     await parts.calibrations.load()
-    await recover(store, parts.reader, time.time())
-    if await store.words_left():
-        # Something was erased, and a stop or a kill came before the scrub was done.
-        erasure.scrubbing.begin()
+    await _taken_up(parts)
     return parts
 
 
@@ -125,6 +125,14 @@ def _tokens(settings: Settings, tokenizer: Tokenizer) -> ModelTokens:
         return tokenizer.counter_for(asked_name(settings, model), said_of(settings, model).tokenizer)
 
     return ModelTokens(counter_for)
+
+
+async def _taken_up(parts: Parts) -> None:
+    """What a stop or a kill has left undone is being done."""
+    await recover(parts.store, parts.reader, time.time())
+    if await parts.store.words_left():
+        # Something was erased, and a stop or a kill came before the scrub was done.
+        parts.erasure.scrubbing.begin()
 
 
 def _access(settings: Settings, store: Store, pepper: Pepper) -> Access:
@@ -167,6 +175,27 @@ def _newcomers(settings: Settings, access: Access, erasure: EraseMeans, stack: A
 
     stack.push_async_callback(end)
     return newcomers
+
+
+async def _present(settings: Settings, store: Store, reader: MessageReader, stack: AsyncExitStack) -> None:
+    """Other servers, if there may be some, know of this one until `stack` ends it, after its jobs."""
+    if store.server is None:
+        return
+
+    async def found() -> None:
+        await recover(store, reader, time.time())
+
+    await store.beat()
+    presence = Presence(store, found, settings.database.server_seconds)
+    keeping = asyncio.get_running_loop().create_task(presence.keep())
+
+    async def end() -> None:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        with suppress(StoreError):
+            await store.leave()
+
+    stack.push_async_callback(end)
 
 
 async def _opened_store(settings: Settings, stack: AsyncExitStack) -> Store:

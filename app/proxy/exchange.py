@@ -15,13 +15,17 @@ Nothing is decided here but the order, and what happens when a step cannot be do
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from app.core.history.carriers import SessionName
+from app.core.wire.chat_request import ChatRequest
 from app.core.wire.request_body import Limits
 from app.core.wire.responses.references import names_kept_items
 from app.core.wire.wires import parse_request
-from app.errors import InvalidField, RequestError, StoreUnavailable
+from app.errors import Conflict, InvalidField, RequestError, StoreUnavailable
 from app.proxy.access.access import Access
 from app.proxy.answering.delivery import Delivery
 from app.proxy.answering.passthrough import Passthrough, WholeBody
@@ -79,21 +83,36 @@ class Exchange:
                 await self._unrecorded(incoming, client, b"upstream")
                 return
             request = await self.references.resolved(caller.namespace, request)
-            async with self.resolver.in_turn(caller.namespace, incoming, request) as name:
-                found = await self.resolver.turn_of(caller.namespace, incoming, request, name)
-                with self.resolver.under_way.at(found):
-                    await self._resolved(found, client, may_compact=control != "off")
+            async with (
+                self.resolver.in_turn(caller.namespace, incoming, request) as name,
+                self._opened(caller.namespace, incoming, request, name) as turn,
+            ):
+                await self._delivered(turn, client, may_compact=control != "off" and _is_whole(turn))
         except StoreUnavailable:
             if self.behaviour.on_store_failure == "refuse" or client.started:
                 raise
             await self._unrecorded(incoming, client, b"unavailable")
 
-    async def _resolved(self, found: Turn, client: Client, *, may_compact: bool) -> None:
-        turn = self.delivery.prepared(found)
-        await self.tombstones.admit(turn)
-        await self.mixed.settled(turn.namespace, turn.session)
-        await self.recorder.open(turn)
-        await self._delivered(turn, client, may_compact=may_compact and _is_whole(turn))
+    @asynccontextmanager
+    async def _opened(
+        self, namespace: str, incoming: Incoming, request: ChatRequest, name: SessionName | None
+    ) -> AsyncIterator[Turn]:
+        """The request's turn, recorded; under way while it lasts."""
+        for is_last in (False, True):
+            found = await self.resolver.turn_of(namespace, incoming, request, name)
+            with self.resolver.under_way.at(found):
+                turn = self.delivery.prepared(found)
+                await self.tombstones.admit(turn)
+                await self.mixed.settled(turn.namespace, turn.session)
+                try:
+                    await self.recorder.open(turn)
+                except Conflict:
+                    # Another server began a session of that name in the same moment: it is the one meant.
+                    if is_last:
+                        raise
+                    continue
+                yield turn
+                return
 
     async def _delivered(self, turn: Turn, client: Client, *, may_compact: bool) -> None:
         try:

@@ -95,6 +95,14 @@ class Database(Section):
         gt=0,
         le=300,
     )
+    server_seconds: float = setting(
+        10.0,
+        "After so long without a sign of life a server counts as dead for others on the same PostgreSQL.",
+        "They then keep what there is of its answers. Longer than a busy process stands still.",
+        unit="seconds",
+        ge=0.3,
+        le=3600,
+    )
     on_store_failure: Literal["refuse", "passthrough"] = setting(
         "refuse",
         "When a request cannot be recorded: refuse answers 503, passthrough forwards it and says so.",

@@ -102,13 +102,12 @@ class OpenExchange:
 class CloseExchange:
     """How an exchange ended, with its answers: committed before the client sees the end (P3).
 
-    `answers` follow `head`; with exactly one of them it becomes the branch head, with several none
-    does (rule 6). `answer_state` is "incomplete" for a cut stream. With `state` "rejected" or
-    "refused" the messages in `withdrawn` (those the exchange brought, by chain) leave the path but
-    stay stored, and `base` is a branch head again (rule 11). `view` and its tokens: None when unknown.
-    `response_id` is the upstream's id of an answer: the newest of equal ones counts. `hidden` is what led to
-    it unseen: kept where there is one alone, its results apart (rule 31). `by_upstream`: it proves (rule 26).
-    `items` are the ids of items in the answers, by which a later request may name them.
+    `answers` follow `head`; one alone becomes the branch head (rule 6), unless `head` `is_overtaken`, gone on
+    from meanwhile. `answer_state` is "incomplete" for a cut stream. With `state` "rejected" or "refused" the
+    messages `withdrawn` (by chain, of those it brought) leave the path, stay stored, and `base` is a branch
+    head again (rule 11). `view`, its tokens: None when unknown. `response_id` is the upstream's id of an
+    answer: the newest of equal ones counts. `hidden` is what led to it unseen: kept where there is one alone,
+    its results apart (rule 31). `by_upstream`: it proves (rule 26). `items` are ids of items in the answers.
     """
 
     namespace: str
@@ -132,6 +131,7 @@ class CloseExchange:
     hidden: HiddenRounds | None = None
     by_upstream: bool = True
     items: Sequence[str] = ()
+    is_overtaken: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ class Interrupted:
     """An exchange that a dead process left open, and its answer as far as it was saved.
 
     `partial` is the answer's message as it was given. `depth` and `answers` are those of `head`, the
-    request's last message: an answer to it has one more of each.
+    request's last message: an answer to it has one more of each. `is_followed`: the conversation has gone on
+    from there already.
     """
 
     namespace: str
@@ -27,6 +28,7 @@ class Interrupted:
     partial: bytes
     depth: int
     answers: int
+    is_followed: bool = False
 
 
 class PartialAnswers(Protocol):
@@ -41,7 +43,6 @@ class PartialAnswers(Protocol):
     async def interrupted(self) -> Sequence[Interrupted]:
         """Every exchange, of all namespaces, that counts as failed and still has a partial answer.
 
-        That is what a killed server of a SQLite file leaves, from the next start on until
-        `close_exchange`. Servers that share a PostgreSQL database cannot tell a dead one's exchanges
-        from those that run: there nothing counts as failed at a start, so nothing is found.
+        That is what a killed server leaves: of a SQLite file from the next start on, of a PostgreSQL database
+        that it shared with others from their `give_up` on, until `close_exchange`.
         """

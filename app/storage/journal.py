@@ -1,4 +1,5 @@
-"""What the store keeps beside a conversation: events, checkpoints, memories, settings, spending, leases.
+"""What the store keeps beside a conversation: events, checkpoints, memories, settings, spending, and of the
+servers that share the database who works on what, and who is there.
 
 A part of the store's contract, with its promises. Sessions are named by our ids; in one that does not
 exist nothing is written. Of two rows with one id the first stays. Must not know what a payload says, when
@@ -7,9 +8,11 @@ something is to be kept, or who may read it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from app.core.view.compaction import Compaction
 
 CheckpointKind = Literal["pre_compaction", "periodic", "completion"]
 MemoryKind = Literal["summary", "flush", "entry", "block"]
@@ -88,6 +91,14 @@ NOTHING = Also()
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A compaction written ahead of its time for conversations with `model`: not in force yet."""
+
+    compaction: Compaction
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Spending:
     """Requests to models and their tokens, as the models counted them.
 
@@ -101,7 +112,13 @@ class Spending:
 
 
 class Journal(Protocol):
-    """See the module docstring: it is a part of the contract."""
+    """See the module docstring: it is a part of the contract.
+
+    `server` is this server's id where others may share the database. None in one that has it alone, and in
+    what only looks: nobody beats there.
+    """
+
+    server: str | None
 
     async def add_events(self, namespace: str, session: str, events: Sequence[Event]) -> None:
         """They follow all earlier ones, in this order. None is ever changed."""
@@ -161,6 +178,12 @@ class Journal(Protocol):
     async def undo_compaction(self, namespace: str, session: str, compaction_id: str, now: float) -> bool:
         """The compaction is marked as undone at `now`. False when there is none, or it was before."""
 
+    async def prepare(self, namespace: str, session: str, prepared: Prepared) -> None:
+        """Any server may put it into force, in place of what was prepared for the session before."""
+
+    async def prepared(self, namespace: str, session: str) -> Prepared | None:
+        """What was prepared last, until it is in force: `add_compaction` of its id takes it away."""
+
     async def take_lease(self, key: str, holder: str, now: float, seconds: float) -> bool:
         """`holder` has the lease until `now + seconds`, unless somebody else has it still: then False.
 
@@ -176,3 +199,21 @@ class Journal(Protocol):
 
     async def is_leased(self, key: str, now: float, besides: str = "") -> bool:
         """True while somebody has the lease; the holder `besides` counts as nobody."""
+
+    async def beat(self) -> None:
+        """Others see that this server is there: said before it opens exchanges, and again and again."""
+
+    async def leave(self) -> None:
+        """Others do not see this server any more: it has closed its exchanges."""
+
+    async def beats(self) -> Mapping[str, int]:
+        """The other servers that are there, or have exchanges open, each with how often it beat.
+
+        A living one's number grows from time to time; 0: it never said that it is there.
+        """
+
+    async def give_up(self, server: str, beats: int) -> bool:
+        """What it has open counts as failed, its leases are free. False, and nothing done, if it beat since.
+
+        False too where there was nothing to do.
+        """

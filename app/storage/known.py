@@ -118,6 +118,7 @@ def _point(row: Row) -> Known:
         replied=row[9] == "done",
         state=row[10],
         preamble=row[11],
+        open=row[9] == "open",
     )
 
 

@@ -59,6 +59,7 @@ class SqlStore(
         words: WordIndex,
         new_id: Callable[[], str],
         closed: Callable[[], None] = lambda: None,
+        server: str | None = None,
     ) -> None:
         self._db = database
         self._words = words
@@ -67,6 +68,7 @@ class SqlStore(
         self._open = set()
         self._gone = Gone()
         self._closed = closed
+        self.server = server
 
     async def close(self) -> None:
         """See the contract. Idempotent."""
@@ -89,7 +91,7 @@ async def open_store(
     SQLite's: "normal" is faster and may lose what was acknowledged in a power cut. `new_id` names
     namespaces. `sole`: the only server of a SQLite file; exchanges that a killed one left open
     count as failed, and SettingsError is raised while another has the file. PostgreSQL may serve
-    several, so there `sole` says nothing and what has no end stays open. `rewrite_bytes`: a scrub writes
+    several, so there it means one of them, with an id of its own. `rewrite_bytes`: a scrub writes
     a SQLite file of at most so many bytes anew. Raises SchemaMismatch when
     the database must be migrated, or has a schema of another program or version; StoreUnavailable
     when it cannot be reached; SettingsError for another url.
@@ -101,7 +103,8 @@ async def open_store(
         )
     await _require_schema(url)
     if path is None:
-        return SqlStore(await open_postgres(url, deadline_seconds), POSTGRES_INDEX, new_id)
+        server = new_id() if sole else None
+        return SqlStore(await open_postgres(url, deadline_seconds), POSTGRES_INDEX, new_id, server=server)
     if not sole:
         database = SqliteDatabase(path, synchronous, deadline_seconds, rewrite_bytes)
         return SqlStore(database, await word_index_of(database), new_id)

@@ -28,7 +28,8 @@ from tests.storage.talk import Talk, digest
 from tests.storage.test_standing import fills_every_table, rows_in
 
 # Who may come in, what belongs to nobody, and the index of words, which has rules of its own.
-KEPT = {"namespaces", "credentials", "keys", "learned_windows", "calibrations", "pepper", "heartbeat"}
+KEPT = {"namespaces", "credentials", "keys", "learned_windows", "calibrations", "pepper"}
+KEPT |= {"heartbeat", "servers"}
 INDEXED = {"recall_marks", "recall_words"}
 
 

@@ -25,6 +25,8 @@ from app.storage.journal_sql import (
     events,
     leases,
     memories,
+    prepared,
+    servers,
     session_settings,
     spending,
 )
@@ -36,6 +38,8 @@ from app.storage.tables.schema import METADATA
 
 # Listings, counts of one session, and tables or partial indexes with a handful of rows.
 WHOLE = {"_WINDOWS", "_CALIBRATIONS", "_ALL_KEYS", "FAIL_OPEN", "_INTERRUPTED"}
+# The servers, what they have open, what they have leased.
+WHOLE |= {"_BEATS", "FAIL_OPEN_OF", "_FREE"}
 # The scrub of the index of words: how large it is, and the marks that nobody is called by any more.
 WHOLE |= {"PAGES", "_FORGOTTEN"}
 # Goes through a namespace, newest first, until it has found enough.
@@ -80,7 +84,8 @@ def _is_listed(step: str) -> bool:
 MODULES = (
     *(accounts, row_sql, head_sql, hidden_rows, item_rows, partial, writes),
     *(known, path, sessions, sole, standing),
-    *(arrivals, checkpoints, compactions, events, leases, memories, session_settings, spending),
+    *(arrivals, checkpoints, compactions, events, leases, memories, prepared, servers),
+    *(session_settings, spending),
     *(rows, catching_up, finding, around, scanning, forgetting),
     *(rules, erasing),
 )
@@ -119,9 +124,12 @@ OPEN = {
     "namespaces",
     "pepper",
     "leases",
+    "servers",
 }
 # Of all namespaces: which are to be erased, and what a crash left behind.
-OF_ALL = {"_UNPROVEN", "FAIL_OPEN", "_INTERRUPTED"}
+OF_ALL = {"_UNPROVEN", "FAIL_OPEN", "_INTERRUPTED", "_BEATS", "FAIL_OPEN_OF"}
+# The servers, what they have open, what they have leased.
+WHOLE |= {"_BEATS", "FAIL_OPEN_OF", "_FREE"}
 # The scrub of the index of words: by the numbers of marks that name nobody.
 OF_ALL |= {"MERGE", "PAGES", "HAS_REMOVED", "_FORGOTTEN", "_REMOVE", "_DROP", "_DROP_ANYHOW"}
 # A query of the index of words is scoped by the digest of its namespace or session, which it begins with.

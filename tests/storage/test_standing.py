@@ -12,14 +12,14 @@ from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.view.compaction import Compaction
 from app.storage.contract import ExchangeState, KeyRow, Standing, Store, Variant
 from app.storage.erase.rules import OF_UNPROVEN
-from app.storage.journal import Also, Checkpoint, Event, Memory, Spending
+from app.storage.journal import Also, Checkpoint, Event, Memory, Prepared, Spending
 from app.storage.migrate import with_connection
 from app.storage.recall.contract import Indexed
 from app.storage.tables.schema import METADATA
 from tests.storage.talk import Talk, digest
 
 # What belongs to nobody, and the keys: who has one is proven from the start.
-KEPT = {"keys", "learned_windows", "calibrations", "pepper", "heartbeat"}
+KEPT = {"keys", "learned_windows", "calibrations", "pepper", "heartbeat", "servers"}
 LATER = 10_000.0
 
 
@@ -58,6 +58,7 @@ async def fills_every_table(store: Store, credential: bytes) -> Talk:
     assert await store.add_compaction(talk.namespace, talk.session, 0, compaction, 1.0, also)
     checkpoint = Checkpoint("p", "pre_compaction", b"span", "v2", b"{}", 1.0)
     assert await store.add_checkpoint(talk.namespace, talk.session, checkpoint)
+    await store.prepare(talk.namespace, talk.session, Prepared(replace(compaction, id="next"), "m"))
     await store.put_settings(talk.namespace, talk.session, b"{}")
     await store.add_spending(talk.namespace, "2026-11-22", Spending(1, 2, 3))
     await store.take_lease(f"compact:{talk.namespace}:{talk.session}", "me", 1.0, 9.0)

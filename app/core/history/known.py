@@ -21,7 +21,7 @@ class Known:
     `extended` is true when a later message of the session follows it. `failed` is true when the
     newest exchange that ended at this message is over and failed, was refused or is incomplete; one
     that is still open has not failed, for it may be somebody else who said the same thing. `replied`
-    is true when we relayed a whole answer to it.
+    is true when we relayed a whole answer to it, `open` while it waits for one.
     `preamble` is the digest of the instructions of the newest exchange that touched it (rule 1).
     """
 
@@ -38,6 +38,7 @@ class Known:
     replied: bool
     state: MessageState
     preamble: bytes
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,9 @@ class Access:
         if remembered is not None and now < remembered[1]:
             return Caller(remembered[0])
         namespace = await self._namespace(credentials, identity, digest)
+        if not (await self._store.standing(namespace)).proven:
+            # Another server on the same database may erase it, and with it where the credential leads.
+            return Caller(namespace)
         self._known[digest] = (namespace, now + KEY_SECONDS if self._proxy_keys else float("inf"))
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)

@@ -47,7 +47,7 @@ class Compactor:
     def prepare(self, scene: Scene, fold: Fold) -> None:
         """A summary is being written in the background, unless one that serves is there."""
         if self.may_prepare(scene, fold) and not self._summaries.begun(scene):
-            self._summaries.begin(scene, fold)
+            self._summaries.begin(scene, fold, is_shared=True)
 
     def prepares(self, scene: Scene) -> bool:
         """True where a summary would be written ahead if one were due: none is, and somebody may be asked."""
@@ -105,7 +105,7 @@ class Compactor:
 
         Of it `waited` seconds are over already.
         """
-        job = self._summaries.begun(scene) or self._asked_for(scene, fold)
+        job = self._summaries.begun(scene) or self._asked_for(scene, fold, is_shared=True)
         if job is None:
             return await self.adopt(scene, await scene.folded(fold, self._new_id(), None))
         # Held until it is in force: another server would else ask for the same in between.
@@ -151,9 +151,9 @@ class Compactor:
         self._summaries.forget(scene, compaction)
         return Adopted(compaction, stored)
 
-    def _asked_for(self, scene: Scene, fold: Fold) -> Job | None:
+    def _asked_for(self, scene: Scene, fold: Fold, *, is_shared: bool = False) -> Job | None:
         """A summary being written for this moment; None where nobody may wait for one, or be asked."""
-        job = self._summaries.begin(scene, fold) if self._deadline_seconds > 0 else None
+        job = self._summaries.begin(scene, fold, is_shared=is_shared) if self._deadline_seconds > 0 else None
         if job is not None:
             job.hurried.set()
         return job

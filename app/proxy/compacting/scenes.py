@@ -104,7 +104,7 @@ class Scenes:
         own = None if untouched else await self._store.settings_of(turn.namespace, turn.session)
         policy = _as_asked(self._policy_for(model, own), turn)
         stored = () if untouched else await self._store.compactions(turn.namespace, turn.session)
-        current = _in_force(stored, turn)
+        current = in_force(stored, turn)
         replay = self._replays.offered(turn, own)
         if stored:
             # Nothing is looked up before something was folded.
@@ -202,7 +202,7 @@ def _as_asked(policy: Policy, turn: Subject) -> Policy:
     return replace(policy, trigger_tokens=asked)
 
 
-def _in_force(stored: Sequence[StoredCompaction], turn: Subject) -> Compaction | None:
+def in_force(stored: Sequence[StoredCompaction], turn: Subject) -> Compaction | None:
     """The compaction that applies, also one made a moment ago in the session's first turn."""
     standing = [row.compaction for row in stored if row.undone_at is None]
     return applicable(standing, turn.conversation) if standing else None

@@ -17,12 +17,16 @@ import structlog
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold
+from app.errors import StoreError
 from app.proxy.compacting.leases import Leases
 from app.proxy.compacting.scene import Scene, Told
+from app.proxy.compacting.scenes import in_force
 from app.proxy.compacting.summary_writer import NotTold, SummaryWriter
 from app.proxy.jobs import Jobs
 from app.proxy.subject import Subject
+from app.storage.contract import Store
 from app.storage.erase.gone import Gone
+from app.storage.journal import Prepared
 
 _log = structlog.get_logger("palimpsest.summaries")
 # Told of a summary that came to nothing: whose, why (a stable word), for which trigger and watermark.
@@ -33,13 +37,15 @@ Failure = Callable[[Subject, str, str, bytes], Awaitable[None]]
 class Job:
     """One summary on its way. The task's result is the record made of it, None when there will be none.
 
-    `hurried` is set once a request waits for it.
+    `hurried` is set once a request waits for it. `is_shared`: it is what any server would write now, so that
+    it may be another one's work, and another one may put it into force.
     """
 
     watermark: bytes
     policy: str
     model: str
     hurried: asyncio.Event
+    is_shared: bool
     task: asyncio.Task[Compaction | None] = field(init=False)
 
     def serves(self, scene: Scene) -> bool:
@@ -49,13 +55,21 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What another server has done: a summary for later, or (None) a compaction that is in force by now."""
+
+    compaction: Compaction | None
+
+
+@dataclass(frozen=True, slots=True)
 class Means:
     """Who writes, as which jobs, under whose leases, and who hears of what failed in the background.
 
-    For sessions in `gone` nothing is written.
+    What is written ahead is kept in `store`. For sessions in `gone` nothing is written.
     """
 
     writer: SummaryWriter
+    store: Store
     jobs: Jobs
     leases: Leases
     failed: Failure
@@ -80,6 +94,7 @@ class Summaries:
 
     def __init__(self, means: Means, rules: JobRules, new_id: Callable[[], str]) -> None:
         self._writer = means.writer
+        self._store = means.store
         self._jobs = means.jobs
         self._leases = means.leases
         self._failed = means.failed
@@ -109,12 +124,15 @@ class Summaries:
         ahead = [job for job in serving if _position(scene.conversation, job.watermark) > current]
         return max(ahead, key=lambda job: _position(scene.conversation, job.watermark), default=None)
 
-    def begin(self, scene: Scene, fold: Fold) -> Job | None:
-        """A summary for this fold is being written; None when nobody should be asked."""
+    def begin(self, scene: Scene, fold: Fold, *, is_shared: bool) -> Job | None:
+        """A summary for this fold is being written; None when nobody should be asked.
+
+        `is_shared`: or one that another server has written ahead is fetched.
+        """
         if not self.can_begin(scene) or _key(scene) in self._gone:
             return None
         watermark = scene.conversation.chains[fold.cut - 1]
-        job = Job(watermark, scene.policy.name, scene.turn.model, asyncio.Event())
+        job = Job(watermark, scene.policy.name, scene.turn.model, asyncio.Event(), is_shared)
         job.task = self._jobs.start(self._written(scene, fold, job))
         kept = [other for other in self._running.get(_key(scene), []) if not _came_to_nothing(other)]
         self._running[_key(scene)] = [*kept[-7:], job]
@@ -156,17 +174,56 @@ class Summaries:
             if not is_ours:
                 _log.info("summary_elsewhere", session=scene.turn.session)
                 return None
+            if job.is_shared and (found := await self._elsewhere(scene, job)) is not None:
+                return found.compaction
             # A job holds the caller's key: it ends, waiting or not, when the key has been kept long enough.
             told: Told | NotTold = NotTold("timeout")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._rules.key_seconds):
                     told = await self._told(scene, fold, job)
             if isinstance(told, Told):
-                return await scene.folded(fold, self._new_id(), told)
+                done = await scene.folded(fold, self._new_id(), told)
+                keeping = self._kept(scene, job, done)
+                if self._store.server is None:
+                    # Nobody else looks for it: it is there after a restart, and no turn waits for that.
+                    self._jobs.start(keeping)
+                else:
+                    await keeping
+                return done
             if told.is_failure and not job.hurried.is_set():
                 # Whoever waits has a summary by code, which says of itself that no model wrote it.
                 await self._failed(scene.turn, told.reason, fold.trigger, job.watermark)
             return None
+
+    async def _elsewhere(self, scene: Scene, job: Job) -> Elsewhere | None:
+        """What another server has done for the conversation since the scene was gathered; None: nothing.
+
+        In this order: a summary that is put into force is not prepared any more at the same moment.
+        """
+        try:
+            ready = await self._store.prepared(*_key(scene))
+            rows = await self._store.compactions(*_key(scene))
+        except StoreError as error:
+            _log.warning("prepared_not_read", error=type(error).__name__, session=scene.turn.session)
+            return None
+        if in_force(rows, scene.turn) != scene.current:
+            return Elsewhere(None)
+        if ready is None or (ready.compaction.policy, ready.model) != (job.policy, job.model):
+            return None
+        place = _place(scene.conversation, ready.compaction)
+        if place <= _place(scene.conversation, scene.current):
+            return None
+        job.watermark = ready.compaction.watermark
+        return Elsewhere(ready.compaction)
+
+    async def _kept(self, scene: Scene, job: Job, done: Compaction) -> None:
+        """Whichever server has the next turn can use it; that it could not be stored is logged."""
+        if not job.is_shared:
+            return
+        try:
+            await self._store.prepare(*_key(scene), Prepared(done, job.model))
+        except StoreError as error:
+            _log.warning("prepared_not_stored", error=type(error).__name__, session=scene.turn.session)
 
     async def _told(self, scene: Scene, fold: Fold, job: Job) -> Told | NotTold:
         """As many attempts as the rules allow; one alone where a request waits for it."""

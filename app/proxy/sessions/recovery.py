@@ -1,6 +1,7 @@
 """What a killed server left of answers that were coming becomes part of their conversations (S10).
 
-Runs once, before the first request. Knows the store; nothing of how the answers travelled.
+Runs before the first request, and when another server on the same database is gone. Knows the store; nothing
+of how the answers travelled.
 """
 
 from __future__ import annotations
@@ -67,4 +68,5 @@ def _cut(left: Interrupted, answers: list[Message], now: float) -> CloseExchange
         compaction=None,
         finished_at=now,
         items=ids_in(answers[0].raw) if answers else (),
+        is_overtaken=left.is_followed,
     )

@@ -39,7 +39,7 @@ from app.proxy.turn import Turn
 from app.storage.contract import Store
 from app.storage.naming import AnsweredAs, NamedSession
 
-# Names whose first request may still be on its way to the store; two replicas that meet get a Conflict.
+# Names whose first request may still be on its way to the store.
 REMEMBERED_NAMES = 1_000
 
 

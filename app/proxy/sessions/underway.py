@@ -1,7 +1,8 @@
 """The points of history at which a request is under way, so that a twin does not sit down beside it.
 
-Two sessions that said the same so far are told apart by nothing but who is being answered. Knows nothing of
-what is decided from it; holds nothing once the requests have ended.
+Two sessions that said the same so far are told apart by nothing but who is being answered. Of requests at
+other servers the store tells. Knows nothing of what is decided from it; holds nothing once the requests have
+ended.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from app.proxy.turn import Turn
 
 
 class UnderWay:
-    """One per process: two replicas may still take one twin for the other."""
+    """One per process. Two servers take one twin for the other only if both ask before either is stored."""
 
     def __init__(self) -> None:
         self._points: Counter[tuple[str, bytes]] = Counter()
@@ -36,6 +37,7 @@ class UnderWay:
 
     def marked(self, known: Sequence[Known]) -> Sequence[Known]:
         """The same points, those that are taken as gone on from already: their next message is on its way."""
-        if not self._points:
-            return known
-        return [replace(k, extended=True) if (k.session, k.chain) in self._points else k for k in known]
+        return [replace(k, extended=True) if self._is_taken(k) else k for k in known]
+
+    def _is_taken(self, point: Known) -> bool:
+        return point.open or (point.session, point.chain) in self._points

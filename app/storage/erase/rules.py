@@ -45,6 +45,7 @@ from app.storage.tables.conversations import (
     NAMESPACES,
     PINS,
     PREAMBLES,
+    PREPARED,
     REBASES,
     SESSION_SETTINGS,
     SESSIONS,
@@ -189,7 +190,7 @@ def _of_namespace(_: InsertInto, table: Table) -> Delete:
 
 def _in_scope(scope: Scope) -> dict[str, Statement]:
     """Everything that has a session, but for bodies and the session itself."""
-    written = (EXCHANGES, REBASES, COMPACTIONS, PINS, HIDDEN_ROUNDS, ITEMS, MESSAGES)
+    written = (EXCHANGES, REBASES, COMPACTIONS, PREPARED, PINS, HIDDEN_ROUNDS, ITEMS, MESSAGES)
     rest = (*written, EVENTS, CHECKPOINTS, MEMORIES, SESSION_SETTINGS)
     return {
         "variants": Statement(lambda _: delete(VARIANTS).where(_variants(scope))),

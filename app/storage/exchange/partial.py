@@ -12,9 +12,9 @@ from sqlalchemy import Select, select, update
 from sqlalchemy.sql.expression import literal_column
 
 from app.storage.database import Database, InsertInto, Reading, Statement, Step, p, rows_of
-from app.storage.exchange.row_sql import SIZE_OF
+from app.storage.exchange.row_sql import SIZE_OF, Spot, is_extended
 from app.storage.interrupted import Interrupted
-from app.storage.tables.conversations import EXCHANGES
+from app.storage.tables.conversations import EXCHANGES, MESSAGES
 
 
 class PartialRows:
@@ -38,6 +38,7 @@ def _interrupted() -> Reading[list[Interrupted]]:
         point = {"namespace": namespace, "session": session, "chain": bytes(head)}
         sizes = yield from rows_of(SIZE_OF, point)
         depth, answers = sizes[0] if sizes else (0, 0)
+        followed = yield from rows_of(_IS_FOLLOWED, point)
         found.append(
             Interrupted(
                 namespace=namespace,
@@ -49,6 +50,7 @@ def _interrupted() -> Reading[list[Interrupted]]:
                 partial=bytes(partial),
                 depth=depth,
                 answers=answers,
+                is_followed=bool(followed[0][0]),
             )
         )
     return found
@@ -63,6 +65,8 @@ def _of_the_dead(_: InsertInto) -> Select[Any]:
     )
 
 
+_HEAD = Spot(p(MESSAGES.c.namespace), p(MESSAGES.c.session), p(MESSAGES.c.chain))
+_IS_FOLLOWED = Statement(lambda _: select(is_extended(_HEAD)))
 _INTERRUPTED = Statement(_of_the_dead)
 _SAVE_PARTIAL = Statement(
     lambda _: (

@@ -63,6 +63,7 @@ class ExchangeWrites:
     _proven: Proven
     # Exchanges that have begun and not ended: a single one is alone.
     _open: set[str]
+    server: str | None
     # Sessions and namespaces that were erased: nothing begins in them again.
     _gone: Gone
 
@@ -78,7 +79,7 @@ class ExchangeWrites:
         alone = not self._open
         self._open.add(exchange.exchange)
         try:
-            await self._db.write(opening(exchange, size), alone=alone)
+            await self._db.write(opening(exchange, size, self.server), alone=alone)
         except StoreError:
             self._open.discard(exchange.exchange)
             raise
@@ -95,8 +96,11 @@ class ExchangeWrites:
             self._proven.add(exchange.namespace)
 
 
-def opening(exchange: OpenExchange, size: RebaseSize) -> Unit:
-    """The steps that record a request. Repeating them changes nothing but the counter."""
+def opening(exchange: OpenExchange, size: RebaseSize, server: str | None = None) -> Unit:
+    """The steps that record a request, which `server` has under way.
+
+    Repeating them changes nothing but the counter.
+    """
     # One arrival for the rebase, one for each message, one for the exchange; the last is the newest.
     arrivals = len(exchange.messages) + 2
     place: Params = {
@@ -119,7 +123,7 @@ def opening(exchange: OpenExchange, size: RebaseSize) -> Unit:
         Step(sql.PUT_MESSAGE, message_rows(exchange, arrivals - 2)),
         Step(sql.PUT_VARIANT, _variant_rows(exchange)),
         Step(sql.PUT_PREAMBLE, preamble_rows(exchange)),
-        Step(sql.PUT_EXCHANGE, [_exchange_row(exchange)]),
+        Step(sql.PUT_EXCHANGE, [{**_exchange_row(exchange), "server": server}]),
     ]
     if exchange.base:
         steps += [Step(heads.LEAVE_BASE, [place]), Step(heads.LEAVE_REBASE, [place], "untouched")]
@@ -184,6 +188,8 @@ def _is_answer(exchange: CloseExchange) -> bool:
 
 def _has_new_head(exchange: CloseExchange) -> bool:
     """One answer follows; of several, none is head until one comes back (rule 6)."""
+    if exchange.is_overtaken:
+        return False
     return len(exchange.answers) == 1 and exchange.answer_state not in _WITHDRAWN
 
 

@@ -143,6 +143,7 @@ PREAMBLES = Table(
 
 # `partial` is the answer so far of one that is streamed: empty before, and after its end. `response_id` is
 # the upstream's id of the answer, where a later request may go on from it; `answer` its place in the tree.
+# `server` has it under way, where several share the database.
 EXCHANGES = Table(
     "exchanges",
     METADATA,
@@ -160,10 +161,11 @@ EXCHANGES = Table(
     *(moment("started_at"), moment("finished_at", null=True)),
     binary("partial", null=True),
     *(text("response_id", null=True), binary("answer", null=True)),
+    text("server", null=True),
     sqlite_with_rowid=False,
 )
 Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("session", "head", "namespace", "arrival")))
-# Those that a crash left open are found at the next start.
+# Those that a crash left open are found at the next start, or by another server.
 some("ix_exchanges_open", EXCHANGES.c.state == "open", EXCHANGES.c.id)
 some("ix_exchanges_partial", EXCHANGES.c.partial.is_not(None), EXCHANGES.c.id)
 some(
@@ -199,6 +201,9 @@ COMPACTIONS = Table(
 )
 Index(None, COMPACTIONS.c.session, COMPACTIONS.c.namespace, COMPACTIONS.c.arrival)
 Index(None, COMPACTIONS.c.id, COMPACTIONS.c.namespace)
+
+# A compaction that is ready and not in force yet, at most one a session, as its values; for whose `model`.
+PREPARED = Table("prepared", METADATA, *session_key(), *(text("id"), text("model"), binary("payload")))
 
 PINS = Table(
     "pins",

@@ -18,6 +18,9 @@ LEASES = Table(
     "leases", METADATA, text("key", key=True), text("holder"), moment("expires_at"), sqlite_with_rowid=False
 )
 
+# Who serves the database, where several may: a row goes with its server, or when its `beats` stand still.
+SERVERS = Table("servers", METADATA, text("id", key=True), whole("beats"))
+
 # What follows is about upstream models, not about anybody's text: it belongs to no namespace.
 LEARNED_WINDOWS = Table(
     "learned_windows",
