@@ -18,8 +18,8 @@ import httpx
 
 from app.main.application import create_app
 from app.settings.load import load_settings
-from app.storage.migrate import migrate
 from tests.kit.chat import Chat
+from tests.kit.migrated import migrated
 from tests.kit.model import ModelServer
 from tests.kit.serving import served, shared_tokenizer
 
@@ -83,7 +83,7 @@ async def fronting(
         {},
     )
     if migrates:
-        await migrate(settings.database.url.get_secret_value())
+        await migrated(settings.database.url.get_secret_value())
     async with (
         served(around(create_app(settings, shared_tokenizer()))) as address,
         httpx.AsyncClient(base_url=address, timeout=patience_seconds, trust_env=False) as http,

@@ -24,8 +24,8 @@ from app.cli.listening import address_of, bound_socket, http_server
 from app.main.application import create_app
 from app.settings.load import load_settings
 from app.settings.settings import Settings
-from app.storage.migrate import migrate
 from app.storage.sqlite.driver import driver
+from tests.kit.migrated import migrated
 from tests.kit.serving import shared_tokenizer
 from tests.upstream.scripted import Scripted
 
@@ -228,7 +228,7 @@ def settings_for(folder: Path, upstream: str, overrides: Json | None = None) -> 
 @asynccontextmanager
 async def deployed(settings: Settings) -> AsyncIterator[str]:
     """The proxy's address while it runs, on the server that `palimpsest serve` uses."""
-    await migrate(settings.database.url.get_secret_value())
+    await migrated(settings.database.url.get_secret_value())
     with bound_socket("127.0.0.1", 0) as listening:
         server = http_server(create_app(settings, shared_tokenizer()), settings.server)
         task = asyncio.ensure_future(server.serve(sockets=[listening]))
