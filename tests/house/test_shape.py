@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,11 @@ from tests.house.sources import Source, sources
 APP = sources("app")
 EVERYTHING = sources("app", "tests", "migrations", "benchmarks")
 
-FILE_LINES = 350
+# Nine files in ten stay within the first, every file within the second.
+USUAL_FILE_LINES, FILE_LINES = 350, 600
 FUNCTION_LINES = 40
-PARAMETERS = 6
-FOLDER_FILES = 15
+# Where parts are wired a function may take more than elsewhere.
+PARAMETERS, WIRING_PARAMETERS = 6, 8
 # Two places may catch everything: where a request's failure becomes an answer, and where work in the
 # background ends.
 BROAD_EXCEPTS = 2
@@ -32,6 +32,8 @@ def test_the_tests_below_read_real_files() -> None:
 def test_no_file_is_longer_than_the_ceiling() -> None:
     lengths = {source.name: source.text.count("\n") for source in EVERYTHING}
     assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES} == {}
+    long = [name for name, lines in lengths.items() if lines > USUAL_FILE_LINES]
+    assert len(long) * 10 <= len(lengths), long
 
 
 def test_no_function_is_longer_than_the_ceiling() -> None:
@@ -49,14 +51,9 @@ def test_no_function_takes_more_parameters_than_the_ceiling() -> None:
         f"{source.name}:{function.name}": _parameters(function)
         for source in APP
         for function in source.functions()
-        if _parameters(function) > PARAMETERS
+        if _parameters(function) > (WIRING_PARAMETERS if _wires(source, function) else PARAMETERS)
     }
     assert wide == {}
-
-
-def test_no_folder_holds_more_files_than_the_ceiling() -> None:
-    folders = Counter(source.path.parent for source in APP if source.path.name != "__init__.py")
-    assert {str(folder): count for folder, count in folders.items() if count > FOLDER_FILES} == {}
 
 
 def test_rooms_are_one_level_deep() -> None:
@@ -157,6 +154,11 @@ def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     told = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     docstring = (first.end_lineno or first.lineno) - first.lineno + 1 if told else 0
     return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring
+
+
+def _wires(source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """True where parts are put together: in the wiring, and where a part takes what it works with."""
+    return source.name.startswith("app/main/") or function.name == "__init__"
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
