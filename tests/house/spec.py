@@ -12,7 +12,7 @@ SPECIFICATION = ROOT / "docs" / "specification.md"
 RESULTS = ".spec-results.json"
 
 _RELEASE = re.compile(r"^## (.+)$")
-_ROW = re.compile(r"^\| ([A-FPSW]\d{1,2}) \| (.+) \|$")
+_ROW = re.compile(r"^\| ([A-FHPSW]\d{1,2}) \| (.+) \|$")
 
 
 def releases() -> dict[str, dict[str, str]]:
