@@ -1,7 +1,7 @@
 # Every task of the project. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-model model clients fuzz check spec bench format lock clean
+.PHONY: help install run demo test test-model model clients faults fuzz check spec bench format lock clean
 
 # The newest interpreter that is new enough; PYTHON=... overrides.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
@@ -51,6 +51,9 @@ check: $(DEV_STAMP) ## Format, lint, types, layers, ceilings
 format: $(DEV_STAMP) ## Format the code and mend what can be mended
 	@$(BIN)/ruff format --quiet app migrations tests benchmarks
 	@$(BIN)/ruff check --quiet --fix app migrations tests benchmarks
+
+faults: $(DEV_STAMP) ## Attack the proxy: other sites, other callers, raw bytes, broken disks; each with its control
+	@$(BIN)/python -m pytest -q tests/faults tests/browser -n $(WORKERS) --dist loadfile
 
 fuzz: $(FUZZ_STAMP) ## Try the endpoints under /api with odd requests (a minute or two)
 	@$(BIN)/python -m tests.fuzz $(FUZZ)/bin/schemathesis

@@ -74,7 +74,9 @@ def gist_of(entries: Sequence[Entry], lines_kept: int = LINES_KEPT) -> Gist:
     """
     heard = [without_echoes(entry.message) for entry in entries]
     spoken = [spoken_of(place, e.chain, m) for place, (e, m) in enumerate(zip(entries, heard, strict=True))]
-    said = [s for m in spoken for s in statements_of(cut_to(m.text, _READ_CHARS), m.role, m.order)]
+    # What a tool's result says is nobody's decision or finding.
+    talking = [m for m in spoken if m.role in ("user", "assistant")]
+    said = [s for m in talking for s in statements_of(cut_to(m.text, _READ_CHARS), m.role, m.order)]
     stale = stale_values(said)
     valid = [s for s in said if not is_stale(s, stale)]
     decisions = [s for s in valid if _decides(s)]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from app.core.summary.carry.identifiers import Sighting, ranked
 from app.core.summary.carry.material import FACT, REPORT, Material, material_of
 from app.core.summary.carry.statements import LEAST_SCORE, STRONG_SCORE, Statement, without_gone
+from app.core.summary.carry.tool_voice import as_tools, tool_lines
 from app.core.summary.carry.user_wording import ENTRY, user_section
 from app.core.summary.carry.vocabulary import CHANGE, DECISIONS, RULES
 from app.core.summary.fence import fenced, unfenced
@@ -51,6 +52,8 @@ _STATE_CHARS = 280
 # So many identifiers that do not fit, and the rest is not tried.
 _PATIENCE = 40
 _NEWEST = "Newest request "
+# Sections by their place.
+_WORK, _ERRORS, _DETAILS = 2, 3, 4
 # An origin with fewer identifiers than this gets no line of its own.
 _GROUP_FROM = 4
 
@@ -84,6 +87,7 @@ def model_block(
         # Prose without sections: an account of what was done.
         lead = without_gone(told.lead, material.gone)
         bodies[2] = "\n".join(part for part in (lead, bodies[2]) if part)
+    bodies = _without_tools_voice(bodies, source)
     plain = _plain_sections(material)
     prose = repaired(Sections(tuple(bodies)), plain)
     return _assembled(material, (prose, _TOLD_SHARE), budget, count_text, style)
@@ -293,6 +297,23 @@ def _grouped(chosen: Sequence[Sighting]) -> list[str]:
         if origin and len(group) >= _GROUP_FROM
     ]
     return lines
+
+
+def _without_tools_voice(bodies: Sequence[str], source: SummarySource) -> list[str]:
+    """The sections with what only a tool said under the details, as the tool's. Work and errors name it."""
+    messages = [message for _, message in source.fresh]
+    numbers = [number for number in range(len(bodies)) if number not in (_WORK, _ERRORS)]
+    tools = tool_lines((line for number in numbers for line in bodies[number].split("\n")), messages)
+    if not tools:
+        return list(bodies)
+    kept = list(bodies)
+    moved = []
+    for number in numbers:
+        lines = bodies[number].split("\n")
+        kept[number] = "\n".join(line for line in lines if line not in tools)
+        moved += [as_tools(line) for line in lines if line in tools]
+    kept[_DETAILS] = "\n".join(part for part in (kept[_DETAILS], *moved) if part)
+    return kept
 
 
 def _without_carried(body: str) -> str:

@@ -30,7 +30,7 @@ from app.core.summary.wording import cut_to, text_of
 
 # Opens a statement of the user's that code carried over. It is read again from the message each time.
 FACT = "• "
-# Opens one of an assistant's or a tool's, which the next round reads back from the block.
+# Opens one of the assistant's, which the next round reads back from the block.
 REPORT = "◦ "
 # Characters of one message that are read for statements and identifiers: head and tail of it.
 _READ_CHARS = 24_000
@@ -101,9 +101,11 @@ def _carried_facts(previous: Sections) -> list[Statement]:
 
 
 def _statements(messages: Iterable[Spoken]) -> list[Statement]:
+    """What people and the assistant stated; what a tool's result says is nobody's statement."""
     found: list[Statement] = []
     for message in messages:
-        found += statements_of(cut_to(message.text, _READ_CHARS), message.role, message.order)
+        if message.role in ("user", "assistant"):
+            found += statements_of(cut_to(message.text, _READ_CHARS), message.role, message.order)
     return found
 
 

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
 from app.core.summary.acceptance import SummaryReply, accepted
+from app.core.summary.carry.tool_voice import attributed, tool_lines
 from app.core.summary.fence import DEFAULT_TAG
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.rolling.by_code import (
@@ -82,7 +83,7 @@ class RollingStyle:
     ) -> Written:
         """Heading, state and three sections; what a model left out, or everything, is filled by code."""
         before = kept_before(source)
-        said = self._said(before, told)
+        said = _without_tools_voice(self._said(before, told), before, source)
         lines = state_lines(said.state)
         room = digest_tokens(budget.tokens, lines, count_text)
         digest = digest_of(said.summary)
@@ -121,3 +122,17 @@ class RollingStyle:
             whole = "\n".join(part for part in (so_far.summary, request.rollup) if part)
             notes = dict.fromkeys((*so_far.notes, ROLLUP_REJECTED))
             return Told(whole, so_far.state, tuple(notes))
+
+
+def _without_tools_voice(said: Told, before: Kept, source: SummarySource) -> Told:
+    """What was told, with lines that only a tool said as the tool's: of these none decides or binds."""
+    messages = [message for _, message in source.fresh]
+    known = {entry.text for _, entries in before.state.lists() for entry in entries}
+    new = {e.text for e in (*said.state.decisions, *said.state.constraints) if e.text not in known}
+    tools = tool_lines(new, messages)
+    state = replace(
+        said.state,
+        decisions=tuple(entry for entry in said.state.decisions if entry.text not in tools),
+        constraints=tuple(entry for entry in said.state.constraints if entry.text not in tools),
+    )
+    return replace(said, summary=attributed(said.summary, messages), state=state)

@@ -10,6 +10,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from app.core.summary.acceptance import SummaryReply, accepted
+from app.core.summary.carry.tool_voice import attributed
 from app.core.summary.fence import DEFAULT_TAG
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.source import CountText, SummaryBudget, SummarySource
@@ -53,7 +54,7 @@ class WorkingStateStyle:
     ) -> Written:
         """The state as markdown, with what models filled in; `told` None changes nothing else."""
         noted = without_overtaken(cumulative_state(source, self.names, self.limits), source)
-        state = with_gap(noted, told, self.limits)
+        state = with_gap(noted, _attributed(told, source), self.limits)
         lines = [*lines_of(state), *request_lines(source, state)]
         return Written(block_of(lines, self.tag, budget, count_text), encoded(state))
 
@@ -90,6 +91,7 @@ class BatchStyle:
         if told is None and not source.fresh and 0 < count_text(source.previous) <= budget.tokens:
             return Written(source.previous, source.state)
         state = without_overtaken(cumulative_state(source, self.names, self.limits), source)
+        told = _attributed(told, source)
         if told is None:
             lines = lines_of(state)
         else:
@@ -98,3 +100,7 @@ class BatchStyle:
             state = with_gap(replace(state, gap=()), told, self.limits)
         block = block_of([*lines, *request_lines(source, state)], self.tag, budget, count_text)
         return Written(block, encoded(state))
+
+
+def _attributed(told: str | None, source: SummarySource) -> str | None:
+    return None if told is None else attributed(told, [message for _, message in source.fresh])
