@@ -52,8 +52,8 @@ _STATE_CHARS = 280
 # So many identifiers that do not fit, and the rest is not tried.
 _PATIENCE = 40
 _NEWEST = "Newest request "
-# Sections by their place.
-_WORK, _ERRORS, _DETAILS = 2, 3, 4
+# Sections by their place: work, errors and details report, the others bind.
+_REPORTS, _DETAILS = (2, 3, 4), 4
 # An origin with fewer identifiers than this gets no line of its own.
 _GROUP_FROM = 4
 
@@ -300,20 +300,21 @@ def _grouped(chosen: Sequence[Sighting]) -> list[str]:
 
 
 def _without_tools_voice(bodies: Sequence[str], source: SummarySource) -> list[str]:
-    """The sections with what only a tool said under the details, as the tool's. Work and errors name it."""
-    messages = [message for _, message in source.fresh]
-    numbers = [number for number in range(len(bodies)) if number not in (_WORK, _ERRORS)]
-    tools = tool_lines((line for number in numbers for line in bodies[number].split("\n")), messages)
+    """The sections with what only a tool said as the tool's: where work and facts stand, or moved there."""
+    sections = [body.split("\n") for body in bodies]
+    tools = tool_lines((line for lines in sections for line in lines), source, source.previous)
     if not tools:
         return list(bodies)
-    kept = list(bodies)
-    moved = []
-    for number in numbers:
-        lines = bodies[number].split("\n")
-        kept[number] = "\n".join(line for line in lines if line not in tools)
-        moved += [as_tools(line) for line in lines if line in tools]
-    kept[_DETAILS] = "\n".join(part for part in (kept[_DETAILS], *moved) if part)
-    return kept
+    moved: list[str] = []
+    for number, lines in enumerate(sections):
+        if number in _REPORTS:
+            lines[:] = dict.fromkeys(as_tools(line) if line in tools else line for line in lines)
+        else:
+            moved += [as_tools(line) for line in lines if line in tools]
+            lines[:] = [line for line in lines if line not in tools]
+    told = {line for number in _REPORTS for line in sections[number]}
+    sections[_DETAILS] += [line for line in dict.fromkeys(moved) if line not in told]
+    return ["\n".join(lines).strip("\n") for lines in sections]
 
 
 def _without_carried(body: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from app.core.history.message import Message
+from app.core.summary.source import SummarySource
 from app.core.summary.wording import text_of
 
 # Asked of every summarizer.
@@ -26,37 +26,41 @@ _MARKS = " \t-*•◦"
 _RESULTS = frozenset({"tool", "function"})
 
 
-def tool_lines(lines: Iterable[str], messages: Sequence[Message]) -> frozenset[str]:
+def tool_lines(lines: Iterable[str], source: SummarySource, record: str) -> frozenset[str]:
     """Those of `lines` that are in a tool's words: half of their runs of five words or more stand in a
-    result among `messages`, and in nothing that a user or the assistant said there.
+    result among the fresh messages, and in nothing that a user or the assistant said there.
+
+    What `record`, the record so far, has as a tool's counts as a result: a summarizer may leave that out.
     """
+    messages = [message for _, message in source.fresh]
     runs = {line: _runs(_words(line)) for line in lines}
     wanted = {run for each in runs.values() for run in each}
     if not wanted:
         return frozenset()
-    told = _standing(wanted, (m for m in messages if m.role in _RESULTS))
+    known = (line.partition(ATTRIBUTION)[2] for line in record.split("\n") if ATTRIBUTION in line)
+    told = _standing(wanted, (*known, *(text_of(m) for m in messages if m.role in _RESULTS)))
     if not told:
         return frozenset()
-    told -= _standing(told, (m for m in messages if m.role not in _RESULTS))
+    told -= _standing(told, (text_of(m) for m in messages if m.role not in _RESULTS))
     return frozenset(line for line, each in runs.items() if each and 2 * len(each & told) >= len(each))
 
 
-def attributed(text: str, messages: Sequence[Message]) -> str:
+def attributed(text: str, source: SummarySource, record: str) -> str:
     """`text` with every line in a tool's words said to be the tool's."""
     lines = text.split("\n")
-    tools = tool_lines(lines, messages)
+    tools = tool_lines(lines, source, record)
     return "\n".join(as_tools(line) if line in tools else line for line in lines) if tools else text
 
 
 def as_tools(line: str) -> str:
-    """The line as the tool's."""
-    return f"- {ATTRIBUTION}{line.strip(_MARKS)}"
+    """The line as the tool's; one that says so already stays."""
+    return line if ATTRIBUTION in line else f"- {ATTRIBUTION}{line.strip(_MARKS)}"
 
 
-def _standing(wanted: Collection[str], messages: Iterable[Message]) -> set[str]:
-    """Those of the runs that stand in the messages."""
+def _standing(wanted: Collection[str], texts: Iterable[str]) -> set[str]:
+    """Those of the runs that stand in the texts."""
     lengths = {run.count(" ") + 1 for run in wanted}
-    return {run for m in messages for run in _windows(_words(text_of(m)), lengths) if run in wanted}
+    return {run for text in texts for run in _windows(_words(text), lengths) if run in wanted}
 
 
 def _runs(words: Sequence[str]) -> frozenset[str]:

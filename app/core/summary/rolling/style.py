@@ -126,13 +126,12 @@ class RollingStyle:
 
 def _without_tools_voice(said: Told, before: Kept, source: SummarySource) -> Told:
     """What was told, with lines that only a tool said as the tool's: of these none decides or binds."""
-    messages = [message for _, message in source.fresh]
     known = {entry.text for _, entries in before.state.lists() for entry in entries}
     new = {e.text for e in (*said.state.decisions, *said.state.constraints) if e.text not in known}
-    tools = tool_lines(new, messages)
+    tools = tool_lines(new, source, before.summary)
     state = replace(
         said.state,
         decisions=tuple(entry for entry in said.state.decisions if entry.text not in tools),
         constraints=tuple(entry for entry in said.state.constraints if entry.text not in tools),
     )
-    return replace(said, summary=attributed(said.summary, messages), state=state)
+    return replace(said, summary=attributed(said.summary, source, before.summary), state=state)

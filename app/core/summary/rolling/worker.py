@@ -96,7 +96,7 @@ class WorkerStyle:
             newest = newest_line(reading.material, rendered(digest), room, count_text)
             text = block_of(Contents(digest, newest=newest), self.tag, budget.tokens, count_text)
             return Written(text, encoded(Kept(rendered(digest))))
-        told = attributed(told, [message for _, message in source.fresh])
+        told = attributed(told, source, before.summary)
         reading = reading_of(newest_of(source), digest_of(""), EVERY_TOOL)
         text = self._block(told, reading, budget.tokens, count_text)
         return Written(text, encoded(Kept(told)))

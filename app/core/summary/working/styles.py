@@ -54,7 +54,7 @@ class WorkingStateStyle:
     ) -> Written:
         """The state as markdown, with what models filled in; `told` None changes nothing else."""
         noted = without_overtaken(cumulative_state(source, self.names, self.limits), source)
-        state = with_gap(noted, _attributed(told, source), self.limits)
+        state = with_gap(noted, _attributed(told, source, "\n".join(noted.gap)), self.limits)
         lines = [*lines_of(state), *request_lines(source, state)]
         return Written(block_of(lines, self.tag, budget, count_text), encoded(state))
 
@@ -91,7 +91,7 @@ class BatchStyle:
         if told is None and not source.fresh and 0 < count_text(source.previous) <= budget.tokens:
             return Written(source.previous, source.state)
         state = without_overtaken(cumulative_state(source, self.names, self.limits), source)
-        told = _attributed(told, source)
+        told = _attributed(told, source, source.previous)
         if told is None:
             lines = lines_of(state)
         else:
@@ -102,5 +102,5 @@ class BatchStyle:
         return Written(block, encoded(state))
 
 
-def _attributed(told: str | None, source: SummarySource) -> str | None:
-    return None if told is None else attributed(told, [message for _, message in source.fresh])
+def _attributed(told: str | None, source: SummarySource, record: str) -> str | None:
+    return None if told is None else attributed(told, source, record)
