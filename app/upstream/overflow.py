@@ -1,7 +1,8 @@
 """Whether an answer says "too long", in every server's words, and the numbers it gives.
 
 Pure; knows nothing of HTTP clients or of what is done about it. The tables are what servers were seen
-to send or what their sources say; a test holds one example of each.
+to send or what their sources say; a test holds one example of each. Servers quote what they refuse: words of
+an error that also stand in the request are the request's, and no number is taken from them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+
+from app.upstream.request_words import RequestWords
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,9 @@ _SPOKEN = frozenset(
     {"message", "error", "detail", "code", "type", "msg", "errors", "raw", "metadata", "status"}
 )
 _DEPTH = 6
+# Where only the server itself writes codes and counts; below any other member it may quote whole objects.
+_OWN_PLACES = frozenset({"error"})
+_COUNTS = ("n_ctx", "n_prompt_tokens")
 # Only the beginning of an error is read: the words stand there, and the rest may be an HTML page.
 _READ_BYTES = 64 * 1024
 
@@ -183,64 +189,96 @@ _ASKED = tuple(
 
 
 def classify(
-    status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, *, near_window: bool = False
+    status: int,
+    headers: Iterable[tuple[bytes, bytes]],
+    body: bytes,
+    *,
+    request: RequestWords | None = None,
+    near_window: bool = False,
 ) -> Verdict:
     """Whether this answer says that the prompt, or the answer asked for, is too long.
 
     `body` is the decoded body, or the beginning of a stream (its frames are read; a stream that holds
-    anything but an error is no overflow). `near_window` is our own count's opinion: only with it is an
-    error or a stream without any body taken for an overflow, as Cerebras, z.ai (400 and 413) and
-    llama_cpp.server (200) say it.
+    anything but an error is no overflow). `request` is what was refused. `near_window` is our own count's
+    opinion: only with it are words that the request may have said taken for an overflow, without a number,
+    and an error or a stream without any body, as Cerebras, z.ai (400 and 413) and llama_cpp.server (200)
+    say it.
     """
     if status not in _STATUSES:
         return NotOverflow()
     if not body.strip():
         silent = status in (400, 413) or (status == 200 and _is_stream(headers))
         return Overflow("prompt", None, None) if silent and near_window else NotOverflow()
-    said = _Said.of(body[:_READ_BYTES], errors_only=status == 200)
-    return said.verdict()
+    said = _Said.of(body[:_READ_BYTES], request or RequestWords(), errors_only=status == 200)
+    return said.verdict(near_window=near_window)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spoken:
+    """One string of an error. `is_own`: it stands where a server quotes nobody."""
+
+    key: str
+    value: str
+    is_own: bool
+
+    def is_code(self, request: RequestWords) -> bool:
+        """True for a code that is the server's, not a quoted object's."""
+        if self.key not in ("code", "type", "status"):
+            return False
+        return self.is_own or not request.hold(f"{self.key} {self.value}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """An error's own words and codes, and the counts some servers give as numbers."""
+    """An error's words, its own codes, and the counts some servers give as numbers."""
 
     text: str
     codes: frozenset[str]
-    window: int | None
-    prompt_tokens: int | None
+    counts: dict[str, int]
+    request: RequestWords
 
     @classmethod
-    def of(cls, body: bytes, *, errors_only: bool) -> _Said:
+    def of(cls, body: bytes, request: RequestWords, *, errors_only: bool) -> _Said:
         roots = list(_documents(body))
         if errors_only:
             roots = [error for root in roots for error in _errors(root)]
-        spoken = [pair for root in roots for pair in _spoken("message", root, _DEPTH)]
+        spoken = [one for root in roots for one in _spoken("message", root, _DEPTH, is_own=True)]
         if not roots and not errors_only:
-            spoken = [("message", body.decode("utf-8", "replace"))]
-        numbers = dict(pair for root in roots for pair in _numbers(root, _DEPTH))
+            spoken = [_Spoken("message", body.decode("utf-8", "replace"), is_own=False)]
+        counts = dict(pair for root in roots for pair in _counts(root, _DEPTH))
         return cls(
-            text="\n".join(value for _, value in spoken),
-            codes=frozenset(value.lower() for key, value in spoken if key in ("code", "type", "status")),
-            window=numbers.get("n_ctx"),
-            prompt_tokens=numbers.get("n_prompt_tokens"),
+            text="\n".join(one.value for one in spoken),
+            codes=frozenset(one.value.lower() for one in spoken if one.is_code(request)),
+            counts={
+                name: count for name, count in counts.items() if not request.hold(f"{name} {count}")
+            },
+            request=request,
         )
 
-    def verdict(self) -> Verdict:
+    def verdict(self, *, near_window: bool) -> Verdict:
         if not self.text or "rate_limit_exceeded" in self.codes or _RATE.search(self.text):
             return NotOverflow()
-        if _OUTPUT.search(self.text):
+        if self._own((_OUTPUT,)):
             return Overflow("output", None, None)
-        if not (self.codes & _CODES or any(pattern.search(self.text) for pattern in _TOO_LONG)):
-            return NotOverflow()
-        window = self.window or _first(_WINDOW, self.text)
-        asked = _first(_ASKED, self.text)
+        if not (self.codes & _CODES or self._own(_TOO_LONG)):
+            is_likely = near_window and any(pattern.search(self.text) for pattern in _TOO_LONG)
+            return Overflow("prompt", None, None) if is_likely else NotOverflow()
+        window = self.counts.get("n_ctx") or self._number(_WINDOW)
+        asked = self._number(_ASKED)
         # An answer as long as the window leaves no room for any prompt. A shorter one does, so a
         # shorter prompt is a cure, also where the server puts the blame on max_tokens.
         hopeless = window is not None and asked is not None and asked >= window
-        return Overflow(
-            "output" if hopeless else "prompt", window, self.prompt_tokens or _first(_PROMPT, self.text)
-        )
+        prompt_tokens = self.counts.get("n_prompt_tokens") or self._number(_PROMPT)
+        return Overflow("output" if hopeless else "prompt", window, prompt_tokens)
+
+    def _own(self, patterns: Iterable[re.Pattern[str]]) -> re.Match[str] | None:
+        """The first place where the server, and not the request, says one of `patterns`."""
+        places = (found for pattern in patterns for found in pattern.finditer(self.text))
+        return next((found for found in places if not self.request.hold(found[0])), None)
+
+    def _number(self, patterns: Iterable[re.Pattern[str]]) -> int | None:
+        found = self._own(patterns)
+        return int(found[1].replace(",", "")) if found else None
 
 
 def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -280,40 +318,37 @@ def _errors(root: Any) -> Iterator[Any]:
             yield one
 
 
-def _spoken(key: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
+def _spoken(key: str, value: Any, depth: int, *, is_own: bool) -> Iterator[_Spoken]:
     if isinstance(value, str):
-        yield key, value
+        yield _Spoken(key, value, is_own)
         yield from _quoted(key, value, depth)
     elif isinstance(value, int) and key == "code":
-        yield key, str(value)
+        yield _Spoken(key, str(value), is_own)
     elif depth and isinstance(value, list):
         for item in value:
-            yield from _spoken(key, item, depth - 1)
+            yield from _spoken(key, item, depth - 1, is_own=is_own)
     elif depth and isinstance(value, dict):
         for name in value.keys() & _SPOKEN:
-            yield from _spoken(name, value[name], depth - 1)
+            inner = value[name]
+            own = is_own and (name in _OWN_PLACES or not isinstance(inner, dict | list))
+            yield from _spoken(name, inner, depth - 1, is_own=own)
 
 
-def _quoted(key: str, value: str, depth: int) -> Iterator[tuple[str, str]]:
-    # LiteLLM and OpenRouter quote the server's own JSON inside a message.
+def _quoted(key: str, value: str, depth: int) -> Iterator[_Spoken]:
+    # LiteLLM and OpenRouter quote the server's own JSON inside a message; others quote the request's.
     if depth and value.lstrip()[:1] in ("{", "["):
-        yield from _spoken(key, _parsed(value.encode("utf-8", "replace")), depth - 1)
+        yield from _spoken(key, _parsed(value.encode("utf-8", "replace")), depth - 1, is_own=False)
 
 
-def _numbers(value: Any, depth: int) -> Iterator[tuple[str, int]]:
+def _counts(value: Any, depth: int) -> Iterator[tuple[str, int]]:
+    """Counts as members of an error object, and nowhere else."""
     if isinstance(value, list) and depth:
         for item in value:
-            yield from _numbers(item, depth - 1)
+            yield from _counts(item, depth - 1)
     elif isinstance(value, dict) and depth:
-        for name, item in value.items():
-            if name in ("n_ctx", "n_prompt_tokens") and isinstance(item, int) and item > 0:
-                yield name, item
-            else:
-                yield from _numbers(item, depth - 1)
-
-
-def _first(patterns: Iterable[re.Pattern[str]], text: str) -> int | None:
-    for pattern in patterns:
-        if found := pattern.search(text):
-            return int(found.group(1).replace(",", ""))
-    return None
+        for name in value.keys() & _OWN_PLACES:
+            yield from _counts(value[name], depth - 1)
+        for name in _COUNTS:
+            count = value.get(name)
+            if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+                yield name, count

@@ -12,6 +12,8 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import httpx
+
 from app.core.wire.chat_request import Wire
 from app.core.wire.models.names import ModelPattern
 from app.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
@@ -96,9 +98,9 @@ class Summarizer:
 
     async def _settled(self, question: Question, wire: Wire, credentials: list[tuple[bytes, bytes]]) -> Reply:
         place = (question.model, wire)
-        first = Dialect.of(question, wire)
+        dialect = self._dialects.get(place) or Dialect.of(question, wire)
+        is_lesson = False
         while True:
-            dialect = self._dialects.get(place, first)
             body = body_of(question, wire, dialect)
             request = self._http.build_request(
                 "POST",
@@ -114,8 +116,12 @@ class Summarizer:
             told = learned(reply, dialect)
             # Each lesson takes one field away or renames it, so this ends after two.
             if told == dialect:
-                return reply
-            _remember(self._dialects, place, told)
+                break
+            dialect, is_lesson = told, True
+        if is_lesson and reply.status == httpx.codes.OK:
+            # Only what has helped: the words of a refusal may be quoted from the conversation.
+            _remember(self._dialects, place, dialect)
+        return reply
 
     def _credentials(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         if self._key is not None:

@@ -17,7 +17,7 @@ from app.proxy.answering.outcomes import state_of_status
 from app.proxy.answering.outgoing import Destinations
 from app.proxy.answering.own_compactions import OwnCompactions
 from app.proxy.answering.previous import KeptAnswers
-from app.proxy.answering.recovering import Recovery
+from app.proxy.answering.recovering import Recovery, words_sent
 from app.proxy.answering.relay import Passage, Relay
 from app.proxy.client import Client
 from app.proxy.hidden.happening import Happening
@@ -29,6 +29,7 @@ from app.proxy.turn import Shown, Turn
 from app.upstream.decoding import decoder_for
 from app.upstream.headers import OF_THE_BYTES, answer_headers
 from app.upstream.overflow import Overflow, classify
+from app.upstream.request_words import RequestWords
 
 # An error says what is wrong in its first lines; HTML pages of gateways are longer, and relayed too.
 ERROR_BYTES = 4 * 1024 * 1024
@@ -114,7 +115,7 @@ class Delivery:
         try:
             async with opening as answer:
                 if answer.status >= 300:
-                    return await _refusal(answer, near_window=near)
+                    return await _refusal(answer, words_sent(turn, shown), near_window=near)
                 kind = await kind_of(answer, asked_for_stream=turn.request.stream)
                 relaying = True
                 told, comment = self._told(turn, shown), self._comment(turn, shown, answer, kind)
@@ -188,7 +189,7 @@ def body_of(turn: Turn, shown: Shown, *, goes_on: bool, names_items: bool) -> by
     return request.spliced(shown.view.messages)
 
 
-async def _refusal(answer: Arriving, *, near_window: bool) -> Refusal:
+async def _refusal(answer: Arriving, request: RequestWords, *, near_window: bool) -> Refusal:
     """What the upstream said; where that breaks off its status stays, with words of ours."""
     try:
         body = await answer.read(ERROR_BYTES)
@@ -197,7 +198,6 @@ async def _refusal(answer: Arriving, *, near_window: bool) -> Refusal:
         told = {"message": cut.message, "type": cut.type, "param": cut.param, "code": cut.code}
         return Refusal(answer.status, [*kept, (_TYPE, b"application/json")], encoded({"error": told}), None)
     decoder = decoder_for(answer.headers, ERROR_BYTES)
-    verdict = classify(
-        answer.status, answer.headers, decoder.feed(body) if decoder else b"", near_window=near_window
-    )
+    plain = decoder.feed(body) if decoder else b""
+    verdict = classify(answer.status, answer.headers, plain, request=request, near_window=near_window)
     return Refusal(answer.status, answer.headers, body, verdict if isinstance(verdict, Overflow) else None)

@@ -5,12 +5,16 @@ Knows nothing of how requests travel. Each step leaves an event in the session's
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from urllib.parse import unquote_to_bytes
+
 from app.errors import RequestError
 from app.proxy.chronicle.chronicle import Chronicle
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.compacting.windows import Windows
 from app.proxy.turn import Shown, Turn
 from app.upstream.overflow import Overflow
+from app.upstream.request_words import RequestWords
 
 # A prompt beyond this share of a known window may be what an unexplained refusal means: by the time that
 # we count 0.9 of it there is a compaction anyway, and another tokenizer may count twice what we do.
@@ -69,3 +73,20 @@ class Recovery:
         await self._chronicle.recovery_completed(
             turn, attempts, compaction.id if compaction else "", shown.tokens
         )
+
+
+def words_sent(turn: Turn, shown: Shown) -> RequestWords:
+    """All that an upstream may quote from a request: what of its error stands there is not its own."""
+    return RequestWords(_sent(turn, shown))
+
+
+def _sent(turn: Turn, shown: Shown) -> Iterator[bytes]:
+    yield turn.request.body
+    yield turn.incoming.target.encode()
+    yield unquote_to_bytes(turn.incoming.target)
+    yield from (value for _, value in turn.incoming.headers)
+    if turn.is_delta:
+        yield from (message.raw for message in turn.conversation.messages)
+    yield from (part.raw for part in shown.view.parts if part.index is None)
+    if shown.has_our_tools:
+        yield from shown.replayed

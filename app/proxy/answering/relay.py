@@ -20,6 +20,7 @@ from app.proxy.answering.gate import Gate
 from app.proxy.answering.kinds import Arriving, Kind
 from app.proxy.answering.outcomes import Outcomes
 from app.proxy.answering.partials import PartialAnswer
+from app.proxy.answering.recovering import words_sent
 from app.proxy.client import Client
 from app.proxy.hidden.happening import Happening
 from app.proxy.hidden.mixed import MixedTurns
@@ -277,7 +278,13 @@ def _overflow(passage: Passage, said: bytes | None) -> Overflow | None:
     if passage.client.started or not passage.may_shrink:
         return None
     answer, words = passage.answer, error_of(passage.turn.request.wire, said or b"")
-    verdict = classify(answer.status, answer.headers, words, near_window=passage.is_near_window)
+    verdict = classify(
+        answer.status,
+        answer.headers,
+        words,
+        request=words_sent(passage.turn, passage.shown),
+        near_window=passage.is_near_window,
+    )
     return verdict if isinstance(verdict, Overflow) and verdict.kind == "prompt" else None
 
 

@@ -32,6 +32,7 @@ from app.upstream.client import Upstream
 from app.upstream.decoding import decoder_for
 from app.upstream.headers import OF_THE_BYTES
 from app.upstream.overflow import Overflow, classify
+from app.upstream.request_words import RequestWords
 
 # An error says what is wrong in its first lines.
 _ERROR_BYTES = 4 * 1024 * 1024
@@ -106,7 +107,7 @@ class Rounds:
             if answer.status < 300 or state_of_status(answer.status) != "rejected":
                 break
             self.may_hide = self._is_told = False
-            is_too_long = await _is_too_long(answer)
+            is_too_long = await self._is_too_long(answer)
             if is_too_long or messages is self._view:
                 self._happening.forgotten()
                 messages = self._view
@@ -162,13 +163,21 @@ class Rounds:
     async def _refused(self, answer: Arriving) -> Arriving:
         """A 400: too long, or an upstream that will not have our tools (rule 31): it goes without them."""
         read = await read_of(answer, _ERROR_BYTES)
-        if isinstance(read, Spilled) or isinstance(classify(400, read.headers, read.plain), Overflow):
+        if isinstance(read, Spilled) or self._says_too_long(read):
             return read
         self.may_hide = self._is_told = False
         plain: Arriving = await self._ask(self._turn.request.spliced(self._view))
         if plain.status < 300:
             self._means.refusing.remember(self._turn.namespace, self._turn.model)
         return plain
+
+    async def _is_too_long(self, answer: Arriving) -> bool:
+        read = await read_of(answer, _ERROR_BYTES)
+        return isinstance(read, Read) and self._says_too_long(read)
+
+    def _says_too_long(self, read: Read) -> bool:
+        sent = RequestWords((self._turn.request.body, *self._messages))
+        return isinstance(classify(read.status, read.headers, read.plain, request=sent), Overflow)
 
     async def _ask(self, body: bytes) -> Arriving:
         return await self._opener.open(self._turn.incoming.target, body)
@@ -196,11 +205,6 @@ async def opened_rounds(
     async with AsyncExitStack() as stack:
         opener = Opener(means.destinations.of(turn.model).upstream, _plain(headers), stack)
         yield await Rounds(means, turn, shown, happening, opener).begun()
-
-
-async def _is_too_long(answer: Arriving) -> bool:
-    read = await read_of(answer, _ERROR_BYTES)
-    return isinstance(read, Read) and isinstance(classify(read.status, read.headers, read.plain), Overflow)
 
 
 def _said(wire: Wire, body: bytes) -> tuple[AnsweredChoice | None, Called, int]:
