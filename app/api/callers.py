@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from app.api.body import read_body
 from app.errors import InvalidJson, InvalidParameter, RequestTimeout
 from app.proxy.access.access import Access, Caller
+from app.proxy.asgi import Scope
 from app.proxy.incoming import Headers, Incoming
-from app.upstream.headers import CREDENTIALS
 
 Order = TypeVar("Order", bound=BaseModel)
 # Requests of our own are a few fields; this bounds a focus in words and leaves room for any id.
@@ -31,14 +31,9 @@ class Doorkeeper:
 
     async def admit(self, request: Request) -> None:
         """The caller is known. Every route under `/api` depends on this."""
-        incoming = Incoming(
-            method=request.method,
-            target="",
-            headers=request.scope["headers"],
-            body=b"",
-            path_session=None,
-        )
+        incoming = asking_of(request.scope)
         request.state.caller = await self._access.caller_of(incoming)
+        request.state.credentials = self._access.credentials_of(incoming)
 
 
 def _admitted(request: Request) -> Caller:
@@ -52,7 +47,14 @@ Admitted = Annotated[Caller, Depends(_admitted)]
 
 def credentials_of(request: Request) -> Headers:
     """The caller's own key, for questions that are put to the upstream in its name."""
-    return [(name, value) for name, value in request.scope["headers"] if name in CREDENTIALS]
+    credentials: Headers = request.state.credentials
+    return credentials
+
+
+def asking_of(scope: Scope) -> Incoming:
+    """A request of which only who asks is of interest: its headers and its query."""
+    query = scope["query_string"].decode("latin-1")
+    return Incoming(scope["method"], f"?{query}", scope["headers"], b"", None)
 
 
 async def order_of(request: Request, kind: type[Order]) -> Order:

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 import uuid_utils
 
 from app.errors import SettingsError, StoreError
-from app.main.upstreams import opened_destinations, summarizer_at, summarizers_of, upstream_options
+from app.main.upstreams import (
+    credential_names,
+    opened_destinations,
+    summarizer_at,
+    summarizers_of,
+    upstream_options,
+)
 from app.proxy.access.access import Access
 from app.proxy.access.newcomers import Newcomers
 from app.proxy.access.pepper import Pepper, load_pepper
@@ -138,7 +144,14 @@ async def _taken_up(parts: Parts) -> None:
 def _access(settings: Settings, store: Store, pepper: Pepper) -> Access:
     who = settings.access
     keys = who.mode == "keys"
-    return Access(store, pepper, who.realm, proxy_keys=keys, identity_headers=who.identity_headers)
+    return Access(
+        store,
+        pepper,
+        who.realm,
+        proxy_keys=keys,
+        identity_headers=who.identity_headers,
+        names=credential_names(settings),
+    )
 
 
 def _erasure(
@@ -237,9 +250,11 @@ async def _opened_worker(settings: Settings, stack: AsyncExitStack) -> Worker | 
 
 
 def _windows(settings: Settings, store: Store, jobs: Jobs, destinations: Destinations) -> Windows:
+    names = credential_names(settings)
+
     async def ask(model: str, headers: list[tuple[bytes, bytes]]) -> int | None:
         there, seconds = destinations.of(model), settings.window.lookup_seconds
-        return await window_from_upstream(there.upstream, there.asked_for(model), headers, seconds)
+        return await window_from_upstream(there.upstream, there.asked_for(model), headers, seconds, names)
 
     sources = WindowSources(
         upstream=lambda model: without_query(destinations.of(model).upstream.url("/")),

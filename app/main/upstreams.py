@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from pydantic import SecretStr
 
+from app.core.wire.credentials import CredentialNames
 from app.proxy.answering.outgoing import Destination, Destinations, Outgoing
 from app.settings.models import KeyHeader
 from app.settings.models import Upstream as UpstreamSettings
@@ -36,9 +37,20 @@ def summarizers_of(settings: Settings, destinations: Destinations) -> Summarizer
     own = key_of(settings.summarizer.api_key, settings.summarizer.key_header)
     default = destinations.of("").upstream
     return Summarizers(
-        Summarizer(default, key=own or key_of(settings.upstream.api_key, settings.upstream.key_header)),
+        Summarizer(
+            default,
+            key=own or key_of(settings.upstream.api_key, settings.upstream.key_header),
+            names=credential_names(settings),
+        ),
         [
-            (route.models, Summarizer(there.upstream, key=key_of(route.api_key, route.key_header)))
+            (
+                route.models,
+                Summarizer(
+                    there.upstream,
+                    key=key_of(route.api_key, route.key_header),
+                    names=credential_names(settings),
+                ),
+            )
             for route, there in zip(settings.routes, destinations.routed, strict=True)
         ],
     )
@@ -78,7 +90,17 @@ async def _opened(
 ) -> Destination:
     upstream = await stack.enter_async_context(Upstream(options))
     key = key_of(given.api_key, given.key_header)
-    return Destination(upstream, Outgoing(key, keeps_credentials=settings.access.mode == "open"))
+    return Destination(
+        upstream,
+        Outgoing(key, keeps_credentials=settings.access.mode == "open", names=credential_names(settings)),
+    )
+
+
+def credential_names(settings: Settings) -> CredentialNames:
+    """What counts as a credential; a header that names a session or a user is none by its looks alone."""
+    who = settings.access
+    told = (*settings.sessions.headers, *who.identity_headers)
+    return CredentialNames(who.credential_headers, who.credential_query, (*who.not_credentials, *told))
 
 
 def key_of(secret: SecretStr | None, scheme: KeyHeader) -> UpstreamKey | None:

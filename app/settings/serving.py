@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import SecretStr
 
+from app.core.wire.credentials import HEADERS, NOT_CREDENTIALS, QUERY
 from app.settings.fields import Section, setting
 
 
@@ -217,6 +218,28 @@ class Access(Section):
         "Headers, set by a trusted front end, that tell apart the users behind one key.",
         "Empty: a header anybody can send must not decide whose conversations are read.",
         unit="header names",
+    )
+    credential_headers: tuple[str, ...] = setting(
+        HEADERS,
+        "Headers that are credentials: callers who differ in one of them share nothing, and none goes"
+        " upstream beside a key of yours. So is any other header, cookie or query field whose name looks like"
+        " one (auth, key, token, secret, password, jwt; of cookies also session). The first four always"
+        " count; cookie: the whole header.",
+        "What the servers and gateways in use take. One too few and two callers read each other.",
+        unit="header names",
+    )
+    credential_query: tuple[str, ...] = setting(
+        QUERY,
+        "The same of fields of a request's query; _ is the same as -.",
+        "Gemini, Azure's API Management and many gateways take a key there.",
+        unit="field names",
+    )
+    not_credentials: tuple[str, ...] = setting(
+        NOT_CREDENTIALS,
+        "Headers, cookies and query fields that look like credentials and are none; * stands for anything."
+        " So are the headers of sessions.headers and access.identity_headers.",
+        "A value that changes at every request would make every request a caller of its own.",
+        unit="names or patterns",
     )
     allow_off: bool = setting(
         True,

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from app.core.wire.credentials import USUAL_NAMES, CredentialNames
+
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
 # Meant for the next hop alone. `proxy-connection` is a mistake of old clients, `keep-alive` one of RFC
@@ -38,8 +40,6 @@ OWN_PREFIX = b"x-palimpsest-"
 # True of a body's bytes as they came: how they are coded, and their digests (RFC 1864, 3230, 9530). What
 # is put in their place is neither.
 OF_THE_BYTES = frozenset({b"content-encoding", b"content-md5", b"content-digest", b"repr-digest", b"digest"})
-# Where the servers we speak to look for a key: OpenAI, Azure, Anthropic, Gemini.
-CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key", b"x-goog-api-key"})
 # A coding that is not wanted (RFC 9110, 12.4.2).
 _REFUSED = re.compile(rb"(?i);[ \t]*q=0(?:\.0*)?[ \t]*$")
 # All but the tab. Our server refuses to send them, when the answer has been stored and paid for.
@@ -65,19 +65,21 @@ class UpstreamKey:
 
 
 def request_headers(
-    received: RawHeaders, decodable: Collection[str], key: UpstreamKey | None = None
+    received: RawHeaders,
+    decodable: Collection[str],
+    key: UpstreamKey | None = None,
+    names: CredentialNames = USUAL_NAMES,
 ) -> list[tuple[bytes, bytes]]:
     """What the upstream is told, given what the client told us.
 
     Left out: hop-by-hop headers and those `Connection` names, `Host`, `Expect`, our own controls; with
-    an operator's `key` also every credential of the caller's, the key standing last. `Accept-Encoding`
-    keeps the codings in `decodable` ("gzip", "br", ...), since a copy of the answer must be read; an
-    absent one stays absent. `Content-Length` stays where it was: `Upstream.open` corrects its value.
+    an operator's `key` also every credential of the caller's (`names`), the key standing last.
+    `Accept-Encoding` keeps the codings in `decodable` ("gzip", "br", ...), since a copy of the answer must
+    be read; an absent one stays absent. `Content-Length` stays where it was: `Upstream.open` corrects
+    its value.
     """
-    received = list(received)
-    dropped = _named_by_connection(received) | HOP_BY_HOP | _OURS_TO_SAY | OWN_CONTROLS
-    if key is not None:
-        dropped |= CREDENTIALS
+    received = list(received) if key is None else names.without(received)
+    dropped = _named_by_connection(received, names) | HOP_BY_HOP | _OURS_TO_SAY | OWN_CONTROLS
     sent: list[tuple[bytes, bytes]] = []
     for name, value in received:
         lowered = name.lower()
@@ -98,13 +100,13 @@ def answer_headers(
     value, which may not be sent, are spaces (RFC 9110, 5.5).
     """
     received = list(received)
-    dropped = _named_by_connection(received) | HOP_BY_HOP
+    dropped = _named_by_connection(received, USUAL_NAMES) | HOP_BY_HOP
     if body != "untouched":
         dropped |= {b"content-length"} | OF_THE_BYTES
     return [(name, _CONTROLS.sub(b" ", value)) for name, value in received if name.lower() not in dropped]
 
 
-def _named_by_connection(headers: RawHeaders) -> set[bytes]:
+def _named_by_connection(headers: RawHeaders, names: CredentialNames) -> set[bytes]:
     # `Connection: content-length` or `: authorization` is an attack on the other side, not a hop's
     # business; RFC 9110 forbids naming fields meant for the recipient.
     named = {
@@ -113,7 +115,8 @@ def _named_by_connection(headers: RawHeaders) -> set[bytes]:
         if name.lower() == b"connection"
         for token in value.split(b",")
     }
-    return named - {b"content-length", b"content-type", b"cache-control"} - CREDENTIALS
+    named -= {b"content-length", b"content-type", b"cache-control"}
+    return {name for name in named if not names.is_header(name)}
 
 
 def _narrowed(value: bytes, decodable: Collection[str]) -> bytes:

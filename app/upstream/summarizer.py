@@ -15,10 +15,11 @@ from typing import TypeVar
 import httpx
 
 from app.core.wire.chat_request import Wire
+from app.core.wire.credentials import USUAL_NAMES, CredentialNames
 from app.core.wire.models.names import ModelPattern
 from app.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from app.upstream.client import Upstream
-from app.upstream.headers import CREDENTIALS, UpstreamKey
+from app.upstream.headers import UpstreamKey
 from app.upstream.http import Reply, client_over, fetch, in_pieces
 from app.upstream.questions import (
     PATHS,
@@ -48,7 +49,7 @@ class Summarizer:
 
     `key`, when set, replaces the caller's. `is_foreign` says that `upstream` is not the one
     the callers' keys are for: then those are never sent there, and it is asked by chat completions first,
-    whatever conversations speak.
+    whatever conversations speak. `names` says which headers are credentials.
     """
 
     def __init__(
@@ -57,11 +58,13 @@ class Summarizer:
         *,
         key: UpstreamKey | None = None,
         is_foreign: bool = False,
+        names: CredentialNames = USUAL_NAMES,
     ) -> None:
         self._upstream = upstream
         self._http = client_over(upstream)
         self._key = key
         self._is_foreign = is_foreign
+        self._names = names
         self._dialects: OrderedDict[tuple[str, Wire], Dialect] = OrderedDict()
         # Models that were found to be asked on another API than the one that was tried first.
         self._wires: OrderedDict[str, Wire] = OrderedDict()
@@ -128,7 +131,9 @@ class Summarizer:
             return [self._key.header]
         if self._is_foreign:
             return []
-        return [(name, value) for name, value in headers if name.lower() in CREDENTIALS | _COMPANIONS]
+        headers = list(headers)
+        companions = [(name, value) for name, value in headers if name.lower() in _COMPANIONS]
+        return [*self._names.only(headers), *companions]
 
 
 class Summarizers:

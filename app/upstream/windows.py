@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import quote
 
 from app.core.budget.window import window_from_models_payload
+from app.core.wire.credentials import USUAL_NAMES, CredentialNames
 from app.errors import UpstreamError
 from app.upstream.client import Upstream
-from app.upstream.headers import CREDENTIALS
 from app.upstream.http import client_over, fetch
 
 # OpenRouter lists its 400 models in 600 KB.
@@ -23,14 +23,17 @@ LOOKUP_SECONDS = 5.0
 
 
 async def model_payloads(
-    upstream: Upstream, model: str, headers: Iterable[tuple[bytes, bytes]]
+    upstream: Upstream,
+    model: str,
+    headers: Iterable[tuple[bytes, bytes]],
+    names: CredentialNames = USUAL_NAMES,
 ) -> AsyncIterator[Any]:
     """What the upstream says about its models, as JSON values, one source after the other.
 
     Asked with the caller's key: the list, the model's own entry, llama.cpp's `/props` (which knows the
     window a server was started with). A source that fails or is no JSON is passed over.
     """
-    credentials = [(name, value) for name, value in headers if name.lower() in CREDENTIALS]
+    credentials = names.only(headers)
     async with client_over(upstream) as http:
         for address in (
             upstream.url("/models"),
@@ -52,6 +55,7 @@ async def window_from_upstream(
     model: str,
     headers: Iterable[tuple[bytes, bytes]],
     deadline_seconds: float = LOOKUP_SECONDS,
+    names: CredentialNames = USUAL_NAMES,
 ) -> int | None:
     """The window the upstream says `model` has, in its tokens; None when it does not say so in time.
 
@@ -61,7 +65,7 @@ async def window_from_upstream(
         return None
     try:
         async with asyncio.timeout(deadline_seconds):
-            async for payload in model_payloads(upstream, model, headers):
+            async for payload in model_payloads(upstream, model, headers, names):
                 window = window_from_models_payload(payload, model)
                 if window is not None:
                     return window

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 from fastapi import APIRouter
 
+from app.api.callers import asking_of
 from app.core.recall.tools.arguments import Unreadable, read_call
 from app.core.recall.tools.results import error_result
 from app.core.wire.json_text import encoded
@@ -21,7 +22,6 @@ from app.errors import InvalidParameter, NotFound, RecallDisabled, StoreError
 from app.proxy.access.access import Access
 from app.proxy.archive import Archive
 from app.proxy.asgi import Receive, Scope, Send
-from app.proxy.incoming import Incoming
 from app.proxy.recall.searching import Where
 from app.proxy.recall.tools import Asking, RecallTools
 
@@ -42,8 +42,7 @@ class McpPages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request of a caller whom the chat would let in too."""
-        incoming = Incoming(method="POST", target="", headers=scope["headers"], body=b"", path_session=None)
-        caller = await self._access.caller_of(incoming)
+        caller = await self._access.caller_of(asking_of(scope))
         # Not in the loop: the first time it takes a second.
         http = await asyncio.to_thread(import_module, "app.api.mcp.http")
         told = await self._tools.is_exposed(caller.namespace)

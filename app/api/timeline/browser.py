@@ -19,8 +19,8 @@ from starlette.exceptions import HTTPException
 
 from app.api.problems import problem_of
 from app.api.timeline.paper import Paper
+from app.core.wire.credentials import FIRST_HEADERS
 from app.errors import PalimpsestError, Unauthorized
-from app.proxy.access.access import CREDENTIAL_HEADERS
 from app.proxy.incoming import Headers
 
 # How a key was sent: not at all, as a password, or in a header as programs do.
@@ -28,6 +28,7 @@ Way = Literal["none", "password", "header"]
 CHALLENGE = 'Basic realm="palimpsest", charset="UTF-8"'
 ASKS = "Enter the key that your client sends, as the password. The user name may be anything."
 _BASIC = b"basic"
+_KEY_HEADERS = tuple(name.encode() for name in FIRST_HEADERS)
 
 
 def route_of(paper: Paper) -> type[APIRoute]:
@@ -54,15 +55,17 @@ def route_of(paper: Paper) -> type[APIRoute]:
 def presented(headers: Headers) -> tuple[Way, Headers]:
     """How a key was sent, and the headers as a program would have sent them.
 
-    Unauthorized for a password that cannot be read. One without a password presents nothing.
+    Without cookies: a browser has those of every program on this host. Unauthorized for a password that
+    cannot be read. One without a password presents nothing.
     """
-    if not any(name in CREDENTIAL_HEADERS for name, _ in headers):
+    headers = [header for header in headers if header[0] != b"cookie"]
+    if not any(name in _KEY_HEADERS for name, _ in headers):
         return "none", headers
     if not any(_is_basic(name, value) for name, value in headers):
         return "header", headers
     told = [(name, _as_bearer(value) if _is_basic(name, value) else value) for name, value in headers]
     kept = [(name, value) for name, value in told if name != b"authorization" or value]
-    has_any = any(name in CREDENTIAL_HEADERS for name, _ in kept)
+    has_any = any(name in _KEY_HEADERS for name, _ in kept)
     return ("password" if has_any else "none"), kept
 
 

@@ -12,14 +12,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames
 from app.errors import Unauthorized
 from app.proxy.access.pepper import Pepper
-from app.proxy.incoming import Incoming
+from app.proxy.incoming import Headers, Incoming
 from app.storage.contract import Store
 
-# Where clients of the known kinds put their key. All of them together tell callers apart: beside a key
-# that matters another header may hold a placeholder that everybody sends.
-CREDENTIAL_HEADERS = (b"authorization", b"api-key", b"x-api-key", b"x-goog-api-key")
+_FIRST_HEADERS = tuple(name.encode() for name in FIRST_HEADERS)
 # Credentials remembered per process: a digest and a namespace id are about 200 bytes.
 REMEMBERED = 10_000
 # A revoked proxy key may go on working in this process for at most this many seconds.
@@ -34,28 +33,42 @@ class Caller:
 
 
 class Access:
-    """Finds the namespace of a request; `proxy_keys` demands a key issued by this proxy."""
+    """Finds the namespace of a request; `proxy_keys` demands a key issued by this proxy.
+
+    All credentials of a request together tell callers apart: beside a key that matters another header may
+    hold a placeholder that everybody sends. `names` says what is one.
+    """
 
     def __init__(
-        self, store: Store, pepper: Pepper, realm: str, *, proxy_keys: bool, identity_headers: Sequence[str]
+        self,
+        store: Store,
+        pepper: Pepper,
+        realm: str,
+        *,
+        proxy_keys: bool,
+        identity_headers: Sequence[str],
+        names: CredentialNames = USUAL_NAMES,
     ) -> None:
         self._store = store
         self._pepper = pepper
         self._realm = realm
         self._proxy_keys = proxy_keys
+        self._names = names
         self._identity_headers = tuple(name.lower().encode("latin-1") for name in identity_headers)
         self._known: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
 
     async def caller_of(self, incoming: Incoming) -> Caller:
         """The caller; Unauthorized when proxy keys are demanded and none is valid."""
-        credentials = credentials_of(incoming)
+        first = first_credentials(incoming)
         identity = tuple(incoming.only(name) or "" for name in self._identity_headers)
-        digest = self._pepper.digest_of(self._realm, *credentials, *identity)
+        # Behind what was there from the first release on: who sends nothing more keeps its namespace.
+        further = self._names.further(incoming.headers, incoming.target)
+        digest = self._pepper.digest_of(self._realm, *first, *identity, *further)
         now = time.monotonic()
         remembered = self._known.get(digest)
         if remembered is not None and now < remembered[1]:
             return Caller(remembered[0])
-        namespace = await self._namespace(credentials, identity, digest)
+        namespace = await self._namespace(incoming, identity, digest)
         if not (await self._store.standing(namespace)).proven:
             # Another server on the same database may erase it, and with it where the credential leads.
             return Caller(namespace)
@@ -69,7 +82,11 @@ class Access:
         if self._proxy_keys:
             await self.caller_of(incoming)
         else:
-            credentials_of(incoming)
+            first_credentials(incoming)
+
+    def credentials_of(self, incoming: Incoming) -> Headers:
+        """The caller's own headers, for questions that are put to the upstream in its name."""
+        return self._names.only(incoming.headers)
 
     def forget(self, namespaces: Sequence[str]) -> None:
         """They are gone: whoever asks with their credentials begins anew."""
@@ -77,10 +94,11 @@ class Access:
         for digest in [digest for digest, (namespace, _) in self._known.items() if namespace in gone]:
             del self._known[digest]
 
-    async def _namespace(self, credentials: tuple[str, ...], identity: tuple[str, ...], digest: bytes) -> str:
+    async def _namespace(self, incoming: Incoming, identity: tuple[str, ...], digest: bytes) -> str:
         if not self._proxy_keys:
             return await self._store.namespace_of(digest, time.time())
-        presented = next(filter(None, credentials), "")
+        further = self._names.values(incoming.headers, incoming.target)
+        presented = next(filter(None, (*first_credentials(incoming), *further)), "")
         issued = await self._store.key_namespace(key_digest(bearer_token(presented)))
         if issued is None:
             raise Unauthorized("This proxy needs a key that it has issued: send it as a bearer token.")
@@ -89,9 +107,9 @@ class Access:
         return issued
 
 
-def credentials_of(incoming: Incoming) -> tuple[str, ...]:
-    """The caller's credentials as sent, "" for each that is absent; RepeatedHeader when one stands twice."""
-    return tuple(incoming.only(name) or "" for name in CREDENTIAL_HEADERS)
+def first_credentials(incoming: Incoming) -> tuple[str, ...]:
+    """The usual credentials as sent, "" for each that is absent; RepeatedHeader when one stands twice."""
+    return tuple(incoming.only(name) or "" for name in _FIRST_HEADERS)
 
 
 def bearer_token(credential: str) -> str:

@@ -146,7 +146,7 @@ class Delivery:
         body = body_of(turn, shown, goes_on=kept.goes_on(turn), names_items=kept.are_named(turn))
         if body is not turn.incoming.body:
             headers = [header for header in headers if header[0].lower() not in OF_THE_BYTES]
-        return there.upstream.open("POST", turn.incoming.target, headers, body)
+        return there.upstream.open("POST", there.outgoing.target(turn.incoming.target), headers, body)
 
     async def _relayed(self, passage: Passage) -> Refusal | None:
         relays = self._relay.body if passage.kind == "whole" else self._relay.stream

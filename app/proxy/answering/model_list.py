@@ -127,7 +127,7 @@ async def _asked(there: Destination, incoming: Incoming, target: str) -> _Said:
         header for header in there.outgoing(incoming.headers) if header[0].lower() != b"accept-encoding"
     ]
     plain = [*headers, (b"Accept-Encoding", b"identity")]
-    async with there.upstream.open("GET", target, plain, None) as answer:
+    async with there.upstream.open("GET", there.outgoing.target(target), plain, None) as answer:
         body = await answer.read(LIST_BYTES)
         decoder = decoder_for(answer.headers, LIST_BYTES)
         return _Said(answer.status, answer.headers, body, decoder.feed(body) if decoder else b"")

@@ -10,25 +10,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.core.wire.chat_request import ChatRequest
+from app.core.wire.credentials import USUAL_NAMES, CredentialNames
 from app.core.wire.models.names import ModelPattern
 from app.proxy.incoming import Headers
 from app.upstream.client import Upstream
 from app.upstream.decoding import DECODABLE
-from app.upstream.headers import CREDENTIALS, UpstreamKey, request_headers
+from app.upstream.headers import UpstreamKey, request_headers
 
 
 class Outgoing:
-    """Called with the client's headers. `keeps_credentials` is false where they hold a key of ours."""
+    """Called with the client's headers. `keeps_credentials` is false where they hold a key of ours.
 
-    def __init__(self, key: UpstreamKey | None, *, keeps_credentials: bool) -> None:
+    With an operator's `key` none of the caller's credentials (`names`) goes on either.
+    """
+
+    def __init__(
+        self, key: UpstreamKey | None, *, keeps_credentials: bool, names: CredentialNames = USUAL_NAMES
+    ) -> None:
         self._key = key
-        self._keeps_credentials = keeps_credentials
+        self._drops = key is not None or not keeps_credentials
+        self._names = names
 
     def __call__(self, received: Headers) -> list[tuple[bytes, bytes]]:
         """What the upstream is told."""
-        if self._key is None and not self._keeps_credentials:
-            received = [header for header in received if header[0].lower() not in CREDENTIALS]
-        return request_headers(received, DECODABLE, self._key)
+        if self._key is None and self._drops:
+            received = self._names.without(received)
+        return request_headers(received, DECODABLE, self._key, self._names)
+
+    def target(self, received: str) -> str:
+        """The path and query that the upstream is asked for."""
+        return self._names.target_without(received) if self._drops else received
 
 
 @dataclass(frozen=True, slots=True)

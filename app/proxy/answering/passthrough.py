@@ -76,7 +76,9 @@ class Passthrough:
         there, incoming = await self._there(incoming, upload)
         headers = there.outgoing(incoming.headers)
         body = None if upload.finished else aiter(upload)
-        opened = there.upstream.open(incoming.method, incoming.target, headers, incoming.body or body)
+        opened = there.upstream.open(
+            incoming.method, there.outgoing.target(incoming.target), headers, incoming.body or body
+        )
         # While the client is still sending, its leaving shows in the upload.
         async with client.attended(upload.ended), opened as answer:
             await client.start(answer.status, [*answer_headers(answer.headers), *extra])

@@ -20,7 +20,7 @@ from app.core.wire.chat_request import Wire
 from app.core.wire.wires import answer_of
 from app.proxy.answering.kinds import Arriving, kind_of
 from app.proxy.answering.outcomes import state_of_status
-from app.proxy.answering.outgoing import Destinations
+from app.proxy.answering.outgoing import Destination, Destinations
 from app.proxy.hidden.happening import Happening
 from app.proxy.incoming import Headers
 from app.proxy.recall.answers import Read, Spilled, read_of, without_length
@@ -28,7 +28,6 @@ from app.proxy.recall.executing import Executing
 from app.proxy.recall.refusing import Refusing
 from app.proxy.recall.streaming import RoundLimits, StreamedRounds
 from app.proxy.turn import Shown, Turn
-from app.upstream.client import Upstream
 from app.upstream.decoding import decoder_for
 from app.upstream.headers import OF_THE_BYTES
 from app.upstream.overflow import Overflow, classify
@@ -187,13 +186,14 @@ class Rounds:
 class Opener:
     """Sends the rounds of one request, each with the same headers; `stack` closes them."""
 
-    upstream: Upstream
+    there: Destination
     headers: list[tuple[bytes, bytes]]
     stack: AsyncExitStack
 
     async def open(self, target: str, body: bytes) -> Arriving:
         """The answer to one round. UpstreamError."""
-        opening = self.upstream.open("POST", target, self.headers, body)
+        asked = self.there.outgoing.target(target)
+        opening = self.there.upstream.open("POST", asked, self.headers, body)
         return await self.stack.enter_async_context(opening)
 
 
@@ -203,7 +203,7 @@ async def opened_rounds(
 ) -> AsyncIterator[Arriving]:
     """As `Upstream.open`, for a request with our tools; whatever ends it closes every round."""
     async with AsyncExitStack() as stack:
-        opener = Opener(means.destinations.of(turn.model).upstream, _plain(headers), stack)
+        opener = Opener(means.destinations.of(turn.model), _plain(headers), stack)
         yield await Rounds(means, turn, shown, happening, opener).begun()
 
 

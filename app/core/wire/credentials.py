@@ -1,0 +1,179 @@
+"""Which headers, cookies and query fields of a request are credentials (rule 36).
+
+A pure decision over names and values. It does not know whose credentials they are, nor whether they are
+valid.
+
+Sources of the names: the API references of OpenAI, Azure OpenAI and API Management, Anthropic, Gemini,
+Portkey, Cloudflare AI Gateway and Access, Helicone, LiteLLM, Bifrost, Kong, GitLab, AWS and oauth2-proxy
+(2026-11).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Literal, TypeAlias
+from urllib.parse import unquote_plus
+
+RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
+Place = Literal["header", "cookie", "query"]
+
+# They have told callers apart from the first release on: the digests of stored namespaces begin with these.
+FIRST_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")
+HEADERS = (
+    *FIRST_HEADERS,
+    "apikey", "x-apikey", "ocp-apim-subscription-key", "subscription-key",
+    "x-portkey-api-key", "x-portkey-virtual-key", "x-portkey-config",
+    "x-portkey-aws-access-key-id", "x-portkey-aws-secret-access-key", "x-portkey-aws-session-token",
+    "x-portkey-azure-ad-token", "x-portkey-azure-entra-client-secret",
+    "x-portkey-vertex-service-account-json",
+    "cf-aig-authorization", "cf-access-client-id", "cf-access-client-secret", "cf-access-token",
+    "helicone-auth", "x-litellm-api-key", "x-bf-vk", "x-bf-api-key",
+    "x-goog-iam-authorization-token", "x-serverless-authorization", "x-amz-security-token",
+    "x-auth-token", "x-auth-key", "x-auth-email", "x-authorization", "auth-token", "x-access-token",
+    "x-token", "x-user-token", "x-client-secret", "x-secret-key", "private-token", "job-token",
+    "deploy-token", "x-forwarded-access-token", "x-auth-request-access-token",
+    "x-vercel-oidc-token", "x-github-token",
+)  # fmt: skip
+QUERY = (
+    "key", "api-key", "apikey", "subscription-key", "access-token", "token", "auth", "code", "sig",
+)  # fmt: skip
+# Look like credentials and are none: they change from request to request, or are for another hop.
+NOT_CREDENTIALS = (
+    "*idempotency-key", "sec-*", "*csrf*", "*xsrf*", "*-nonce", "*-timestamp", "*-signature", "*cache-key",
+    "*page-token", "*pagetoken", "*next-token", "*nexttoken", "*continuation-token", "*sync-token",
+    "proxy-*", "www-authenticate", "authentication-info",
+)  # fmt: skip
+# In any part of the name, or at the end of one of its words: `accesstoken`, `x-subscriptionkey`.
+_LOOKS = re.compile(
+    r"auth(?!or(?!i[sz]))|secret|credential|passw|passphrase|bearer|jwt|api-?key|(?:(?<!port)key|token)(?![a-z0-9])"
+)
+# What sites call the cookie that says who is logged in.
+_LOOKS_COOKIE = re.compile(rf"{_LOOKS.pattern}|sess|sid(?![a-z0-9])")
+
+
+@dataclass(frozen=True)
+class CredentialNames:
+    """What counts as a credential: what is named here, and whatever else looks like one by its name.
+
+    Names are compared without regard to case, `_` as `-`. Names in `exempt` (`*` stands for anything) never
+    look like credentials; one that is also in `headers` or `query` counts all the same. The whole `Cookie`
+    header counts where `headers` names it, else those of its cookies that look like credentials.
+    """
+
+    headers: Sequence[str] = HEADERS
+    query: Sequence[str] = QUERY
+    exempt: Sequence[str] = NOT_CREDENTIALS
+
+    @cached_property
+    def _named(self) -> dict[Place, frozenset[str]]:
+        first = frozenset(FIRST_HEADERS)
+        return {
+            "header": first | frozenset(map(_plain, self.headers)),
+            "cookie": frozenset(),
+            "query": frozenset(map(_plain, self.query)),
+        }
+
+    @cached_property
+    def _exempt(self) -> tuple[str, ...]:
+        return tuple(map(_plain, self.exempt))
+
+    def counts(self, name: str, place: Place = "header") -> bool:
+        """True when a header, cookie or query field of this name is a credential."""
+        plain = _plain(name)
+        if plain in self._named[place]:
+            return True
+        looks = _LOOKS_COOKIE if place == "cookie" else _LOOKS
+        if not looks.search(plain):
+            return False
+        return not any(fnmatchcase(plain, pattern) for pattern in self._exempt)
+
+    def is_header(self, name: bytes) -> bool:
+        """True for the name of a header that is a credential as a whole."""
+        return self.counts(name.decode("latin-1"))
+
+    def further(self, headers: RawHeaders, target: str) -> list[str]:
+        """Every credential but the `FIRST_HEADERS`: place, name and value one after the other, sorted.
+
+        Each presented value counts. `target` is a path with its query, as on the wire.
+        """
+        found = [(f"header:{name}", value) for name, value in self._in_headers(headers)]
+        found += [(f"cookie:{name}", value) for name, value in self._in_cookies(headers)]
+        found += [(f"query:{name}", value) for name, value in self._in_query(target)]
+        return [part for pair in sorted(found) for part in pair]
+
+    def values(self, headers: RawHeaders, target: str) -> list[str]:
+        """The values that `further` finds in headers and query: one of them may be a key of ours."""
+        return [value for _, value in (*self._in_headers(headers), *self._in_query(target))]
+
+    def only(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+        """The headers that are credentials; of cookies those that are."""
+        return self._headers(headers, wanted=True)
+
+    def without(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+        """The headers that are no credentials, in their order; of cookies those that are none."""
+        return self._headers(headers, wanted=False)
+
+    def target_without(self, target: str) -> str:
+        """A path and query without the fields that are credentials; the others as they were spelled."""
+        path, mark, query = target.partition("?")
+        if not mark:
+            return target
+        kept = [field for field in query.split("&") if not self.counts(_field_name(field), "query")]
+        return f"{path}?{'&'.join(kept)}" if kept else path
+
+    def query_of(self, target: str) -> str:
+        """The fields of a query that are credentials, as they were spelled, joined; empty without any."""
+        query = target.partition("?")[2]
+        return "&".join(f for f in query.split("&") if f and self.counts(_field_name(f), "query"))
+
+    def _headers(self, headers: RawHeaders, *, wanted: bool) -> list[tuple[bytes, bytes]]:
+        kept: list[tuple[bytes, bytes]] = []
+        for name, value in headers:
+            if name.lower() != b"cookie" or self.is_header(b"cookie"):
+                if self.is_header(name) is wanted:
+                    kept.append((name, value))
+                continue
+            cookies = [c for c in value.split(b";") if self.counts(_cookie(c)[0], "cookie") is wanted]
+            if cookies:
+                kept.append((name, b";".join(cookies).strip()))
+        return kept
+
+    def _in_headers(self, headers: RawHeaders) -> Iterator[tuple[str, str]]:
+        for name, value in headers:
+            lowered = name.decode("latin-1").lower()
+            if lowered not in FIRST_HEADERS and self.counts(lowered):
+                yield lowered, value.decode("latin-1")
+
+    def _in_cookies(self, headers: RawHeaders) -> Iterator[tuple[str, str]]:
+        for name, value in headers:
+            if name.lower() == b"cookie" and not self.is_header(b"cookie"):
+                yield from (
+                    pair for pair in map(_cookie, value.split(b";")) if self.counts(pair[0], "cookie")
+                )
+
+    def _in_query(self, target: str) -> Iterator[tuple[str, str]]:
+        for field in target.partition("?")[2].split("&"):
+            name = _field_name(field)
+            if self.counts(name, "query"):
+                yield _plain(name), field.partition("=")[2]
+
+
+# What counts where no settings say otherwise.
+USUAL_NAMES = CredentialNames()
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _cookie(pair: bytes) -> tuple[str, str]:
+    name, _, value = pair.strip().decode("latin-1").partition("=")
+    return name, value
+
+
+def _field_name(field: str) -> str:
+    return unquote_plus(field.partition("=")[0])
