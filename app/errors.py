@@ -2,8 +2,10 @@
 
     PalimpsestError
     |-- RequestError                 the client's request is at fault: 4xx, nothing was forwarded
-    |   |-- InvalidJson              malformed, NaN, duplicate keys, too deep
-    |   |-- InvalidField             a field has the wrong type or value; `param` names it
+    |   |-- InvalidJson              malformed, NaN, duplicate keys
+    |   |   `-- NestedTooDeep        of a request: goes on unrecorded
+    |   |-- NotUnderstood            holds no conversation that can be read: goes on unrecorded
+    |   |-- InvalidField             a header or path of ours has the wrong value; `param` names it
     |   |-- InvalidParameter         422: a parameter or field of one of our own endpoints
     |   |-- InvalidCoding            400: the body is not of the content coding it is said to be
     |   |-- UnsupportedCoding        415: a content coding of the body that is not read here
@@ -75,8 +77,20 @@ class InvalidJson(RequestError):
     code = "invalid_json"
 
 
+class NestedTooDeep(InvalidJson):
+    """JSON nested deeper than it is read here. A request for an answer goes to the upstream unrecorded."""
+
+    code = "nested_too_deep"
+
+
+class NotUnderstood(RequestError):
+    """No conversation can be read from the request: it goes to the upstream unrecorded, nobody sees this."""
+
+    code = "not_understood"
+
+
 class InvalidField(RequestError):
-    """A field has a wrong type or value; `param` names it."""
+    """A header or a path that is meant for this program has a wrong value; `param` names it."""
 
     code = "invalid_field"
 
