@@ -26,9 +26,8 @@
     |   |-- HeadersTooLarge          431
     |   |-- OpenToolGroup            422: an append does not complete the open tool calls
     |   |-- OtherWire                409: a stored message cannot be told on the wire of the request
-    |   |-- MessageTooLarge          the newest message alone exceeds a known window (rule 18)
-    |   |-- PinsTooLarge             the pinned set cannot fit the window
-    |   `-- ContextLengthExceeded    nothing is left that compaction could cut
+    |   |-- PinsTooLarge             a message cannot be pinned: the pinned set would not fit the window
+    |   `-- ContextLengthExceeded    what must stay verbatim exceeds a known window (rule 18)
     |-- ServerBusy                   503: as many requests or streams of events as are allowed are open
     |-- StoreError                   the store could not do what was asked
     |   |-- StoreUnavailable         503: cannot record; nothing was forwarded
@@ -234,20 +233,14 @@ class OtherWire(RequestError):
     code = "other_wire"
 
 
-class MessageTooLarge(RequestError):
-    """The newest message alone exceeds the known window (rule 18)."""
-
-    code = "message_too_large"
-
-
 class PinsTooLarge(RequestError):
-    """Instructions, pins and the newest message alone exceed the known window."""
+    """With one more pin, instructions and pins alone would exceed the known window."""
 
     code = "pins_too_large"
 
 
 class ContextLengthExceeded(RequestError):
-    """Nothing is left that compaction could cut."""
+    """What must stay verbatim exceeds the known window (rule 18). The code and the words are OpenAI's."""
 
     code = "context_length_exceeded"
 

@@ -137,7 +137,7 @@ async def test_results_that_leave_calls_open(small: Line) -> None:
 async def test_a_newest_message_beyond_a_known_window(small: Line) -> None:
     text = "word and another one, " * 600
     body = chat_body(text).replace(b"test-model", b"tiny")
-    assert await refused(small, post(body), 400, "message_too_large") == "messages"
+    assert await refused(small, post(body), 400, "context_length_exceeded") == "messages"
     session = small.session_of_newest()
     row = small.query("SELECT state FROM messages WHERE session = ?", session)
     assert row == [("refused",)]
@@ -148,7 +148,7 @@ async def test_a_newest_message_beyond_a_known_window(small: Line) -> None:
 async def test_instructions_beyond_a_known_window(small: Line) -> None:
     messages = [{"role": "system", "content": "rule, " * 2_000}, {"role": "user", "content": "hi"}]
     body = json.dumps({"model": "tiny", "messages": messages}).encode()
-    await refused(small, post(body), 400, "pins_too_large")
+    await refused(small, post(body), 400, "context_length_exceeded")
 
 
 DOTTED = [

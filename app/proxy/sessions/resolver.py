@@ -98,7 +98,7 @@ class Resolver:
             conversation=talk,
             placement=placement,
             session=placement.session or self._session_id(namespace, name, row),
-            exchange=self._new_id(),
+            exchange=incoming.ident or self._new_id(),
             external_id=name.value if name and placement.session is None else None,
             takes_name=placement.session is None and row is not None and row.external_id is not None,
             mode=mode,
