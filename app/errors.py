@@ -2,8 +2,10 @@
 
     PalimpsestError
     |-- RequestError                 the client's request is at fault: 4xx, nothing was forwarded
-    |   |-- InvalidJson              malformed, NaN, duplicate keys, too deep
-    |   |-- InvalidField             a field has the wrong type or value; `param` names it
+    |   |-- InvalidJson              malformed, NaN, duplicate keys
+    |   |   `-- NestedTooDeep        of a request: goes on unrecorded
+    |   |-- NotUnderstood            holds no conversation that can be read: goes on unrecorded
+    |   |-- InvalidField             a header or path of ours has the wrong value; `param` names it
     |   |-- InvalidParameter         422: a parameter or field of one of our own endpoints
     |   |-- InvalidCoding            400: the body is not of the content coding it is said to be
     |   |-- UnsupportedCoding        415: a content coding of the body that is not read here
@@ -24,9 +26,8 @@
     |   |-- HeadersTooLarge          431
     |   |-- OpenToolGroup            422: an append does not complete the open tool calls
     |   |-- OtherWire                409: a stored message cannot be told on the wire of the request
-    |   |-- MessageTooLarge          the newest message alone exceeds a known window (rule 18)
-    |   |-- PinsTooLarge             the pinned set cannot fit the window
-    |   `-- ContextLengthExceeded    nothing is left that compaction could cut
+    |   |-- PinsTooLarge             a message cannot be pinned: the pinned set would not fit the window
+    |   `-- ContextLengthExceeded    what must stay verbatim exceeds a known window (rule 18)
     |-- ServerBusy                   503: as many requests or streams of events as are allowed are open
     |-- StoreError                   the store could not do what was asked
     |   |-- StoreUnavailable         503: cannot record; nothing was forwarded
@@ -75,8 +76,20 @@ class InvalidJson(RequestError):
     code = "invalid_json"
 
 
+class NestedTooDeep(InvalidJson):
+    """JSON nested deeper than it is read here. A request for an answer goes to the upstream unrecorded."""
+
+    code = "nested_too_deep"
+
+
+class NotUnderstood(RequestError):
+    """No conversation can be read from the request: it goes to the upstream unrecorded, nobody sees this."""
+
+    code = "not_understood"
+
+
 class InvalidField(RequestError):
-    """A field has a wrong type or value; `param` names it."""
+    """A header or a path that is meant for this program has a wrong value; `param` names it."""
 
     code = "invalid_field"
 
@@ -220,20 +233,14 @@ class OtherWire(RequestError):
     code = "other_wire"
 
 
-class MessageTooLarge(RequestError):
-    """The newest message alone exceeds the known window (rule 18)."""
-
-    code = "message_too_large"
-
-
 class PinsTooLarge(RequestError):
-    """Instructions, pins and the newest message alone exceed the known window."""
+    """With one more pin, instructions and pins alone would exceed the known window."""
 
     code = "pins_too_large"
 
 
 class ContextLengthExceeded(RequestError):
-    """Nothing is left that compaction could cut."""
+    """What must stay verbatim exceeds the known window (rule 18). The code and the words are OpenAI's."""
 
     code = "context_length_exceeded"
 

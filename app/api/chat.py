@@ -6,6 +6,7 @@ A raw ASGI application; what a request means is decided in `app.proxy.exchange`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from app.api.body import read_body
@@ -26,13 +27,17 @@ class Exchanges(Protocol):
 class ChatEndpoint:
     """POST /v1/chat/completions, /v1/responses. `body_bytes`, `body_seconds` bound what a client may send."""
 
-    def __init__(self, exchanges: Exchanges, *, body_bytes: int, body_seconds: float) -> None:
+    def __init__(
+        self, exchanges: Exchanges, new_id: Callable[[], str], *, body_bytes: int, body_seconds: float
+    ) -> None:
         self._exchanges = exchanges
+        self._new_id = new_id
         self._body_bytes = body_bytes
         self._body_seconds = body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One exchange; when the client leaves, it is cancelled and stored as incomplete."""
+        scope["palimpsest.exchange"] = self._new_id()
         try:
             async with asyncio.timeout(self._body_seconds):
                 body = await read_body(receive, self._body_bytes)
@@ -47,6 +52,7 @@ class ChatEndpoint:
             body=body,
             path_session=scope["palimpsest.session"],
             wire=scope["palimpsest.wire"],
+            ident=scope["palimpsest.exchange"],
         )
         async with Client(receive, send).attended() as client:
             await self._exchanges.answer(incoming, client)

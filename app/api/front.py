@@ -162,13 +162,13 @@ async def guarded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
     try:
         await app(scope, receive, noting)  # type: ignore[arg-type]
     except PalimpsestError as error:
-        await _told(send, error, started=started)
+        await _told(scope, send, error, started=started)
     except Exception as error:  # noqa: BLE001  # the outermost wall: a bug becomes a 500, never a traceback
-        await _told(send, unexpected(error), started=started)
+        await _told(scope, send, unexpected(error), started=started)
 
 
-async def _told(send: Send, error: PalimpsestError, *, started: bool) -> None:
+async def _told(scope: Scope, send: Send, error: PalimpsestError, *, started: bool) -> None:
     if started:
         note_cut(error)
     else:
-        await send_problem(send, error)
+        await send_problem(send, error, scope.get("palimpsest.exchange", ""))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 import structlog
+import uuid_utils
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
@@ -42,12 +43,14 @@ def problem_body(error: PalimpsestError) -> bytes:
     )
 
 
-def problem_headers(error: PalimpsestError) -> list[tuple[bytes, bytes]]:
+def problem_headers(error: PalimpsestError, request_id: str = "") -> list[tuple[bytes, bytes]]:
     """`x-should-retry: false` where trying again cannot help: the SDKs obey it.
 
-    Codings that may be sent instead of an unsupported one stand in `accept-encoding` (RFC 9110, 12.5.3).
+    `x-request-id`, which SDKs put into what they raise, is the exchange's id or a new one. Codings that may
+    be sent instead of an unsupported one stand in `accept-encoding` (RFC 9110, 12.5.3).
     """
-    headers = [(b"content-type", b"application/json")]
+    ident = request_id or str(uuid_utils.uuid7())
+    headers = [(b"content-type", b"application/json"), (b"x-request-id", ident.encode())]
     if isinstance(error, UnsupportedCoding):
         headers.append((b"accept-encoding", ", ".join(sorted(DECODABLE)).encode()))
     is_settled = error.status < 500 and not isinstance(error, Conflict)
@@ -58,10 +61,10 @@ def problem_headers(error: PalimpsestError) -> list[tuple[bytes, bytes]]:
     return headers
 
 
-async def send_problem(send: Send, error: PalimpsestError) -> None:
+async def send_problem(send: Send, error: PalimpsestError, request_id: str = "") -> None:
     """The whole response for an error raised before anything was sent."""
     body = problem_body(error)
-    headers = [*problem_headers(error), (b"content-length", str(len(body)).encode())]
+    headers = [*problem_headers(error, request_id), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

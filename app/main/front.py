@@ -77,7 +77,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     )
     pages_of(pages, served)
     return Front(
-        chat=ChatEndpoint(exchange, body_bytes=limits.body_bytes, body_seconds=limits.body_seconds),
+        chat=ChatEndpoint(exchange, new_id, body_bytes=limits.body_bytes, body_seconds=limits.body_seconds),
         passthrough=PassthroughEndpoint(
             parts.access, ModelList(parts.destinations), passthrough, body_bytes=limits.body_bytes
         ),

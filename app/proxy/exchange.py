@@ -24,8 +24,8 @@ from app.core.history.carriers import SessionName
 from app.core.wire.chat_request import ChatRequest
 from app.core.wire.request_body import Limits
 from app.core.wire.responses.references import names_kept_items
-from app.core.wire.wires import parse_request
-from app.errors import Conflict, InvalidField, RequestError, StoreUnavailable
+from app.core.wire.wires import NotRecorded, parse_request
+from app.errors import Conflict, InvalidField, RequestError, StoreUnavailable, UnsupportedCoding
 from app.proxy.access.access import Access
 from app.proxy.answering.delivery import Delivery
 from app.proxy.answering.passthrough import Passthrough, WholeBody
@@ -76,11 +76,9 @@ class Exchange:
                 await self._unrecorded(incoming, client, b"no-store")
                 return
             caller = await self.access.caller_of(incoming)
-            plain = await plain_body(incoming, self.behaviour.body_bytes)
-            limits, has_accepted = self.behaviour.limits, self.resolver.has_accepted
-            request = parse_request(incoming.wire, plain, limits, has_accepted)
-            if request is None:
-                await self._unrecorded(incoming, client, b"upstream")
+            request = await self._read(incoming)
+            if isinstance(request, NotRecorded):
+                await self._unrecorded(incoming, client, request.why.encode())
                 return
             request = await self.references.resolved(caller.namespace, request)
             async with (
@@ -92,6 +90,14 @@ class Exchange:
             if self.behaviour.on_store_failure == "refuse" or client.started:
                 raise
             await self._unrecorded(incoming, client, b"unavailable")
+
+    async def _read(self, incoming: Incoming) -> ChatRequest | NotRecorded:
+        """The request, or why it is not recorded: what is not understood is the upstream's to judge (P8)."""
+        try:
+            plain = await plain_body(incoming, self.behaviour.body_bytes)
+        except UnsupportedCoding:
+            return NotRecorded("not-understood")
+        return parse_request(incoming.wire, plain, self.behaviour.limits, self.resolver.has_accepted)
 
     @asynccontextmanager
     async def _opened(

@@ -23,8 +23,8 @@ _STEP_BYTES = 4096
 class Incoming:
     """One HTTP request: `target` is path and query below `/v1`, `path_session` from `/s/{session}/v1`.
 
-    `wire` is what it speaks. `body` is as it came, in the client's own content coding: these bytes go on
-    while nothing is changed.
+    `wire` is what it speaks, `ident` names the exchange: in the log, the archive and our own errors. `body`
+    is as it came, in the client's own content coding: these bytes go on while nothing is changed.
     """
 
     method: str
@@ -33,6 +33,7 @@ class Incoming:
     body: bytes
     path_session: str | None
     wire: Wire = "chat"
+    ident: str = ""
 
     @property
     def asks_for_compaction(self) -> bool:

@@ -89,7 +89,7 @@ class MessageCounter:
                 said.add(name)
                 return self._json(value) if first else 0
             case "encrypted_reasoning":
-                return sum(math.ceil(len(text) * _TOKENS_PER_SEALED_CHAR) for text in value)
+                return sum(math.ceil(len(text) * _TOKENS_PER_SEALED_CHAR) for text in _texts(value))
             case "audio":
                 return _AUDIO_ID_TOKENS
             case _:
@@ -146,6 +146,10 @@ class MessageCounter:
         if value is None:
             return 0
         return self._count_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+
+
+def _texts(value: Any) -> list[str]:
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
 def _decoded_bytes(data: Any) -> int:

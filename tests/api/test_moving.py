@@ -174,7 +174,7 @@ REFUSED: list[tuple[Any, int, str, str | None]] = [
     (b"{", 400, "invalid_json", None),
     (b"[]", 400, "invalid_json", None),
     (b'{"events":[NaN]}', 400, "invalid_json", None),
-    (b'{"events":' + b"[" * 300 + b"]" * 300 + b"}", 400, "invalid_json", None),
+    (b'{"events":' + b"[" * 300 + b"]" * 300 + b"}", 400, "nested_too_deep", None),
     ({}, 422, "invalid_parameter", "events"),
     ({"events": {}}, 422, "invalid_parameter", "events"),
     ({"events": [], "nmae": "a"}, 422, "invalid_parameter", "nmae"),

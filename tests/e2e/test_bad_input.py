@@ -19,8 +19,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SMALL = {
     "models": [{"match": "tiny", "window_tokens": 1_000}, {"match": "*", "window_tokens": 1_000_000}],
     "limits.body_bytes": 200_000,
-    "limits.messages": 50,
-    "limits.depth": 20,
 }
 USER = '{"role":"user","content":"hi"}'
 
@@ -53,9 +51,6 @@ MALFORMED = {
     "not_json": b"hello",
     "cut": chat_body()[:-1],
     "more_behind": chat_body() + b"x",
-    "array": b"[]",
-    "string": b'"hi"',
-    "null": b"null",
     "nan": b'{"model":"m","messages":[' + USER.encode() + b'],"temperature":NaN}',
     "infinity": b'{"model":"m","messages":[' + USER.encode() + b'],"temperature":-Infinity}',
     "nan_in_message": with_message('{"role":"user","content":"hi","x":NaN}'),
@@ -63,11 +58,8 @@ MALFORMED = {
     "duplicate_messages": b'{"messages":[],"model":"m","messages":[' + USER.encode() + b"]}",
     "duplicate_in_message": with_message('{"role":"user","role":"system","content":"hi"}'),
     "escaped_duplicate": with_message('{"role":"user","r\\u006fle":"system","content":"hi"}'),
-    "too_deep": with_message('{"role":"user","content":"hi","x":' + "[" * 30 + "]" * 30 + "}"),
-    "far_too_deep": with_message('{"role":"user","content":"hi","x":' + "[" * 90_000 + "]" * 90_000 + "}"),
     "not_utf8": with_message('{"role":"user","content":"\xff"}').replace("\xff".encode(), b"\xff"),
     "utf16": chat_body().decode().encode("utf-16"),
-    "byte_order_mark": b"\xef\xbb\xbf" + chat_body(),
     "control_character": with_message('{"role":"user","content":"a\nb"}'),
     "single_quotes": b"{'model':'m'}",
     "trailing_comma": b'{"model":"m","messages":[' + USER.encode() + b",]}",
@@ -77,35 +69,6 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_malformed_json(small: Line, name: str) -> None:
     await refused(small, post(MALFORMED[name]), 400, "invalid_json")
-
-
-WRONG: list[tuple[bytes, str]] = [
-    (b"{}", "messages"),
-    (b'{"model":"m"}', "messages"),
-    (b'{"model":"m","messages":null}', "messages"),
-    (b'{"model":"m","messages":[]}', "messages"),
-    (b'{"model":"m","messages":{}}', "messages"),
-    (b'{"model":"m","messages":"hi"}', "messages"),
-    (with_message('"hi"'), "messages[0]"),
-    (with_message("null"), "messages[0]"),
-    (with_message(USER + ",[]"), "messages[1]"),
-    (with_message("{}"), "messages[0].role"),
-    (with_message('{"role":7,"content":"hi"}'), "messages[0].role"),
-    (with_message('{"role":"user","content":7}'), "messages[0].content"),
-    (with_message('{"role":"user","content":{"type":"text"}}'), "messages[0].content"),
-    (with_message('{"role":"user","content":["hi"]}'), "messages[0].content[0]"),
-    (with_message(",".join([USER] * 51)), "messages"),
-    (b'{"model":7,"messages":[' + USER.encode() + b"]}", "model"),
-    (b'{"model":"m","stream":"yes","messages":[' + USER.encode() + b"]}", "stream"),
-    (b'{"model":"m","n":0,"messages":[' + USER.encode() + b"]}", "n"),
-    (b'{"model":"m","n":"3","messages":[' + USER.encode() + b"]}", "n"),
-    (b'{"model":"m","max_tokens":"many","messages":[' + USER.encode() + b"]}", "max_tokens"),
-]
-
-
-@pytest.mark.parametrize(("body", "param"), WRONG)
-async def test_wrong_types_are_named(small: Line, body: bytes, param: str) -> None:
-    assert await refused(small, post(body), 400, "invalid_field") == param
 
 
 async def test_a_body_too_large(small: Line) -> None:
@@ -174,7 +137,7 @@ async def test_results_that_leave_calls_open(small: Line) -> None:
 async def test_a_newest_message_beyond_a_known_window(small: Line) -> None:
     text = "word and another one, " * 600
     body = chat_body(text).replace(b"test-model", b"tiny")
-    assert await refused(small, post(body), 400, "message_too_large") == "messages"
+    assert await refused(small, post(body), 400, "context_length_exceeded") == "messages"
     session = small.session_of_newest()
     row = small.query("SELECT state FROM messages WHERE session = ?", session)
     assert row == [("refused",)]
@@ -185,7 +148,7 @@ async def test_a_newest_message_beyond_a_known_window(small: Line) -> None:
 async def test_instructions_beyond_a_known_window(small: Line) -> None:
     messages = [{"role": "system", "content": "rule, " * 2_000}, {"role": "user", "content": "hi"}]
     body = json.dumps({"model": "tiny", "messages": messages}).encode()
-    await refused(small, post(body), 400, "pins_too_large")
+    await refused(small, post(body), 400, "context_length_exceeded")
 
 
 DOTTED = [

@@ -61,7 +61,7 @@ async def test_what_cannot_fit_is_refused_by_name_and_does_no_harm(tmp_path: Pat
         huge = {"role": "user", "content": prose(1, 6_000)}
         reply = await chat.posts([*chat.said, huge])
         assert reply.status_code == 400
-        assert reply.json()["error"]["code"] == "message_too_large"
+        assert reply.json()["error"]["code"] == "context_length_exceeded"
         assert reply.json()["error"]["param"] == "messages"
         assert len(model.prompts) == 1
         # The message is kept, off the path: the conversation goes on without it.
@@ -69,7 +69,7 @@ async def test_what_cannot_fit_is_refused_by_name_and_does_no_harm(tmp_path: Pat
         assert await chat.transcript() == chat.said
         instructions = {"role": "system", "content": prose(2, 6_000)}
         reply = await chat.posts([instructions, *chat.said[1:], {"role": "user", "content": "Hello?"}])
-        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "pins_too_large")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
         await chat.says("Still here?")
         assert len(model.prompts) == 3
         assert await chat.transcript() == chat.said

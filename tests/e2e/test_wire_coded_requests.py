@@ -155,11 +155,14 @@ async def test_what_decodes_to_no_json_is_no_json(small: Line) -> None:
 
 
 @pytest.mark.parametrize("coding", ["compress", "dcb", "gzip, compress", "gzip, gzip", "utf-8", "*"])
-async def test_a_coding_that_is_not_read(small: Line, coding: str) -> None:
+async def test_a_coding_that_is_not_read_is_the_upstreams_to_judge(small: Line, coding: str) -> None:
     body = gzip.compress(gzip.compress(WHOLE))
-    reply = await refused(small, coded(body, coding), 415, "unsupported_content_encoding")
-    assert reply.header("accept-encoding") == "br, deflate, gzip, zstd"
-    assert reply.json()["error"]["param"] == "Content-Encoding"
+    small.upstream.expects(replies(b"no such coding", 415))
+    reply = await small.asks(coded(body, coding))
+    assert (reply.status, reply.body) == (415, b"no such coding")
+    assert reply.header("x-palimpsest-store") == "not-understood"
+    sent = small.upstream.requests[-1]
+    assert (sent.body, sent.header("content-encoding")) == (body, coding)
 
 
 @pytest.mark.spec("P1")

@@ -57,6 +57,10 @@ class Budget:
     is_derived: bool = False
     memory_tokens: int = 0
 
+    def for_model(self, tokens: int) -> int:
+        """Tokens of our count as the model counts them, rounded up: what is above the window stays so."""
+        return -(-tokens * self.window.tokens // self.window_tokens)
+
 
 # At most this share of the window is held back for the answer: agents send 32,000 on 32k windows (rule 19).
 _OUTPUT_SHARE = 0.5

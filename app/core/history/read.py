@@ -14,44 +14,43 @@ from app.core.history.message import Message
 from app.core.history.numbers import number
 from app.core.wire.json_text import decoded, loads_with
 from app.core.wire.responses.items import as_chat
-from app.errors import InvalidField
+from app.errors import NotUnderstood
 
 TokenCount = Callable[[Mapping[str, Any]], int]
 
 
-def read_message(raw: bytes, count: TokenCount, at: str = "message") -> Message:
+def read_message(raw: bytes, count: TokenCount) -> Message:
     """The message whose bytes are `raw` (valid JSON, an object, nested at most about 200 levels).
 
-    Raises InvalidField when the role is missing or no string, or the content is neither a string,
-    nor null or missing, nor a list of objects. `at` names the message in the error, for example
-    `messages[3]`. Everything else a client may get wrong is the upstream's to judge (rule 20).
+    Whatever a client may get wrong in it is the upstream's to judge (rules 20 and 37): a role that is missing
+    or no string is "" here, and content may be of any shape. NotUnderstood for what is no object.
     """
-    fields = as_chat(decoded(raw))
-    if not isinstance(fields, dict):
-        raise InvalidField("a message must be an object", param=at)
-    _check(fields, at)
-    return _message(raw, fields, fields["role"], count)
+    fields = _object(raw)
+    role = fields.get("role")
+    return _message(raw, fields, role if isinstance(role, str) else "", count)
 
 
 def read_answer(raw: bytes, count: TokenCount) -> Message:
-    """The message of an upstream's answer: as `read_message`, but no shape of an object is refused.
-
-    The role is that of an assistant unless the upstream says another.
-    """
-    fields = as_chat(decoded(raw))
-    if not isinstance(fields, dict):
-        raise InvalidField("a message must be an object", param="message")
+    """The message of an upstream's answer: as `read_message`, but without a role it is an assistant's."""
+    fields = _object(raw)
     role = fields.get("role")
     if isinstance(role, str) and role:
         return _message(raw, fields, role, count)
     return _message(raw, fields | {"role": "assistant"}, "assistant", count)
 
 
+def _object(raw: bytes) -> dict[str, Any]:
+    fields = as_chat(decoded(raw))
+    if not isinstance(fields, dict):
+        raise NotUnderstood("a message must be an object")
+    return fields
+
+
 def _message(raw: bytes, fields: dict[str, Any], role: str, count: TokenCount) -> Message:
     exact = fields
     if _holds_float(fields):
         # A float is less than what was sent: 0.1 and 0.1000000000000000055 would be one number.
-        exact = as_chat(loads_with(raw, number)) | {"role": role}
+        exact = as_chat(loads_with(raw, number)) | ({"role": role} if role else {})
     return Message(
         raw=raw,
         digest=sha256(raw).digest(),
@@ -62,21 +61,6 @@ def _message(raw: bytes, fields: dict[str, Any], role: str, count: TokenCount) -
         calls=_calls(fields) if role == "assistant" else (),
         answers=_answers(fields) if role == "tool" else None,
     )
-
-
-def _check(fields: Mapping[str, Any], at: str) -> None:
-    if "role" not in fields:
-        raise InvalidField("a message must have a role", param=f"{at}.role")
-    if not isinstance(fields["role"], str):
-        raise InvalidField("role must be a string", param=f"{at}.role")
-    content = fields.get("content")
-    if content is None or isinstance(content, str):
-        return
-    if not isinstance(content, list):
-        raise InvalidField("content must be a string or a list of parts", param=f"{at}.content")
-    for index, part in enumerate(content):
-        if not isinstance(part, dict):
-            raise InvalidField("a content part must be an object", param=f"{at}.content[{index}]")
 
 
 def _holds_float(value: object) -> bool:

@@ -90,9 +90,8 @@ class MaskOnly:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """What must stay verbatim does not fit a known window (rule 18)."""
+    """What must stay verbatim does not fit a known window (rule 18). `message` is for the client."""
 
-    code: Literal["message_too_large", "pins_too_large", "context_length_exceeded"]
     message: str
 
 

@@ -16,6 +16,7 @@ from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
 from app.core.view.planning.fold import Draft, counted, drafts, fold_to
 from app.core.view.planning.limits import oversized
 from app.core.view.planning.situation import Limits, Situation, must_keep, situation_of
+from app.core.view.planning.squeeze import refused
 from app.core.view.planning.steps import Goal, by_masks, by_messages, compacted, fold_of
 from app.core.view.policy import Policy
 from app.core.view.view import CountText, cut_in
@@ -77,7 +78,7 @@ def plan_overflow(
 
     The target is the overflow ratio, and at most half of what was sent beyond the fixed part: the
     true window may be far smaller than the one we believe in. Each call in a row comes lower, as the
-    compaction it asked for is `current` by then. Refuse (`context_length_exceeded`) when nothing is
+    compaction it asked for is `current` by then. Refuse when nothing is
     left that would make the prompt smaller.
     """
     situation = situation_of(conversation, current, budget, pins, policy, count_text)
@@ -91,7 +92,7 @@ def plan_overflow(
     )
     plan = compacted(situation, oversized(situation), goal)
     if isinstance(plan, Send):
-        return Refuse("context_length_exceeded", "Nothing is left that compaction could fold.")
+        return refused(situation, "Nothing is left that compaction could fold.")
     return plan
 
 

@@ -67,7 +67,9 @@ def _object(raw: bytes) -> Mapping[str, Any] | None:
         fields = as_chat(_DECODER.decode(raw.decode("utf-8", "surrogatepass")))
     except ValueError:
         return None
-    return fields if isinstance(fields, dict) else None
+    if not isinstance(fields, dict):
+        return None
+    return fields if isinstance(fields.get("role"), str) else {**fields, "role": None}
 
 
 def _faults_alone(fields: Mapping[str, Any]) -> set[Fault]:

@@ -7,21 +7,17 @@ re-encoded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from app.core.wire.json_members import raw_elements
 from app.core.wire.json_spans import Outline, Span
 from app.core.wire.models.names import model_edit
 from app.core.wire.request_body import Fields, IsAccepted, Limits, RequestBody
 from app.core.wire.responses.compacting import in_plain, is_ours
-from app.errors import InvalidField
 
 # Which API a request speaks: /v1/chat/completions or /v1/responses.
 Wire = Literal["chat", "responses"]
-_PLACE = re.compile(r"messages\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +92,6 @@ class ChatRequest:
         """The body without what is dropped, for the model that is asked for."""
         return edited(self.body, [*self._renamed(), *self._without(self.dropped)])
 
-    def place_named(self, place: str) -> str:
-        """A place such as `messages[3].role` as the client would name it: of this wire's list, by item."""
-        found = _PLACE.match(place)
-        if self.wire == "chat" or found is None:
-            return place
-        before = self.message_spans[: int(found[1])]
-        items = sum(len(raw_elements(raw)) if raw.startswith(b"[") else 1 for raw in before)
-        return f"input[{items}]{place[found.end() :]}"
-
     def members(self, keys: Iterable[str]) -> dict[str, object]:
         """Those of the body's own fields that are there, decoded, by name."""
         fields = Fields(self.body, self.shape)
@@ -131,8 +118,8 @@ class ChatRequest:
 def parse_chat_request(body: bytes, limits: Limits, is_accepted: IsAccepted | None = None) -> ChatRequest:
     """The request that `body` is; messages that `is_accepted` are not searched for repeated keys again.
 
-    Raises InvalidJson as `RequestBody` does, and InvalidField for a field of a wrong type. What stands
-    inside a message is judged by `history.read`.
+    Raises InvalidJson and NotUnderstood as `RequestBody` does. A field of a wrong type is the upstream's to
+    refuse; what stands inside a message is read by `history.read`.
     """
     read = RequestBody(body, limits, "messages")
     places = read.elements()
@@ -147,7 +134,7 @@ def parse_chat_request(body: bytes, limits: Limits, is_accepted: IsAccepted | No
         model=model,
         stream=fields.flag("stream"),
         include_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
-        n=_choices(fields.integer("n")),
+        n=max(1, fields.integer("n") or 1),
         max_output_tokens=fields.limit("max_completion_tokens") or fields.limit("max_tokens"),
         tools=fields.raw("tools") or fields.raw("functions"),
         response_format=fields.raw("response_format"),
@@ -165,11 +152,3 @@ def edited(text: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
         pieces += [text[at:start], value]
         at = end
     return b"".join([*pieces, text[at:]])
-
-
-def _choices(n: int | None) -> int:
-    if n is None:
-        return 1
-    if n < 1:
-        raise InvalidField("n must be at least 1", param="n")
-    return n

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from app.core.wire.json_text import decoded
-from app.errors import InvalidJson
+from app.errors import NestedTooDeep
 
 Span = tuple[int, int]
 
@@ -60,7 +60,7 @@ class Outline:
 
 
 def outline(body: bytes, deepest: int = 128) -> Outline:
-    """The outline of a valid JSON text; InvalidJson when nested more than `deepest` levels.
+    """The outline of a valid JSON text; NestedTooDeep when nested more than `deepest` levels.
 
     One pass, linear in the size; about twice what json.loads takes, two fifths of it for `_masked`
     (2026-11, interleaved runs on busy cores; benchmarks/parse.py).
@@ -78,10 +78,10 @@ def outline(body: bytes, deepest: int = 128) -> Outline:
 
 
 def refuse_deeper(body: bytes, deepest: int) -> None:
-    """InvalidJson when the valid JSON text is nested more than `deepest` levels."""
+    """NestedTooDeep when the valid JSON text is nested more than `deepest` levels."""
     # The brackets are counted first: hardly any text has as many.
     if body.count(b"[") + body.count(b"{") > deepest and is_deeper(structure_of(body), deepest):
-        raise InvalidJson(f"the JSON is nested more than {deepest} levels")
+        raise NestedTooDeep(f"the JSON is nested more than {deepest} levels")
 
 
 def structure_of(body: bytes) -> bytes:
@@ -186,7 +186,7 @@ class _Walk:
     def _opened(self, mark: bytes, at: int) -> None:
         self._open.append(set() if mark == b"{" else None)
         if len(self._open) > self._deepest:
-            raise InvalidJson(f"the JSON is nested more than {self._deepest} levels")
+            raise NestedTooDeep(f"the JSON is nested more than {self._deepest} levels")
         if len(self._open) == 2:
             self._element = at + 1
 

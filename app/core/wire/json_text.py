@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
-from app.errors import InvalidJson
+from app.errors import InvalidJson, NestedTooDeep
 
 # Python refuses to convert longer digit strings (CVE-2020-10735); such numbers are read as floats.
 _INT_DIGITS = 4_000
+# A reader may ignore it (RFC 8259, 8.1), and some servers do; `verify` does not.
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def verify(body: bytes) -> None:
@@ -28,7 +30,7 @@ def verify(body: bytes) -> None:
         # msgspec does not look at the UTF-8 of strings inside a Raw.
         body.decode()
     except RecursionError:
-        raise InvalidJson("the JSON is nested too deeply") from None
+        raise NestedTooDeep("the JSON is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         loads_with(body, str)
 
@@ -41,7 +43,7 @@ def decoded(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except RecursionError:
-        raise InvalidJson("the JSON is nested too deeply") from None
+        raise NestedTooDeep("the JSON is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return loads_with(body, _number)
 
@@ -65,7 +67,7 @@ def loads_with(
             object_pairs_hook=pairs,
         )
     except RecursionError:
-        raise InvalidJson("the JSON is nested too deeply") from None
+        raise NestedTooDeep("the JSON is nested too deeply") from None
     except UnicodeDecodeError as error:
         raise InvalidJson(f"the body is not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:

@@ -1,17 +1,22 @@
-"""The body of a request, whichever wire it speaks: its outline, and its fields checked for their types.
+"""The body of a request, whichever wire it speaks: its outline, and its fields as servers read them.
 
 Knows nothing of what messages or items mean. The body is never re-encoded.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.core.wire.json_members import is_plain, members_of
 from app.core.wire.json_spans import Outline, Span, outline, refuse_deeper
 from app.core.wire.json_text import decoded, verify
-from app.errors import InvalidField, InvalidJson
+from app.errors import InvalidJson, NotUnderstood
+
+_YES = frozenset({"true", "1", "yes", "on", "t", "y"})
+# More digits than this no limit has, and Python takes long to read them.
+_DIGITS = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +34,9 @@ IsAccepted = Callable[[str, bytes], bool]
 class RequestBody:
     """A request's body, of which the array `listed` holds what is said; `shape` is its outline.
 
-    Making one raises InvalidJson for what is not JSON (see `json_text.verify`), is nested too deeply or
-    repeats a key at the top or inside an element (readers disagree on which one counts).
+    Making one raises InvalidJson for what is not JSON (see `json_text.verify`) or repeats a key at the top
+    or inside an element (readers disagree on which one counts), NestedTooDeep for what is nested too deeply
+    and NotUnderstood for what is no object.
     """
 
     def __init__(self, body: bytes, limits: Limits, listed: str) -> None:
@@ -42,21 +48,17 @@ class RequestBody:
         self.fields = Fields(body, self.shape)
 
     def elements(self) -> tuple[Span, ...]:
-        """Where the list's elements stand. InvalidField: it is no list, empty, too long, not of objects."""
-        name = self._listed
-        member = self.shape.last(name)
-        if member is None:
-            raise InvalidField(f"{name} is required", param=name)
-        if not self.raw.startswith(b"[", member.start):
-            raise InvalidField(f"{name} must be an array", param=name)
-        if not member.elements:
-            raise InvalidField(f"{name} must not be empty", param=name)
-        if len(member.elements) > self._limits.messages:
-            raise InvalidField(f"{name} must not be more than {self._limits.messages}", param=name)
-        for index, (start, _) in enumerate(member.elements):
+        """Where the list's elements stand. NotUnderstood: it is no list, empty, too long, not of objects."""
+        member = self.shape.last(self._listed)
+        elements = member.elements if member is not None else ()
+        if not elements:
+            raise NotUnderstood("there is no list of messages", param=self._listed)
+        if len(elements) > self._limits.messages:
+            raise NotUnderstood(f"there are more than {self._limits.messages} messages", param=self._listed)
+        for index, (start, _) in enumerate(elements):
             if not self.raw.startswith(b"{", start):
-                raise InvalidField("a message must be an object", param=f"{name}[{index}]")
-        return member.elements
+                raise NotUnderstood("a message is no object", param=f"{self._listed}[{index}]")
+        return elements
 
     def examine(self, unseen: Sequence[bytes]) -> None:
         """Looks at what the quick way has not: nesting, and keys repeated in the elements `unseen`."""
@@ -73,7 +75,7 @@ class RequestBody:
         """The outline of the body; InvalidJson, saying what is wrong, when there is no one way to read it."""
         verify(self.raw)
         if not self.raw.lstrip(b" \t\r\n").startswith(b"{"):
-            raise InvalidJson("the body must be a JSON object")
+            raise NotUnderstood("the body is no JSON object")
         shape = outline(self.raw, self._limits.depth)
         for duplicate in shape.duplicates:
             if duplicate.under is None:
@@ -85,9 +87,11 @@ class RequestBody:
 
 
 class Fields:
-    """The members of the body outside the list, decoded on demand and checked for their types.
+    """The members of the body outside the list, decoded on demand.
 
-    What is absent, null or an empty array is None; InvalidField for another type than the one asked for.
+    What is absent, null or an empty array is None. Values of another type are read as lenient servers read
+    them (pydantic's coercions: vLLM, SGLang, LiteLLM), so that what is expected of the answer is what such a
+    server gives; what none of them takes counts as absent, and the upstream refuses it.
     """
 
     __slots__ = ("_body", "_members")
@@ -112,31 +116,24 @@ class Fields:
         return None if raw is None else decoded(raw)
 
     def text(self, key: str) -> str:
-        """A string; "" for none."""
+        """A string; "" for anything else: some servers serve one model and need no name."""
         value = self.value(key)
-        if value is None:
-            # Some servers serve one model and need no name; it is theirs to refuse.
-            return ""
-        if not isinstance(value, str):
-            raise InvalidField(f"{key} must be a string", param=key)
-        return value
+        return value if isinstance(value, str) else ""
 
     def flag(self, key: str) -> bool:
-        """A boolean; False for none."""
+        """A boolean, a 1 or a word that says yes."""
         value = self.value(key)
-        if value is not None and not isinstance(value, bool):
-            raise InvalidField(f"{key} must be a boolean", param=key)
-        return value is True
+        return value.strip().lower() in _YES if isinstance(value, str) else value == 1
 
     def integer(self, key: str) -> int | None:
-        """A whole number."""
+        """A whole number, or the digits of one."""
         value = self.value(key)
+        if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
+            return int(value)
         if isinstance(value, float) and value.is_integer():
             # JSON knows one kind of number: 100.0 is 100.
             return int(value)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise InvalidField(f"{key} must be an integer", param=key)
-        return value
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def limit(self, key: str) -> int | None:
         """A whole number above 0; None for any other."""

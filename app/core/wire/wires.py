@@ -6,18 +6,19 @@ Nothing is read here; what the readings have in common is what the rest of the p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 from app.core.wire.answered import AnsweredChoice, Usage
 from app.core.wire.assembly import Assembly, Verdict
 from app.core.wire.chat_answer import Answer, Unreadable, parse_answer
 from app.core.wire.chat_request import ChatRequest, Wire, parse_chat_request
-from app.core.wire.json_text import decoded, encoded
+from app.core.wire.json_text import BYTE_ORDER_MARK, decoded, encoded
 from app.core.wire.request_body import IsAccepted, Limits
 from app.core.wire.responses.answer import parse_response
 from app.core.wire.responses.assembly import ResponseAssembly
 from app.core.wire.responses.request import parse_responses_request
-from app.errors import InvalidJson
+from app.errors import InvalidJson, NestedTooDeep, NotUnderstood
 
 
 class Sum(Protocol):
@@ -40,13 +41,26 @@ class Sum(Protocol):
         """The data of one more frame."""
 
 
-def parse_request(wire: Wire, body: bytes, limits: Limits, is_accepted: IsAccepted) -> ChatRequest | None:
-    """The request that `body` is; None where its conversation is kept by the upstream alone.
+@dataclass(frozen=True, slots=True)
+class NotRecorded:
+    """A request that goes on unrecorded: the upstream alone keeps its conversation, or nobody can read it."""
 
-    InvalidJson and InvalidField as of each wire's own reading.
+    why: Literal["upstream", "not-understood"]
+
+
+def parse_request(
+    wire: Wire, body: bytes, limits: Limits, is_accepted: IsAccepted
+) -> ChatRequest | NotRecorded:
+    """The request that `body` is, whose own `body` is without a byte order mark; or why it is not recorded.
+
+    InvalidJson for what two readers would read differently, or none at all.
     """
     read = parse_responses_request if wire == "responses" else parse_chat_request
-    return read(body, limits, is_accepted)
+    try:
+        request = read(body.removeprefix(BYTE_ORDER_MARK), limits, is_accepted)
+    except (NotUnderstood, NestedTooDeep):
+        return NotRecorded("not-understood")
+    return request or NotRecorded("upstream")
 
 
 def answer_of(wire: Wire, body: bytes) -> Answer | Unreadable:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from app.core.wire.json_members import raw_members
-from app.core.wire.json_text import decoded, verify
+from app.core.wire.json_text import BYTE_ORDER_MARK, decoded, verify
 from app.core.wire.models.names import with_model
+from app.errors import NestedTooDeep, UnsupportedCoding
 from app.proxy.answering.outgoing import Destination, Destinations
 from app.proxy.client import Client
 from app.proxy.incoming import Headers, Incoming, plain_body
@@ -90,9 +91,13 @@ class Passthrough:
         """Also what is not recorded goes to the server of its model, and to no other."""
         if not (self._destinations.routed and isinstance(upload, WholeBody)):
             return self._destinations.of(""), incoming
-        plain = await plain_body(incoming, self._body_bytes)
-        verify(plain)
-        model = decoded(raw_members(plain).get("model", b"null"))
+        try:
+            plain = (await plain_body(incoming, self._body_bytes)).removeprefix(BYTE_ORDER_MARK)
+            verify(plain)
+            model = decoded(raw_members(plain).get("model", b"null"))
+        except (NestedTooDeep, UnsupportedCoding):
+            # Whose it is cannot be read: as one that names no model.
+            model = None
         if not isinstance(model, str):
             return self._destinations.of(""), incoming
         there = self._destinations.of(model)

@@ -21,13 +21,7 @@ from app.core.history.message import Message
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
 from app.core.view.view import cut_in
-from app.errors import (
-    ContextLengthExceeded,
-    MessageTooLarge,
-    PinsTooLarge,
-    RequestError,
-    StoreError,
-)
+from app.errors import ContextLengthExceeded, RequestError, StoreError
 from app.proxy.compacting.compactor import Compactor
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.scenes import Scenes
@@ -40,11 +34,6 @@ _log = structlog.get_logger("palimpsest.viewing")
 # Carrying a plan out may leave another to do (masks, then a fold); each makes the prompt smaller, or shows
 # what another server has done meanwhile.
 MOST_STEPS = 4
-_REFUSALS = {
-    "message_too_large": MessageTooLarge,
-    "pins_too_large": PinsTooLarge,
-    "context_length_exceeded": ContextLengthExceeded,
-}
 
 
 @dataclass(slots=True)
@@ -152,7 +141,7 @@ class Viewing:
                 lighter = scene.bare().under(scene.current)
                 if lighter.tokens < sent.tokens:
                     return lighter
-                _refuse(plan)
+                _refuse(turn, plan)
             if isinstance(plan, MaskOnly):
                 return scene.under((await self._compactor.mask(scene, plan)).compaction)
             return scene.under((await self._compactor.fold(scene, plan)).compaction)
@@ -186,7 +175,7 @@ class Viewing:
                         continue
                     adopted = await self._compactor.fold(scene, plan, waited)
                 case Refuse():
-                    _refuse(plan)
+                    _refuse(turn, plan)
                 case _ as never:
                     assert_never(never)
             if not adopted.is_stored:
@@ -284,5 +273,5 @@ def _with_answer(turn: Turn, answer: Message) -> Turn:
     return replace(turn, conversation=whole)
 
 
-def _refuse(plan: Refuse) -> NoReturn:
-    raise _REFUSALS[plan.code](plan.message, param="messages")
+def _refuse(turn: Turn, plan: Refuse) -> NoReturn:
+    raise ContextLengthExceeded(plan.message, param="input" if turn.wire == "responses" else "messages")

@@ -16,7 +16,7 @@ from app.core.history.read import read_answer, read_message
 from app.core.wire.json_members import is_plain
 
 CountMessage = Callable[[Mapping[str, Any]], int]
-Parse = Callable[[bytes, CountMessage, str], Message]
+Parse = Callable[[bytes, CountMessage], Message]
 
 # Reading less than this takes under 5 ms and is done at once; more would hold up every other stream.
 INLINE_BYTES = 32_768
@@ -40,14 +40,14 @@ class MessageReader:
         return (model, raw) in self._seen
 
     async def read(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
-        """The messages, in order. InvalidField, naming the message, when one is not a chat message."""
+        """The messages, in order."""
         fresh, messages = await self._read(raws, model, read_message)
         self._keep(model, fresh)
         return messages
 
     async def read_stored(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
         """As `read`, for messages that were stored: an answer's object may have any shape."""
-        fresh, messages = await self._read(raws, model, lambda raw, count, _: read_answer(raw, count))
+        fresh, messages = await self._read(raws, model, read_answer)
         self._keep(model, _plain(fresh))
         return messages
 
@@ -85,7 +85,7 @@ class MessageReader:
         self, raws: Sequence[bytes], unseen: Sequence[int], model: str, parse: Parse
     ) -> Sequence[Message]:
         count = self._counter_for(model)
-        return [parse(raws[index], count, f"messages[{index}]") for index in unseen]
+        return [parse(raws[index], count) for index in unseen]
 
     def _keep(self, model: str, messages: Sequence[Message]) -> None:
         for message in messages:

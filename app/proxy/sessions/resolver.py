@@ -29,7 +29,7 @@ from app.core.history.resolve import (
 from app.core.wire.chat_request import ChatRequest
 from app.core.wire.responses.instructions import stored_field
 from app.core.wire.responses.telling import told_in
-from app.errors import InvalidField, OtherWire
+from app.errors import OtherWire
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.incoming import Incoming
 from app.proxy.sessions.delta import Deltas, Named
@@ -98,7 +98,7 @@ class Resolver:
             conversation=talk,
             placement=placement,
             session=placement.session or self._session_id(namespace, name, row),
-            exchange=self._new_id(),
+            exchange=incoming.ident or self._new_id(),
             external_id=name.value if name and placement.session is None else None,
             takes_name=placement.session is None and row is not None and row.external_id is not None,
             mode=mode,
@@ -132,10 +132,7 @@ class Resolver:
         return await self._reader.read_stored(raws, request.model)
 
     async def _read(self, request: ChatRequest) -> Sequence[Message]:
-        try:
-            return await self._reader.read(request.message_spans, request.model)
-        except InvalidField as error:
-            raise InvalidField(error.message, param=request.place_named(error.param or "")) from None
+        return await self._reader.read(request.message_spans, request.model)
 
     def _name(self, incoming: Incoming, request: ChatRequest) -> SessionName | None:
         wanted = (*self._carriers.body_keys, "metadata")

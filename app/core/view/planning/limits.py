@@ -109,8 +109,9 @@ def _is_document(situation: Situation, index: int) -> bool:
     messages = situation.conversation.messages
     group = situation.groups[group_index(situation.groups, index)]
     for message in messages[group.start : index]:
-        for call in message.fields.get("tool_calls") or ():
-            if call.get("id") == messages[index].answers:
+        calls = message.fields.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, dict) and call.get("id") == messages[index].answers:
                 return is_document(call, text_of(messages[index].fields))
     return False
 

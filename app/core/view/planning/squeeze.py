@@ -51,21 +51,29 @@ def is_new(situation: Situation, draft: Draft) -> bool:
 
 def refusal_of(situation: Situation, smallest: Draft) -> Refuse:
     """Which of the things that must stay verbatim is to blame, said so that a person can act on it."""
-    messages, window = situation.conversation.messages, situation.budget.window_tokens
-    newest = messages[-1]
+    newest, counted = situation.conversation.messages[-1], situation.budget.for_model
     kept = sum(smallest.limits.sizes[index] for index in smallest.kept)
     is_verbatim = newest.is_instruction or newest.role == "user"
     if is_verbatim and newest.tokens >= situation.budget.fixed_tokens + kept:
-        text = f"The newest message takes {newest.tokens} tokens; the model's window holds {window}."
-        return Refuse("message_too_large", text)
+        return refused(situation, f"The newest message alone takes {counted(newest.tokens)}.")
+    tail = f"the newest messages take {counted(smallest.tail_tokens)}"
     if situation.budget.fixed_tokens + kept >= smallest.tail_tokens:
-        text = (
-            f"Instructions, tools and pinned messages take {situation.budget.fixed_tokens + kept} tokens, "
-            f"the newest messages {smallest.tail_tokens}; the model's window holds {window}."
-        )
-        return Refuse("pins_too_large", text)
-    text = f"The newest messages take {smallest.tail_tokens} tokens; the model's window holds {window}."
-    return Refuse("context_length_exceeded", text)
+        fixed = counted(situation.budget.fixed_tokens + kept)
+        return refused(situation, f"Instructions, tools and pinned messages take {fixed}, {tail}.")
+    return refused(situation, f"Nothing is left to fold: {tail}.")
+
+
+def refused(situation: Situation, why: str) -> Refuse:
+    """The refusal in OpenAI's words, which clients look for in a message, then `why`.
+
+    "maximum context length is N tokens" and "reduce the length of the messages" are in the tables of LiteLLM,
+    Cline, opencode and others (read 2026-11); the numbers are the model's own tokens, as in its own refusals.
+    """
+    window, tokens = situation.budget.window.tokens, situation.budget.for_model(situation.total)
+    return Refuse(
+        f"This model's maximum context length is {window} tokens. However, your messages resulted in "
+        f"{tokens} tokens. Please reduce the length of the messages. {why}"
+    )
 
 
 def with_shortest_summary(situation: Situation, draft: Draft) -> Draft:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from app.core.budget.block import LEAST_SUMMARY_TOKENS
 from app.core.view.compaction import Trigger
 from app.core.view.cuts import RESULT_ROLES
-from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
+from app.core.view.outcomes import Fold, MaskOnly, Plan, Send
 from app.core.view.planning.fold import Draft, counted, fold_to
 from app.core.view.planning.limits import older, squeezed
 from app.core.view.planning.situation import Limits, Situation, masks_of
 from app.core.view.planning.squeeze import (
     is_new,
     refusal_of,
+    refused,
     squeeze,
     standing_summary,
     with_shortest_summary,
@@ -164,10 +165,8 @@ def _at_any_price(situation: Situation, limits: Limits, goal: Goal) -> Plan | No
 
 def _alone(situation: Situation) -> Plan:
     """Instructions and nothing else: there is nothing to fold."""
-    window = situation.budget.window_tokens
-    if situation.budget.window.is_known and situation.total > window:
-        text = f"The instructions take {situation.total} tokens; the model's window holds {window}."
-        return Refuse("pins_too_large", text)
+    if situation.budget.window.is_known and situation.total > situation.budget.window_tokens:
+        return refused(situation, "There is nothing but instructions and tools in it.")
     return Send(situation.view)
 
 

@@ -63,6 +63,7 @@ def model_edit(shape: Outline, name: str) -> list[tuple[int, int, bytes]]:
 
 def with_model(body: bytes, name: str) -> bytes:
     """The body, valid JSON, asking for another model, all other bytes untouched."""
-    for start, end, value in model_edit(outline(body), name):
+    # However deep it is nested: nothing but the outermost members is looked at.
+    for start, end, value in model_edit(outline(body, len(body)), name):
         return body[:start] + value + body[end:]
     return body

@@ -20,6 +20,7 @@ from app.core.wire.request_body import IsAccepted, Limits, RequestBody
 from app.core.wire.responses.compacting import TRIGGER, is_ours
 from app.core.wire.responses.items import is_said_by_model, runs_at_upstream
 from app.core.wire.responses.references import REFERENCES, name_in
+from app.errors import NotUnderstood
 
 _INPUT = "input"
 
@@ -53,13 +54,16 @@ def parse_responses_request(
     """The request that `body` is; None for one whose conversation is kept by the upstream alone.
 
     That is one that names a `conversation`, runs in the `background`, or has no `input` (a stored prompt).
-    Raises InvalidJson as `RequestBody` does, and InvalidField for a field of a wrong type.
+    Raises InvalidJson and NotUnderstood as `RequestBody` does, the latter, too, for a `previous_response_id`
+    that is no string: what it goes on from nobody can tell.
     """
     read = RequestBody(body, limits, _INPUT)
     fields = read.fields
     if fields.raw("conversation") or fields.flag("background") or fields.raw(_INPUT) is None:
         return None
-    model = fields.text("model")
+    model, previous = fields.text("model"), fields.value("previous_response_id")
+    if previous is not None and not isinstance(previous, str):
+        raise NotUnderstood("previous_response_id is no string", param="previous_response_id")
     said = read.shape.last(_INPUT)
     start, end = (said.start, said.end) if said else (0, 0)
     listed = _listed(read, start, end)
@@ -79,7 +83,7 @@ def parse_responses_request(
         shape=read.shape,
         wire="responses",
         instructions=fields.raw("instructions"),
-        previous=fields.text("previous_response_id") or None,
+        previous=previous or None,
         trigger=listed.trigger,
         references=listed.references,
     )
