@@ -6,10 +6,12 @@ Changes nothing: no file is made, nothing is migrated, nothing is sent but a que
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -32,6 +34,10 @@ State = Literal["ok", "warning", "failed"]
 _SAFE_SQLITE = (3, 51, 3)
 # Enough to see whether windows are found; some servers list hundreds of models.
 _MODELS_SHOWN = 8
+_REACHING = (
+    "Is the server up, and are host and port of base_url right? Behind a corporate proxy, look at"
+    " upstream.proxy_url and upstream.ca_bundle."
+)
 _SHOWN_PACKAGES = ("uvicorn", "aiohttp", "httpx", "sqlalchemy", "aiosqlite", "tiktoken", "msgspec")
 
 
@@ -85,6 +91,9 @@ def _sqlite(settings: Settings) -> Finding:
 async def _database(settings: Settings) -> Finding:
     url = settings.database.url.get_secret_value()
     where = without_password(url)
+    file = sqlite_path(url)
+    if file is not None and not file.exists():
+        return _new_file(file, where)
     try:
         state = await schema_state(url)
     except PalimpsestError as error:
@@ -98,6 +107,14 @@ async def _database(settings: Settings) -> Finding:
     return Finding(
         "database", "failed", f"{where}, unknown schema", "Use the version that made it, or another database."
     )
+
+
+def _new_file(file: Path, where: str) -> Finding:
+    folder = next(parent for parent in file.absolute().parents if parent.exists())
+    if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+        return Finding("database", "ok", f"{where} does not exist yet; the first start makes it")
+    remedy = "Choose another place with database.url, or let this user write there."
+    return Finding("database", "failed", f"{where} does not exist, and {folder} cannot be written to", remedy)
 
 
 async def _pepper(settings: Settings) -> Finding:
@@ -150,10 +167,12 @@ async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None)
     try:
         status, payload = await _models(options, key)
     except PalimpsestError as error:
-        remedy = "Check base_url, and upstream.proxy_url and upstream.ca_bundle."
-        return Finding(name, "failed", f"{address}: {error.message}", remedy), None
+        return Finding(name, "failed", f"{address}: {error.message}", _REACHING), None
     except TimeoutError:
         return Finding(name, "failed", f"{address}: no answer", "Is the server up?"), None
+    except OSError:
+        remedy = "upstream.ca_bundle names a PEM file of authorities."
+        return Finding(name, "failed", f"{options.ca_file} cannot be read as one", remedy), None
     reached = f"{address} answers GET /models with {status}"
     if status in (401, 403) and key is None:
         return Finding(name, "ok", f"{reached}: it wants a caller's key"), None

@@ -15,6 +15,8 @@ import structlog
 
 from app.settings.serving import Logging
 
+_FAILED_START = "Application startup failed. Exiting."
+
 
 class _StandardError(io.TextIOBase):
     """Standard error as it is at the moment. That it is gone, or full, must not cost anybody an answer."""
@@ -64,6 +66,8 @@ def configure_logs(settings: Logging) -> None:
     # What they say of ordinary work is said by us, or of no use; warnings still pass.
     for library in ("uvicorn", "alembic", "httpx"):
         logging.getLogger(library).setLevel(logging.WARNING)
+    # Why it failed is said by `serve`, as the last line.
+    logging.getLogger("uvicorn.error").filters[:] = [lambda record: record.msg != _FAILED_START]
 
 
 def _console(*, colors: bool) -> structlog.dev.ConsoleRenderer:

@@ -49,6 +49,21 @@ Key = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(version_of("palimpsest"))
+        raise typer.Exit
+
+
+@app.callback()
+def palimpsest(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """An OpenAI-compatible proxy that keeps every conversation and compacts what the model sees."""
+
+
 @app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
@@ -62,8 +77,6 @@ def serve(
     # What is loaded from here on stays, and looking for rubbish in it again and again takes a sixth of the
     # imports' time (1.70 to 1.40 s of CPU; 2026-11). `serving` enables it before the first request.
     gc.disable()
-    from app.cli.serving import serve as serve_proxy
-
     options = {
         "server.host": host,
         "server.port": port,
@@ -71,7 +84,10 @@ def serve(
         "database.url": database,
         "window.window_tokens": window_tokens,
     }
-    serve_proxy(load_settings(config, options))
+    settings = load_settings(config, options)
+    from app.cli.serving import serve as serve_proxy
+
+    serve_proxy(settings)
 
 
 @app.command()

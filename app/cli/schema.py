@@ -5,7 +5,10 @@ Knows nothing of tables.
 
 from __future__ import annotations
 
-from app.errors import SchemaMismatch, SettingsError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from app.storage.migrate import migrate, schema_state, sqlite_path
 
 
@@ -20,7 +23,22 @@ async def migrated(url: str) -> None:
             raise SettingsError(
                 f"database.url: the folder {file.parent} cannot be made ({error.strerror})."
             ) from None
-    await migrate(url)
+    with reachable(url):
+        await migrate(url)
+
+
+@contextmanager
+def reachable(url: str) -> Iterator[None]:
+    """A database that cannot be reached refuses the command, with what to look at."""
+    try:
+        yield
+    except StoreUnavailable as failure:
+        remedy = (
+            "Is the server up, and are host, name, user and password right?"
+            if sqlite_path(url) is None
+            else "Is it a SQLite file, and may this user write there?"
+        )
+        raise SettingsError(f"database.url: {failure.message}. {remedy}") from failure
 
 
 async def ready(url: str) -> None:
@@ -28,7 +46,9 @@ async def ready(url: str) -> None:
     file = sqlite_path(url)
     if file is not None and not file.exists():
         await migrated(url)
-    match await schema_state(url):
+    with reachable(url):
+        state = await schema_state(url)
+    match state:
         case "behind":
             raise SchemaMismatch("database.url: the database is not migrated. Run `palimpsest migrate`.")
         case "unknown":

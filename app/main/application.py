@@ -16,7 +16,7 @@ from app.api.front import Front
 from app.errors import PalimpsestError
 from app.main.front import front_of
 from app.main.parts import opened
-from app.proxy.asgi import Receive, Scope, Send
+from app.proxy.asgi import ASGIMessage, Receive, Scope, Send
 from app.settings.settings import (
     Settings,
 )
@@ -38,7 +38,19 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, or the lifespan."""
+        if scope["type"] == "lifespan":
+            send = self._without_traceback(send)
         await (self._front or self._pages)(scope, receive, send)
+
+    def _without_traceback(self, send: Send) -> Send:
+        """What refuses the start is no bug: where it was raised helps nobody."""
+
+        async def told(message: ASGIMessage) -> None:
+            if message["type"] == "lifespan.startup.failed" and self.refusal is not None:
+                message = {**message, "message": ""}
+            await send(message)
+
+        return told
 
     @asynccontextmanager
     async def _lifespan(self, pages: FastAPI) -> AsyncIterator[None]:

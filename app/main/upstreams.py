@@ -12,6 +12,7 @@ from dataclasses import replace
 from pydantic import SecretStr
 
 from app.core.wire.credentials import CredentialNames
+from app.errors import SettingsError
 from app.proxy.answering.outgoing import Destination, Destinations, Outgoing
 from app.settings.models import KeyHeader
 from app.settings.models import Upstream as UpstreamSettings
@@ -88,7 +89,14 @@ def route_options(settings: Settings, route: Route) -> UpstreamOptions:
 async def _opened(
     settings: Settings, given: UpstreamSettings | Route, options: UpstreamOptions, stack: AsyncExitStack
 ) -> Destination:
-    upstream = await stack.enter_async_context(Upstream(options))
+    try:
+        upstream = await stack.enter_async_context(Upstream(options))
+    except OSError as error:
+        # Also what is there and holds no certificates.
+        raise SettingsError(
+            f"upstream.ca_bundle: {options.ca_file} cannot be read as a PEM file"
+            f" ({error.strerror or 'no certificate in it'})."
+        ) from error
     key = key_of(given.api_key, given.key_header)
     return Destination(
         upstream,

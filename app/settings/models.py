@@ -32,7 +32,15 @@ def _endpoint(url: str) -> str:
     return url.rstrip("/")
 
 
+def _proxy(url: SecretStr) -> SecretStr:
+    parts = urlsplit(url.get_secret_value())
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError("must be a whole URL such as http://proxy.example:3128")
+    return url
+
+
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
+ProxyAddress = Annotated[SecretStr, AfterValidator(_proxy)]
 KeyHeader = Literal["bearer", "api-key"]
 
 
@@ -124,7 +132,7 @@ class Upstream(Section):
         ge=1,
         le=100_000,
     )
-    proxy_url: SecretStr | None = setting(
+    proxy_url: ProxyAddress | None = setting(
         None,
         "HTTP proxy on the way to the upstream, such as http://user:password@proxy.example:3128.",
         "None connects directly.",

@@ -5,13 +5,53 @@ Knows nothing of upstreams nor of compaction.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import AfterValidator, SecretStr
 
 from app.core.wire.credentials import HEADERS, NOT_CREDENTIALS, QUERY
 from app.settings.fields import Section, setting
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+]*)://")
+
+
+def _database(url: SecretStr) -> SecretStr:
+    """An address of a database that is served; what `postgres://` is to others, it is here."""
+    given = url.get_secret_value()
+    scheme = _SCHEME.match(given)
+    if scheme is None:
+        raise ValueError(
+            "must begin with sqlite:/// or postgresql://; a file is written sqlite:///path/to/file.db"
+        )
+    if scheme[1] == "sqlite":
+        _check_file(given)
+        return url
+    if scheme[1] not in ("postgres", "postgresql"):
+        raise ValueError(
+            f"{scheme[1]} is not served here; use sqlite:///path or postgresql://user:password@host/name"
+        )
+    parts = urlsplit(given)
+    if (parts.port or 1) < 1 or not parts.path.strip("/"):
+        raise ValueError("must name a database, such as postgresql://user:password@host:5432/name")
+    return SecretStr("postgresql" + given[len(scheme[1]) :])
+
+
+def _check_file(url: str) -> None:
+    path = url.removeprefix("sqlite:///")
+    if path == url:
+        raise ValueError(
+            "a file is written with three slashes, sqlite:///path, or four from the root, sqlite:////path"
+        )
+    if not path or path.endswith("/") or path == ":memory:":
+        raise ValueError("must name a file, such as sqlite:///data/palimpsest.db: conversations are kept")
+    if "?" in path:
+        raise ValueError("must name a file alone, without a question mark and what follows")
+
+
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_database)]
 
 
 class Server(Section):
@@ -53,7 +93,7 @@ class Server(Section):
 class Database(Section):
     """Where conversations are stored."""
 
-    url: SecretStr = setting(
+    url: DatabaseUrl = setting(
         SecretStr("sqlite:///data/palimpsest.db"),
         "Database: sqlite:///relative/path, sqlite:////absolute/path, or postgresql://user:password@host/name.",
         "An embedded database needs no server; a relative path starts at the working folder.",

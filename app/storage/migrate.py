@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
 import aiosqlite
+import asyncpg
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -91,14 +92,24 @@ async def with_connection(url: str, act: Callable[[Connection], T]) -> T:
     try:
         async with _engine(url).connect() as connection:
             return await connection.run_sync(act)
-    except (DBAPIError, OSError, driver.Error) as failure:
-        raise StoreUnavailable(f"the database cannot be reached: {failure}") from failure
+    except (DBAPIError, OSError, driver.Error, asyncpg.PostgresError, asyncpg.InterfaceError) as failure:
+        verb = "reached" if sqlite_path(url) is None else "opened"
+        raise StoreUnavailable(f"the database cannot be {verb}: {_said(failure)}") from failure
+
+
+def _said(failure: Exception) -> str:
+    """The database's own words, in a line; not those of the library around it."""
+    words = str(getattr(failure, "orig", None) or failure).strip().splitlines() or [type(failure).__name__]
+    return words[0].rpartition("Error'>: ")[2]
 
 
 def _engine(url: str) -> AsyncEngine:
     path = sqlite_path(url)
     if path is None:
-        return create_async_engine(asyncpg_url(url), poolclass=NullPool)
+        # The driver reads the address itself, as where it is served: SQLAlchemy knows no `sslmode`.
+        return create_async_engine(
+            "postgresql+asyncpg://", async_creator=partial(asyncpg.connect, url), poolclass=NullPool
+        )
     return create_async_engine(
         "sqlite+aiosqlite://", async_creator=partial(_opened, path), poolclass=NullPool
     )
@@ -114,8 +125,3 @@ def _connected(path: Path) -> SqliteConnection:
     """The file by the same SQLite that serves it; a new one can be read by its owner alone."""
     path.touch(mode=0o600)
     return driver.connect(path, check_same_thread=False)
-
-
-def asyncpg_url(url: str) -> str:
-    """`postgresql://...` as SQLAlchemy names the driver."""
-    return "postgresql+asyncpg://" + url.split("://", 1)[1]

@@ -172,7 +172,8 @@ class Upstream:
         connector = aiohttp.TCPConnector(
             limit=options.connections,
             keepalive_timeout=options.keepalive_seconds,
-            ssl=_tls(options.ca_file) if self._prefix.startswith("https") else True,
+            # Read at once, also where nothing is encrypted yet: a file that is wrong is to be heard of now.
+            ssl=_tls(options.ca_file) if options.ca_file or self._prefix.startswith("https") else True,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,

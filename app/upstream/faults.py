@@ -49,6 +49,11 @@ def refuse_odd_status(status: int) -> None:
         raise UpstreamError("The upstream's answer has a status that HTTP does not know.")
 
 
+def without_answer(fault: aiohttp.ClientError) -> UpstreamError:
+    """What a fault before the answer's head is called here."""
+    return _translated(fault, _BEFORE_ANSWER)
+
+
 @contextmanager
 def before_answer() -> Iterator[None]:
     """Faults until the answer's head has arrived: nothing has reached the client yet."""

@@ -21,6 +21,7 @@ from app.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnre
 from app.upstream.body import WRITE_BYTES
 from app.upstream.client import Upstream
 from app.upstream.decoding import decoder_for
+from app.upstream.faults import without_answer
 
 
 class _SharedPool(AiohttpTransport):
@@ -101,10 +102,11 @@ async def _read(chunks: AsyncIterator[bytes], headers: tuple[tuple[bytes, bytes]
 def _translated() -> Iterator[None]:
     try:
         yield
-    except httpx.ConnectError as fault:
-        raise UpstreamUnreachable("The upstream refuses connections.") from fault
-    # The transport calls a broken connection a ConnectTimeout; no deadline of ours is in the request.
-    except (httpx.ConnectTimeout, httpx.ProxyError) as fault:
+    # The transport calls a refused connection, a name without address and a broken connection all the same;
+    # what it was is known from its cause.
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as fault:
+        if isinstance(fault.__cause__, aiohttp.ClientError):
+            raise without_answer(fault.__cause__) from fault
         raise UpstreamUnreachable("The upstream closed the connection unanswered.") from fault
     except httpx.TimeoutException as fault:
         raise UpstreamTimeout("The upstream did not answer in time.") from fault

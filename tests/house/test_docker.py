@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.settings.load import known_keys, variable_of
+from app.settings.load import variable_of
+from app.settings.refusal import known_keys
 from tests.house.sources import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")

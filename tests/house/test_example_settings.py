@@ -10,8 +10,9 @@ import yaml
 from pydantic import BaseModel
 
 from app.settings.example import example
-from app.settings.load import known_keys, load_settings
+from app.settings.load import load_settings
 from app.settings.models import ModelSettings
+from app.settings.refusal import known_keys
 from app.settings.routes import Route
 from app.settings.settings import Settings
 from tests.house.sources import ROOT, sources

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.settings.load import known_keys
 from app.settings.models import ModelSettings
+from app.settings.refusal import known_keys
 from app.settings.settings import Settings
 from tests.house.sources import ROOT, sources
 

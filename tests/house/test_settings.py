@@ -15,9 +15,10 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from app.core.view.policy import Policy
 from app.core.view.presets import PRESETS
 from app.errors import SettingsError
-from app.settings.load import known_keys, load_settings, variable_of
+from app.settings.load import load_settings, variable_of
 from app.settings.models import ModelSettings
 from app.settings.policy import PolicySettings
+from app.settings.refusal import known_keys
 from app.settings.settings import Settings, configured_window, is_loopback, model_settings, to_policy
 
 

@@ -1,0 +1,221 @@
+"""What a newcomer gets wrong is answered by a sentence: what, where it was set, what to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.house.sources import ROOT
+
+pytestmark = pytest.mark.spec("H20")
+
+# A process that says nothing for so long is stuck.
+PATIENCE_SECONDS = 60
+# Nobody listens there.
+CLOSED = "http://127.0.0.1:9/v1"
+DOCTOR_FAILED, REFUSED = 1, 2
+
+
+def _environment(folder: Path, more: dict[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PALIMPSEST_")}
+    return kept | {"COLUMNS": "300", "NO_COLOR": "1", "PYTHONPATH": str(ROOT), "HOME": str(folder)} | more
+
+
+def ran(folder: Path, *words: str, more: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """What `palimpsest` says to these words in an empty folder, and its exit code."""
+    return subprocess.run(
+        [sys.executable, "-m", "app.cli.main", *words],
+        cwd=folder,
+        env=_environment(folder, more or {}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def _is_a_sentence(said: subprocess.CompletedProcess[str], parts: tuple[str, ...]) -> None:
+    """One line of the refusal, with all its parts; nothing was printed as if it had worked."""
+    assert said.returncode == REFUSED, said
+    assert "Traceback" not in said.stderr
+    assert said.stdout == ""
+    (line,) = said.stderr.splitlines()
+    assert [part for part in parts if part not in line] == [], line
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("serve", "--database", "data.db"), ("command line", "database.url", "sqlite:///path/to/file.db")),
+        (("migrate", "--database", "data.db"), ("database.url", "sqlite:///path")),
+        (("doctor", "--database", "data.db"), ("database.url", "sqlite:///path")),
+        (("keys", "list", "--database", "data.db"), ("database.url", "sqlite:///path")),
+        (("serve", "--database", "mysql://u:s3cret@h/d"), ("mysql is not served", "postgresql://")),
+        (("serve", "--database", "sqlite://data.db"), ("three slashes",)),
+        (("serve", "--database", "sqlite:///"), ("must name a file",)),
+        (("serve", "--database", "sqlite:///:memory:"), ("must name a file",)),
+        (("serve", "--database", "postgresql://u:s3cret@h"), ("must name a database",)),
+        (("serve", "--database", "postgresql://u:s3cret@127.0.0.1:9/d"), ("Is the server up",)),
+        (("serve", "--database", "postgres://u:s3cret@nobody.invalid/d"), ("Is the server up",)),
+        (("migrate", "--database", "postgresql://u:s3cret@127.0.0.1:9/d"), ("Is the server up",)),
+        (("serve", "--database", "sqlite:////dev/null/x.db"), ("database.url", "folder")),
+        (("serve", "--database", "sqlite:////dev"), ("database.url", "cannot be opened")),
+        (("serve", "--port", "-1"), ("command line", "server.port", "at least 0")),
+        (("serve", "--window-tokens", "-5"), ("window.window_tokens", "at least")),
+        (("serve", "--host", "nobody.invalid"), ("nobody.invalid", "--host")),
+        (("serve", "--config", "/"), ("is a folder",)),
+        (("serve", "--config", "none.yaml"), ("none.yaml", "no such file", "config.example.yaml")),
+        (("erase", "--all", "--yes", "--url", "http://127.0.0.1:9"), ("cannot be reached",)),
+    ],
+)
+def test_a_wrong_word(tmp_path: Path, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    said = ran(tmp_path, *words)
+    _is_a_sentence(said, parts)
+    assert "s3cret" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("upstream: https://api.openai.com/v1", ("upstream is a section", "upstream.base_url")),
+        ("database: sqlite:///a.db", ("database is a section", "database.url")),
+        ("server: []", ("server is a section", "server.host")),
+        ("server:\n  port: 1\nserver:\n  port: 2\n", ("line 3", "server stands twice", "line 1")),
+        ("server:\n  port: 1\n  port: 2\n", ("line 3", "port stands twice", "line 2")),
+        ("server:\n\tport: 1\n", ("line 2", "tab", "spaces")),
+        ("server: {port: 1\n", ("line 2", "not YAML")),
+        ("server:\n  port: 0\n---\nserver:\n  port: 2\n", ("line 3", "another document")),
+        ("server.port: 99", ("server.port", "`server:`", "`port:`")),
+        ("hello", ("sections such as `server:`",)),
+        ("1: 2", ("1 is not a setting",)),
+        ("models: gpt-4o", ("models", "list")),
+        ("server:\n  port: -5", ("server.port", "at least 0")),
+        ("server:\n  port: eighty", ("server.port", "whole number")),
+        ("server:\n  host: 5", ("server.host", "text")),
+        ("logging:\n  level: loud", ("logging.level", "'warning'")),
+        ("upstream:\n  api_key: CHANGEME", ("palimpsest.yaml", "upstream.api_key", "placeholder")),
+        ("upstream:\n  api_key: sk-...", ("upstream.api_key", "placeholder")),
+        ("summarizer:\n  api_key: your-api-key", ("summarizer.api_key", "placeholder")),
+        ("upstream:\n  headers: {x-key: <your key>}", ("upstream.headers", "placeholder")),
+        ("upstream:\n  base_url: api.openai.com/v1", ("upstream.base_url", "https://")),
+        ("upstream:\n  base_url: 'http://host:99999/v1'", ("upstream.base_url", "65535")),
+        ("upstream:\n  proxy_url: proxy", ("upstream.proxy_url", "http://")),
+        ("upstream:\n  ca_bundle: none.pem", ("upstream.ca_bundle", "none.pem", "PEM")),
+        ("upstream:\n  ca_bundle: palimpsest.yaml", ("upstream.ca_bundle", "PEM")),
+        ("compaction:\n  daily_log_folder: none", ("compaction.daily_log_folder", "make it first")),
+        ("database:\n  data_folder: /proc/none", ("/proc/none/pepper",)),
+        ("a: " + "[" * 3_000, ("nested too deeply",)),
+    ],
+)
+def test_a_wrong_file(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None:
+    (tmp_path / "palimpsest.yaml").write_text(text, encoding="utf-8")
+    more = {} if "port" in text else {"PALIMPSEST_SERVER__PORT": "0"}
+    _is_a_sentence(ran(tmp_path, "serve", more=more), parts)
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "palimpsest.yaml").write_bytes(b"\xff\xfe\x00s")
+    _is_a_sentence(ran(tmp_path, "serve"), ("UTF-8",))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "parts"),
+    [
+        ("PALIMPSEST_UPSTREAM_BASE_URL", CLOSED, ("Did you mean PALIMPSEST_UPSTREAM__BASE_URL?",)),
+        ("PALIMPSEST_UPSTREAM", CLOSED, ("is a section", "PALIMPSEST_UPSTREAM__BASE_URL")),
+        ("PALIMPSEST_SERVER__PRT", "1", ("PALIMPSEST_SERVER__PORT?",)),
+        ("PALIMPSEST_SERVER__PORT", "abc", ("environment", "PALIMPSEST_SERVER__PORT", "whole number")),
+        ("PALIMPSEST_ROUTES", "[{", ("PALIMPSEST_ROUTES", "JSON")),
+        ("PALIMPSEST_SESSIONS__HEADERS", "x-mine", ("PALIMPSEST_SESSIONS__HEADERS", "JSON")),
+        ("PALIMPSEST_UPSTREAM__API_KEY", "CHANGEME", ("environment", "API_KEY", "placeholder")),
+        ("PALIMPSEST_UPSTREAM__API_KEY", "${OPENAI_API_KEY}", ("API_KEY", "placeholder")),
+        ("PALIMPSEST_CONFIG", "/none.yaml", ("/none.yaml", "no such file")),
+    ],
+)
+def test_a_wrong_variable(tmp_path: Path, name: str, value: str, parts: tuple[str, ...]) -> None:
+    given = {"PALIMPSEST_SERVER__PORT": "0", name: value}
+    _is_a_sentence(ran(tmp_path, "serve", more=given), parts)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("srve",), "Did you mean 'serve'?"),
+        (("serve", "--prot", "1"), "--port"),
+        (("serve", "--port", "abc"), "'--port'"),
+        (("serve", "again"), "again"),
+        (("keys", "revoke"), "key_id"),
+        (("keys", "drop"), "No such command 'drop'"),
+    ],
+)
+def test_a_word_that_is_no_command_or_option(tmp_path: Path, words: tuple[str, ...], part: str) -> None:
+    said = ran(tmp_path, *words)
+    assert said.returncode == REFUSED
+    assert part in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_the_version_is_told_both_ways(tmp_path: Path) -> None:
+    by_option, by_command = ran(tmp_path, "--version"), ran(tmp_path, "version")
+    assert (by_option.returncode, by_option.stdout) == (0, by_command.stdout)
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "data.db").write_text("not a database\n" * 1_000)
+    said = ran(tmp_path, "serve", "--port", "0", "--database", "sqlite:///data.db")
+    _is_a_sentence(said, ("database.url", "not a database", "Is it a SQLite file"))
+
+
+def test_a_doctor_in_a_fresh_folder_finds_nothing_wrong_and_leaves_nothing(tmp_path: Path) -> None:
+    said = ran(tmp_path, "doctor")
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "does not exist yet; the first start makes it" in said.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("upstream", "part"),
+    [(CLOSED, "refuses connections"), ("http://nobody.invalid/v1", "name cannot be resolved")],
+)
+def test_a_doctor_says_why_nobody_answers(tmp_path: Path, upstream: str, part: str) -> None:
+    said = ran(tmp_path, "doctor", "--upstream", upstream)
+    assert (said.returncode, said.stderr) == (DOCTOR_FAILED, "")
+    assert f"failed   upstream: {upstream}: The upstream" in said.stdout
+    assert part in said.stdout
+
+
+@contextmanager
+def _serving(folder: Path, *words: str) -> Iterator[None]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli.main", "serve", *words],
+        cwd=folder,
+        env=_environment(folder, {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert "listens" in process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_second_process_on_one_file_says_one_sentence(tmp_path: Path) -> None:
+    with _serving(tmp_path, "--port", "0"):
+        _is_a_sentence(ran(tmp_path, "serve", "--port", "0"), ("another process serves", "palimpsest.db"))
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        _is_a_sentence(ran(tmp_path, "serve", "--port", port), (port, "in use", "--port"))
