@@ -1,4 +1,7 @@
-"""Reads the specification's rows and tells which of them no passing test proves (`make spec`)."""
+"""Reads the specification's rows and tells which of them no passing test proves (`make spec`).
+
+`make spec ROWS=H` lists the tests of the rows that begin so instead.
+"""
 
 from __future__ import annotations
 
@@ -53,5 +56,25 @@ def report(proved: frozenset[str]) -> str:
     return "\n\n".join(blocks)
 
 
+def proofs(results: Path, beginning: str) -> str:
+    """Each row whose name begins so, and under it the tests that are meant to prove it, by file."""
+    try:
+        entries = json.loads(results.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        entries = {}
+    lines = []
+    rows = {row: text for release in releases().values() for row, text in release.items()}
+    for row in sorted(row for row in rows if row.startswith(beginning)):
+        named = [(test, entry["passed"]) for test, entry in entries.items() if row in entry["rows"]]
+        # One line for all the cases of a test.
+        tests = {test.partition("[")[0] for test, _ in named}
+        failed = {test.partition("[")[0] for test, passed in named if not passed}
+        lines.append(f"{row} {rows[row]}")
+        lines += [f"     {test}{'  FAILED' if test in failed else ''}" for test in sorted(tests)]
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    sys.stdout.write(report(proved_rows(ROOT / RESULTS)) + "\n")
+    record = ROOT / RESULTS
+    told = proofs(record, sys.argv[1]) if len(sys.argv) > 1 else report(proved_rows(record))
+    sys.stdout.write(told + "\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.spec import proved_rows, releases, report, specification_rows
+from tests.house.spec import proofs, proved_rows, releases, report, specification_rows
 from tests.house.spec_marks import SpecRecorder
 
 SIZES = {"A": 47, "B": 18, "C": 23, "D": 25, "E": 12, "F": 38, "H": 20, "P": 11, "S": 16, "W": 56}
@@ -36,6 +36,19 @@ def test_a_row_is_proved_when_all_its_tests_passed(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     file.write_text(json.dumps(record), encoding="utf-8")
     assert proved_rows(file) == {"A01", "P1"}
+
+
+def test_the_tests_of_a_row_are_listed_once_each(tmp_path: Path) -> None:
+    record = {
+        "t::one[a]": {"rows": ["H01"], "passed": True},
+        "t::one[b]": {"rows": ["H01"], "passed": True},
+        "t::two": {"rows": ["H01", "H02"], "passed": False},
+    }
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(record), encoding="utf-8")
+    lines = proofs(file, "H01").split("\n")
+    assert lines[0].startswith("H01 ")
+    assert lines[1:] == ["     t::one", "     t::two  FAILED"]
 
 
 def test_without_a_record_nothing_is_proved(tmp_path: Path) -> None:
