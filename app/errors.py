@@ -15,6 +15,9 @@
     |   |-- ErasedSession            410: the conversation was erased, and is not to come back
     |   |-- MethodNotAllowed         405: the path exists, not with this method
     |   |-- Unauthorized             401
+    |   |-- HostNotAllowed           403: the request names the proxy by a name that is not its own
+    |   |-- OriginNotAllowed         403: the request comes from another site's page
+    |   |-- UnsupportedMediaType     415: a body of one of our own endpoints that is not said to be JSON
     |   |-- RecallDisabled           403: the session has no index and no tools of recall
     |   |-- Conflict                 409: too many appends wait, an epoch moved on
     |   |-- NameTaken                409: a session of that name is there already
@@ -155,6 +158,27 @@ class Unauthorized(RequestError):
     status = 401
     code = "invalid_api_key"
     type = "authentication_error"
+
+
+class HostNotAllowed(RequestError):
+    """The `Host` header holds a name that could be anybody's: a page may stand behind it (rule 36)."""
+
+    status = 403
+    code = "host_not_allowed"
+
+
+class OriginNotAllowed(RequestError):
+    """A web page of an origin that `server.cors_origins` does not list sends it (rule 36)."""
+
+    status = 403
+    code = "origin_not_allowed"
+
+
+class UnsupportedMediaType(RequestError):
+    """A body under `/api` whose content type is not JSON: a form of a web page can send any other."""
+
+    status = 415
+    code = "unsupported_media_type"
 
 
 class RecallDisabled(RequestError):

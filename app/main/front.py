@@ -11,11 +11,13 @@ from collections.abc import Callable
 from fastapi import FastAPI
 
 from app.api.chat import ChatEndpoint
-from app.api.front import Crowd, Front
+from app.api.front import Front
 from app.api.pages import Pages, pages_of
 from app.api.passthrough import PassthroughEndpoint
+from app.api.places import Admission, Places
 from app.core.history.carriers import Carriers
 from app.core.wire.request_body import Limits
+from app.core.wire.web_origins import WebOrigins
 from app.main.compacting import chronicle_of, compactor_of, policies_of, scenes_of, writer_of
 from app.main.moving import moving_of
 from app.main.parts import Parts, new_id
@@ -42,6 +44,7 @@ from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.recorder import Recorder
 from app.proxy.sessions.references import References
 from app.proxy.sessions.resolver import Resolver
+from app.settings.settings import Settings, is_loopback
 
 
 def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
@@ -82,9 +85,24 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
             parts.access, ModelList(parts.destinations), passthrough, body_bytes=limits.body_bytes
         ),
         pages=pages,
-        crowd=Crowd(requests=limits.concurrent_requests, header_bytes=limits.header_bytes),
+        origins=web_origins(parts.settings),
+        admission=Admission(
+            answered=Places(limits.concurrent_requests, limits.caller_share),
+            arriving=Places(limits.arriving_requests, limits.caller_share),
+            header_bytes=limits.header_bytes,
+        ),
+        access=parts.access,
         compacts=parts.settings.upstream.compacts != "upstream",
     )
+
+
+def web_origins(settings: Settings) -> WebOrigins:
+    """Which names are answered to, and which pages may speak to the proxy."""
+    given, has_keys = settings.server.allowed_hosts, settings.access.mode == "keys"
+    is_any = "*" in given or (has_keys and not given)
+    names = frozenset(name.lower() for name in (settings.server.host, *given))
+    origins = frozenset(settings.server.cors_origins)
+    return WebOrigins(None if is_any else names, not is_loopback(settings.server.host), origins)
 
 
 def answered_of(parts: Parts, viewing: Viewing, chronicle: Chronicle, indexing: Indexing) -> Answered:
