@@ -12,6 +12,7 @@
     |   |-- RepeatedHeader           a header that decides who is asking stands twice
     |   |-- ClientLeft               the client hung up while its body was being read; nobody sees this
     |   |-- NotFound                 what does not exist, or is not the caller's (the same answer)
+    |   |   `-- WrongBaseUrl         a path of the API that does not stand below /v1
     |   |-- ErasedSession            410: the conversation was erased, and is not to come back
     |   |-- MethodNotAllowed         405: the path exists, not with this method
     |   |-- Unauthorized             401
@@ -136,6 +137,12 @@ class NotFound(RequestError):
 
     status = 404
     code = "not_found"
+
+
+class WrongBaseUrl(NotFound):
+    """What is asked for stands below `/v1`: the client's base URL lacks it, or has something else there."""
+
+    code = "wrong_base_url"
 
 
 class ErasedSession(RequestError):

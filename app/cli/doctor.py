@@ -5,7 +5,6 @@ Changes nothing: no file is made, nothing is migrated, nothing is sent but a que
 
 from __future__ import annotations
 
-import asyncio
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,10 +21,10 @@ from app.storage.migrate import schema_state, sqlite_path
 from app.storage.open import bound_pepper
 from app.storage.sqlite.driver import sqlite_version
 from app.upstream.address import without_query
-from app.upstream.client import Upstream, UpstreamOptions
+from app.upstream.client import UpstreamOptions
 from app.upstream.headers import UpstreamKey
-from app.upstream.http import client_over, fetch
-from app.upstream.windows import LIST_BYTES, window_from_model_data
+from app.upstream.version_path import RawHeaders, models_reply, versioned
+from app.upstream.windows import window_from_model_data
 
 State = Literal["ok", "warning", "failed"]
 # Older ones can corrupt a WAL when two connections write or checkpoint at once (sqlite.org/wal.html).
@@ -148,13 +147,17 @@ async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None)
     """Whether a server answers, and its list of models."""
     address = without_query(options.base_url)
     try:
-        status, payload = await _models(options, key)
+        headers = [key.header] if key else []
+        said = await models_reply(options, headers, options.connect_seconds + 10)
     except PalimpsestError as error:
         remedy = "Check base_url, and upstream.proxy_url and upstream.ca_bundle."
         return Finding(name, "failed", f"{address}: {error.message}", remedy), None
     except TimeoutError:
         return Finding(name, "failed", f"{address}: no answer", "Is the server up?"), None
+    status, payload = said.status, said.json()
     reached = f"{address} answers GET /models with {status}"
+    if status == 404:
+        return await _not_found(name, reached, options, headers), None
     if status in (401, 403) and key is None:
         return Finding(name, "ok", f"{reached}: it wants a caller's key"), None
     if status >= 500:
@@ -162,13 +165,12 @@ async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None)
     return Finding(name, "ok", reached), payload
 
 
-async def _models(options: UpstreamOptions, key: UpstreamKey | None) -> tuple[int, Any]:
-    async with Upstream(options) as upstream, client_over(upstream) as http:
-        headers = [key.header] if key else []
-        request = http.build_request("GET", upstream.url("/models"), headers=headers)
-        async with asyncio.timeout(options.connect_seconds + 10):
-            reply = await fetch(http, request, LIST_BYTES)
-    return reply.status, reply.json()
+async def _not_found(name: str, reached: str, options: UpstreamOptions, headers: RawHeaders) -> Finding:
+    """Most likely the version path is missing; a few servers have no list of models."""
+    if longer := await versioned(options, headers):
+        return Finding(name, "failed", f"{reached}; {longer} answers", f"Set base_url to {longer}.")
+    remedy = "Check the path of base_url: most servers need /v1 at its end. A few have no list of models."
+    return Finding(name, "warning", reached, remedy)
 
 
 def _windows(settings: Settings, payload: Any) -> Iterator[Finding]:

@@ -52,16 +52,14 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     limits = parts.settings.limits
     policies = policies_of(parts)
     recall = recall_of(parts, stopping)
-    searching = recall.searching
     scenes = scenes_of(parts, policies, recall.replays)
     chronicle = chronicle_of(parts)
     writer = writer_of(parts)
     compactor = compactor_of(parts, writer, chronicle)
     viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=parts.settings.compaction.deadline_seconds)
     passthrough = Passthrough(parts.destinations, limits.body_bytes)
-    answered = answered_of(parts, viewing, chronicle, recall.indexing)
-    exchange = exchange_of(parts, viewing, passthrough, chronicle, answered, recall)
-    memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, searching.forget))
+    exchange = exchange_of(parts, viewing, passthrough, chronicle, recall)
+    memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, recall.searching.forget))
     served = Pages(
         parts.store,
         parts.access,
@@ -72,7 +70,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         completes=chronicle,
         summarizer=writer,
         moving=moving_of(parts, chronicle),
-        searching=searching,
+        searching=recall.searching,
         recall=recall.tools,
         unindexes=recall.indexing.drop,
         erases=Erasing(parts.erasure, memory),
@@ -86,13 +84,19 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         ),
         pages=pages,
         origins=web_origins(parts.settings),
-        admission=Admission(
-            answered=Places(limits.concurrent_requests, limits.caller_share),
-            arriving=Places(limits.arriving_requests, limits.caller_share),
-            header_bytes=limits.header_bytes,
-        ),
+        admission=admission_of(parts.settings),
         access=parts.access,
         compacts=parts.settings.upstream.compacts != "upstream",
+    )
+
+
+def admission_of(settings: Settings) -> Admission:
+    """How many requests are answered at a time, and how many arrive."""
+    limits = settings.limits
+    return Admission(
+        answered=Places(limits.concurrent_requests, limits.caller_share),
+        arriving=Places(limits.concurrent_uploads, limits.caller_share),
+        header_bytes=limits.header_bytes,
     )
 
 
@@ -116,11 +120,11 @@ def exchange_of(
     viewing: Viewing,
     passthrough: Passthrough,
     chronicle: Chronicle,
-    answered: Answered,
     recall: Recall,
 ) -> Exchange:
     """What answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
+    answered = answered_of(parts, viewing, chronicle, recall.indexing)
     recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
     relay = Relay(
         recorder,

@@ -208,7 +208,7 @@ class Limits(Section):
         unit="requests",
         ge=1,
     )
-    arriving_requests: int = setting(
+    concurrent_uploads: int = setting(
         1_000,
         "Requests whose body has not arrived yet; further ones get 503 with retry-after.",
         "Counted apart: bodies that come slowly, or never, must not take the places of the others.",

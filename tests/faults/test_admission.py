@@ -21,7 +21,11 @@ from tests.upstream.scripted import Wire, replies
 pytestmark = pytest.mark.spec("H05")
 
 PLACES = 10
-SMALL = {"limits.concurrent_requests": PLACES, "limits.arriving_requests": PLACES, "limits.caller_share": 0.8}
+SMALL = {
+    "limits.concurrent_requests": PLACES,
+    "limits.concurrent_uploads": PLACES,
+    "limits.caller_share": 0.8,
+}
 KEYS = {"access.mode": "keys", "upstream.api_key": "sk-operator"}
 
 
