@@ -14,9 +14,13 @@
     |   |-- RepeatedHeader           a header that decides who is asking stands twice
     |   |-- ClientLeft               the client hung up while its body was being read; nobody sees this
     |   |-- NotFound                 what does not exist, or is not the caller's (the same answer)
+    |   |   `-- WrongBaseUrl         a path of the API that does not stand below /v1
     |   |-- ErasedSession            410: the conversation was erased, and is not to come back
     |   |-- MethodNotAllowed         405: the path exists, not with this method
     |   |-- Unauthorized             401
+    |   |-- HostNotAllowed           403: the request names the proxy by a name that is not its own
+    |   |-- OriginNotAllowed         403: the request comes from another site's page
+    |   |-- UnsupportedMediaType     415: a body of one of our own endpoints that is not said to be JSON
     |   |-- RecallDisabled           403: the session has no index and no tools of recall
     |   |-- Conflict                 409: too many appends wait, an epoch moved on
     |   |-- NameTaken                409: a session of that name is there already
@@ -148,6 +152,12 @@ class NotFound(RequestError):
     code = "not_found"
 
 
+class WrongBaseUrl(NotFound):
+    """What is asked for stands below `/v1`: the client's base URL lacks it, or has something else there."""
+
+    code = "wrong_base_url"
+
+
 class ErasedSession(RequestError):
     """The conversation was erased and blocked: it is not stored again, whoever sends it (rule 30)."""
 
@@ -168,6 +178,27 @@ class Unauthorized(RequestError):
     status = 401
     code = "invalid_api_key"
     type = "authentication_error"
+
+
+class HostNotAllowed(RequestError):
+    """The `Host` header holds a name that could be anybody's: a page may stand behind it (rule 36)."""
+
+    status = 403
+    code = "host_not_allowed"
+
+
+class OriginNotAllowed(RequestError):
+    """A web page of an origin that `server.cors_origins` does not list sends it (rule 36)."""
+
+    status = 403
+    code = "origin_not_allowed"
+
+
+class UnsupportedMediaType(RequestError):
+    """A body under `/api` whose content type is not JSON: a form of a web page can send any other."""
+
+    status = 415
+    code = "unsupported_media_type"
 
 
 class RecallDisabled(RequestError):

@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 
 from app.api.body import read_body
-from app.errors import InvalidJson, InvalidParameter, RequestTimeout
+from app.errors import InvalidJson, InvalidParameter, RequestTimeout, UnsupportedMediaType
 from app.proxy.access.access import Access, Caller
 from app.proxy.asgi import Scope
 from app.proxy.incoming import Headers, Incoming
@@ -60,9 +60,10 @@ def asking_of(scope: Scope) -> Incoming:
 async def order_of(request: Request, kind: type[Order]) -> Order:
     """The request's body as `kind`, an empty one as no fields at all.
 
-    Read here and not by the framework: after the caller is known, bounded, whatever content type
-    curl gives it.
+    Read here and not by the framework: after the caller is known, and bounded. UnsupportedMediaType for a
+    body that is not said to be JSON.
     """
+    require_json(request)
     try:
         async with asyncio.timeout(ORDER_SECONDS):
             body = await read_body(request.receive, ORDER_BYTES)
@@ -72,6 +73,20 @@ async def order_of(request: Request, kind: type[Order]) -> Order:
         return kind.model_validate_json(body or b"{}")
     except ValidationError as error:
         raise _invalid(error) from None
+
+
+def require_json(request: Request) -> None:
+    """UnsupportedMediaType for a body that is not said to be JSON: forms of web pages can send any other."""
+    headers = request.headers
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+        return
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise UnsupportedMediaType(
+            "Bodies under /api are JSON and must say so: send content-type: application/json (with curl: "
+            "-H 'content-type: application/json').",
+            param="Content-Type",
+        )
 
 
 def _invalid(error: ValidationError) -> InvalidJson | InvalidParameter:

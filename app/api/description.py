@@ -67,10 +67,11 @@ class DescriptionPages:
 
     async def description(self) -> Response:
         """An OpenAPI 3.1 document; it says nothing of anybody's conversations."""
-        return raw_reply(self._document)
+        return raw_reply(encoded(self.document))
 
     @cached_property
-    def _document(self) -> bytes:
+    def document(self) -> Mapping[str, Any]:
+        """The same as values."""
         described = get_openapi(
             title="Palimpsest",
             version=version("palimpsest"),
@@ -87,7 +88,7 @@ class DescriptionPages:
                 if (path, verb) in BODIES:
                     operation["requestBody"] = _body(BODIES[path, verb])
         described["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
-        return encoded(described)
+        return described
 
 
 def _body(kind: type[BaseModel] | None) -> dict[str, Any]:

@@ -7,54 +7,54 @@ rest of the exchange (43 us against 108 us a request, measured). Knows nothing o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from urllib.parse import unquote
 
+from app.api.callers import asking_of
+from app.api.places import Admission
 from app.api.problems import note_cut, send_problem, unexpected
 from app.core.wire.chat_request import Wire
-from app.errors import HeadersTooLarge, MethodNotAllowed, NotFound, PalimpsestError, ServerBusy
-from app.proxy.asgi import ASGIApp, Receive, Scope, Send
+from app.core.wire.web_origins import WebOrigins
+from app.errors import (
+    HeadersTooLarge,
+    HostNotAllowed,
+    MethodNotAllowed,
+    NotFound,
+    OriginNotAllowed,
+    PalimpsestError,
+)
+from app.proxy.access.access import Access
+from app.proxy.asgi import ASGIApp, ASGIMessage, Receive, Scope, Send
 
 # What is answered by an exchange, by the path that it is sent to; Azure's clients name a deployment in it.
 WIRES: Sequence[tuple[re.Pattern[str], Wire]] = (
     (re.compile(r"/v1(?:/deployments/[^/]+)?/chat/completions/*"), "chat"),
     (re.compile(r"/v1(?:/deployments/[^/]+)?/responses/*"), "responses"),
 )
+# Whose places callers take whom the upstream has never accepted.
+UNPROVEN = ""
+_HOST_REFUSED = (
+    "The proxy does not answer to the name in the Host header: without keys it answers to localhost, IP "
+    "addresses and its own names only. Add the name to server.allowed_hosts."
+)
+_ORIGIN_REFUSED = (
+    "The request comes from a web page of another origin. If the page may speak to this proxy, add what the "
+    "Origin header says to server.cors_origins."
+)
 # Answered by an exchange where it may be answered here; else it is the upstream's.
 COMPACT = re.compile(r"/v1/responses/compact/*")
 
 
-class Crowd:
-    """Requests being answered, at most `requests` of them, each with headers of at most `header_bytes`."""
-
-    def __init__(self, *, requests: int, header_bytes: int) -> None:
-        self._requests = requests
-        self._header_bytes = header_bytes
-        self._now = 0
-
-    def objection(self, scope: Scope) -> PalimpsestError | None:
-        """Why this request is not let in; None when it is. Looking at it costs 2 us."""
-        if sum(len(name) + len(value) for name, value in scope["headers"]) > self._header_bytes:
-            return HeadersTooLarge("The request's headers are too large.")
-        if self._now >= self._requests:
-            return ServerBusy("As many requests as are allowed at a time are being answered; try again soon.")
-        return None
-
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """One more is being answered while it lasts."""
-        self._now += 1
-        try:
-            yield
-        finally:
-            self._now -= 1
+# What supervisors ask; answered whatever else happens, under any name.
+HEALTH = frozenset({"/healthz", "/readyz"})
 
 
 class Front:
-    """An ASGI application made of three. `crowd` bounds what it answers at a time.
+    """An ASGI application made of three, behind what may not come in.
 
-    `compacts`: requests for a compaction are not simply the upstream's.
+    `origins` says which names are answered to and which pages may speak to it, `admission` how many requests
+    are answered at a time; `access` knows who asks. `compacts`: requests for a compaction are not simply the
+    upstream's.
     """
 
     def __init__(
@@ -63,41 +63,98 @@ class Front:
         chat: ASGIApp,
         passthrough: ASGIApp,
         pages: ASGIApp,
-        crowd: Crowd,
+        origins: WebOrigins,
+        admission: Admission,
+        access: Access,
         compacts: bool = False,
     ) -> None:
         self._chat = chat
         self._passthrough = passthrough
         self._pages = pages
-        self._crowd = crowd
+        self._origins = origins
+        self._admission = admission
+        self._access = access
         self._compacts = compacts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """HTTP below `/v1/` and `/s/{session}/v1/` goes upstream, all else is ours."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"] in HEALTH:
             await self._pages(scope, receive, send)
             return
-        if _wants_websocket(scope):
-            await send_problem(send, NotFound("WebSockets are not served here."))
-            return
-        if scope["method"] == "TRACE":
-            # Its answer repeats the request's headers: to the caller, the operator's key among them.
-            await send_problem(send, MethodNotAllowed("TRACE is not forwarded."))
-            return
-        if problem := self._crowd.objection(scope):
+        if problem := self._objection(scope):
             await send_problem(send, problem)
+            return
+        if self._origins.origins:
+            send = self._shared(scope, send)
+        if self._origins.is_preflight(scope["method"], scope["headers"]):
+            headers = self._origins.preflight(scope["headers"])
+            await send({"type": "http.response.start", "status": 204, "headers": headers})
+            await send({"type": "http.response.body"})
             return
         session, path = split_session(_path_of(scope))
         if not path.startswith("/v1/"):
             await self._pages(scope, receive, send)
             return
         scope["palimpsest.session"] = session
-        wire = wire_of(path) if scope["method"] == "POST" else None
-        if self._compacts and scope["method"] == "POST" and COMPACT.fullmatch(path):
-            wire = "responses"
-        scope["palimpsest.wire"] = wire
-        with self._crowd.counted():
-            await guarded(self._chat if wire else self._passthrough, scope, receive, send)
+        scope["palimpsest.wire"] = self._wire(scope["method"], path)
+        await guarded(self._admitted, scope, receive, send)
+
+    def _objection(self, scope: Scope) -> PalimpsestError | None:
+        """Why this request is not let in, whoever asks; None when it is. Looking at it costs a few us."""
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > self._admission.header_bytes:
+            return HeadersTooLarge("The request's headers are too large.")
+        match self._origins.refusal(scope["method"], scope["path"], scope["headers"]):
+            case "host":
+                return HostNotAllowed(_HOST_REFUSED)
+            case "origin":
+                return OriginNotAllowed(_ORIGIN_REFUSED)
+        if _wants_websocket(scope):
+            return NotFound("WebSockets are not served here.")
+        if scope["method"] == "TRACE":
+            # Its answer repeats the request's headers: to the caller, the operator's key among them.
+            return MethodNotAllowed("TRACE is not forwarded.")
+        return None
+
+    def _shared(self, scope: Scope, send: Send) -> Send:
+        """`send`, whose answers a page of a listed origin may read."""
+
+        async def sharing(message: ASGIMessage) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message["headers"])
+                has_own = any(name == b"access-control-allow-origin" for name, _ in headers)
+                more = [] if has_own else self._origins.shared(scope["headers"], headers)
+                message = {**message, "headers": [*headers, *more]}
+            await send(message)
+
+        return sharing
+
+    def _wire(self, method: str, path: str) -> Wire | None:
+        if method != "POST":
+            return None
+        return "responses" if self._compacts and COMPACT.fullmatch(path) else wire_of(path)
+
+    async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The request in its place. Who asks is known before its body is waited for."""
+        is_exchange = scope["palimpsest.wire"] is not None
+        with self._admission.visit(await self._caller(scope)) as visit:
+
+            async def noting() -> ASGIMessage:
+                message = await receive()
+                # What passes through holds a connection to the upstream from its first piece on.
+                if message["type"] == "http.request" and not (is_exchange and message.get("more_body")):
+                    visit.has_arrived()
+                return message
+
+            await (self._chat if is_exchange else self._passthrough)(scope, noting, send)
+
+    async def _caller(self, scope: Scope) -> str:
+        """Whose place the request takes: everybody who was never accepted upstream shares one caller's."""
+        asking = asking_of(scope)
+        caller = await self._access.standing_of(asking)
+        if caller is None and not self._admission.has_room(UNPROVEN):
+            # Since the start nobody may have asked the store about this one.
+            caller = await self._access.standing_of(asking, asks_store=True)
+        return UNPROVEN if caller is None else caller
 
 
 def wire_of(path: str) -> Wire | None:

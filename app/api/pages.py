@@ -6,6 +6,7 @@ Knows nothing of what the endpoints do.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 
 from app.api.callers import Doorkeeper
+from app.api.clients import base_url_of
 from app.api.context import ContextPages
 from app.api.description import DescriptionPages
 from app.api.front import guarded
@@ -26,6 +28,7 @@ from app.api.problems import problem_body, problem_headers, problem_of, send_pro
 from app.api.recall.search import SearchPages
 from app.api.recall.tools import ToolPages
 from app.api.replies import raw_reply
+from app.api.root import RootPages
 from app.api.session.checkpoints import CheckpointPages
 from app.api.session.compactions import CompactionPages
 from app.api.session.completion import Completes, CompletionPages
@@ -39,7 +42,7 @@ from app.api.session.stream import EventStreams
 from app.api.sessions import SessionPages
 from app.api.timeline.timeline import TimelinePages
 from app.api.views import ViewPages
-from app.errors import NotFound, PalimpsestError
+from app.errors import NotFound, PalimpsestError, WrongBaseUrl
 from app.proxy.access.access import Access
 from app.proxy.archive import Archive
 from app.proxy.asgi import ASGIApp, Receive, Scope, Send
@@ -51,6 +54,12 @@ from app.proxy.recall.tools import RecallTools
 from app.proxy.sessions.reader import MessageReader
 from app.settings.settings import Settings
 from app.storage.contract import Store
+
+# What clients ask for below their base URL, wherever they think that it is.
+_BELOW_V1 = re.compile(
+    r"/(?:chat/completions|responses|completions|embeddings|models|messages|moderations|rerank|files|batches"
+    r"|images/\w+|audio/\w+|v1/?$)(?:/|$)"
+)
 
 
 def _new_id() -> str:
@@ -90,7 +99,9 @@ def pages_of(app: FastAPI, pages: Pages) -> None:
     """
     own = APIRouter(redirect_slashes=False)
     HealthPages(pages.store).on(own)
-    own.include_router(api_of(pages))
+    api = api_of(pages)
+    own.include_router(api)
+    RootPages(DescriptionPages(api)).on(own)
     if pages.recall is not None:
         McpPages(pages.access, Archive(pages.store, pages.reader), pages.recall).on(own)
     kinds = (PalimpsestError, HTTPException, RequestValidationError)
@@ -160,8 +171,10 @@ def _as_denial(send: Send) -> Send:
     return denying  # type: ignore[return-value]
 
 
-async def _answered(_: Request, error: Exception) -> Response:
+async def _answered(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
+    if isinstance(error, HTTPException) and error.status_code == 404 and _BELOW_V1.search(request.url.path):
+        problem = WrongBaseUrl(f"The API stands under /v1: set base_url to {base_url_of(request.scope)}")
     headers = {name.decode(): value.decode() for name, value in problem_headers(problem)}
     if isinstance(error, HTTPException):
         headers |= error.headers or {}

@@ -5,7 +5,6 @@ Changes nothing: no file is made, nothing is migrated, nothing is sent but a que
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -24,10 +23,10 @@ from app.storage.migrate import schema_state, sqlite_path
 from app.storage.open import bound_pepper
 from app.storage.sqlite.driver import sqlite_version
 from app.upstream.address import without_query
-from app.upstream.client import Upstream, UpstreamOptions
+from app.upstream.client import UpstreamOptions
 from app.upstream.headers import UpstreamKey
-from app.upstream.http import client_over, fetch
-from app.upstream.windows import LIST_BYTES, window_from_model_data
+from app.upstream.version_path import RawHeaders, models_reply, versioned
+from app.upstream.windows import window_from_model_data
 
 State = Literal["ok", "warning", "failed"]
 # Older ones can corrupt a WAL when two connections write or checkpoint at once (sqlite.org/wal.html).
@@ -165,7 +164,8 @@ async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None)
     """Whether a server answers, and its list of models."""
     address = without_query(options.base_url)
     try:
-        status, payload = await _models(options, key)
+        headers = [key.header] if key else []
+        said = await models_reply(options, headers, options.connect_seconds + 10)
     except PalimpsestError as error:
         return Finding(name, "failed", f"{address}: {error.message}", _REACHING), None
     except TimeoutError:
@@ -173,7 +173,10 @@ async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None)
     except OSError:
         remedy = "upstream.ca_bundle names a PEM file of authorities."
         return Finding(name, "failed", f"{options.ca_file} cannot be read as one", remedy), None
+    status, payload = said.status, said.json()
     reached = f"{address} answers GET /models with {status}"
+    if status == 404:
+        return await _not_found(name, reached, options, headers), None
     if status in (401, 403) and key is None:
         return Finding(name, "ok", f"{reached}: it wants a caller's key"), None
     if status >= 500:
@@ -181,13 +184,12 @@ async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None)
     return Finding(name, "ok", reached), payload
 
 
-async def _models(options: UpstreamOptions, key: UpstreamKey | None) -> tuple[int, Any]:
-    async with Upstream(options) as upstream, client_over(upstream) as http:
-        headers = [key.header] if key else []
-        request = http.build_request("GET", upstream.url("/models"), headers=headers)
-        async with asyncio.timeout(options.connect_seconds + 10):
-            reply = await fetch(http, request, LIST_BYTES)
-    return reply.status, reply.json()
+async def _not_found(name: str, reached: str, options: UpstreamOptions, headers: RawHeaders) -> Finding:
+    """Most likely the version path is missing; a few servers have no list of models."""
+    if longer := await versioned(options, headers):
+        return Finding(name, "failed", f"{reached}; {longer} answers", f"Set base_url to {longer}.")
+    remedy = "Check the path of base_url: most servers need /v1 at its end. A few have no list of models."
+    return Finding(name, "warning", reached, remedy)
 
 
 def _windows(settings: Settings, payload: Any) -> Iterator[Finding]:

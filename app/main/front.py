@@ -11,11 +11,13 @@ from collections.abc import Callable
 from fastapi import FastAPI
 
 from app.api.chat import ChatEndpoint
-from app.api.front import Crowd, Front
+from app.api.front import Front
 from app.api.pages import Pages, pages_of
 from app.api.passthrough import PassthroughEndpoint
+from app.api.places import Admission, Places
 from app.core.history.carriers import Carriers
 from app.core.wire.request_body import Limits
+from app.core.wire.web_origins import WebOrigins
 from app.main.compacting import chronicle_of, compactor_of, policies_of, scenes_of, writer_of
 from app.main.moving import moving_of
 from app.main.parts import Parts, new_id
@@ -42,6 +44,7 @@ from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.recorder import Recorder
 from app.proxy.sessions.references import References
 from app.proxy.sessions.resolver import Resolver
+from app.settings.settings import Settings, is_loopback
 
 
 def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
@@ -49,16 +52,14 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     limits = parts.settings.limits
     policies = policies_of(parts)
     recall = recall_of(parts, stopping)
-    searching = recall.searching
     scenes = scenes_of(parts, policies, recall.replays)
     chronicle = chronicle_of(parts)
     writer = writer_of(parts)
     compactor = compactor_of(parts, writer, chronicle)
     viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=parts.settings.compaction.deadline_seconds)
     passthrough = Passthrough(parts.destinations, limits.body_bytes)
-    answered = answered_of(parts, viewing, chronicle, recall.indexing)
-    exchange = exchange_of(parts, viewing, passthrough, chronicle, answered, recall)
-    memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, searching.forget))
+    exchange = exchange_of(parts, viewing, passthrough, chronicle, recall)
+    memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, recall.searching.forget))
     served = Pages(
         parts.store,
         parts.access,
@@ -69,7 +70,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         completes=chronicle,
         summarizer=writer,
         moving=moving_of(parts, chronicle),
-        searching=searching,
+        searching=recall.searching,
         recall=recall.tools,
         unindexes=recall.indexing.drop,
         erases=Erasing(parts.erasure, memory),
@@ -82,9 +83,30 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
             parts.access, ModelList(parts.destinations), passthrough, body_bytes=limits.body_bytes
         ),
         pages=pages,
-        crowd=Crowd(requests=limits.concurrent_requests, header_bytes=limits.header_bytes),
+        origins=web_origins(parts.settings),
+        admission=admission_of(parts.settings),
+        access=parts.access,
         compacts=parts.settings.upstream.compacts != "upstream",
     )
+
+
+def admission_of(settings: Settings) -> Admission:
+    """How many requests are answered at a time, and how many arrive."""
+    limits = settings.limits
+    return Admission(
+        answered=Places(limits.concurrent_requests, limits.caller_share),
+        arriving=Places(limits.concurrent_uploads, limits.caller_share),
+        header_bytes=limits.header_bytes,
+    )
+
+
+def web_origins(settings: Settings) -> WebOrigins:
+    """Which names are answered to, and which pages may speak to the proxy."""
+    given, has_keys = settings.server.allowed_hosts, settings.access.mode == "keys"
+    is_any = "*" in given or (has_keys and not given)
+    names = frozenset(name.lower() for name in (settings.server.host, *given))
+    origins = frozenset(settings.server.cors_origins)
+    return WebOrigins(None if is_any else names, not is_loopback(settings.server.host), origins)
 
 
 def answered_of(parts: Parts, viewing: Viewing, chronicle: Chronicle, indexing: Indexing) -> Answered:
@@ -98,11 +120,11 @@ def exchange_of(
     viewing: Viewing,
     passthrough: Passthrough,
     chronicle: Chronicle,
-    answered: Answered,
     recall: Recall,
 ) -> Exchange:
     """What answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
+    answered = answered_of(parts, viewing, chronicle, recall.indexing)
     recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
     relay = Relay(
         recorder,

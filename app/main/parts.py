@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
+import structlog
 import uuid_utils
 
 from app.errors import SettingsError, StoreError
 from app.main.upstreams import (
     credential_names,
+    key_of,
     opened_destinations,
     summarizer_at,
     summarizers_of,
@@ -31,7 +33,7 @@ from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.compacting.windows import Windows, WindowSources
 from app.proxy.erasing import EraseMeans
-from app.proxy.jobs import Jobs
+from app.proxy.jobs import Jobs, unless
 from app.proxy.recall.refusing import Refusing
 from app.proxy.scrubbing import Again, Scrubbing
 from app.proxy.sessions.presence import Presence
@@ -53,9 +55,11 @@ from app.upstream.address import without_query
 from app.upstream.client import Upstream
 from app.upstream.headers import UpstreamKey
 from app.upstream.summarizer import Summarizers
+from app.upstream.version_path import versioned
 from app.upstream.windows import window_from_model_data, window_from_upstream
 from app.upstream.worker import Worker
 
+_log = structlog.get_logger("palimpsest.upstream")
 # Parsed messages kept in memory: about forty sessions of a million tokens.
 CACHE_BYTES = 256 * 1024 * 1024
 
@@ -123,6 +127,7 @@ async def opened(
     await parts.windows.load()
     await parts.calibrations.load()
     await _taken_up(parts)
+    jobs.start(unless(stopping, _base_url_checked(settings)))
     return parts
 
 
@@ -131,6 +136,17 @@ def _tokens(settings: Settings, tokenizer: Tokenizer) -> ModelTokens:
         return tokenizer.counter_for(asked_name(settings, model), said_of(settings, model).tokenizer)
 
     return ModelTokens(counter_for)
+
+
+async def _base_url_checked(settings: Settings) -> None:
+    """The log says when the upstream is asked at an address without the version path that it has."""
+    key = key_of(settings.upstream.api_key, settings.upstream.key_header)
+    if settings.upstream.base_url is None:
+        return
+    longer = await versioned(upstream_options(settings), [key.header] if key else [])
+    if longer is not None:
+        advice = f"the upstream has no models at its base_url, but at {longer}: set upstream.base_url to that"
+        _log.warning("upstream_base_url", advice=advice)
 
 
 async def _taken_up(parts: Parts) -> None:

@@ -54,6 +54,19 @@ def _check_file(url: str) -> None:
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_database)]
 
 
+def _origin(value: str) -> str:
+    """As browsers send it: in lower case, without a closing slash."""
+    if value in ("*", "null"):
+        return value
+    parts = urlsplit(value)
+    if not parts.scheme or not parts.netloc or parts.path not in ("", "/") or parts.query:
+        raise ValueError("must be an origin such as http://localhost:3000")
+    return f"{parts.scheme}://{parts.netloc}".lower()
+
+
+Origin = Annotated[str, AfterValidator(_origin)]
+
+
 class Server(Section):
     """Where the proxy listens."""
 
@@ -71,6 +84,22 @@ class Server(Section):
         unit="port number",
         ge=0,
         le=65535,
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        "Further names in the Host header that are answered to; * for any. Always: IP addresses, localhost,"
+        " *.localhost, *.internal and host above; beyond loopback also names without a dot, such as a"
+        " container's. Empty in keys mode: any name.",
+        "A stranger's page may point its own name at this machine (DNS rebinding); without keys it would read"
+        " everything.",
+        unit="host names",
+    )
+    cors_origins: tuple[Origin, ...] = setting(
+        (),
+        "Origins of web pages that may speak to the proxy, such as http://localhost:3000 or app://obsidian.md;"
+        " null for pages without one. In keys mode also *.",
+        "Any page in a browser can send requests to this machine; programs send no Origin and are not asked.",
+        unit="origins",
     )
     shutdown_seconds: int = setting(
         30,
@@ -217,6 +246,22 @@ class Limits(Section):
         "Each holds a connection to the upstream and its bodies in memory.",
         unit="requests",
         ge=1,
+    )
+    concurrent_uploads: int = setting(
+        1_000,
+        "Requests whose body has not arrived yet; further ones get 503 with retry-after.",
+        "Counted apart: bodies that come slowly, or never, must not take the places of the others.",
+        unit="requests",
+        ge=1,
+    )
+    caller_share: float = setting(
+        0.8,
+        "Share of both that one caller may hold while it is alone; several leave the same part of the rest."
+        " All whose credentials the upstream has never accepted count as one. 1: all of it.",
+        "Nobody can take every place, and a single user hardly notices.",
+        unit="share",
+        gt=0,
+        le=1,
     )
     event_streams: int = setting(
         100,

@@ -71,6 +71,15 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _pages_are_named_without_keys(self) -> Self:
+        if "*" in self.server.cors_origins and self.access.mode == "open":
+            raise ValueError(
+                "server.cors_origins holds * and access.mode is open, so any web page could read everything: "
+                "name the origins, or set access.mode to keys"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _keys_are_everywhere_or_nowhere(self) -> Self:
         """A summary may be asked of another server than the conversation: no key may go along by mistake."""
         has_key = [bool(server.api_key) for server in self._servers]

@@ -40,6 +40,8 @@ OWN_PREFIX = b"x-palimpsest-"
 # True of a body's bytes as they came: how they are coded, and their digests (RFC 1864, 3230, 9530). What
 # is put in their place is neither.
 OF_THE_BYTES = frozenset({b"content-encoding", b"content-md5", b"content-digest", b"repr-digest", b"digest"})
+# Which pages may read an answer (Fetch standard, 3.3.3).
+_CORS_PREFIX = b"access-control-"
 # A coding that is not wanted (RFC 9110, 12.4.2).
 _REFUSED = re.compile(rb"(?i);[ \t]*q=0(?:\.0*)?[ \t]*$")
 # All but the tab. Our server refuses to send them, when the answer has been stored and paid for.
@@ -94,12 +96,13 @@ def answer_headers(
 ) -> list[tuple[bytes, bytes]]:
     """What the client is told, given what the upstream told us.
 
-    Left out: hop-by-hop headers and those `Connection` names. `Content-Length` stays only with an
-    untouched body; `Content-Encoding` and the digests of the coded bytes go with a decoded or replaced
-    one. Everything else, rate limits, retry hints and cookies included, is relayed; control characters in a
-    value, which may not be sent, are spaces (RFC 9110, 5.5).
+    Left out: hop-by-hop headers and those `Connection` names, and what says which web pages may read the
+    answer: that is the proxy's to say, whose answers hold more. `Content-Length` stays only with an untouched
+    body; `Content-Encoding` and the digests of the coded bytes go with a decoded or replaced one. Everything
+    else, rate limits, retry hints and cookies included, is relayed; control characters in a value, which may
+    not be sent, are spaces (RFC 9110, 5.5).
     """
-    received = list(received)
+    received = [header for header in received if not header[0].lower().startswith(_CORS_PREFIX)]
     dropped = _named_by_connection(received, USUAL_NAMES) | HOP_BY_HOP
     if body != "untouched":
         dropped |= {b"content-length"} | OF_THE_BYTES

@@ -19,6 +19,7 @@ from tests.kit.proxy import Front, proxied
 from tests.kit.words import prose
 
 KEY = {"authorization": "Bearer key-1"}
+JSON_TYPE = {"content-type": "application/json"}
 SAID: list[Json] = [
     {"role": "user", "content": "What is it?"},
     {"role": "assistant", "content": "A harbour."},
@@ -28,7 +29,7 @@ SAID: list[Json] = [
 async def imports(front: Front, document: Json | bytes, **headers: str) -> httpx.Response:
     """The answer to an import."""
     content = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return await front.http.post("/api/sessions/import", content=content, headers=KEY | headers)
+    return await front.http.post("/api/sessions/import", content=content, headers=KEY | JSON_TYPE | headers)
 
 
 async def exported(front: Front, name: str) -> bytes:

@@ -62,7 +62,9 @@ async def test_a_wrong_body_is_refused(
     proxy: Proxy, chat: Chat, body: bytes, status: int, param: str | None
 ) -> None:
     path = f"/api/sessions/{chat.session}/compact"
-    reply = await proxy.http.post(path, headers=chat.headers, content=body)
+    reply = await proxy.http.post(
+        path, headers=chat.headers | {"content-type": "application/json"}, content=body
+    )
     assert (reply.status_code, reply.json()["error"]["param"]) == (status, param)
 
 

@@ -75,7 +75,9 @@ async def test_what_cannot_be_is_refused_by_name_and_changes_nothing(
 @pytest.mark.parametrize("body", [b"[1]", b'"x"', b"1", b"null"])
 async def test_a_patch_is_an_object(proxy: Proxy, chat: Chat, body: bytes) -> None:
     path = f"/api/sessions/{chat.session}/settings"
-    reply = await proxy.http.patch(path, headers=chat.headers, content=body)
+    reply = await proxy.http.patch(
+        path, headers=chat.headers | {"content-type": "application/json"}, content=body
+    )
     assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid_parameter")
 
 

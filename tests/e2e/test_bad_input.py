@@ -77,7 +77,7 @@ async def test_a_body_too_large(small: Line) -> None:
 
 async def test_a_chunked_body_too_large(small: Line) -> None:
     part = b"x" * 50_000
-    request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\n"
+    request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     await refused(small, request + b"%x\r\n%s\r\n" % (len(part), part) * 5, 413, "body_too_large")
 
 
@@ -184,7 +184,9 @@ async def test_websockets_are_refused_plainly(small: Line, path: str) -> None:
     before = len(small.upstream.requests)
     key = base64.b64encode(os.urandom(16))
     request = (
-        b"GET " + path.encode() + b" HTTP/1.1\r\nHost: p\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"GET "
+        + path.encode()
+        + b" HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + key + b"\r\n\r\n"
     )
     reply = await small.asks(request)
@@ -196,7 +198,7 @@ async def test_websockets_are_refused_plainly(small: Line, path: str) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/s/any/v1/models", "/"])
 async def test_a_trace_that_would_show_the_operators_key_goes_nowhere(small: Line, path: str) -> None:
     before = len(small.upstream.requests)
-    reply = await small.asks(b"TRACE " + path.encode() + b" HTTP/1.1\r\nHost: p\r\n\r\n")
+    reply = await small.asks(b"TRACE " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert (reply.status, reply.code) == (405, "method_not_allowed")
     assert len(small.upstream.requests) == before
 

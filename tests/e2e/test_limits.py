@@ -2,79 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from app.api.front import Crowd, Front
 from app.proxy.access.newcomers import Newcomers
 from app.storage.contract import Store
 from app.storage.migrate import migrate
 from app.storage.open import open_store
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import proxied
-
-KEY = {"authorization": "Bearer key-1"}
-Scope = dict[str, Any]
-
-
-def scope_of(headers: list[tuple[bytes, bytes]]) -> Scope:
-    path = "/v1/chat/completions"
-    return {
-        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
-        "query_string": b"", "headers": headers,
-    }  # fmt: skip
-
-
-class Answers:
-    """The statuses a client saw."""
-
-    def __init__(self) -> None:
-        self.statuses: list[int] = []
-        self.headers: dict[bytes, bytes] = {}
-
-    async def __call__(self, message: Any) -> None:
-        if message["type"] == "http.response.start":
-            self.statuses.append(message["status"])
-            self.headers = dict(message["headers"])
-
-
-async def nothing() -> Any:
-    raise AssertionError("nobody reads this request")
-
-
-async def test_one_request_too_many_is_told_to_come_again() -> None:
-    inside, leave = asyncio.Event(), asyncio.Event()
-
-    async def chat(scope: Any, receive: Any, send: Any) -> None:
-        inside.set()
-        await leave.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    front = Front(chat=chat, passthrough=chat, pages=chat, crowd=Crowd(requests=1, header_bytes=100))
-    first, second, third = Answers(), Answers(), Answers()
-    running = asyncio.create_task(front(scope_of([]), nothing, first))
-    await inside.wait()
-    await front(scope_of([]), nothing, second)
-    assert second.statuses == [503]
-    assert second.headers[b"retry-after"] == b"1"
-    leave.set()
-    await running
-    await front(scope_of([]), nothing, third)
-    assert (first.statuses, third.statuses) == ([200], [200])
-
-
-async def test_headers_beyond_the_limit_are_refused_before_anything_else() -> None:
-    async def chat(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    front = Front(chat=chat, passthrough=chat, pages=chat, crowd=Crowd(requests=9, header_bytes=10))
-    fits, large = Answers(), Answers()
-    await front(scope_of([(b"name", b"value!")]), nothing, fits)
-    await front(scope_of([(b"name", b"value!!")]), nothing, large)
-    assert (fits.statuses, large.statuses) == ([200], [431])
 
 
 @pytest.mark.parametrize(("notify", "tells"), [("header", True), ("none", False)])

@@ -163,7 +163,11 @@ async def test_a_session_is_moved_with_every_byte(told: Told, tmp_path: Path) ->
     document = await told.proxy.http.get(f"/api/sessions/{told.chat.session}/export", headers=KEY)
     assert document.status_code == 200
     async with proxied(ResponsesServer(), tmp_path, AT_THE_END) as other:
-        reply = await other.http.post("/api/sessions/import", content=document.content, headers=KEY)
+        reply = await other.http.post(
+            "/api/sessions/import",
+            content=document.content,
+            headers=KEY | {"content-type": "application/json"},
+        )
         assert reply.status_code == 201, reply.text
         name = reply.json()["session"]
         there = Told(

@@ -18,7 +18,7 @@ TYPES = [(b"content-type", b"application/json"), (b"x-request-id", b"r1")]
 
 def request(method: str, path: str, body: bytes = b"", more: bytes = b"") -> bytes:
     length = b"Content-Length: %d\r\n" % len(body) if body else b""
-    line = f"{method} {path} HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer k\r\n".encode()
+    line = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\n".encode()
     return line + more + length + b"\r\n" + body
 
 
@@ -115,7 +115,7 @@ async def test_an_upload_in_chunks_arrives_before_it_is_complete(tmp_path: Path)
 
     async with wired(tmp_path, reads_bodies=False) as line, line.caller() as caller:
         line.upstream.expects(echoes)
-        given = b"POST /v1/files HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\n"
+        given = b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         await caller.sends(given + chunk(b"one!"))
         reply = await caller.head()
         assert reply.status == 200

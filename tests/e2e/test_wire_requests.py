@@ -46,7 +46,7 @@ async def test_the_second_turn_is_the_clients_own_too(line: Line) -> None:
 async def test_a_body_in_chunks_goes_on_whole(line: Line) -> None:
     body = chat_body("x" * 200_000)
     line.upstream.expects(replies(answer_body()))
-    given = b"POST /v1/chat/completions HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\n"
+    given = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     parts = [body[i : i + 9_999] for i in range(0, len(body), 9_999)]
     reply = await line.asks(given + b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in parts) + b"0\r\n\r\n")
     assert reply.status == 200
@@ -93,7 +93,7 @@ async def test_an_offer_of_http_2_is_passed_over(line: Line, path: str) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
 async def test_what_stands_behind_a_body_is_no_header(line: Line, path: str) -> None:
     body = chat_body()
-    head = [(b"Host", b"proxy"), (b"Transfer-Encoding", b"chunked"), (b"X-Early", b"1")]
+    head = [(b"Host", b"localhost"), (b"Transfer-Encoding", b"chunked"), (b"X-Early", b"1")]
     lines = b"".join(name + b": " + value + b"\r\n" for name, value in head)
     trailers = b"X-Late: 1\r\nAuthorization: Bearer other\r\nX-Palimpsest: no-store\r\n\r\n"
     start = b"POST " + path.encode() + b" HTTP/1.1\r\n" + lines + b"\r\n"

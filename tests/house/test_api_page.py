@@ -12,7 +12,9 @@ from tests.house.test_routes import BESIDE, OPEN, SCOPED
 
 _PAGE = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8")
 _ERROR = re.compile(r"^\| `(\w+)` \| (\d{3}) \| `(\w+)` \| \S.* \|$", re.MULTILINE)
-_ENDPOINT = re.compile(r"^\| `([A-Z]+ /(?:api/|healthz|readyz|mcp)\S*)` \| \S.* \|$", re.MULTILINE)
+_ENDPOINT = re.compile(
+    r"^\| `([A-Z]+ /(?:api/|healthz|readyz|mcp|docs|openapi.json|(?=`))\S*)` \| \S.* \|$", re.MULTILINE
+)
 _VARIABLE = re.compile(r"{[^}]*}")
 
 

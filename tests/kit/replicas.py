@@ -116,6 +116,6 @@ async def replicated(
             for running in servers
         ]
         http = await stack.enter_async_context(
-            httpx.AsyncClient(base_url="http://replicas", transport=switch, timeout=60)
+            httpx.AsyncClient(base_url="http://localhost", transport=switch, timeout=60)
         )
         yield Replicas(model, servers, clients, http, switch, databases[0], started)

@@ -271,7 +271,7 @@ def post(
     key: str | None = "key-1",
 ) -> bytes:
     """A POST as it stands on the wire."""
-    given: Headers = [(b"Host", b"proxy"), (b"Content-Type", b"application/json")]
+    given: Headers = [(b"Host", b"localhost"), (b"Content-Type", b"application/json")]
     if key is not None:
         given.append((b"Authorization", b"Bearer " + key.encode()))
     given += [*(headers or []), (b"Content-Length", b"%d" % len(body))]

@@ -57,10 +57,11 @@ async def test_what_was_blocked_does_not_come_back_by_an_import(proxy: Proxy) ->
         await chat.says(f"Question {turn}.")
     exported = await proxy.http.get("/api/sessions/tour/export", headers=chat.headers)
     await blocks(proxy, chat, "tour")
-    again = await proxy.http.post("/api/sessions/import", content=exported.content, headers=chat.headers)
+    headers = chat.headers | {"content-type": "application/json"}
+    again = await proxy.http.post("/api/sessions/import", content=exported.content, headers=headers)
     assert is_refused(again)
     renamed = exported.content.replace(b'"tour"', b'"voyage"', 1)
-    assert is_refused(await proxy.http.post("/api/sessions/import", content=renamed, headers=chat.headers))
+    assert is_refused(await proxy.http.post("/api/sessions/import", content=renamed, headers=headers))
     # Another branch of it, a longer and a shorter list, and its name alone.
     assert is_refused(await imports(proxy, chat, [*chat.said[:3], {"role": "user", "content": "Else."}]))
     assert is_refused(await imports(proxy, chat, [*chat.said, {"role": "user", "content": "More."}]))

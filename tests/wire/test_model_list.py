@@ -42,7 +42,7 @@ async def listing(
 
 async def names_in(line: Line, target: str = "/v1/models") -> list[str]:
     reply = await line.asks(
-        f"GET {target} HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer mine\r\n\r\n".encode()
+        f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer mine\r\n\r\n".encode()
     )
     assert reply.status == 200, reply.body
     return [entry["id"] for entry in reply.json()["data"]]
@@ -60,7 +60,9 @@ async def test_each_model_is_listed_by_the_name_that_it_is_asked_for_by(tmp_path
         # What a route does not take cannot be asked for there.
         claude.expects(replies(listed("claude-5", "other")))
         small.expects(replies(listed("qwen3", "phi")))
-        reply = await line.asks(b"GET /v1/models HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer mine\r\n\r\n")
+        reply = await line.asks(
+            b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer mine\r\n\r\n"
+        )
         assert [entry["id"] for entry in reply.json()["data"]] == [
             *("gpt-4o", "far/llama", "far/org/qwen", "claude-5", "gpt-4o-mini"),
         ]
@@ -95,7 +97,7 @@ async def test_what_the_upstream_says_instead_of_a_list_is_relayed(
     async with listing(tmp_path, {"match": "far/*"}) as (line, (far,)):
         line.upstream.expects(replies(body, status, [(b"ETag", b"near")]))
         far.always(replies(listed("far/m")))
-        reply = await line.asks(b"GET /v1/models HTTP/1.1\r\nHost: p\r\n\r\n")
+        reply = await line.asks(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (reply.status, reply.body, reply.header("etag")) == (status, body, "near")
 
 
@@ -103,7 +105,7 @@ async def test_without_an_upstream_there_is_no_list(tmp_path: Path) -> None:
     gone = {"upstream.base_url": "http://127.0.0.1:9/v1"}
     async with listing(tmp_path, {"match": "far/*"}, **gone) as (line, (far,)):
         far.always(replies(listed("far/m")))
-        reply = await line.asks(b"GET /v1/models HTTP/1.1\r\nHost: p\r\n\r\n")
+        reply = await line.asks(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (reply.status, reply.code) == (502, "upstream_unreachable")
 
 
@@ -112,11 +114,11 @@ async def test_one_model_is_asked_about_at_its_server(tmp_path: Path) -> None:
         one = b'{"id": "org/qwen"}'
         for spelled in ("far/org/qwen", "far%2Forg%2Fqwen"):
             far.expects(replies(one))
-            reply = await line.asks(f"GET /v1/models/{spelled} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
+            reply = await line.asks(f"GET /v1/models/{spelled} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert (reply.status, reply.body) == (200, one)
             assert far.requests[-1].target == "/v9/models/org%2Fqwen"
         line.upstream.expects(replies(b"{}"))
-        await line.asks(b"GET /v1/models/gpt-4o?x=1 HTTP/1.1\r\nHost: p\r\n\r\n")
+        await line.asks(b"GET /v1/models/gpt-4o?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert line.upstream.requests[-1].target == "/v1/models/gpt-4o?x=1"
 
 

@@ -66,7 +66,7 @@ async def test_a_models_name_decides(tmp_path: Path) -> None:
         assert [json.loads(request.body)["model"] for request in other.requests] == ["far/m", "FAR/x"]
         assert other.requests[0].target == "/other/v2/chat/completions"
         # What has no model goes to the upstream.
-        await line.asks(b"GET /v1/files?model=far/m HTTP/1.1\r\nHost: p\r\n\r\n")
+        await line.asks(b"GET /v1/files?model=far/m HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (len(line.upstream.requests), len(other.requests)) == (3, 2)
 
 

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from app.api.body import read_body
-from app.api.callers import Admitted, credentials_of
+from app.api.callers import Admitted, credentials_of, require_json
 from app.api.replies import PRIVATE, reply
 from app.core.runtime.records import RecordedEvent, written
 from app.errors import RequestTimeout
@@ -96,6 +96,7 @@ class MovingPages:
         return reply(fields, 201)
 
     async def _body(self, request: Request) -> bytes:
+        require_json(request)
         limit = self._moving.body_bytes
         try:
             async with asyncio.timeout(self._moving.body_seconds):

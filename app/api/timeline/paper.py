@@ -49,6 +49,8 @@ class Paper:
             "form-action 'none'; frame-ancestors 'none'",
             "x-content-type-options": "nosniff",
             "referrer-policy": "no-referrer",
+            # A page that links here keeps no hold of the window.
+            "cross-origin-opener-policy": "same-origin",
             "cache-control": "no-store",
         }
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api.callers import Admitted, credentials_of
+from app.api.clients import base_url_of, settings_lines
 from app.api.session.events import MOST_SEQ
 from app.api.sessions import IdText
 from app.api.timeline.browser import ASKS, Way, route_of
@@ -57,7 +58,8 @@ class TimelinePages:
         if ask and way == "none":
             raise Unauthorized(ASKS)
         total = await self._store.session_count(caller.namespace, "")
-        if not total and way != "header":
+        if not total and way == "password":
+            # It may be mistyped.
             raise Unauthorized(f"Nothing is stored for you yet. {ASKS}")
         rows = await self._store.sessions(caller.namespace, limit + 1, before)
         page = rows[:limit]
@@ -72,6 +74,8 @@ class TimelinePages:
                 "next": page[-1].id if len(rows) > limit else None,
                 "has_links": way != "password",
                 "has_key": way != "none",
+                "base_url": base_url_of(request.scope),
+                "clients": settings_lines(request.scope),
             },
         )
 

@@ -59,16 +59,12 @@ class Access:
 
     async def caller_of(self, incoming: Incoming) -> Caller:
         """The caller; Unauthorized when proxy keys are demanded and none is valid."""
-        first = first_credentials(incoming)
-        identity = tuple(incoming.only(name) or "" for name in self._identity_headers)
-        # Behind what was there from the first release on: who sends nothing more keeps its namespace.
-        further = self._names.further(incoming.headers, incoming.target)
-        digest = self._pepper.digest_of(self._realm, *first, *identity, *further)
+        digest = self._digest_of(incoming)
         now = time.monotonic()
         remembered = self._known.get(digest)
         if remembered is not None and now < remembered[1]:
             return Caller(remembered[0])
-        namespace = await self._namespace(incoming, identity, digest)
+        namespace = await self._namespace(incoming, digest)
         if not (await self._store.standing(namespace)).proven:
             # Another server on the same database may erase it, and with it where the credential leads.
             return Caller(namespace)
@@ -76,6 +72,18 @@ class Access:
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return Caller(namespace)
+
+    async def standing_of(self, incoming: Incoming, *, asks_store: bool = False) -> str | None:
+        """The caller's namespace if the upstream has accepted its credentials before, as far as is known.
+
+        Where proxy keys are demanded every caller with a valid one has it; Unauthorized for the others.
+        """
+        if self._proxy_keys:
+            return (await self.caller_of(incoming)).namespace
+        if asks_store:
+            await self.caller_of(incoming)
+        remembered = self._known.get(self._digest_of(incoming))
+        return remembered[0] if remembered is not None else None
 
     async def admit(self, incoming: Incoming) -> None:
         """Whoever asks may pass; as `caller_of`, but nothing is recorded and nothing need be."""
@@ -94,7 +102,16 @@ class Access:
         for digest in [digest for digest, (namespace, _) in self._known.items() if namespace in gone]:
             del self._known[digest]
 
-    async def _namespace(self, incoming: Incoming, identity: tuple[str, ...], digest: bytes) -> str:
+    def _digest_of(self, incoming: Incoming) -> bytes:
+        first, identity = first_credentials(incoming), self._identity_of(incoming)
+        # Behind what was there from the first release on: who sends nothing more keeps its namespace.
+        further = self._names.further(incoming.headers, incoming.target)
+        return self._pepper.digest_of(self._realm, *first, *identity, *further)
+
+    def _identity_of(self, incoming: Incoming) -> tuple[str, ...]:
+        return tuple(incoming.only(name) or "" for name in self._identity_headers)
+
+    async def _namespace(self, incoming: Incoming, digest: bytes) -> str:
         if not self._proxy_keys:
             return await self._store.namespace_of(digest, time.time())
         further = self._names.values(incoming.headers, incoming.target)
@@ -102,6 +119,7 @@ class Access:
         issued = await self._store.key_namespace(key_digest(bearer_token(presented)))
         if issued is None:
             raise Unauthorized("This proxy needs a key that it has issued: send it as a bearer token.")
+        identity = self._identity_of(incoming)
         if any(identity):
             return await self._store.namespace_of(self._pepper.digest_of(issued, *identity), time.time())
         return issued

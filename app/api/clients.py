@@ -1,0 +1,45 @@
+"""How clients are pointed at the proxy: its address as a request names it, and one line for each client.
+
+Knows nothing of what they say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from app.proxy.asgi import Scope
+
+# Client, and what is set there; {url} is the base URL. The README's table says the same.
+CLIENTS: Sequence[tuple[str, str]] = (
+    ("OpenAI, Python", 'client = OpenAI(base_url="{url}")'),
+    ("OpenAI, Node", 'const client = new OpenAI({{ baseURL: "{url}" }})'),
+    ("LangChain", 'ChatOpenAI(model="gpt-4o", base_url="{url}")'),
+    ("Vercel AI SDK", 'createOpenAICompatible({{ name: "kept", baseURL: "{url}" }})'),
+    ("Codex CLI", 'base_url = "{url}"'),
+    ("aider", "export OPENAI_API_BASE={url}"),
+    ("opencode", '"options": {{"baseURL": "{url}"}}'),
+    ("Open WebUI", "OPENAI_API_BASE_URL={url}"),
+)
+_HOST = re.compile(r"[\w.:\[\]-]{1,255}", re.ASCII)
+
+
+def base_url_of(scope: Scope) -> str:
+    """`http://host:port/v1`, as whoever asks reaches it."""
+    return address_of(scope) + "/v1"
+
+
+def address_of(scope: Scope) -> str:
+    """`http://host:port`, as whoever asks names it; a front end says whether it was asked over TLS."""
+    told = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    scheme = told.get(b"x-forwarded-proto", "")
+    host = told.get(b"host", "")
+    if scheme not in ("http", "https"):
+        scheme = scope.get("scheme", "http")
+    return f"{scheme}://{host if _HOST.fullmatch(host) else 'HOST'}"
+
+
+def settings_lines(scope: Scope) -> list[tuple[str, str]]:
+    """Each client, and the line that points it here."""
+    url = base_url_of(scope)
+    return [(client, line.format(url=url)) for client, line in CLIENTS]

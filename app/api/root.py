@@ -1,0 +1,103 @@
+"""What whoever comes for the first time finds: the root, the description of the API, a page made of it.
+
+Asks nobody who they are and says nothing of anybody's conversations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from app.api.clients import address_of, base_url_of, settings_lines
+from app.api.description import DescriptionPages
+from app.api.replies import reply
+from app.api.timeline.paper import Paper
+
+_TIMELINE = "/api/timeline"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One endpoint, as the page shows it. `fields` are parameters and fields of the body: name and form."""
+
+    method: str
+    path: str
+    text: str
+    fields: list[tuple[str, str]]
+
+
+class RootPages:
+    """`/`, `/docs` and `/openapi.json`."""
+
+    def __init__(self, described: DescriptionPages) -> None:
+        self._described = described
+        self._paper = Paper()
+
+    def on(self, router: APIRouter) -> None:
+        """The routes are registered."""
+        router.add_api_route("/", self.root, methods=["GET", "HEAD"])
+        router.add_api_route("/docs", self.docs, methods=["GET", "HEAD"])
+        router.add_api_route("/openapi.json", self._described.description, methods=["GET", "HEAD"])
+
+    async def root(self, request: Request) -> Response:
+        """A browser is sent to the timeline; a program is told what this is and where everything stands."""
+        if "text/html" in request.headers.get("accept", ""):
+            return Response(status_code=303, headers={"location": _TIMELINE, "vary": "Accept"})
+        here = address_of(request.scope)
+        links = {
+            "base_url": base_url_of(request.scope),
+            "docs": f"{here}/docs",
+            "openapi": f"{here}/openapi.json",
+            "sessions": f"{here}/api/sessions",
+            "timeline": here + _TIMELINE,
+            "health": f"{here}/healthz",
+            "ready": f"{here}/readyz",
+        }
+        answer = reply({"name": "palimpsest", "version": version("palimpsest"), "links": links})
+        answer.headers["vary"] = "Accept"
+        return answer
+
+    async def docs(self, request: Request) -> Response:
+        """The endpoints as a page, which loads nothing from elsewhere."""
+        facts = {
+            "version": version("palimpsest"),
+            "base_url": base_url_of(request.scope),
+            "clients": settings_lines(request.scope),
+            "operations": operations_of(self._described.document),
+        }
+        return await self._paper.page("docs.html", facts)
+
+
+def operations_of(document: Mapping[str, Any]) -> list[Operation]:
+    """The endpoints of an OpenAPI document, in its order."""
+    return [
+        Operation(verb.upper(), path, operation.get("description", ""), list(_fields(operation)))
+        for path, verbs in document["paths"].items()
+        for verb, operation in verbs.items()
+    ]
+
+
+def _fields(operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] != "path":
+            yield parameter["name"], _form(parameter["schema"])
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    for name, schema in body.get("schema", {}).get("properties", {}).items():
+        yield f"{name} (body)", _form(schema)
+
+
+def _form(schema: Mapping[str, Any]) -> str:
+    """A schema in a few words: "integer, 1 to 500, default 50"."""
+    choices = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+    known = choices[0] if choices else schema
+    words = [" or ".join(map(str, known["enum"])) if "enum" in known else str(known.get("type", "object"))]
+    low, high = known.get("minimum"), known.get("maximum")
+    if low is not None and high is not None:
+        words.append(f"{low} to {high}")
+    if schema.get("default") is not None:
+        words.append(f"default {schema['default']}")
+    return ", ".join(words)
