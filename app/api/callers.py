@@ -5,14 +5,13 @@ Knows nothing of what is asked for.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 
 from app.api.body import read_body
-from app.errors import InvalidJson, InvalidParameter, RequestTimeout
+from app.errors import InvalidJson, InvalidParameter
 from app.proxy.access.access import Access, Caller
 from app.proxy.incoming import Headers, Incoming
 from app.upstream.headers import CREDENTIALS
@@ -61,11 +60,7 @@ async def order_of(request: Request, kind: type[Order]) -> Order:
     Read here and not by the framework: after the caller is known, bounded, whatever content type
     curl gives it.
     """
-    try:
-        async with asyncio.timeout(ORDER_SECONDS):
-            body = await read_body(request.receive, ORDER_BYTES)
-    except TimeoutError:
-        raise RequestTimeout("The request's body did not arrive in time.") from None
+    body = await read_body(request.scope, request.receive, ORDER_BYTES, ORDER_SECONDS)
     try:
         return kind.model_validate_json(body or b"{}")
     except ValidationError as error:
