@@ -10,7 +10,7 @@
     |   |-- InvalidCoding            400: the body is not of the content coding it is said to be
     |   |-- UnsupportedCoding        415: a content coding of the body that is not read here
     |   |-- BodyTooLarge             413
-    |   |-- RequestTimeout           408: the body did not arrive in time
+    |   |-- RequestTimeout           408: the body stood still
     |   |-- RepeatedHeader           a header that decides who is asking stands twice
     |   |-- ClientLeft               the client hung up while its body was being read; nobody sees this
     |   |-- NotFound                 what does not exist, or is not the caller's (the same answer)
@@ -126,7 +126,7 @@ class BodyTooLarge(RequestError):
 
 
 class RequestTimeout(RequestError):
-    """The body did not arrive within `limits.body_seconds`."""
+    """The body stood still for `limits.body_idle_seconds`."""
 
     status = 408
     code = "request_timeout"

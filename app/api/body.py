@@ -6,19 +6,37 @@ Knows nothing of what the bytes mean.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
-from app.errors import BodyTooLarge, ClientLeft
-from app.proxy.asgi import Receive
+from app.errors import BodyTooLarge, ClientLeft, RequestTimeout
+from app.proxy.asgi import ASGIMessage, Receive, Scope
+
+# A body that brings less, on average over the idle time, stands still: what Apache's mod_reqtimeout demands
+# by default.
+LEAST_BYTES_A_SECOND = 500
+# How long the rest of a refused body is taken in and thrown away: altogether, and while nothing comes. What
+# nginx does by default (lingering_time, lingering_timeout).
+_LINGER_SECONDS = 30.0
+_LINGER_IDLE_SECONDS = 5.0
+# In the scope: true while the request's body has not been read to its end by whoever reads it.
+_UNREAD = "palimpsest.unread"
 
 
 class ArrivingBody:
-    """The pieces of one body, at most `limit` bytes. `finished` is true once the last one was read."""
+    """The pieces of one body. `finished` is true once the last one was read.
 
-    def __init__(self, receive: Receive, limit: int) -> None:
+    It has at most `limit` bytes, None: any number, and may take any time as long as it moves: it is given up
+    when it stands still for `idle_seconds`, time in which nobody asks for a piece apart.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, limit: int | None, idle_seconds: float) -> None:
+        self._scope = scope
         self._receive = receive
         self._limit = limit
+        self._idle_seconds = self._patience = idle_seconds
+        self._missing = self._due = LEAST_BYTES_A_SECOND * idle_seconds
         self._ended = asyncio.Event()
+        scope[_UNREAD] = True
 
     @property
     def finished(self) -> bool:
@@ -30,16 +48,18 @@ class ArrivingBody:
         await self._ended.wait()
 
     async def piece(self) -> bytes:
-        """The next piece, perhaps empty. ClientLeft when it breaks off, BodyTooLarge beyond the limit."""
-        message = await self._receive()
+        """The next piece, perhaps empty.
+
+        ClientLeft when it breaks off, BodyTooLarge beyond the limit, RequestTimeout when it stands still.
+        """
+        message = await self._moved()
         if message["type"] == "http.disconnect":
             raise ClientLeft("The client left before its request was complete.")
         part: bytes = message.get("body", b"")
-        self._limit -= len(part)
-        if self._limit < 0:
-            raise BodyTooLarge("The request's body is larger than this proxy accepts.")
+        self._count(len(part))
         if not message.get("more_body", False):
             self._ended.set()
+            self._scope[_UNREAD] = False
         return part
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -47,11 +67,60 @@ class ArrivingBody:
         while not self.finished:
             yield await self.piece()
 
+    async def _moved(self) -> ASGIMessage:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self._patience):
+                return await self._receive()
+        except TimeoutError:
+            raise RequestTimeout("The request's body does not move any more.") from None
+        finally:
+            self._patience -= loop.time() - began
 
-async def read_body(receive: Receive, limit: int) -> bytes:
-    """The whole body."""
-    body = ArrivingBody(receive, limit)
+    def _count(self, size: int) -> None:
+        self._missing -= size
+        if self._missing <= 0:
+            self._missing, self._patience = self._due, self._idle_seconds
+        if self._limit is not None:
+            self._limit -= size
+            if self._limit < 0:
+                raise too_large()
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int, idle_seconds: float) -> bytes:
+    """The whole body; one that is announced as longer than `limit` is refused before any of it is read."""
+    body = ArrivingBody(scope, receive, limit, idle_seconds)
+    if _announced(scope["headers"]) > limit:
+        raise too_large()
     first = await body.piece()
     if body.finished:
         return first
     return first + b"".join([part async for part in body])
+
+
+def is_unread(scope: Scope) -> bool:
+    """True where reading the request's body was given up: the rest of it may still be on its way."""
+    return bool(scope.get(_UNREAD))
+
+
+async def linger(receive: Receive) -> None:
+    """Takes in what is still coming of a refused body, for a while."""
+    try:
+        async with asyncio.timeout(_LINGER_SECONDS):
+            is_coming = True
+            while is_coming:
+                async with asyncio.timeout(_LINGER_IDLE_SECONDS):
+                    is_coming = (await receive()).get("more_body", False)
+    except TimeoutError:
+        return
+
+
+def too_large() -> BodyTooLarge:
+    """The error of a body beyond the limit."""
+    return BodyTooLarge("The request's body is larger than this proxy accepts.")
+
+
+def _announced(headers: Sequence[tuple[bytes, bytes]]) -> int:
+    """The length that a request states of its body; 0 without one."""
+    return next((int(value) for name, value in headers if name == b"content-length" and value.isdigit()), 0)

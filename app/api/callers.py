@@ -5,14 +5,13 @@ Knows nothing of what is asked for.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 
 from app.api.body import read_body
-from app.errors import InvalidJson, InvalidParameter, RequestTimeout, UnsupportedMediaType
+from app.errors import InvalidJson, InvalidParameter, UnsupportedMediaType
 from app.proxy.access.access import Access, Caller
 from app.proxy.asgi import Scope
 from app.proxy.incoming import Headers, Incoming
@@ -64,11 +63,7 @@ async def order_of(request: Request, kind: type[Order]) -> Order:
     body that is not said to be JSON.
     """
     require_json(request)
-    try:
-        async with asyncio.timeout(ORDER_SECONDS):
-            body = await read_body(request.receive, ORDER_BYTES)
-    except TimeoutError:
-        raise RequestTimeout("The request's body did not arrive in time.") from None
+    body = await read_body(request.scope, request.receive, ORDER_BYTES, ORDER_SECONDS)
     try:
         return kind.model_validate_json(body or b"{}")
     except ValidationError as error:

@@ -5,13 +5,12 @@ A raw ASGI application; what a request means is decided in `app.proxy.exchange`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
 from app.api.body import read_body
 from app.api.front import target_of
-from app.errors import ClientLeft, RequestTimeout
+from app.errors import ClientLeft
 from app.proxy.asgi import Receive, Scope, Send
 from app.proxy.client import Client
 from app.proxy.incoming import Incoming
@@ -25,26 +24,26 @@ class Exchanges(Protocol):
 
 
 class ChatEndpoint:
-    """POST /v1/chat/completions, /v1/responses. `body_bytes`, `body_seconds` bound what a client may send."""
+    """POST /v1/chat/completions, /v1/responses.
+
+    A body has at most `body_bytes`, and stands still for at most `body_idle_seconds`.
+    """
 
     def __init__(
-        self, exchanges: Exchanges, new_id: Callable[[], str], *, body_bytes: int, body_seconds: float
+        self, exchanges: Exchanges, new_id: Callable[[], str], *, body_bytes: int, body_idle_seconds: float
     ) -> None:
         self._exchanges = exchanges
         self._new_id = new_id
         self._body_bytes = body_bytes
-        self._body_seconds = body_seconds
+        self._body_idle_seconds = body_idle_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One exchange; when the client leaves, it is cancelled and stored as incomplete."""
         scope["palimpsest.exchange"] = self._new_id()
         try:
-            async with asyncio.timeout(self._body_seconds):
-                body = await read_body(receive, self._body_bytes)
+            body = await read_body(scope, receive, self._body_bytes, self._body_idle_seconds)
         except ClientLeft:
             return
-        except TimeoutError:
-            raise RequestTimeout("The request's body did not arrive in time.") from None
         incoming = Incoming(
             method="POST",
             target=target_of(scope),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote
 
+from app.api.body import is_unread
 from app.api.callers import asking_of
 from app.api.places import Admission
 from app.api.problems import note_cut, send_problem, unexpected
@@ -219,13 +220,14 @@ async def guarded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
     try:
         await app(scope, receive, noting)  # type: ignore[arg-type]
     except PalimpsestError as error:
-        await _told(scope, send, error, started=started)
+        await _told(scope, receive, send, error, started=started)
     except Exception as error:  # noqa: BLE001  # the outermost wall: a bug becomes a 500, never a traceback
-        await _told(scope, send, unexpected(error), started=started)
+        await _told(scope, receive, send, unexpected(error), started=started)
 
 
-async def _told(scope: Scope, send: Send, error: PalimpsestError, *, started: bool) -> None:
+async def _told(scope: Scope, receive: Receive, send: Send, error: PalimpsestError, *, started: bool) -> None:
     if started:
         note_cut(error)
     else:
-        await send_problem(send, error, scope.get("palimpsest.exchange", ""))
+        ident = scope.get("palimpsest.exchange", "")
+        await send_problem(send, error, ident, receive if is_unread(scope) else None)

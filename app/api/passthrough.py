@@ -16,19 +16,19 @@ from app.proxy.incoming import Incoming
 
 
 class PassthroughEndpoint:
-    """Any method, any path. `body_bytes` bounds what a client may send."""
+    """Any method, any path. A body has any length, and stands still for at most `body_idle_seconds`."""
 
     def __init__(
-        self, access: Access, models: ModelList, passthrough: Passthrough, *, body_bytes: int
+        self, access: Access, models: ModelList, passthrough: Passthrough, *, body_idle_seconds: float
     ) -> None:
         self._access = access
         self._models = models
         self._passthrough = passthrough
-        self._body_bytes = body_bytes
+        self._body_idle_seconds = body_idle_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One exchange. A small body is read before the upstream is asked, a large one streams through."""
-        upload = ArrivingBody(receive, self._body_bytes)
+        upload = ArrivingBody(scope, receive, None, self._body_idle_seconds)
         try:
             first = await upload.piece()
             incoming = Incoming(

@@ -13,6 +13,7 @@ import uuid_utils
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from app.api.body import linger
 from app.errors import (
     AnswerNotStored,
     Conflict,
@@ -23,7 +24,7 @@ from app.errors import (
     UnsupportedCoding,
 )
 from app.proxy.archive import missing
-from app.proxy.asgi import Send
+from app.proxy.asgi import Receive, Send
 from app.upstream.decoding import DECODABLE
 
 _log = structlog.get_logger("palimpsest.problems")
@@ -61,12 +62,24 @@ def problem_headers(error: PalimpsestError, request_id: str = "") -> list[tuple[
     return headers
 
 
-async def send_problem(send: Send, error: PalimpsestError, request_id: str = "") -> None:
-    """The whole response for an error raised before anything was sent."""
+async def send_problem(
+    send: Send, error: PalimpsestError, request_id: str = "", unread: Receive | None = None
+) -> None:
+    """The whole response for an error raised before anything was sent.
+
+    `unread`: where the rest of the request's body comes from, which its client may still be sending. The
+    answer goes out at once, with the news that the connection ends with it, and the rest is passed over for
+    a while: closed at once, the connection would be reset, and the answer lost with it (RFC 9112, 9.6).
+    """
     body = problem_body(error)
     headers = [*problem_headers(error, request_id), (b"content-length", str(len(body)).encode())]
+    if unread is not None:
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": unread is not None})
+    if unread is not None:
+        await linger(unread)
+        await send({"type": "http.response.body", "body": b""})
 
 
 def problem_of(error: Exception) -> PalimpsestError:

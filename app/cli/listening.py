@@ -15,7 +15,7 @@ from typing import Any
 import typer
 import uvicorn
 
-from app.cli.offers import PlainHttp
+from app.cli.protocol import PlainHttp
 from app.demo.server import create_demo
 from app.errors import SettingsError
 from app.settings.serving import Server

@@ -78,9 +78,14 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     )
     pages_of(pages, served)
     return Front(
-        chat=ChatEndpoint(exchange, new_id, body_bytes=limits.body_bytes, body_seconds=limits.body_seconds),
+        chat=ChatEndpoint(
+            exchange, new_id, body_bytes=limits.body_bytes, body_idle_seconds=limits.body_idle_seconds
+        ),
         passthrough=PassthroughEndpoint(
-            parts.access, ModelList(parts.destinations), passthrough, body_bytes=limits.body_bytes
+            parts.access,
+            ModelList(parts.destinations),
+            passthrough,
+            body_idle_seconds=limits.body_idle_seconds,
         ),
         pages=pages,
         origins=web_origins(parts.settings),

@@ -29,4 +29,4 @@ def moving_of(parts: Parts, chronicle: Chronicle) -> Moving:
         new_id=new_id,
     )
     bounds = ImportLimits(RecordLimits(limits.depth, limits.import_events), limits.messages)
-    return Moving(chronicle, Imports(made_of, bounds), limits.body_bytes, limits.body_seconds)
+    return Moving(chronicle, Imports(made_of, bounds), limits.body_bytes, limits.body_idle_seconds)

@@ -191,7 +191,7 @@ class Limits(Section):
 
     body_bytes: int = setting(
         64 * 1024 * 1024,
-        "Largest request body of a chat completion, decoded.",
+        "Largest request body that is recorded, decoded; what only passes through may be of any size.",
         "A 1M-token conversation is about 5 MB; the rest is room for images.",
         unit="bytes",
         ge=1024,
@@ -232,10 +232,10 @@ class Limits(Section):
         unit="bytes",
         ge=1024,
     )
-    body_seconds: float = setting(
+    body_idle_seconds: float = setting(
         60.0,
-        "How long a client may take to send its request body.",
-        "A client that sends a byte a minute must not hold a connection for ever.",
+        "How long a request's body may stand still, that is, bring less than 500 bytes a second on average.",
+        "A slow upload takes what it takes; a byte a minute must not hold a connection for ever.",
         unit="seconds",
         gt=0,
         le=3600,

@@ -124,7 +124,7 @@ class Answer:
                     raise UpstreamTimeout("The upstream's answer took longer than it may.")
                 chunk = await content.readany()
             # aiohttp ends a body without a length in good order when the connection is reset.
-            if protocol is not None and _ends_with_connection(self.headers):
+            if protocol is not None and ends_with_connection(self.headers):
                 fault = protocol.exception()
                 if isinstance(fault, aiohttp.ClientOSError):
                     raise fault
@@ -309,7 +309,8 @@ def _heard(closed: asyncio.Future[None]) -> None:
         closed.exception()
 
 
-def _ends_with_connection(headers: RawHeaders) -> bool:
+def ends_with_connection(headers: RawHeaders) -> bool:
+    """True for an answer whose body has no end of its own: it lasts until its connection ends."""
     return not any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in headers)
 
 

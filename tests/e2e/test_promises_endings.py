@@ -70,11 +70,11 @@ async def test_a_stream_cut_inside_an_event_is_incomplete(line: Line) -> None:
     assert line.states(reply) == ["incomplete"]
 
 
-@pytest.mark.spec("P3", "W13")
-async def test_a_proper_end_without_a_finish_is_no_success(line: Line) -> None:
+@pytest.mark.spec("P3", "H09")
+async def test_a_proper_end_without_a_finish_is_passed_on_and_kept_as_incomplete(line: Line) -> None:
     reply = await answered(line, streams(OPENING))
-    assert not reply.is_whole
-    assert error_at_the_end(reply, OPENING) == "upstream_cut"
+    assert (reply.is_whole, reply.body) == (True, b"".join(OPENING))
+    assert line.states(reply) == ["incomplete"]
     assert await newest(line, reply) == ("incomplete", "Once upon a time")
 
 

@@ -5,7 +5,6 @@ Knows nothing of what is made of the records.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,7 +16,6 @@ from app.api.body import read_body
 from app.api.callers import Admitted, credentials_of, require_json
 from app.api.replies import PRIVATE, reply
 from app.core.runtime.records import RecordedEvent, written
-from app.errors import RequestTimeout
 from app.proxy.archive import Archive
 from app.proxy.chronicle.exporting import with_hidden
 from app.proxy.chronicle.importing import ImportedSession
@@ -41,12 +39,12 @@ class Importing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """Who moves sessions. A document is at most `body_bytes` long and arrives within `body_seconds`."""
+    """Who moves sessions. A document is bounded as the body of a request is."""
 
     exports: Exporting
     imports: Importing
     body_bytes: int
-    body_seconds: float
+    body_idle_seconds: float
 
 
 class MovingPages:
@@ -98,9 +96,5 @@ class MovingPages:
     async def _body(self, request: Request) -> bytes:
         require_json(request)
         limit = self._moving.body_bytes
-        try:
-            async with asyncio.timeout(self._moving.body_seconds):
-                body = await read_body(request.receive, limit)
-        except TimeoutError:
-            raise RequestTimeout("The request's body did not arrive in time.") from None
+        body = await read_body(request.scope, request.receive, limit, self._moving.body_idle_seconds)
         return await plain_body(Incoming("POST", "", request.scope["headers"], body, None), limit)

@@ -16,9 +16,10 @@ from app.upstream.decoding import Decoder
 
 
 class Gate:
-    """One streamed answer on its way.
+    """One streamed answer on its way, of `length` bytes where that was announced.
 
-    `is_closed` is true once the answer's end has been seen and held back: `release` gives it out.
+    `is_closed` is true once the answer's end has been seen and held back: `release` gives it out. Without
+    any other end, the last bytes of an announced length are one.
     `is_readable` is false when the copy could not be followed to its end (too large, a coding we
     cannot undo, nothing of an answer in what did not claim to be events): the bytes still pass, the
     stored answer is incomplete. `has_begun`: something of an answer, or of a failure, has come, not only
@@ -34,6 +35,7 @@ class Gate:
         is_coded: bool,
         frame_bytes: int,
         answer_bytes: int,
+        length: int | None = None,
     ) -> None:
         self.assembly = assembly
         self.is_readable = decoder is not None
@@ -47,6 +49,8 @@ class Gate:
         self._splitter = LineSplitter(frame_bytes) if is_lines else FrameSplitter(frame_bytes)
         self._data_of = data_of_line if is_lines else data_of
         self._left = answer_bytes
+        self._to_come = length
+        self._is_finished = False
         self._held = b""
         self._held_from = 0
         self._frames = 0
@@ -99,6 +103,12 @@ class Gate:
                 self.is_closed = True
                 self._held_from = max(0, start - before)
             start += len(frame)
+        if self._to_come is not None:
+            self._to_come -= len(chunk)
+            if self._to_come == 0 and not self.is_closed:
+                self.finish()
+                self.is_closed = True
+                self._held_from = 0
         if was_closed or not self.is_closed:
             return chunk
         place = 0 if self._is_coded else self._held_from
@@ -112,6 +122,9 @@ class Gate:
 
     def finish(self) -> None:
         """The upstream's body is complete: what the last bytes completed is read."""
+        if self._is_finished:
+            return
+        self._is_finished = True
         for frame in self._splitter.finish():
             self._reads(frame)
         if self.is_readable and self._is_whole_event(last := self._splitter.rest):

@@ -13,7 +13,7 @@ from typing import Protocol
 from app.core.wire.json_members import raw_members
 from app.core.wire.json_text import BYTE_ORDER_MARK, decoded, verify
 from app.core.wire.models.names import with_model
-from app.errors import NestedTooDeep, UnsupportedCoding
+from app.errors import BodyTooLarge, NestedTooDeep, UnsupportedCoding
 from app.proxy.answering.outgoing import Destination, Destinations
 from app.proxy.client import Client
 from app.proxy.incoming import Headers, Incoming, plain_body
@@ -49,17 +49,23 @@ class WholeBody:
             yield part
 
 
-async def _read(incoming: Incoming, upload: Upload) -> Incoming:
-    """The request with its whole body."""
+async def _read(incoming: Incoming, upload: Upload, limit: int) -> Incoming:
+    """The request with its whole body; BodyTooLarge beyond the limit."""
     if upload.finished:
         return incoming
-    return replace(incoming, body=b"".join([part async for part in upload]))
+    pieces, size = [], 0
+    async for part in upload:
+        size += len(part)
+        if size > limit:
+            raise BodyTooLarge("The request's body is larger than this proxy accepts.")
+        pieces.append(part)
+    return replace(incoming, body=b"".join(pieces))
 
 
 class Passthrough:
     """Relays one request; the body is sent on while it arrives.
 
-    A body is decoded to no more than `body_bytes`, for the name of its model alone.
+    No more than `body_bytes` of one are held or decoded, for the name of its model alone.
     """
 
     def __init__(self, destinations: Destinations, body_bytes: int) -> None:
@@ -73,7 +79,7 @@ class Passthrough:
         """
         if self._destinations.routed and incoming.asks_for_compaction:
             # It bears a conversation, which belongs to the server of its model.
-            incoming, upload = await _read(incoming, upload), WholeBody()
+            incoming, upload = await _read(incoming, upload, self._body_bytes), WholeBody()
         there, incoming = await self._there(incoming, upload)
         headers = there.outgoing(incoming.headers)
         body = None if upload.finished else aiter(upload)

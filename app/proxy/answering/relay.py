@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from typing import NoReturn
 
 import structlog
 
@@ -27,6 +28,7 @@ from app.proxy.hidden.mixed import MixedTurns
 from app.proxy.jobs import Jobs
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.turn import Shown, Turn
+from app.upstream.client import ends_with_connection
 from app.upstream.decoding import decoder_for
 from app.upstream.headers import answer_headers
 from app.upstream.overflow import Overflow, classify
@@ -201,7 +203,11 @@ class Relay:
             await self._fail_in_band(passage, gate, error)
 
     async def _ended(self, passage: Passage, gate: Gate, *, committed: bool) -> TooLong | None:
-        """The upstream ended its body properly, which says "too long" where nothing is in it."""
+        """The upstream ended its body properly, which says "too long" where nothing is in it.
+
+        So does it end for the client, though nothing in it said that the answer was complete: it is then
+        stored as incomplete.
+        """
         if gate.is_empty and (overflow := _overflow(passage, b"")):
             return TooLong(b"", overflow)
         if openings := gate.openings():
@@ -220,13 +226,13 @@ class Relay:
             await passage.client.end()
             return
         await self._commit(passage, gate)
-        if outcome.state == "done" or gate.assembly.error is not None or not gate.is_readable:
-            await self._begin(passage)
-            await passage.client.end()
-            return
-        await self._fail_in_band(
-            passage, gate, UpstreamCut("The upstream ended its answer before it was complete.")
-        )
+        is_unfinished = outcome.state != "done" and gate.assembly.error is None and gate.is_readable
+        if is_unfinished and (gate.is_empty or ends_with_connection(passage.answer.headers)):
+            # Nothing at all, or what may as well be a connection that broke: no end that could be believed.
+            cut = UpstreamCut("The upstream ended its answer before it was complete.")
+            await self._fail_in_band(passage, gate, cut)
+        await self._begin(passage)
+        await passage.client.end(gate.release())
 
     async def _cut(self, passage: Passage, gate: Gate, cut: UpstreamError, *, committed: bool) -> None:
         """The upstream broke off: stored as incomplete, and the client is told."""
@@ -236,9 +242,9 @@ class Relay:
             raise cut
         await self._fail_in_band(passage, gate, cut)
 
-    async def _fail_in_band(self, passage: Passage, gate: Gate, error: PalimpsestError) -> None:
+    async def _fail_in_band(self, passage: Passage, gate: Gate, error: PalimpsestError) -> NoReturn:
         """An error event, then an abrupt end: a clean one would look like success to the SDKs."""
-        if passage.client.started and not _has_length(passage.answer.headers):
+        if passage.client.started and length_of(passage.answer.headers) is None:
             told = error_event(passage.turn.request.wire, _object_of(error))
             await passage.client.body(gate.in_band(told))
         raise error
@@ -255,6 +261,7 @@ class Relay:
             is_coded=_is_coded(headers),
             frame_bytes=self._limits.frame_bytes,
             answer_bytes=self._limits.answer_bytes,
+            length=length_of(headers),
         )
         if passage.may_fail_late:
             gate.wait()
@@ -308,9 +315,10 @@ def _object_of(error: PalimpsestError) -> dict[str, str | None]:
     return {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
 
 
-def _has_length(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """True where an event of ours would be more than the length announced."""
-    return any(name.lower() == b"content-length" for name, _ in headers)
+def length_of(headers: Sequence[tuple[bytes, bytes]]) -> int | None:
+    """The length that was announced, where an event of ours would be too much; None without one."""
+    found = (int(value) for name, value in headers if name.lower() == b"content-length")
+    return next(found, None)
 
 
 def _is_coded(headers: Sequence[tuple[bytes, bytes]]) -> bool:
