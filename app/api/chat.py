@@ -10,6 +10,7 @@ from typing import Protocol
 
 from app.api.body import read_body
 from app.api.front import target_of
+from app.api.logged import entry_of
 from app.errors import ClientLeft, RequestTimeout
 from app.proxy.asgi import Receive, Scope, Send
 from app.proxy.client import Client
@@ -48,5 +49,5 @@ class ChatEndpoint:
             path_session=scope["palimpsest.session"],
             wire=scope["palimpsest.wire"],
         )
-        async with Client(receive, send).attended() as client:
+        async with Client(receive, send, entry_of(scope)).attended() as client:
             await self._exchanges.answer(incoming, client)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from app.api.problems import note_cut, send_problem, unexpected
+from app.api.logged import entry_of
+from app.api.problems import send_problem, unexpected
 from app.core.wire.chat_request import Wire
 from app.errors import HeadersTooLarge, MethodNotAllowed, NotFound, PalimpsestError, ServerBusy
 from app.proxy.asgi import ASGIApp, Receive, Scope, Send
@@ -162,13 +163,12 @@ async def guarded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
     try:
         await app(scope, receive, noting)  # type: ignore[arg-type]
     except PalimpsestError as error:
-        await _told(send, error, started=started)
+        await _told(scope, send, error, started=started)
     except Exception as error:  # noqa: BLE001  # the outermost wall: a bug becomes a 500, never a traceback
-        await _told(send, unexpected(error), started=started)
+        await _told(scope, send, unexpected(error), started=started)
 
 
-async def _told(send: Send, error: PalimpsestError, *, started: bool) -> None:
-    if started:
-        note_cut(error)
-    else:
+async def _told(scope: Scope, send: Send, error: PalimpsestError, *, started: bool) -> None:
+    entry_of(scope).failed(error)
+    if not started:
         await send_problem(send, error)

@@ -12,6 +12,7 @@ import structlog
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from app.api.logged import ERROR
 from app.errors import (
     AnswerNotStored,
     Conflict,
@@ -62,7 +63,7 @@ async def send_problem(send: Send, error: PalimpsestError) -> None:
     """The whole response for an error raised before anything was sent."""
     body = problem_body(error)
     headers = [*problem_headers(error), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.start", "status": error.status, "headers": headers, ERROR: error})
     await send({"type": "http.response.body", "body": body})
 
 
@@ -80,11 +81,6 @@ def problem_of(error: Exception) -> PalimpsestError:
             return MethodNotAllowed("This path exists, but not with this method.")
         case _:
             return RequestError("The request cannot be understood.")
-
-
-def note_cut(error: PalimpsestError) -> None:
-    """An answer that had begun was broken off; the log has the code."""
-    _log.warning("answer_cut", code=error.code)
 
 
 def unexpected(error: Exception) -> PalimpsestError:

@@ -84,10 +84,11 @@ def serve(
         "database.url": database,
         "window.window_tokens": window_tokens,
     }
-    settings = load_settings(config, options)
+    read = partial(load_settings, config, options)
+    settings = read()
     from app.cli.serving import serve as serve_proxy
 
-    serve_proxy(settings)
+    serve_proxy(settings, read)
 
 
 @app.command()

@@ -78,7 +78,9 @@ class Passthrough:
         body = None if upload.finished else aiter(upload)
         opened = there.upstream.open(incoming.method, incoming.target, headers, incoming.body or body)
         # While the client is still sending, its leaving shows in the upload.
+        client.entry.forwarded(there.upstream.origin)
         async with client.attended(upload.ended), opened as answer:
+            client.entry.answered()
             await client.start(answer.status, [*answer_headers(answer.headers), *extra])
             async for chunk in answer.chunks():
                 await client.body(chunk)
