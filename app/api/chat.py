@@ -10,6 +10,7 @@ from typing import Protocol
 
 from app.api.body import read_body
 from app.api.front import target_of
+from app.api.logged import entry_of
 from app.errors import ClientLeft
 from app.proxy.asgi import Receive, Scope, Send
 from app.proxy.client import Client
@@ -53,5 +54,5 @@ class ChatEndpoint:
             wire=scope["palimpsest.wire"],
             ident=scope["palimpsest.exchange"],
         )
-        async with Client(receive, send).attended() as client:
+        async with Client(receive, send, entry_of(scope)).attended() as client:
             await self._exchanges.answer(incoming, client)

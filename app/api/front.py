@@ -12,8 +12,9 @@ from urllib.parse import unquote
 
 from app.api.body import is_unread
 from app.api.callers import asking_of
+from app.api.logged import entry_of
 from app.api.places import Admission
-from app.api.problems import note_cut, send_problem, unexpected
+from app.api.problems import send_problem, unexpected
 from app.core.wire.chat_request import Wire
 from app.core.wire.web_origins import WebOrigins
 from app.errors import (
@@ -226,8 +227,7 @@ async def guarded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
 
 
 async def _told(scope: Scope, receive: Receive, send: Send, error: PalimpsestError, *, started: bool) -> None:
-    if started:
-        note_cut(error)
-    else:
+    entry_of(scope).failed(error)
+    if not started:
         ident = scope.get("palimpsest.exchange", "")
         await send_problem(send, error, ident, receive if is_unread(scope) else None)

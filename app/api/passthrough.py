@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 from app.api.body import ArrivingBody
 from app.api.front import target_of
+from app.api.logged import entry_of
 from app.errors import ClientLeft
 from app.proxy.access.access import Access
 from app.proxy.answering.model_list import ModelList
@@ -39,7 +40,7 @@ class PassthroughEndpoint:
                 path_session=None,
             )
             await self._access.admit(incoming)
-            client = Client(receive, send)
+            client = Client(receive, send, entry_of(scope))
             if self._models.answers(incoming) and upload.finished:
                 await self._models.relay(incoming, client)
             else:

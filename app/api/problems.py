@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from app.api.body import linger
+from app.api.logged import ERROR
 from app.errors import (
     AnswerNotStored,
     Conflict,
@@ -75,7 +76,7 @@ async def send_problem(
     headers = [*problem_headers(error, request_id), (b"content-length", str(len(body)).encode())]
     if unread is not None:
         headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.start", "status": error.status, "headers": headers, ERROR: error})
     await send({"type": "http.response.body", "body": body, "more_body": unread is not None})
     if unread is not None:
         await linger(unread)
@@ -96,11 +97,6 @@ def problem_of(error: Exception) -> PalimpsestError:
             return MethodNotAllowed("This path exists, but not with this method.")
         case _:
             return RequestError("The request cannot be understood.")
-
-
-def note_cut(error: PalimpsestError) -> None:
-    """An answer that had begun was broken off; the log has the code."""
-    _log.warning("answer_cut", code=error.code)
 
 
 def unexpected(error: Exception) -> PalimpsestError:

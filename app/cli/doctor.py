@@ -99,6 +99,8 @@ async def _database(settings: Settings) -> Finding:
         return Finding(
             "database", "failed", f"{where}: {error.message}", "Check database.url and the server."
         )
+    if state == "current" and file is not None and file.stat().st_mode & 0o077:
+        return Finding("database", "warning", f"{where} can be read by others", f"Run `chmod 600 {file}*`.")
     if state == "current":
         return Finding("database", "ok", f"{where}, schema is current")
     if state == "behind":

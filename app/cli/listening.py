@@ -6,11 +6,13 @@ Knows nothing of what the application does.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from types import FrameType
+from typing import Any, Protocol
 
 import typer
 import uvicorn
@@ -46,36 +48,60 @@ def address_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+class Notices(Protocol):
+    """Who is told of the start and the stop. `by` is the signal that stops it, None where there was none."""
+
+    def started(self) -> None:
+        """It answers."""
+
+    def stopping(self, by: str | None) -> None:
+        """It accepts nothing more, and has not waited for what is open yet."""
+
+    def stopped(self, by: str | None) -> None:
+        """Everything is answered or cut, and closed."""
+
+
+class NoNotices:
+    """Nobody is told."""
+
+    def started(self) -> None:
+        """Nothing is done."""
+
+    def stopping(self, by: str | None) -> None:
+        """Nothing is done."""
+
+    def stopped(self, by: str | None) -> None:
+        """Nothing is done."""
+
+
 class TellingServer(uvicorn.Server):
     """Says that it is up once it answers, and that it stops before it waits for what is open."""
 
-    def __init__(self, config: uvicorn.Config, starts: Callable[[], None], stops: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, notices: Notices) -> None:
         super().__init__(config)
-        self._starts = starts
-        self._stops = stops
+        self._notices = notices
+        self._stopped_by: str | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn does it."""
         await super().startup(sockets)
-        self._starts()
+        if self.started:
+            self._notices.started()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As uvicorn does it."""
+        self._stopped_by = self._stopped_by or signal.Signals(sig).name
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does it."""
-        self._stops()
+        """As uvicorn does it; afterwards it hands the signal on, which ends the process."""
+        self._notices.stopping(self._stopped_by)
         await super().shutdown(sockets)
+        self._notices.stopped(self._stopped_by)
 
 
-def http_server(
-    application: Any,
-    settings: Server,
-    *,
-    starts: Callable[[], None] = lambda: None,
-    stops: Callable[[], None] = lambda: None,
-) -> uvicorn.Server:
-    """A server, not yet started; `starts` is called when it is, `stops` when it begins to stop.
-
-    The socket goes to its `run`.
-    """
+def http_server(application: Any, settings: Server, notices: Notices | None = None) -> uvicorn.Server:
+    """A server, not yet started. The socket goes to its `run`."""
     return TellingServer(
         uvicorn.Config(
             application,
@@ -93,8 +119,7 @@ def http_server(
             # Answers under way are finished and stored; a client that never reads must not stop a restart.
             timeout_graceful_shutdown=settings.shutdown_seconds,
         ),
-        starts,
-        stops,
+        notices or NoNotices(),
     )
 
 

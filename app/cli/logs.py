@@ -15,6 +15,7 @@ import structlog
 
 from app.settings.serving import Logging
 
+_SEVERITY = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 _FAILED_START = "Application startup failed. Exiting."
 
 
@@ -34,29 +35,25 @@ class _StandardError(io.TextIOBase):
 
 
 def configure_logs(settings: Logging) -> None:
-    """Every logger of the process writes in the chosen form, from the chosen level on.
+    """Every logger of the process writes in the chosen form, from the chosen level on. May be repeated.
 
     Our own entries are rendered at once: as records of the standard library they cost three times as much.
     """
-    shared: list[structlog.types.Processor] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    form: list[structlog.types.Processor] = (
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-        if settings.format == "json"
-        else [_console(colors=sys.stderr.isatty())]
-    )
-    structlog.configure(
-        processors=[*shared, *form],
-        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
-        wrapper_class=structlog.make_filtering_bound_logger(settings.level),
-        cache_logger_on_first_use=True,
-    )
+    form, shared = _form(settings), _shared(settings)
+    if structlog.is_configured():
+        # Loggers in use hold on to the list: it is changed, not replaced.
+        structlog.get_config()["processors"][:] = [*shared, *form]
+    else:
+        structlog.configure(
+            processors=[*shared, *form],
+            logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
+            wrapper_class=structlog.make_filtering_bound_logger("debug"),
+            cache_logger_on_first_use=True,
+        )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=shared[1:],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *form],
         )
     )
@@ -70,7 +67,31 @@ def configure_logs(settings: Logging) -> None:
     logging.getLogger("uvicorn.error").filters[:] = [lambda record: record.msg != _FAILED_START]
 
 
+def _shared(settings: Logging) -> list[structlog.types.Processor]:
+    """What every entry passes first; the level is looked at here, so that it can change while we run."""
+    least = logging.getLevelNamesMapping()[settings.level.upper()]
+
+    def severe_enough(_: object, method: str, entry: structlog.types.EventDict) -> structlog.types.EventDict:
+        if _SEVERITY.get(method, logging.ERROR) < least:
+            raise structlog.DropEvent
+        return entry
+
+    return [
+        severe_enough,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+
+
+def _form(settings: Logging) -> list[structlog.types.Processor]:
+    if settings.format == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    return [_console(colors=sys.stderr.isatty())]
+
+
 def _console(*, colors: bool) -> structlog.dev.ConsoleRenderer:
     """Tracebacks in plain form: the pretty one prints local variables, and with them keys and messages."""
     plain = structlog.dev.plain_traceback
-    return structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0, exception_formatter=plain)
+    return structlog.dev.ConsoleRenderer(
+        colors=colors, pad_event_to=0, sort_keys=False, exception_formatter=plain
+    )

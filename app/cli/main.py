@@ -1,4 +1,4 @@
-"""The command line: `palimpsest serve | demo | doctor | migrate | mcp | erase | keys | version`.
+"""The command line: `palimpsest serve | demo | doctor | migrate | backup | restore | mcp | erase | keys`.
 
 Only reads arguments and prints; what the commands do stands in the modules beside it. Those are
 imported when a command runs: `--help` must not load a web server, two databases and a tokenizer.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -84,10 +85,11 @@ def serve(
         "database.url": database,
         "window.window_tokens": window_tokens,
     }
-    settings = load_settings(config, options)
+    read = partial(load_settings, config, options)
+    settings = read()
     from app.cli.serving import serve as serve_proxy
 
-    serve_proxy(settings)
+    serve_proxy(settings, read)
 
 
 @app.command()
@@ -131,6 +133,35 @@ def migrate(database: Database = None, config: Config = None) -> None:
     url = _settings(config, database).database.url.get_secret_value()
     asyncio.run(migrated(url))
     typer.echo(f"{without_password(url)} is up to date.")
+
+
+@app.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; new, or empty.")],
+    database: Database = None,
+    config: Config = None,
+) -> None:
+    """Copy database and pepper into a folder, verified, readable by you only, beside a running server."""
+    from app.cli.backups import back_up
+
+    made = back_up(_settings(config, database).database, folder)
+    typer.echo(f"{made.folder} holds {made.described}, and the pepper. Keep it secret.")
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `backup` made.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    database: Database = None,
+    config: Config = None,
+) -> None:
+    """Verify a backup and put its database and pepper in place; no server may run."""
+    from app.cli.backups import restore as put_back
+
+    put = put_back(_settings(config, database).database, folder, force=force)
+    typer.echo(f"Restored {put.described}, and the pepper.")
+    if put.schema == "behind":
+        typer.echo("It is of an older version: run `palimpsest migrate` before you start.")
 
 
 @app.command()
@@ -222,11 +253,15 @@ def keys_revoke(key_id: str, database: Database = None, config: Config = None) -
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line, the process's own unless given; a refusal is readable and exits with 2."""
+    # What is made from here on, databases and logs and keys, is for its owner's eyes.
+    before = os.umask(0o077)
     try:
         app(args=arguments)
     except PalimpsestError as error:
         sys.stderr.write(f"palimpsest: {error.message}\n")
         sys.exit(_REFUSED)
+    finally:
+        os.umask(before)
 
 
 def _settings(config: Path | None, database: str | None, upstream: str | None = None) -> Settings:

@@ -7,18 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
 
+import structlog
 import typer
 
 from app.cli.listening import address_of, bound_socket, http_server, running_demo
 from app.cli.logs import configure_logs
+from app.cli.reloading import Reloading
 from app.cli.schema import ready
 from app.demo.reading import MODEL
 from app.demo.server import DEFAULT_WINDOW_TOKENS
-from app.main.application import create_app
+from app.main.application import Application, create_app
 from app.settings.settings import Settings
+from app.storage.migrate import schema_of_this_version, sqlite_path
+from app.storage.sqlite.driver import sqlite_version
 from app.upstream.address import without_query
 
 # Seconds after which a busy thread must let another run. The store's writer returns from SQLite many times a
@@ -30,29 +39,36 @@ _SWITCH_SECONDS = 0.0005
 _COLLECT_AFTER = (20_000, 10, 10)
 # What uvicorn itself exits with when the application does not start.
 _FAILED_START = 3
+_log = structlog.get_logger("palimpsest.server")
 
 
-def serve(settings: Settings) -> None:
-    """Serves until it is told to stop. Raises SettingsError, SchemaMismatch or StoreUnavailable."""
+def serve(settings: Settings, read: Callable[[], Settings]) -> None:
+    """Serves until it is told to stop. Raises SettingsError, SchemaMismatch or StoreUnavailable.
+
+    `read` reads the settings anew, for a SIGHUP.
+    """
     configure_logs(settings.logging)
+    # A terminal that closes, or an operator who means "reload", must not end anybody's answer.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.setswitchinterval(_SWITCH_SECONDS)
     asyncio.run(ready(settings.database.url.get_secret_value()))
     with ExitStack() as stack:
         is_demo = settings.upstream.base_url is None
+        reloading = Reloading(settings, read)
         if is_demo:
             base_url = stack.enter_context(running_demo(DEFAULT_WINDOW_TOKENS))
             upstream = settings.upstream.model_copy(update={"base_url": base_url})
             settings = settings.model_copy(update={"upstream": upstream})
         listening = stack.enter_context(bound_socket(settings.server.host, settings.server.port))
         application = create_app(settings)
-        greeting = welcome(address_of(listening), settings, is_demo=is_demo)
-        server = http_server(
+        address = address_of(listening)
+        notices = OperatorNotices(
             application,
-            settings.server,
-            # Not before: an application that is refused its database never answers.
-            starts=lambda: typer.echo(greeting),
-            stops=application.stopping.set,
+            reloading,
+            welcome(address, settings, is_demo=is_demo),
+            start_line(settings, address, is_demo=is_demo),
         )
+        server = http_server(application, settings.server, notices)
         spare_collector()
         # The server has finished in good order when it passes the interrupt on; it leaves by SystemExit when
         # the application did not start, and then the reason is told below.
@@ -62,6 +78,48 @@ def serve(settings: Settings) -> None:
             raise application.refusal
         if not server.started:
             sys.exit(_FAILED_START)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorNotices:
+    """What the terminal and the log are told of the start and the stop."""
+
+    application: Application
+    reloading: Reloading
+    welcome: str
+    start_line: Mapping[str, object]
+
+    def started(self) -> None:
+        """Not before it listens: an application that is refused its database never answers."""
+        typer.echo(self.welcome)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reloading.reload)
+        _log.info("started", **self.start_line)
+
+    def stopping(self, by: str | None) -> None:
+        """Streams without an end of their own end now."""
+        self.application.stopping.set()
+        requests = self.application.requests
+        _log.info("stopping", reason=by, answering=requests.open if requests else 0)
+
+    def stopped(self, by: str | None) -> None:
+        """How many answers the stop has cost."""
+        requests = self.application.requests
+        _log.info("stopped", reason=by, cut=requests.cut if requests else 0)
+
+
+def start_line(settings: Settings, address: str, *, is_demo: bool) -> dict[str, object]:
+    """What an operator wants to know of a process that has started."""
+    is_file = sqlite_path(settings.database.url.get_secret_value()) is not None
+    first = "demo" if is_demo else without_query(settings.upstream.base_url or "")
+    return {
+        "version": version("palimpsest"),
+        "pid": os.getpid(),
+        "address": address,
+        "mode": settings.access.mode,
+        "database": f"SQLite {sqlite_version()}" if is_file else "PostgreSQL",
+        "schema": schema_of_this_version(),
+        "upstreams": [first, *(without_query(route.base_url) for route in settings.routes)],
+    }
 
 
 def spare_collector() -> None:

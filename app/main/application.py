@@ -12,11 +12,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 
-from app.api.front import Front
+from app.api.logged import LoggedRequests
 from app.errors import PalimpsestError
 from app.main.front import front_of
 from app.main.parts import opened
 from app.proxy.asgi import ASGIMessage, Receive, Scope, Send
+from app.proxy.request_log import RequestLog
 from app.settings.settings import (
     Settings,
 )
@@ -30,7 +31,9 @@ class Application:
         self._settings = settings
         self._tokenizer = tokenizer
         self._pages = FastAPI(lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-        self._front: Front | None = None
+        self._front: LoggedRequests | None = None
+        # How many requests are being answered, once the lifespan has begun.
+        self.requests: RequestLog | None = None
         # Why the start was refused: servers tell it as a traceback, a person wants the sentence.
         self.refusal: PalimpsestError | None = None
         # Set when the server begins to stop: streams without an end of their own end then.
@@ -60,7 +63,8 @@ class Application:
             except PalimpsestError as refusal:
                 self.refusal = refusal
                 raise
-            self._front = front_of(parts, pages, self.stopping)
+            self.requests = RequestLog(parts.jobs, self.stopping)
+            self._front = LoggedRequests(front_of(parts, pages, self.stopping), self.requests)
             try:
                 yield
             finally:

@@ -39,7 +39,6 @@ from app.proxy.erasing import Erasing, Memory
 from app.proxy.exchange import Behaviour, Exchange
 from app.proxy.recall.indexing import Indexing
 from app.proxy.recall.refusing import Refusing
-from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.recorder import Recorder
 from app.proxy.sessions.references import References
@@ -159,7 +158,6 @@ def exchange_of(
             settings.access.allow_off,
             settings.database.on_store_failure,
         ),
-        log=ExchangeLog(parts.jobs),
     )
 
 

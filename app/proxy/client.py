@@ -11,15 +11,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from app.proxy.asgi import Receive, Send
+from app.proxy.request_log import RequestEntry
 
 # Answers that never have a body, whatever their headers say (RFC 9110, 6.4.1).
 BODILESS = frozenset({204, 304})
 
 
 class Client:
-    """One waiting client. `started` is true once the status line has gone out, `status` is its number."""
+    """One waiting client. `started` is true once the status line has gone out, `status` is its number.
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    `entry` is what is logged of its request.
+    """
+
+    def __init__(self, receive: Receive, send: Send, entry: RequestEntry | None = None) -> None:
+        self.entry = entry or RequestEntry()
         self._receive = receive
         self._send = send
         self._attended = False

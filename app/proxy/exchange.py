@@ -34,7 +34,6 @@ from app.proxy.compacting.viewing import Viewing
 from app.proxy.hidden.mixed import MixedTurns
 from app.proxy.incoming import Incoming, plain_body
 from app.proxy.recall.offering import asked_for
-from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.sessions.references import References
 from app.proxy.sessions.resolver import Resolver
@@ -66,7 +65,6 @@ class Exchange:
     passthrough: Passthrough
     mixed: MixedTurns
     behaviour: Behaviour
-    log: ExchangeLog
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
         """The client has an answer. Errors before it began are raised; nothing recorded is lost."""
@@ -80,15 +78,18 @@ class Exchange:
             if isinstance(request, NotRecorded):
                 await self._unrecorded(incoming, client, request.why.encode())
                 return
+            client.entry.asked_for(request.model)
             request = await self.references.resolved(caller.namespace, request)
             async with (
                 self.resolver.in_turn(caller.namespace, incoming, request) as name,
                 self._opened(caller.namespace, incoming, request, name) as turn,
             ):
+                client.entry.placed(turn)
                 await self._delivered(turn, client, may_compact=control != "off" and _is_whole(turn))
-        except StoreUnavailable:
+        except StoreUnavailable as failure:
             if self.behaviour.on_store_failure == "refuse" or client.started:
                 raise
+            client.entry.failed(failure)
             await self._unrecorded(incoming, client, b"unavailable")
 
     async def _read(self, incoming: Incoming) -> ChatRequest | NotRecorded:
@@ -126,7 +127,6 @@ class Exchange:
             await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
         finally:
             self.viewing.answered(turn)
-            self.log.note(turn, client.status)
 
     async def _shown(self, turn: Turn) -> Shown:
         try:
@@ -144,6 +144,7 @@ class Exchange:
         Who asks is checked all the same: a store that is down must open the door to nobody.
         """
         await self.access.admit(incoming)
+        client.entry.facts["not_stored"] = why.decode()
         await self.passthrough.relay(incoming, WholeBody(), client, [(b"x-palimpsest-store", why)])
 
 

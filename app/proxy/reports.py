@@ -1,55 +1,11 @@
-"""What an exchange tells about itself: response headers for the client, one log line for the operator.
+"""What an exchange tells its client about itself: response headers, and a comment before a stream.
 
 Ids, sizes and words from fixed lists; never contents, never keys.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Mapping
-
-import structlog
-
-from app.proxy.jobs import Jobs
 from app.proxy.turn import Shown, Turn
-
-# Lines are written so much later at most.
-LOG_SECONDS = 0.05
-_log = structlog.get_logger("palimpsest.exchange")
-
-
-class ExchangeLog:
-    """One line for each exchange, at its end, a moment later: written together they cost a third."""
-
-    def __init__(self, jobs: Jobs) -> None:
-        self._jobs = jobs
-        self._ended: list[Mapping[str, object]] = []
-
-    def note(self, turn: Turn, status: int | None) -> None:
-        """The exchange has ended; `status` is None when the client was never answered."""
-        if not self._ended:
-            self._jobs.start(self._written())
-        now = time.time()
-        self._ended.append(
-            {
-                "session": turn.session,
-                "exchange": turn.exchange,
-                "mode": turn.mode,
-                "found": turn.placement.found_by,
-                "new_messages": len(turn.placement.new),
-                "tokens": turn.tokens,
-                "status": status,
-                "seconds": round(now - turn.started_at, 3),
-                "ended_at": round(now, 3),
-            }
-        )
-
-    async def _written(self) -> None:
-        await asyncio.sleep(LOG_SECONDS)
-        ended, self._ended = self._ended, []
-        for fields in ended:
-            _log.info("exchange", **fields)
 
 
 def compaction_comment(turn: Turn, shown: Shown) -> bytes:

@@ -60,6 +60,11 @@ async def schema_state(url: str) -> SchemaState:
     return await with_connection(url, _state)
 
 
+def schema_of_this_version() -> str:
+    """The revision of the newest migration."""
+    return ScriptDirectory.from_config(_config()).get_current_head() or "none"
+
+
 def _upgrade(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": _LOCK})

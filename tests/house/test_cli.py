@@ -91,7 +91,18 @@ def test_help_names_every_command(terminal: Terminal) -> None:
     said = terminal.run("--help").out
     assert [
         word
-        for word in ("serve", "demo", "doctor", "migrate", "mcp", "erase", "keys", "version")
+        for word in (
+            "serve",
+            "demo",
+            "doctor",
+            "migrate",
+            "backup",
+            "restore",
+            "mcp",
+            "erase",
+            "keys",
+            "version",
+        )
         if word not in said
     ] == []
 

@@ -53,7 +53,7 @@ def load_pepper(path: Path) -> Pepper:
 
 
 def _create(path: Path) -> Pepper:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     secret = secrets.token_bytes(PEPPER_BYTES)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:

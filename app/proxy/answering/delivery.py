@@ -112,11 +112,13 @@ class Delivery:
         opening = self._opening(turn, shown, happening)
         near = self._recovery.is_near_window(turn, shown)
         relaying = False
+        client.entry.forwarded(self._sending.destinations.of(turn.model).upstream.origin, shown)
         try:
             async with opening as answer:
                 if answer.status >= 300:
                     return await _refusal(answer, words_sent(turn, shown), near_window=near)
                 kind = await kind_of(answer, asked_for_stream=turn.request.stream)
+                client.entry.answered()
                 relaying = True
                 told, comment = self._told(turn, shown), self._comment(turn, shown, answer, kind)
                 late = may_compact and self._recovery.may_fail_late(turn, shown)
@@ -168,6 +170,8 @@ class Delivery:
         outcome = Outcome(state=state_of_status(refusal.status), status=refusal.status)
         await self._recorder.note(turn, shown, outcome)
         headers = [*answer_headers(refusal.headers), *self._told(turn, shown)]
+        if refusal.overflow is not None:
+            client.entry.refused("context_length_exceeded")
         await client.start(refusal.status, headers)
         await client.end(refusal.body)
 

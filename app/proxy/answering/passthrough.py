@@ -87,7 +87,9 @@ class Passthrough:
             incoming.method, there.outgoing.target(incoming.target), headers, incoming.body or body
         )
         # While the client is still sending, its leaving shows in the upload.
+        client.entry.forwarded(there.upstream.origin)
         async with client.attended(upload.ended), opened as answer:
+            client.entry.answered()
             await client.start(answer.status, [*answer_headers(answer.headers), *extra])
             async for chunk in answer.chunks():
                 await client.body(chunk)

@@ -171,6 +171,7 @@ class Relay:
             # To an SDK that streams, nothing at all would look like a finished answer.
             await self._recorder.note(passage.turn, passage.shown, _FAILED)
             raise UpstreamCut("The upstream's answer is empty.")
+        _note_failure(passage, outcome, is_kept=size <= self._limits.answer_bytes)
         is_stored = await self._stored(passage, outcome)
         self._answered(passage.turn, passage.shown, outcome)
         await self._begin(passage, () if is_stored else NOT_STORED)
@@ -189,9 +190,11 @@ class Relay:
             await self._recorder.close(passage.turn, passage.shown, outcome)
         except StoreError as error:
             _log.error("answer_not_stored", error=type(error).__name__, session=passage.turn.session)
+            unstored = AnswerNotStored("The answer came and could not be stored.")
             if self._limits.delivers_unstored:
+                passage.client.entry.failed(unstored)
                 return False
-            raise AnswerNotStored("The answer came and could not be stored.") from error
+            raise unstored from error
         if passage.happening is not None:
             self._mixed.stored(passage.turn, outcome, passage.happening)
         return True
@@ -218,6 +221,8 @@ class Relay:
 
     async def _complete(self, passage: Passage, gate: Gate, *, committed: bool) -> None:
         outcome = self._outcome(passage, gate)
+        if gate.assembly.error is not None:
+            passage.client.entry.refused("error_in_stream")
         self._answered(passage.turn, passage.shown, outcome)
         if committed:
             # The counts came after the end: they are added to the record, nobody waits for that.
@@ -293,6 +298,12 @@ def _overflow(passage: Passage, said: bytes | None) -> Overflow | None:
         near_window=passage.is_near_window,
     )
     return verdict if isinstance(verdict, Overflow) and verdict.kind == "prompt" else None
+
+
+def _note_failure(passage: Passage, outcome: Outcome, *, is_kept: bool) -> None:
+    """What the log says of a status 200 that brought no answer, or one too long to be stored."""
+    if outcome.state == "failed":
+        passage.client.entry.refused("no_answer" if is_kept else "answer_too_long_to_store")
 
 
 async def _rest(chunks: AsyncIterator[bytes]) -> bytes:

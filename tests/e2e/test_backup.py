@@ -1,0 +1,247 @@
+"""A backup made while the server runs is whole, its owner's only, and restores (H06). Real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.cli.backups import DATABASE, MANIFEST, PEPPER
+from benchmarks.kill_loop import server
+from tests.house.sources import ROOT
+from tests.kit.model import ModelServer
+from tests.kit.serving import served
+
+pytestmark = pytest.mark.spec("H06")
+PATIENCE_SECONDS = 60
+REFUSED = 2
+KEY = {"authorization": "Bearer key-1"}
+
+
+def ran(folder: Path, *words: str, database: str | None = None) -> subprocess.CompletedProcess[str]:
+    """A command on the database in `folder`, by somebody whose files others may read."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PALIMPSEST_")
+    } | {
+        "PALIMPSEST_DATABASE__URL": database or f"sqlite:///{folder / 'palimpsest.db'}",
+        "PALIMPSEST_DATABASE__DATA_FOLDER": str(folder),
+        "PYTHONPATH": str(ROOT),
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "app.cli.main", *words],
+        cwd=folder.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        umask=0o022,
+    )
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """Permissions of a folder's files, and of itself as `.`."""
+    return {
+        path.name if path != folder else ".": stat.S_IMODE(path.stat().st_mode)
+        for path in (folder, *folder.iterdir())
+    }
+
+
+async def says(http: httpx.AsyncClient, session: str, text: str) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    reply = await http.post("/v1/chat/completions", json=body, headers=KEY | {"x-session-id": session})
+    assert reply.status_code == 200, reply.text
+
+
+async def transcript(http: httpx.AsyncClient, session: str) -> Any:
+    reply = await http.get(f"/api/sessions/{session}/messages", headers=KEY)
+    assert reply.status_code == 200, reply.text
+    return [row["message"] for row in reply.json()["messages"]]
+
+
+async def test_a_backup_under_load_restores_what_was_answered_before_it(tmp_path: Path) -> None:
+    data, other, kept = tmp_path / "data", tmp_path / "other", tmp_path / "kept"
+    data.mkdir(mode=0o700)
+    async with served(ModelServer(window=100_000), lifespan="off") as upstream:
+        async with (
+            server(data, upstream) as running,
+            httpx.AsyncClient(base_url=running.url, timeout=60) as http,
+        ):
+            for n in range(5):
+                await says(http, f"before-{n}", f"question {n}")
+            told = [await transcript(http, f"before-{n}") for n in range(5)]
+            copying = asyncio.create_task(asyncio.to_thread(ran, data, "backup", str(kept)))
+            during = 0
+            while not copying.done():
+                await says(http, f"during-{during}", f"meanwhile {during}")
+                during += 1
+            made = await copying
+            assert (made.returncode, made.stderr) == (0, "")
+            assert during > 0
+            assert "messages" in made.stdout
+        assert modes(kept) == {".": 0o700, DATABASE: 0o600, PEPPER: 0o600, MANIFEST: 0o600}
+        put = ran(other, "restore", str(kept))
+        assert (put.returncode, put.stderr) == (0, "")
+        assert modes(other) == {
+            ".": 0o700,
+            "palimpsest.db": 0o600,
+            "pepper": 0o600,
+            "palimpsest.db.lock": 0o600,
+        }
+        async with (
+            server(other, upstream) as running,
+            httpx.AsyncClient(base_url=running.url, timeout=60) as http,
+        ):
+            assert [await transcript(http, f"before-{n}") for n in range(5)] == told
+            await says(http, "after", "and on it goes")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backup of an empty database; tests copy it before they change it."""
+    folder = tmp_path_factory.mktemp("kept")
+    data = folder / "data"
+    assert ran(data, "migrate").returncode == 0
+    (data / "pepper").touch(mode=0o600)
+    (data / "pepper").write_bytes(bytes(range(32)))
+    made = ran(data, "backup", str(folder / "backup"))
+    assert made.returncode == 0, made.stderr
+    return folder / "backup"
+
+
+def copied(kept: Path, folder: Path) -> Path:
+    """The backup again, to be spoilt."""
+    target = folder / "spoilt"
+    target.mkdir()
+    for path in kept.iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+        (target / path.name).chmod(0o600)
+    return target
+
+
+def refused(said: subprocess.CompletedProcess[str], part: str) -> None:
+    assert said.returncode == REFUSED, said
+    assert part in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_the_unspoilt_copy_restores(kept: Path, tmp_path: Path) -> None:
+    """The control of those below: the copy itself is not what is refused."""
+    assert ran(tmp_path / "new", "restore", str(copied(kept, tmp_path))).returncode == 0
+
+
+@pytest.mark.parametrize("name", [DATABASE, PEPPER])
+@pytest.mark.parametrize("harm", ["flipped", "short", "missing"])
+def test_what_is_not_whole_is_not_restored(kept: Path, tmp_path: Path, name: str, harm: str) -> None:
+    spoilt = copied(kept, tmp_path)
+    content = bytearray((spoilt / name).read_bytes())
+    if harm == "missing":
+        (spoilt / name).unlink()
+    else:
+        content[len(content) // 2] ^= 1
+        (spoilt / name).write_bytes(content if harm == "flipped" else content[:-1])
+    refused(ran(tmp_path / "new", "restore", str(spoilt)), "is not as it was when the backup was made")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_is_no_backup_is_said_to_be_none(tmp_path: Path) -> None:
+    refused(ran(tmp_path / "new", "restore", str(tmp_path)), f"no {MANIFEST}")
+
+
+def test_nothing_is_overwritten_without_force(kept: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert ran(data, "migrate").returncode == 0
+    before = (data / "palimpsest.db").read_bytes()
+    refused(ran(data, "restore", str(kept)), "--force")
+    assert (data / "palimpsest.db").read_bytes() == before
+    # The log of the old database would be read into the new one.
+    (data / "palimpsest.db-wal").write_bytes(b"old")
+    assert ran(data, "restore", str(kept), "--force").returncode == 0
+    assert (data / "palimpsest.db").read_bytes() == (kept / DATABASE).read_bytes()
+    assert not (data / "palimpsest.db-wal").exists()
+
+
+async def test_nothing_is_restored_under_a_running_server(kept: Path, tmp_path: Path) -> None:
+    async with served(ModelServer(), lifespan="off") as upstream, server(tmp_path, upstream):
+        before = (tmp_path / "pepper").read_bytes()
+        refused(
+            await asyncio.to_thread(ran, tmp_path, "restore", str(kept), "--force"), "another process serves"
+        )
+        assert (tmp_path / "pepper").read_bytes() == before
+
+
+def test_a_pepper_of_another_database_makes_no_backup(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert ran(data, "migrate").returncode == 0
+    with sqlite3.connect(data / "palimpsest.db") as connection:
+        connection.execute("INSERT INTO pepper (id, fingerprint) VALUES ('pepper', ?)", (b"another",))
+    connection.close()
+    (data / "pepper").touch(mode=0o600)
+    (data / "pepper").write_bytes(bytes(32))
+    refused(ran(data, "backup", str(tmp_path / "kept")), "is not the pepper")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_backup_lies_in_a_folder_of_its_own(kept: Path, tmp_path: Path) -> None:
+    refused(ran(kept.parent / "data", "backup", str(kept)), "new or empty")
+    refused(ran(tmp_path / "none", "backup", str(tmp_path / "kept")), "no database")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert ran(kept.parent / "data", "backup", str(empty)).returncode == 0
+    assert modes(empty)["."] == 0o700
+
+
+def test_postgresql_is_left_to_its_own_tools(tmp_path: Path) -> None:
+    database = "postgresql://me:s3cret@db:5432/name"
+    for word, tool in (("backup", "pg_dump"), ("restore", "pg_restore")):
+        said = ran(tmp_path, word, str(tmp_path / "kept"), database=database)
+        refused(said, f"{tool} ")
+        assert "postgresql://me@db:5432/name" in said.stderr
+        assert "s3cret" not in said.stderr
+
+
+async def test_what_a_server_makes_is_its_owners_only(tmp_path: Path) -> None:
+    """Started by somebody whose files others may read, in a folder that does not exist yet."""
+    data, log = tmp_path / "data", tmp_path / "daily"
+    log.mkdir()
+    before = os.umask(0o022)
+    try:
+        settings = {
+            "PALIMPSEST_DATABASE__URL": f"sqlite:///{data / 'palimpsest.db'}",
+            "PALIMPSEST_DATABASE__DATA_FOLDER": str(data / "secret"),
+            "PALIMPSEST_COMPACTION__DAILY_LOG_FOLDER": str(log),
+            "PALIMPSEST_COMPACTION__DEADLINE_SECONDS": "0",
+        }
+        messages = [{"role": "user", "content": f"{n} " + "word " * 150} for n in range(20)]
+        async with (
+            served(ModelServer(window=2_000), lifespan="off") as upstream,
+            server(tmp_path, upstream, 2_000, **settings) as running,
+            httpx.AsyncClient(base_url=running.url, timeout=60) as http,
+        ):
+            reply = await http.post(
+                "/v1/chat/completions", json={"model": "m", "messages": messages}, headers=KEY
+            )
+            assert reply.status_code == 200
+            found, secret, logged = modes(data), modes(data / "secret"), modes(log)
+    finally:
+        os.umask(before)
+    assert {"palimpsest.db", "palimpsest.db-wal", "palimpsest.db-shm", "palimpsest.db.lock"} <= set(found)
+    assert secret == {".": 0o700, "pepper": 0o600}
+    assert [mode for name, mode in logged.items() if name != "."] == [0o600]
+    assert (found.pop("."), found.pop("secret")) == (0o700, 0o700)
+    assert set(found.values()) == {0o600}
+
+
+def test_the_manifest_says_what_is_there(kept: Path) -> None:
+    said = json.loads((kept / MANIFEST).read_text())
+    assert said["rows"]["messages"] == 0
+    assert set(said["sha256"]) == {DATABASE, PEPPER}

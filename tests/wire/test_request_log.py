@@ -1,0 +1,319 @@
+"""Each request under /v1 leaves one line in the log of a real process, which says how it ended (H19)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from app.proxy.request_log import TEXT_CHARS
+from benchmarks.kill_loop import Server, server
+from tests.kit.wire import Headers, Line, answer_body, chat_body, event, opened, post
+from tests.kit.words import prose
+from tests.upstream.scripted import Scripted, Wire, chunk, cuts_after, head, replies, stalls_after, streams
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.spec("H19")]
+
+Json = dict[str, Any]
+JSON_TYPE = (b"Content-Type", b"application/json")
+SSE: Headers = [(b"Content-Type", b"text/event-stream"), (b"Transfer-Encoding", b"chunked")]
+PARTS = [event({"role": "assistant", "content": "Once"}), event({}, "stop"), b"data: [DONE]\n\n"]
+TOO_LONG = {"error": {"message": "Too long.", "type": "x", "param": None, "code": "context_length_exceeded"}}
+# The secret and the words that no line may hold.
+KEY, WORDS = "sk-Kanarienvogel", "Zeisig"
+SETTINGS = {
+    "PALIMPSEST_LOGGING__FORMAT": "json",
+    "PALIMPSEST_LIMITS__BODY_BYTES": "200000",
+    "PALIMPSEST_UPSTREAM__FIRST_BYTE_TIMEOUT_SECONDS": "0.6",
+    "PALIMPSEST_DATABASE__STORE_DEADLINE_SECONDS": "0.4",
+    "PALIMPSEST_COMPACTION__DEADLINE_SECONDS": "0",
+    "PALIMPSEST_COMPACTION__BACKGROUND": "false",
+    "PALIMPSEST_POLICY__TRIGGER_RATIO": "0.95",
+    "PALIMPSEST_SERVER__SHUTDOWN_SECONDS": "1",
+    "PALIMPSEST_UPSTREAM__TRUST_ENV": "false",
+}
+
+
+@dataclass
+class Logged(Line):
+    """A running process whose log can be read. `process` is it."""
+
+    process: Server
+
+    def lines(self) -> list[Json]:
+        """Everything that was logged so far; each line is one object."""
+        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+
+    async def line_after(self, count: int) -> Json:
+        """The one line of a request that was not there when `count` lines were."""
+        (line,) = await self.after(count, lambda one: one["event"] in ("exchange", "request"))
+        return line
+
+    async def after(self, count: int, wanted: Callable[[Json], bool]) -> list[Json]:
+        """The wanted lines behind the first `count`, once there are some."""
+        for _ in range(2_000):
+            if new := [line for line in self.lines()[count:] if wanted(line)]:
+                return new
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"not logged: {self.lines()[count:]}")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def logged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Logged]:
+    folder = tmp_path_factory.mktemp("logged")
+    async with (
+        Scripted() as upstream,
+        server(folder, upstream.url, 5_000, **SETTINGS) as process,
+        httpx.AsyncClient(base_url=process.url, timeout=30, trust_env=False) as http,
+    ):
+        yield Logged(process.url, upstream, folder, http, process)
+
+
+async def asked(logged: Logged, request: bytes) -> Json:
+    """The line that a request leaves."""
+    before = len(logged.lines())
+    await logged.asks(request)
+    return await logged.line_after(before)
+
+
+def holds(line: Json, **facts: Any) -> None:
+    assert {name: line.get(name) for name in facts} == facts, line
+
+
+ANSWERED = {"event": "exchange", "level": "info", "status": 200, "end": "whole", "model": "test-model"}
+PLACES = {
+    "session",
+    "exchange",
+    "mode",
+    "found",
+    "tokens",
+    "tokens_forwarded",
+    "seconds",
+    "first_byte_seconds",
+}
+
+
+async def test_an_answer(logged: Logged) -> None:
+    named = [JSON_TYPE, (b"X-Request-Id", b"req-7")]
+    logged.upstream.expects(replies(answer_body(WORDS), 200, named))
+    line = await asked(logged, post(chat_body(f"{WORDS}?"), key=KEY))
+    holds(line, **ANSWERED, view="original", attempts=1, request="req-7", upstream=logged.upstream.url)
+    assert set(line) >= PLACES
+    assert "code" not in line
+
+
+async def test_a_stream(logged: Logged) -> None:
+    logged.upstream.expects(streams(PARTS))
+    line = await asked(logged, post(chat_body(stream=True)))
+    holds(line, **ANSWERED, bytes=len(b"".join(PARTS)))
+    assert line["first_byte_seconds"] <= line["seconds"]
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
+async def test_an_error_of_the_upstream(logged: Logged, status: int) -> None:
+    logged.upstream.expects(replies(b'{"error": {"message": "no"}}', status, [JSON_TYPE]))
+    line = await asked(logged, post(chat_body()))
+    holds(line, level="warning", status=status, end="whole", code="upstream_status", cause="upstream")
+    assert set(line) >= PLACES - {"first_byte_seconds"}
+
+
+async def test_a_connection_that_breaks(logged: Logged) -> None:
+    logged.upstream.expects(cuts_after(0, b"", reset=True))
+    line = await asked(logged, post(chat_body()))
+    holds(line, level="warning", status=502, code="upstream_unreachable", cause="upstream", attempts=1)
+
+
+async def test_an_upstream_that_says_nothing(logged: Logged) -> None:
+    logged.upstream.expects(stalls_after(b""))
+    line = await asked(logged, post(chat_body()))
+    holds(line, level="warning", status=504, code="upstream_timeout", cause="upstream")
+
+
+async def test_an_overflow_that_was_recovered(logged: Logged) -> None:
+    messages = [{"role": "user", "content": f"entry {n}. {prose(n, 270)}"} for n in range(10)]
+    too_long = replies(json.dumps(TOO_LONG).encode(), 400, [JSON_TYPE])
+    logged.upstream.expects(too_long, replies(answer_body(), 200, [JSON_TYPE]))
+    line = await asked(logged, post(chat_body(messages=messages)))
+    holds(line, **ANSWERED, view="compacted", attempts=2)
+    assert line["tokens_forwarded"] < line["tokens"]
+
+
+async def test_an_overflow_that_was_not(logged: Logged) -> None:
+    logged.upstream.always(replies(json.dumps(TOO_LONG).encode(), 400, [JSON_TYPE]))
+    line = await asked(logged, post(chat_body()))
+    logged.upstream.always(replies(b"not expected", 599))
+    holds(line, level="warning", status=400, code="context_length_exceeded", cause="upstream")
+
+
+async def test_a_client_that_left(logged: Logged) -> None:
+    logged.upstream.expects(stalls_after(head(200, SSE) + chunk(PARTS[0])))
+    before = len(logged.lines())
+    async with logged.caller() as caller:
+        await caller.sends(post(chat_body(stream=True)))
+        await caller.head()
+        await caller.chunk()
+    line = await logged.line_after(before)
+    holds(line, event="exchange", level="info", status=200, end="left")
+
+
+async def test_a_client_that_left_before_anything_came(logged: Logged) -> None:
+    forwarded = asyncio.Event()
+
+    async def says_nothing(wire: Wire) -> None:
+        forwarded.set()
+        await wire.stall()
+
+    logged.upstream.expects(says_nothing)
+    before = len(logged.lines())
+    async with logged.caller() as caller:
+        await caller.sends(post(chat_body()))
+        await forwarded.wait()
+    line = await logged.line_after(before)
+    holds(line, event="exchange", level="info", end="left")
+    assert "status" not in line
+
+
+async def test_a_stream_that_was_cut(logged: Logged) -> None:
+    cut = head(200, SSE) + chunk(PARTS[0])
+    logged.upstream.expects(cuts_after(len(cut), cut))
+    line = await asked(logged, post(chat_body(stream=True)))
+    holds(line, level="warning", status=200, end="cut", code="upstream_cut", cause="upstream")
+
+
+async def test_a_200_without_an_answer(logged: Logged) -> None:
+    logged.upstream.expects(replies(b"null", 200, [JSON_TYPE]))
+    line = await asked(logged, post(chat_body()))
+    holds(line, level="warning", status=200, end="whole", code="no_answer", cause="upstream")
+
+
+async def test_a_store_that_is_down(logged: Logged) -> None:
+    with opened(logged.database) as other:
+        other.execute("BEGIN IMMEDIATE")
+        line = await asked(logged, post(chat_body()))
+        other.execute("ROLLBACK")
+    holds(line, event="exchange", level="error", status=503, code="store_unavailable", cause="proxy")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "code"),
+    [
+        (post(b"{bad"), 400, "invalid_json"),
+        (post(b'{"a": 1, "a": 2}'), 400, "invalid_json"),
+        (post(b" " * 200_001), 413, "body_too_large"),
+        (post(chat_body(), [(b"X-Session-Id", b"a"), (b"X-Session-Id", b"b")]), 400, "repeated_header"),
+        (post(chat_body(), [(b"X-Palimpsest", b"of")]), 400, "invalid_field"),
+        (post(chat_body(), [(b"X-Big", b"x" * 65_000), (b"X-B", b"x" * 600)]), 431, "headers_too_large"),
+    ],
+)
+async def test_a_refusal_before_there_is_a_turn(
+    logged: Logged, request_: bytes, status: int, code: str
+) -> None:
+    line = await asked(logged, request_)
+    holds(line, level="warning", status=status, end="whole", code=code, cause="client")
+    assert "session" not in line
+
+
+async def test_a_passthrough(logged: Logged) -> None:
+    logged.upstream.expects(replies(b"12345", 200))
+    get = b"GET /s/Meise/v1/files/f-1?key=sk-Kanarienvogel HTTP/1.1\r\nHost: proxy\r\n\r\n"
+    line = await asked(logged, get)
+    holds(line, event="request", level="info", method="GET", path="/v1/files/f-1", status=200, bytes=5)
+    logged.upstream.expects(replies(b"gone", 404))
+    line = await asked(logged, b"GET /v1/nothing HTTP/1.1\r\nHost: proxy\r\n\r\n")
+    holds(line, event="request", level="warning", status=404, code="upstream_status", cause="upstream")
+
+
+async def test_what_is_not_to_be_stored(logged: Logged) -> None:
+    logged.upstream.expects(replies(answer_body(), 200, [JSON_TYPE]))
+    line = await asked(logged, post(chat_body(), [(b"X-Palimpsest", b"no-store")]))
+    holds(line, event="exchange", level="info", status=200, not_stored="no-store")
+
+
+async def test_a_models_name_forges_no_line(logged: Logged) -> None:
+    logged.upstream.expects(replies(answer_body(), 200, [JSON_TYPE]))
+    name = '\n{"event": "exchange"}\r\x1b[2J\u2028\u202e' + "m" * 10_000
+    line = await asked(logged, post(chat_body(model=name)))
+    assert line["model"].isprintable()
+    assert len(line["model"]) < TEXT_CHARS * 6
+    assert line["model"].startswith('\\n{"event"')
+
+
+async def hung_up(logged: Logged, text: str, event: str) -> Json:
+    """What is logged when the settings file says `text` and the process is sent a SIGHUP."""
+    before = len(logged.lines())
+    (logged.folder / "palimpsest.yaml").write_text(text)
+    logged.process.process.send_signal(signal.SIGHUP)
+    return (await logged.after(before, lambda line: line["event"] == event))[0]
+
+
+async def test_a_hangup_reloads_the_log_names_the_rest_and_never_kills(logged: Logged) -> None:
+    said = await hung_up(logged, "limits: {depth: 100}\nlogging: {level: warning}", "reload_needs_restart")
+    holds(said, level="warning", settings=["limits.depth"])
+    logged.upstream.expects(replies(answer_body(), 200, [JSON_TYPE]))
+    await logged.asks(post(chat_body()))
+    # The first line is that of the second request: of the answered one there is none.
+    holds(await asked(logged, post(b"{bad")), code="invalid_json")
+    said = await hung_up(logged, "limits: [", "reload_refused")
+    holds(said, level="error")
+    assert "palimpsest.yaml, line 1" in said["reason"]
+    said = await hung_up(logged, "", "reloaded")
+    holds(said, level="info", settings=["logging.level"])
+    (logged.folder / "palimpsest.yaml").unlink()
+    assert (await logged.http.get("/healthz")).status_code == 200
+
+
+async def test_no_line_holds_a_word_or_a_key(logged: Logged) -> None:
+    logged.upstream.expects(replies(answer_body(WORDS), 200, [JSON_TYPE]))
+    await asked(logged, post(chat_body(f"{WORDS}?"), [(b"X-Session-Id", WORDS.encode())], key=KEY))
+    written = (logged.folder / "log").read_text()
+    assert [word for word in (KEY, WORDS, "Kanarienvogel", "Meise") if word in written] == []
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+async def test_a_start_a_refused_connection_a_cut_answer_and_a_stop(tmp_path: Path) -> None:
+    async with Scripted() as upstream:
+        away = f"http://127.0.0.1:{closed_port()}"
+        routes = json.dumps([{"match": "away", "base_url": f"{away}/v1"}])
+        async with server(tmp_path, upstream.url, 5_000, **SETTINGS, PALIMPSEST_ROUTES=routes) as process:
+            async with httpx.AsyncClient(base_url=process.url, timeout=30, trust_env=False) as http:
+                logged = Logged(process.url, upstream, tmp_path, http, process)
+                (started,) = [line for line in logged.lines() if line["event"] == "started"]
+                holds(started, level="info", version=version("palimpsest"), pid=process.process.pid)
+                holds(
+                    started, address=process.url, mode="open", upstreams=[f"{upstream.url}/v1", f"{away}/v1"]
+                )
+                assert started["database"].startswith("SQLite 3.")
+                assert started["schema"].isdigit()
+                line = await asked(logged, post(chat_body(model="away")))
+                holds(line, status=502, code="upstream_unreachable", upstream=away, model="away")
+                upstream.expects(stalls_after(head(200, SSE) + chunk(PARTS[0])))
+                async with logged.caller() as caller:
+                    await caller.sends(post(chat_body(stream=True)))
+                    await caller.chunk() if (await caller.head()).status == 200 else None
+                    process.process.send_signal(signal.SIGTERM)
+                    await process.process.wait()
+            said = {line["event"]: line for line in logged.lines()}
+            holds(said["stopping"], level="info", reason="SIGTERM", answering=1)
+            holds(said["exchange"], level="warning", status=200, end="cut", code="shutdown", cause="proxy")
+            holds(said["stopped"], level="info", reason="SIGTERM", cut=1)
+
+
+async def test_without_a_handler_a_hangup_kills() -> None:
+    """The control: what is proved above is not the system's own doing."""
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    process.send_signal(signal.SIGHUP)
+    assert await process.wait() == -signal.SIGHUP
