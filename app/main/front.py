@@ -49,7 +49,6 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     limits = parts.settings.limits
     policies = policies_of(parts)
     recall = recall_of(parts, stopping)
-    searching = recall.searching
     scenes = scenes_of(parts, policies, recall.replays)
     chronicle = chronicle_of(parts)
     writer = writer_of(parts)
@@ -58,7 +57,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     passthrough = Passthrough(parts.destinations, limits.body_bytes)
     answered = answered_of(parts, viewing, chronicle, recall.indexing)
     exchange = exchange_of(parts, viewing, passthrough, chronicle, answered, recall)
-    memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, searching.forget))
+    memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, recall.searching.forget))
     served = Pages(
         parts.store,
         parts.access,
@@ -69,9 +68,10 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         completes=chronicle,
         summarizer=writer,
         moving=moving_of(parts, chronicle),
-        searching=searching,
+        searching=recall.searching,
         recall=recall.tools,
         unindexes=recall.indexing.drop,
+        windows=parts.windows,
         erases=Erasing(parts.erasure, memory),
         ended=stopping,
     )
@@ -90,7 +90,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
 def answered_of(parts: Parts, viewing: Viewing, chronicle: Chronicle, indexing: Indexing) -> Answered:
     """What is made of every answer that has ended."""
     cuts = CutPrompts(parts.windows, parts.calibrations, chronicle, parts.jobs)
-    return Answered(viewing, parts.windows, parts.calibrations, chronicle, indexing, cuts)
+    return Answered(viewing, parts.windows, chronicle, indexing, cuts)
 
 
 def exchange_of(
@@ -115,7 +115,7 @@ def exchange_of(
         ),
         Follows(answered, recall.mixed),
     )
-    recovery = Recovery(viewing, parts.windows, chronicle, settings.compaction.overflow_retries)
+    recovery = _recovery(parts, viewing, chronicle)
     return Exchange(
         access=parts.access,
         references=References(parts.store, parts.reader),
@@ -134,6 +134,11 @@ def exchange_of(
         ),
         log=ExchangeLog(parts.jobs),
     )
+
+
+def _recovery(parts: Parts, viewing: Viewing, chronicle: Chronicle) -> Recovery:
+    retries = parts.settings.compaction.overflow_retries
+    return Recovery(viewing, parts.windows, parts.calibrations, chronicle, retries)
 
 
 def _sending(parts: Parts, recall: Recall, viewing: Viewing, recorder: Recorder) -> Sending:
@@ -166,4 +171,4 @@ def _resolver(parts: Parts) -> Resolver:
     deltas = Deltas(
         parts.store, parts.reader, default_mode=how.default_mode, waiting_appends=how.waiting_appends
     )
-    return Resolver(parts.store, parts.reader, deltas, carriers, parts.tokens, new_id)
+    return Resolver(parts.store, parts.reader, deltas, carriers, parts.calibrations, new_id)

@@ -92,6 +92,7 @@ async def opened(
     reader = MessageReader(lambda model: tokens.counter_of(model).count_message, CACHE_BYTES)
     await _present(settings, store, reader, stack)
     jobs = Jobs()
+    calibrations = Calibrations(store, jobs, tokens)
     stack.push_async_callback(
         jobs.drain, settings.server.shutdown_seconds, settings.database.store_deadline_seconds
     )
@@ -110,7 +111,7 @@ async def opened(
         tokens=tokens,
         reader=reader,
         windows=_windows(settings, store, jobs, destinations),
-        calibrations=Calibrations(store, jobs),
+        calibrations=calibrations,
         kept=KeptAnswers(Refusing(), are_kept=settings.upstream.keeps_answers),
         erasure=erasure,
     )

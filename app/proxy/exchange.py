@@ -41,6 +41,10 @@ from app.proxy.sessions.resolver import Resolver
 from app.proxy.sessions.tombstones import Tombstones
 from app.proxy.turn import Shown, Turn, original
 
+# A path on a disk, the longest name in use, is hardly longer. A longer one is the upstream's to judge: such a
+# request passes through, and nothing is kept of it, for a name is kept in many places.
+MODEL_CHARS = 512
+
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
@@ -79,7 +83,7 @@ class Exchange:
             plain = await plain_body(incoming, self.behaviour.body_bytes)
             limits, has_accepted = self.behaviour.limits, self.resolver.has_accepted
             request = parse_request(incoming.wire, plain, limits, has_accepted)
-            if request is None:
+            if request is None or len(request.model) > MODEL_CHARS:
                 await self._unrecorded(incoming, client, b"upstream")
                 return
             request = await self.references.resolved(caller.namespace, request)

@@ -249,9 +249,7 @@ class _Said:
         return cls(
             text="\n".join(one.value for one in spoken),
             codes=frozenset(one.value.lower() for one in spoken if one.is_code(request)),
-            counts={
-                name: count for name, count in counts.items() if not request.hold(f"{name} {count}")
-            },
+            counts={name: count for name, count in counts.items() if not request.hold(f"{name} {count}")},
             request=request,
         )
 

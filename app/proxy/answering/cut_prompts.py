@@ -54,36 +54,40 @@ class CutPrompts:
         self._cuts = _Remembered()
         self._told: OrderedDict[str, None] = OrderedDict()
 
-    def heard(self, turn: Turn, shown: Shown, outcome: Outcome) -> bool:
-        """True when this prompt was cut: its count teaches nothing of how the model counts.
+    def heard(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
+        """A prompt that was cut is told of; the count of any other teaches how the model counts.
 
-        Then the log says so, the session's events once, and from the second time on a window is assumed
-        where none is configured.
+        Of a cut the log says so, the session's events once, and from the second time on the caller's window
+        is assumed where none is configured.
         """
-        usage = outcome.usage
-        # Without schemas: some models' templates have no place for tools.
-        said = shown.tokens - turn.fixed_tokens
-        now = Counted(said, usage.prompt_tokens or 0, usage.cached_tokens or 0)
-        model, place = turn.model, f"{turn.namespace}\0{turn.session}\0{turn.model}"
-        most = self._most.get(model, Counted(0, 0))
-        cut = is_cut(now, self._counts.get(place), most.theirs, self._calibrations.measure_of(model))
-        self._counts.keep(place, now)
+        usage, namespace, model = outcome.usage, turn.namespace, turn.model
+        now = Counted(
+            shown.tokens - turn.fixed_tokens,
+            usage.prompt_tokens or 0,
+            usage.cached_tokens or 0,
+            self._calibrations.uncalibrated(turn.request),
+        )
+        place, of_caller = f"{namespace}\0{turn.session}\0{model}", f"{namespace}\0{model}"
+        most, before = self._most.get(of_caller, Counted(0, 0)), self._counts.get(place)
+        measures = self._calibrations.measures_of(namespace, model)
+        if before is None or now.replaces(before):
+            self._counts.keep(place, now)
         if now.theirs > most.theirs:
-            self._most.keep(model, now)
-        if not cut or not all(map(_is_read_whole, _messages_of(turn, shown))):
-            return False
-        window = window_of(now, self._cuts.get(model))
-        self._cuts.keep(model, now)
-        self._jobs.start(self._tell(turn, place, now, window))
-        return True
+            self._most.keep(of_caller, now)
+        if not is_cut(now, before, most.theirs, measures):
+            self._calibrations.observe(namespace, model, now, before)
+        elif all(map(_is_read_whole, _messages_of(turn, shown))):
+            window = window_of(now, self._cuts.get(of_caller))
+            self._cuts.keep(of_caller, now)
+            self._jobs.start(self._tell(turn, place, now, window))
 
     async def _tell(self, turn: Turn, place: str, counted: Counted, window: int | None) -> None:
-        learned = window is not None and await self._windows.observed(turn.model, window)
+        learned = window is not None and await self._windows.observed(turn.model, turn.namespace, window)
         _log.warning(
             "prompt_cut",
             session=turn.session,
             exchange=turn.exchange,
-            tokens=counted.ours,
+            tokens=counted.ours + counted.fixed,
             counted=counted.theirs,
             window=window if learned else None,
         )
@@ -93,7 +97,7 @@ class CutPrompts:
         if len(self._told) > REMEMBERED:
             self._told.popitem(last=False)
         await self._chronicle.tell(
-            turn, prompt_cut(counted.ours, counted.theirs, window if learned else None)
+            turn, prompt_cut(counted.ours + counted.fixed, counted.theirs, window if learned else None)
         )
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.budget.calibration import Measure
+from app.core.budget.calibration import Measure, Measures
 from app.core.budget.cut import Counted, is_cut, window_of
 
-KNOWN = Measure(1.0, 8)
+NEW = Measures()
+KNOWN = Measures(Measure(1.0, 8))
 
 
 def test_a_long_first_prompt_is_counted_at_the_window() -> None:
-    assert is_cut(Counted(40_000, 4_090), None, 0, Measure())
-    assert is_cut(Counted(9_000, 4_096), None, 0, Measure())
+    assert is_cut(Counted(40_000, 4_090), None, 0, NEW)
+    assert is_cut(Counted(9_000, 4_096), None, 0, NEW)
 
 
 def test_a_conversation_that_grows_past_the_window_stands_still() -> None:
@@ -25,9 +26,9 @@ def test_a_conversation_that_grows_past_the_window_stands_still() -> None:
     [
         (Counted(4_700, 4_690), Counted(4_000, 4_010), 4_010, KNOWN),
         # Another tokenizer, of which nothing is known yet.
-        (Counted(9_000, 6_300), None, 0, Measure()),
+        (Counted(9_000, 6_300), None, 0, NEW),
         # Known to count half of ours.
-        (Counted(9_000, 4_600), None, 9_000, Measure(0.5, 8)),
+        (Counted(9_000, 4_600), None, 9_000, Measures(Measure(0.5, 8))),
         # Only the part that was not cached is counted: by name, and without a word.
         (Counted(9_000, 1_200, cached=7_800), Counted(8_000, 8_000), 8_000, KNOWN),
         (Counted(9_000, 1_200), Counted(8_000, 8_000), 8_000, KNOWN),
@@ -40,7 +41,7 @@ def test_a_conversation_that_grows_past_the_window_stands_still() -> None:
         (Counted(2_000, 1_900), Counted(9_000, 8_900), 8_900, KNOWN),
     ],
 )
-def test_other_counts_say_nothing(now: Counted, before: Counted | None, most: int, measure: Measure) -> None:
+def test_other_counts_say_nothing(now: Counted, before: Counted | None, most: int, measure: Measures) -> None:
     assert not is_cut(now, before, most, measure)
 
 
