@@ -61,6 +61,20 @@ class Counted:
         return self.ours < before.ours or self.fixed != before.fixed or self.goes_on_from(before)
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A conversation's last prompt that others are compared with, and the one that it was compared with."""
+
+    last: Counted
+    before: Counted | None = None
+
+    def after(self, now: Counted) -> Growth:
+        """What the next prompt is compared with."""
+        if not now.replaces(self.last):
+            return self
+        return Growth(now, self.last if now.goes_on_from(self.last) else None)
+
+
 def is_cut(now: Counted, before: Counted | None, most: int, measures: Measures) -> bool:
     """True when the upstream counted so much less than was sent that it cannot have read all of it.
 
@@ -85,22 +99,25 @@ def window_of(now: Counted, before: Counted | None) -> int | None:
     return -(-most // _MULTIPLE) * _MULTIPLE
 
 
-def taught(measures: Measures, now: Counted, before: Counted | None) -> Measures:
-    """The measures after one more prompt that was answered and does not look cut.
+def taught(measures: Measures, now: Counted, growth: Growth | None) -> Measures:
+    """The measures after one more prompt of a conversation that was answered and does not look cut.
 
-    A prompt teaches only what a cut cannot have made: how much the count grew with the conversation; a
-    prompt too small for any window; and a count above what was expected. The count of a whole prompt teaches
-    the larger of its two parts, text and fixed, after the other's share is taken off.
+    A prompt teaches only what a cut cannot have made: a prompt too small for any window; how much the count
+    grew with the conversation, once it has gone on growing so; and a count above what was expected. The count
+    of a whole prompt teaches the larger of its two parts, text and fixed, less the other's share.
     """
     if max(now.ours + now.fixed, now.theirs + now.cached) < LEAST_TOKENS:
         return _taught_by_all(measures, now)
-    if before is not None and now.goes_on_from(before):
-        grown = Usage(now.ours - before.ours, now.theirs - before.theirs)
-        if not _follows(grown, measures.text):
+    if growth is not None and now.goes_on_from(growth.last):
+        last, before = growth.last, growth.before
+        if before is None or not _follows(_grown(before, last), measures.text):
             return measures
-        after = Measures(calibrated(measures.text, grown), measures.fixed)
-        return _taught_by_all(after, now) if now.fixed >= now.ours else after
-    is_first = before is None or now.replaces(before)
+        if not _follows(_grown(last, now), measures.text):
+            # It has reached a window, perhaps in the middle of the growth before.
+            return measures
+        after = Measures(calibrated(measures.text, _grown(before, last)), measures.fixed)
+        return _taught_by_all(after, last) if last.fixed >= last.ours else after
+    is_first = growth is None or now.replaces(growth.last)
     expected = now.ours * measures.text.ratio + now.fixed * measures.fixed_ratio
     return _taught_by_all(measures, now) if is_first and now.theirs >= expected else measures
 
@@ -113,6 +130,10 @@ def _taught_by_all(measures: Measures, now: Counted) -> Measures:
         return Measures(calibrated(measures.text, Usage(now.ours + now.fixed, now.theirs)), measures.fixed)
     rest = round(now.theirs - now.fixed * measures.fixed.ratio)
     return Measures(calibrated(measures.text, Usage(now.ours, rest)), measures.fixed)
+
+
+def _grown(before: Counted, now: Counted) -> Usage:
+    return Usage(now.ours - before.ours, now.theirs - before.theirs)
 
 
 def _follows(grown: Usage, measure: Measure) -> bool:

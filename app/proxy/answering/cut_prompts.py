@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import TypeVar
 
 import structlog
 
-from app.core.budget.cut import Counted, is_cut, window_of
+from app.core.budget.cut import Counted, Growth, is_cut, window_of
 from app.core.history.message import Message
 from app.core.runtime.events import prompt_cut
 from app.proxy.chronicle.chronicle import Chronicle
@@ -29,10 +30,13 @@ _READ = frozenset({"role", "content", "tool_calls", "tool_call_id"})
 _log = structlog.get_logger("palimpsest.upstream")
 
 
-class _Remembered(OrderedDict[str, Counted]):
+T = TypeVar("T")
+
+
+class _Remembered(OrderedDict[str, T]):
     """The newest counts by name, bounded."""
 
-    def keep(self, name: str, counted: Counted) -> None:
+    def keep(self, name: str, counted: T) -> None:
         self[name] = counted
         self.move_to_end(name)
         if len(self) > REMEMBERED:
@@ -49,9 +53,9 @@ class CutPrompts:
         self._calibrations = calibrations
         self._chronicle = chronicle
         self._jobs = jobs
-        self._counts = _Remembered()
-        self._most = _Remembered()
-        self._cuts = _Remembered()
+        self._growths: _Remembered[Growth] = _Remembered()
+        self._most: _Remembered[Counted] = _Remembered()
+        self._cuts: _Remembered[Counted] = _Remembered()
         self._told: OrderedDict[str, None] = OrderedDict()
 
     def heard(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
@@ -68,14 +72,13 @@ class CutPrompts:
             self._calibrations.uncalibrated(turn.request),
         )
         place, of_caller = f"{namespace}\0{turn.session}\0{model}", f"{namespace}\0{model}"
-        most, before = self._most.get(of_caller, Counted(0, 0)), self._counts.get(place)
+        most, growth = self._most.get(of_caller, Counted(0, 0)), self._growths.get(place)
         measures = self._calibrations.measures_of(namespace, model)
-        if before is None or now.replaces(before):
-            self._counts.keep(place, now)
+        self._growths.keep(place, growth.after(now) if growth else Growth(now))
         if now.theirs > most.theirs:
             self._most.keep(of_caller, now)
-        if not is_cut(now, before, most.theirs, measures):
-            self._calibrations.observe(namespace, model, now, before)
+        if not is_cut(now, growth.last if growth else None, most.theirs, measures):
+            self._calibrations.observe(namespace, model, now, growth)
         elif all(map(_is_read_whole, _messages_of(turn, shown))):
             window = window_of(now, self._cuts.get(of_caller))
             self._cuts.keep(of_caller, now)

@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 
 from app.core.budget.calibration import Measure, Measures
-from app.core.budget.cut import Counted, taught
+from app.core.budget.cut import Counted, Growth, taught
 from app.core.wire.chat_request import ChatRequest
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.jobs import Jobs
@@ -60,10 +60,10 @@ class Calibrations:
         """As `fixed_tokens`, by our own count alone."""
         return self._tokens.fixed_tokens(request)
 
-    def observe(self, namespace: str, model: str, now: Counted, before: Counted | None) -> None:
-        """One more prompt that was not cut, counted by both; `before` is the conversation's last one."""
+    def observe(self, namespace: str, model: str, now: Counted, growth: Growth | None) -> None:
+        """One more prompt that was not cut, counted by both; `growth` is its conversation's."""
         known, stored = self._known.get((namespace, model), (_UNKNOWN, _UNKNOWN))
-        after = taught(known, now, before)
+        after = taught(known, now, growth)
         if after == known:
             return
         is_worth_storing = _distance(after, stored) >= WORTH_STORING
