@@ -171,18 +171,20 @@ class Server:
 
 @asynccontextmanager
 async def server(
-    folder: Path, upstream: str, window_tokens: int = 1_000_000, **environment: str
+    folder: Path, upstream: str, window_tokens: int | None = 1_000_000, **environment: str
 ) -> AsyncIterator[Server]:
     """The server on the database in `folder`, its log beside it; killed at the end, if it still lives.
 
-    `environment` are its settings; a database that they name is used instead.
+    `environment` are its settings; a database that they name is used instead. Without `window_tokens` models'
+    windows are found out.
     """
+    given = () if window_tokens is None else ("--window-tokens", str(window_tokens))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PALIMPSEST_")}
     inherited["PALIMPSEST_DATABASE__URL"] = f"sqlite:///{folder / 'palimpsest.db'}"
     with (folder / "log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *(Path(sys.executable).with_name("palimpsest"), "serve", "--port", "0"),
-            *("--upstream", f"{upstream}/v1", "--window-tokens", str(window_tokens)),
+            *("--upstream", f"{upstream}/v1", *given),
             cwd=folder,
             env={**inherited, "PALIMPSEST_DATABASE__DATA_FOLDER": str(folder), **environment},
             stdout=asyncio.subprocess.PIPE,

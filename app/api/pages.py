@@ -42,12 +42,14 @@ from app.api.session.stream import EventStreams
 from app.api.sessions import SessionPages
 from app.api.timeline.timeline import TimelinePages
 from app.api.views import ViewPages
+from app.api.windows import WindowPages
 from app.errors import NotFound, PalimpsestError, WrongBaseUrl
 from app.proxy.access.access import Access
 from app.proxy.archive import Archive
 from app.proxy.asgi import ASGIApp, Receive, Scope, Send
 from app.proxy.compacting.scenes import Scenes
 from app.proxy.compacting.viewing import Viewing
+from app.proxy.compacting.windows import Windows
 from app.proxy.memory_blocks import Asks, MemoryBlocks
 from app.proxy.recall.searching import Searching
 from app.proxy.recall.tools import RecallTools
@@ -88,6 +90,7 @@ class Pages:
     searching: Searching | None = None
     recall: RecallTools | None = None
     unindexes: Unindexes | None = None
+    windows: Windows | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     new_id: Callable[[], str] = _new_id
 
@@ -119,6 +122,8 @@ def api_of(pages: Pages) -> APIRouter:
     ContextPages(archive).on(api)
     _on_session(api, pages, archive)
     DescriptionPages(api).on(api)
+    if pages.windows is not None:
+        WindowPages(pages.windows).on(api)
     sessions.on_last(api)
     if pages.erases is not None:
         ErasePages(pages.erases).on(api)

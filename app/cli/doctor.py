@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from app.cli.windows import learned_windows, line_of
 from app.core.budget.window import window_from_models_payload, window_from_name
 from app.errors import PalimpsestError
 from app.main.upstreams import key_of, route_options, upstream_options
@@ -59,6 +60,7 @@ async def examine(settings: Settings) -> list[Finding]:
         await _pepper(settings),
         _access(settings),
         *await _upstreams(settings),
+        *await _learned_windows(settings),
     ]
 
 
@@ -216,6 +218,21 @@ def _window(settings: Settings, payload: Any, model: str) -> tuple[int, str]:
     )
     found = ((tokens, source) for source, ask in sources if (tokens := ask()) is not None)
     return next(found, (settings.window.default_window_tokens, "the default"))
+
+
+async def _learned_windows(settings: Settings) -> list[Finding]:
+    """What requests have taught of windows; what upstreams state themselves is asked for above."""
+    try:
+        if await schema_state(settings.database.url.get_secret_value()) != "current":
+            return []
+        rows = [row for row in await learned_windows(settings) if row.namespace]
+    except PalimpsestError:
+        # Said of the database already.
+        return []
+    shown = [Finding("learned window", "ok", line_of(row)) for row in rows[:_MODELS_SHOWN]]
+    if len(rows) > _MODELS_SHOWN:
+        shown.append(Finding("learned windows", "ok", f"all {len(rows)}: `palimpsest windows`"))
+    return shown
 
 
 def without_password(url: str) -> str:

@@ -1,4 +1,4 @@
-"""The command line: `palimpsest serve | demo | doctor | migrate | backup | restore | mcp | erase | keys`.
+"""The command line: `palimpsest serve | demo | doctor | migrate | backup | ...`.
 
 Only reads arguments and prints; what the commands do stands in the modules beside it. Those are
 imported when a command runs: `--help` must not load a web server, two databases and a tokenizer.
@@ -195,6 +195,31 @@ def erase(
         typer.echo("Nothing was erased.", err=True)
         raise typer.Exit(1)
     _print_json(receipt)
+
+
+@app.command()
+def windows(
+    forget: Annotated[
+        str | None, typer.Option(help="Model whose windows are forgotten, everybody's.")
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was learned of models' windows, or forget a model's; a running server knows in a minute."""
+    from app.cli.windows import described, forget_windows, learned_windows, line_of
+
+    settings = _settings(config, database)
+    if forget is not None:
+        gone = asyncio.run(forget_windows(settings, forget))
+        typer.echo(f"{forget}: {gone} forgotten.")
+        raise typer.Exit(0 if gone else 1)
+    rows = asyncio.run(learned_windows(settings))
+    if as_json:
+        _print_json([described(row) for row in rows])
+        return
+    for row in rows:
+        typer.echo(line_of(row))
 
 
 @app.command()

@@ -57,7 +57,8 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     compactor = compactor_of(parts, writer, chronicle)
     viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=parts.settings.compaction.deadline_seconds)
     passthrough = Passthrough(parts.destinations, limits.body_bytes)
-    exchange = exchange_of(parts, viewing, passthrough, chronicle, recall)
+    answered = answered_of(parts, viewing, chronicle, recall.indexing)
+    exchange = exchange_of(parts, viewing, passthrough, chronicle, answered, recall)
     memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, recall.searching.forget))
     served = Pages(
         parts.store,
@@ -72,6 +73,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         searching=recall.searching,
         recall=recall.tools,
         unindexes=recall.indexing.drop,
+        windows=parts.windows,
         erases=Erasing(parts.erasure, memory),
         ended=stopping,
     )
@@ -116,7 +118,7 @@ def web_origins(settings: Settings) -> WebOrigins:
 def answered_of(parts: Parts, viewing: Viewing, chronicle: Chronicle, indexing: Indexing) -> Answered:
     """What is made of every answer that has ended."""
     cuts = CutPrompts(parts.windows, parts.calibrations, chronicle, parts.jobs)
-    return Answered(viewing, parts.windows, parts.calibrations, chronicle, indexing, cuts)
+    return Answered(viewing, parts.windows, chronicle, indexing, cuts)
 
 
 def exchange_of(
@@ -124,11 +126,11 @@ def exchange_of(
     viewing: Viewing,
     passthrough: Passthrough,
     chronicle: Chronicle,
+    answered: Answered,
     recall: Recall,
 ) -> Exchange:
     """What answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
-    answered = answered_of(parts, viewing, chronicle, recall.indexing)
     recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
     relay = Relay(
         recorder,
@@ -141,7 +143,7 @@ def exchange_of(
         ),
         Follows(answered, recall.mixed),
     )
-    recovery = Recovery(viewing, parts.windows, chronicle, settings.compaction.overflow_retries)
+    recovery = _recovery(parts, viewing, chronicle)
     return Exchange(
         access=parts.access,
         references=References(parts.store, parts.reader),
@@ -159,6 +161,11 @@ def exchange_of(
             settings.database.on_store_failure,
         ),
     )
+
+
+def _recovery(parts: Parts, viewing: Viewing, chronicle: Chronicle) -> Recovery:
+    retries = parts.settings.compaction.overflow_retries
+    return Recovery(viewing, parts.windows, parts.calibrations, chronicle, retries)
 
 
 def _sending(parts: Parts, recall: Recall, viewing: Viewing, recorder: Recorder) -> Sending:
@@ -191,4 +198,4 @@ def _resolver(parts: Parts) -> Resolver:
     deltas = Deltas(
         parts.store, parts.reader, default_mode=how.default_mode, waiting_appends=how.waiting_appends
     )
-    return Resolver(parts.store, parts.reader, deltas, carriers, parts.tokens, new_id)
+    return Resolver(parts.store, parts.reader, deltas, carriers, parts.calibrations, new_id)

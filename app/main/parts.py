@@ -102,6 +102,7 @@ async def opened(
     reader = MessageReader(lambda model: tokens.counter_of(model).count_message, CACHE_BYTES)
     await _present(settings, store, reader, stack)
     jobs = Jobs()
+    calibrations = Calibrations(store, jobs, tokens)
     stack.push_async_callback(
         jobs.drain, settings.server.shutdown_seconds, settings.database.store_deadline_seconds
     )
@@ -120,7 +121,7 @@ async def opened(
         tokens=tokens,
         reader=reader,
         windows=_windows(settings, store, jobs, destinations),
-        calibrations=Calibrations(store, jobs),
+        calibrations=calibrations,
         kept=KeptAnswers(Refusing(), are_kept=settings.upstream.keeps_answers),
         erasure=erasure,
     )

@@ -40,6 +40,10 @@ from app.proxy.sessions.resolver import Resolver
 from app.proxy.sessions.tombstones import Tombstones
 from app.proxy.turn import Shown, Turn, original
 
+# A path on a disk, the longest name in use, is hardly longer. A longer one is the upstream's to judge: such a
+# request passes through, and nothing is kept of it, for a name is kept in many places.
+MODEL_CHARS = 512
+
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
@@ -98,7 +102,10 @@ class Exchange:
             plain = await plain_body(incoming, self.behaviour.body_bytes)
         except UnsupportedCoding:
             return NotRecorded("not-understood")
-        return parse_request(incoming.wire, plain, self.behaviour.limits, self.resolver.has_accepted)
+        request = parse_request(incoming.wire, plain, self.behaviour.limits, self.resolver.has_accepted)
+        if isinstance(request, ChatRequest) and len(request.model) > MODEL_CHARS:
+            return NotRecorded("not-understood")
+        return request
 
     @asynccontextmanager
     async def _opened(

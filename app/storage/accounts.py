@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Table, select, update
+from sqlalchemy import Double, Table, delete, select, update
 from sqlalchemy.dialects.postgresql import Insert
+from sqlalchemy.sql.expression import literal_column
 
 from app.storage.contract import KeyRow
 from app.storage.database import Database, InsertInto, Statement, Step, named, p, plain, rows_of
-from app.storage.learned.contract import Calibration
+from app.storage.learned.contract import Calibration, LearnedWindow
 from app.storage.tables.conversations import CREDENTIALS, KEYS, NAMESPACES
 from app.storage.tables.servers import CALIBRATIONS, HEARTBEAT, LEARNED_WINDOWS, PEPPER
+
+# Rows read at a start: what is older is learned again.
+_MOST_WINDOWS = 5_000
+_MOST_CALIBRATIONS = 10_000
 
 
 class AccountRows:
@@ -45,16 +50,31 @@ class AccountRows:
         rows = await self._db.near(rows_of(_PEPPER, key))
         return bool(rows[0][0] == fingerprint)
 
-    async def windows(self) -> dict[tuple[str, str], tuple[int, str]]:
+    async def learned_windows(self, since: float) -> Sequence[LearnedWindow]:
         """See the contract."""
-        rows = await self._db.near(rows_of(_WINDOWS, {}))
-        return {(upstream, model): (tokens, source) for upstream, model, tokens, source in rows}
+        rows = await self._db.near(rows_of(_WINDOWS, {"since": since}))
+        return [LearnedWindow(*row) for row in rows]
 
-    async def learn_window(self, upstream: str, model: str, tokens: int, source: str, now: float) -> None:
+    async def learn_window(self, window: LearnedWindow, since: float) -> None:
         """See the contract."""
-        key = {"upstream": plain(upstream), "model": plain(model)}
-        row = {**key, "tokens": tokens, "source": source, "learned_at": now}
-        await self._db.write([Step(_LEARN_WINDOW, [row])])
+        row = {
+            "namespace": window.namespace,
+            "upstream": plain(window.upstream),
+            "model": plain(window.model),
+            "tokens": window.tokens,
+            "source": window.source,
+            "learned_at": window.learned_at,
+        }
+        await self._db.write([Step(_OLD_WINDOWS, [{"since": since}]), Step(_LEARN_WINDOW, [row])])
+
+    async def forget_windows(self, model: str, namespace: str | None) -> int:
+        """See the contract."""
+        key = {"model": plain(model)}
+        step = Step(_FORGET_WINDOWS, [key])
+        if namespace is not None:
+            step = Step(_FORGET_OWN_WINDOWS, [{**key, "namespace": namespace}])
+        (forgotten,) = await self._db.write([step])
+        return forgotten
 
     async def calibrations(self) -> Sequence[Calibration]:
         """See the contract."""
@@ -62,10 +82,16 @@ class AccountRows:
 
     async def save_calibration(self, calibration: Calibration, now: float) -> None:
         """See the contract."""
-        row = {"model": plain(calibration.model), "ratio": calibration.ratio}
-        await self._db.write(
-            [Step(_SAVE_CALIBRATION, [{**row, "samples": calibration.samples, "saved_at": now}])]
-        )
+        row = {
+            "namespace": calibration.namespace,
+            "model": plain(calibration.model),
+            "ratio": calibration.ratio,
+            "samples": calibration.samples,
+            "fixed_ratio": calibration.fixed_ratio,
+            "fixed_samples": calibration.fixed_samples,
+            "saved_at": now,
+        }
+        await self._db.write([Step(_SAVE_CALIBRATION, [row])])
 
     async def keys(self) -> Sequence[KeyRow]:
         """See the contract."""
@@ -137,11 +163,33 @@ _ADD_NAMED = Statement(_adding(NAMESPACES))
 _ADD_PEPPER = Statement(_adding(PEPPER))
 _PEPPER = Statement(lambda _: select(PEPPER.c.fingerprint).where(PEPPER.c.id == p("id")))
 _WINDOWS = Statement(
-    lambda _: select(*(LEARNED_WINDOWS.c[name] for name in ("upstream", "model", "tokens", "source")))
+    lambda _: (
+        select(*LEARNED_WINDOWS.c)
+        .where(LEARNED_WINDOWS.c.learned_at >= p("since", Double))
+        .order_by(LEARNED_WINDOWS.c.learned_at.desc())
+        .limit(literal_column(str(_MOST_WINDOWS)))
+    )
+)
+_OLD_WINDOWS = Statement(
+    lambda _: delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.learned_at < p("since", Double))
 )
 _LEARN_WINDOW = Statement(_replacing(LEARNED_WINDOWS, "tokens", "source", "learned_at"))
-_CALIBRATIONS = Statement(lambda _: select(*(CALIBRATIONS.c[name] for name in ("model", "ratio", "samples"))))
-_SAVE_CALIBRATION = Statement(_replacing(CALIBRATIONS, "ratio", "samples", "saved_at"))
+_FORGET_WINDOWS = Statement(lambda _: delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.model == p("model")))
+_FORGET_OWN_WINDOWS = Statement(
+    lambda _: delete(LEARNED_WINDOWS).where(
+        LEARNED_WINDOWS.c.namespace == p("namespace"), LEARNED_WINDOWS.c.model == p("model")
+    )
+)
+_CALIBRATIONS = Statement(
+    lambda _: (
+        select(*(column for column in CALIBRATIONS.c if column.name != "saved_at"))
+        .order_by(CALIBRATIONS.c.saved_at.desc())
+        .limit(literal_column(str(_MOST_CALIBRATIONS)))
+    )
+)
+_SAVE_CALIBRATION = Statement(
+    _replacing(CALIBRATIONS, "ratio", "samples", "fixed_ratio", "fixed_samples", "saved_at")
+)
 _ALL_KEYS = Statement(
     lambda _: select(
         *(KEYS.c[name] for name in ("id", "label", "namespace", "created_at", "revoked_at"))

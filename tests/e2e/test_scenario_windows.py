@@ -164,6 +164,33 @@ async def test_no_overflow_that_compaction_cures_reaches_the_client(tmp_path: Pa
         assert not any(";base64," in seen.text for seen in model.summaries)
 
 
+MANY = [
+    {
+        "type": "function",
+        "function": {
+            "name": f"tool_{at}",
+            "description": prose(at, 60),
+            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+        },
+    }
+    for at in range(36)
+]
+
+
+@pytest.mark.spec("H15")
+@pytest.mark.parametrize("rendered", [1.15, 1.4])
+async def test_tools_that_a_server_renders_as_json_cause_no_overflow(rendered: float, tmp_path: Path) -> None:
+    """36 tools in 26 turns of a small window: they weigh more than we count, the text does not."""
+    model = ModelServer(window=8_000, tools_counted=rendered)
+    async with proxied(model, tmp_path) as proxy:
+        chat = proxy.chat(extra={"tools": MANY})
+        for turn in range(26):
+            await chat.says(f"Entry {turn}. {prose(turn, 110)}")
+        assert len(model.prompts) == 26
+        assert max(prompt.tokens for prompt in model.prompts) > 0.8 * 8_000
+        assert await chat.compactions()
+
+
 @pytest.mark.spec("S15", "A28", "F32", "P9")
 @pytest.mark.parametrize(("window", "hangs"), [(200_000, True), (50_000, False)])
 async def test_first_contact_with_a_long_history(window: int, hangs: bool, tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ SCOPED = frozenset(
         "GET /timeline",
         "GET /sessions/{name:path}/timeline",
         "GET /memory/search",
+        "GET /windows",
+        "DELETE /windows/{model:path}",
         "GET /context/{ident}",
         "POST /context/grep",
         "POST /context/describe",

@@ -90,13 +90,15 @@ class Says:
 class ModelServer:
     """A server of models with `window` tokens, stated for those in `names` unless `models` is false.
 
-    `counted` scales its own counts (a tokenizer that differs from ours). `script`, where it says something of
+    `counted` scales its own counts (a tokenizer that differs from ours), `tools_counted` those of tools
+    (another way to render them). `script`, where it says something of
     a conversation's prompt, answers before `answers` do. `left` is set when a caller has left an answer of
     `never`.
     """
 
     window: int = 100_000
     counted: float = 1.0
+    tools_counted: float = 1.0
     counts_output: bool = False
     answers: deque[Says] = field(default_factory=deque)
     summary: Callable[[Seen], Says | Awaitable[Says]] | None = None
@@ -156,7 +158,8 @@ class ModelServer:
         body = json.loads(raw)
         tokens = tokens_of(body["messages"])
         if body.get("tools"):
-            tokens += counter().count_tools(json.dumps(body["tools"]).encode())
+            tools = counter().count_tools(json.dumps(body["tools"]).encode())
+            tokens += int(self.tools_counted * tools)
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
         return Seen(raw, body, headers, int(tokens * self.counted), asks_for_a_summary(body))
 

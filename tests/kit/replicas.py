@@ -85,12 +85,13 @@ async def replicated(
     folder: Path,
     environment: dict[str, str] | None = None,
     *,
-    window: int = 4_000,
+    window: int | None = 4_000,
     shares: bool = True,
 ) -> AsyncIterator[Replicas]:
     """Two processes of `palimpsest serve`; `environment` are settings as the environment names them.
 
-    Without `shares` each has a database of its own, which is wrong: for controls.
+    `window` None: it is found out. Without `shares` each has a database of its own, which is wrong: for
+    controls.
     """
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(served(model, lifespan="off"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from dataclasses import replace
 
 import pytest
 
 from app.errors import Conflict
 from app.storage.contract import KeyRow, Store, Variant
-from app.storage.learned.contract import Calibration
+from app.storage.learned.contract import Calibration, LearnedWindow
 from tests.storage.talk import Talk, digest
 
 HOSTILE = [
@@ -246,12 +247,30 @@ async def test_keys_are_valid_until_revoked(store: Store) -> None:
 
 
 async def test_what_was_learned_is_replaced(store: Store) -> None:
-    await store.learn_window("u", "m", 1000, "overflow", 1.0)
-    await store.learn_window("u", "m", 2000, "upstream", 2.0)
-    assert await store.windows() == {("u", "m"): (2000, "upstream")}
-    await store.save_calibration(Calibration("m", 1.1, 3), 1.0)
-    await store.save_calibration(Calibration("m", 1.2, 4), 2.0)
-    assert await store.calibrations() == [Calibration("m", 1.2, 4)]
+    await store.save_calibration(Calibration("ns1", "m", 1.1, 3, 1.0, 0), 1.0)
+    await store.save_calibration(Calibration("ns1", "m", 1.2, 4, 1.1, 1), 2.0)
+    await store.save_calibration(Calibration("ns2", "m", 0.9, 1, 1.0, 0), 3.0)
+    assert await store.calibrations() == [
+        Calibration("ns2", "m", 0.9, 1, 1.0, 0),
+        Calibration("ns1", "m", 1.2, 4, 1.1, 1),
+    ]
+
+
+@pytest.mark.spec("H01")
+async def test_windows_are_each_namespaces_own_grow_old_and_are_forgotten(store: Store) -> None:
+    first = LearnedWindow("ns1", "u", "m", 1_000, "overflow", 1.0)
+    newer = replace(first, tokens=2_000, learned_at=2.0)
+    other = replace(first, namespace="ns2", learned_at=3.0)
+    stated = replace(first, namespace="", source="upstream", learned_at=4.0)
+    for window in (first, newer, other, stated):
+        await store.learn_window(window, 0.0)
+    assert await store.learned_windows(0.0) == [stated, other, newer]
+    assert await store.learned_windows(3.0) == [stated, other]
+    assert await store.forget_windows("m", "ns2") == 1
+    assert await store.forget_windows("another", None) == 0
+    await store.learn_window(replace(stated, model="n", learned_at=9.0), 3.0)
+    assert await store.learned_windows(0.0) == [replace(stated, model="n", learned_at=9.0), stated]
+    assert await store.forget_windows("m", None) == 1
 
 
 async def test_ping_writes_and_reads(store: Store) -> None:

@@ -28,7 +28,7 @@ from tests.storage.talk import Talk, digest
 from tests.storage.test_standing import fills_every_table, rows_in
 
 # Who may come in, what belongs to nobody, and the index of words, which has rules of its own.
-KEPT = {"namespaces", "credentials", "keys", "learned_windows", "calibrations", "pepper"}
+KEPT = {"namespaces", "credentials", "keys", "pepper"}
 KEPT |= {"heartbeat", "servers"}
 INDEXED = {"recall_marks", "recall_words"}
 
@@ -73,7 +73,7 @@ async def test_a_session_is_erased_from_every_table_and_nobody_elses(store: Stor
         "leases": 1,
     }
     left = {table for table, rows in (await of_namespace(url, talk.namespace)).items() if rows}
-    assert left == {"spending", "tombstones"}
+    assert left == {"spending", "tombstones", "learned_windows", "calibrations"}
     assert await of_namespace(url, other.namespace) == untouched
     assert await store.session(talk.namespace, talk.session) is None
 

@@ -16,6 +16,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
 from app.errors import SchemaMismatch, SettingsError, StoreUnavailable
+from app.storage.learned.contract import LearnedWindow
 from app.storage.migrate import MIGRATIONS, migrate, schema_state, with_connection
 from app.storage.open import open_store
 from app.storage.recall.word_index import MAKE, SHADOWS
@@ -152,3 +153,24 @@ async def test_a_new_sqlite_file_can_be_read_by_its_owner_alone(tmp_path: Path) 
     file = tmp_path / "new.db"
     await migrate(f"sqlite:///{file}")
     assert file.stat().st_mode & 0o077 == 0
+
+
+def _with_learned_windows(connection: Connection) -> None:
+    _at("0001", connection)
+    for model, source in (("stated", "upstream"), ("poisoned", "overflow"), ("x" * 1_000, "upstream")):
+        connection.execute(
+            text("INSERT INTO learned_windows VALUES ('u', :model, 10, :source, 1.0)"),
+            {"model": model, "source": source},
+        )
+    connection.commit()
+
+
+@pytest.mark.spec("H01")
+async def test_windows_that_nobody_can_be_named_for_are_dropped(empty_url: str) -> None:
+    await with_connection(empty_url, _with_learned_windows)
+    await migrate(empty_url)
+    store = await open_store(empty_url, new_id=new_id)
+    try:
+        assert await store.learned_windows(0.0) == [LearnedWindow("", "u", "stated", 10, "upstream", 1.0)]
+    finally:
+        await store.close()

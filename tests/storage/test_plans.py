@@ -37,7 +37,10 @@ from app.storage.sqlite.driver import driver
 from app.storage.tables.schema import METADATA
 
 # Listings, counts of one session, and tables or partial indexes with a handful of rows.
-WHOLE = {"_WINDOWS", "_CALIBRATIONS", "_ALL_KEYS", "FAIL_OPEN", "_INTERRUPTED"}
+WHOLE = {"_ALL_KEYS", "FAIL_OPEN", "_INTERRUPTED"}
+# What was learned of models: a few rows for each that is in use, which expire.
+LEARNED = {"_WINDOWS", "_CALIBRATIONS", "_OLD_WINDOWS", "_FORGET_WINDOWS"}
+WHOLE |= LEARNED | {"_FORGET_OWN_WINDOWS"}
 # The servers, what they have open, what they have leased.
 WHOLE |= {"_BEATS", "FAIL_OPEN_OF", "_FREE"}
 # The scrub of the index of words: how large it is, and the marks that nobody is called by any more.
@@ -71,7 +74,15 @@ def _is_broad(step: str) -> bool:
 
 
 def _is_whole_namespace(step: str) -> bool:
-    small = ("sessions", "credentials", "spending", "recall_marks", "tombstones")
+    small = (
+        "sessions",
+        "credentials",
+        "spending",
+        "recall_marks",
+        "tombstones",
+        "learned_windows",
+        "calibrations",
+    )
     return _is_broad(step) and step.split()[1] not in small
 
 
@@ -116,8 +127,6 @@ def test_every_statement_is_answered_by_a_key(module: ModuleType, sqlite_url: st
 
 # Tables whose rows belong to no namespace, or name one as what is asked for.
 OPEN = {
-    "learned_windows",
-    "calibrations",
     "heartbeat",
     "keys",
     "credentials",
@@ -128,6 +137,7 @@ OPEN = {
 }
 # Of all namespaces: which are to be erased, and what a crash left behind.
 OF_ALL = {"_UNPROVEN", "FAIL_OPEN", "_INTERRUPTED", "_BEATS", "FAIL_OPEN_OF"}
+OF_ALL |= LEARNED
 # The servers, what they have open, what they have leased.
 WHOLE |= {"_BEATS", "FAIL_OPEN_OF", "_FREE"}
 # The scrub of the index of words: by the numbers of marks that name nobody.

@@ -13,13 +13,14 @@ from app.core.view.compaction import Compaction
 from app.storage.contract import ExchangeState, KeyRow, Standing, Store, Variant
 from app.storage.erase.rules import OF_UNPROVEN
 from app.storage.journal import Also, Checkpoint, Event, Memory, Prepared, Spending
+from app.storage.learned.contract import Calibration, LearnedWindow
 from app.storage.migrate import with_connection
 from app.storage.recall.contract import Indexed
 from app.storage.tables.schema import METADATA
 from tests.storage.talk import Talk, digest
 
 # What belongs to nobody, and the keys: who has one is proven from the start.
-KEPT = {"keys", "learned_windows", "calibrations", "pepper", "heartbeat", "servers"}
+KEPT = {"keys", "pepper", "heartbeat", "servers"}
 LATER = 10_000.0
 
 
@@ -61,6 +62,8 @@ async def fills_every_table(store: Store, credential: bytes) -> Talk:
     await store.prepare(talk.namespace, talk.session, Prepared(replace(compaction, id="next"), "m"))
     await store.put_settings(talk.namespace, talk.session, b"{}")
     await store.add_spending(talk.namespace, "2026-11-22", Spending(1, 2, 3))
+    await store.learn_window(LearnedWindow(talk.namespace, "u", "m", 4_096, "overflow", 1.0), 0.0)
+    await store.save_calibration(Calibration(talk.namespace, "m", 1.1, 3, 1.2, 2), 1.0)
     await store.take_lease(f"compact:{talk.namespace}:{talk.session}", "me", 1.0, 9.0)
     erased = Talk(store, namespace=talk.namespace)
     await erased.asks([b"q"])

@@ -119,7 +119,7 @@ async def test_a_closed_store_says_so(store: Store) -> None:
     with pytest.raises(StoreUnavailable):
         await store.ping()
     with pytest.raises(StoreUnavailable):
-        await store.windows()
+        await store.learned_windows(0.0)
     with pytest.raises(StoreUnavailable):
         await store.keys()
 

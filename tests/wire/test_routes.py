@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
@@ -173,7 +174,11 @@ async def test_what_is_learned_of_a_model_is_kept_with_its_server(tmp_path: Path
         talk = [{"role": "user", "content": f"{turn} {prose(turn, 300)}"} for turn in range(20)]
         other.expects(replies(error, 400), replies(answer_body()))
         await asks(line, "far/m", *talk)
-        learned = line.query("SELECT upstream, model, tokens FROM learned_windows")
+        asked = "SELECT upstream, model, tokens FROM learned_windows"
+        async with asyncio.timeout(20):
+            # It is learned once the client has its answer.
+            while not (learned := line.query(asked)):
+                await line.http.get("/healthz")
         assert learned == [(f"{other.url}/other/v2/", "far/m", 5_000)]
 
 

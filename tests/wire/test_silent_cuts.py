@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,33 @@ async def test_what_a_server_need_not_read_is_no_cut(own: Json, beside: Json, tm
             said.append({"role": "assistant", "content": "Noted.", **own})
         assert await cuts_told(line, reply) == []
         assert line.query("SELECT count(*) FROM learned_windows") == [(0,)]
+
+
+@pytest.mark.spec("H15")
+async def test_the_first_long_prompt_that_is_cut_is_noticed(tmp_path: Path) -> None:
+    """Behind short ones, whose counts say how the model counts; the cut count changes nothing of that."""
+    ollama = Ollama()
+    async with wired(tmp_path, NOTHING_SET) as line:
+        line.upstream.always(ollama)
+        heard = await converse(line, 3, 300, "unknown")
+        assert await cuts_told(line, heard[-1]) == []
+        known = line.query("SELECT ratio, samples FROM calibrations")
+        pages = [{"role": "user", "content": f"Page {turn}. {prose(turn, 1_000)}"} for turn in range(13)]
+        body = {"model": "unknown", "messages": pages}
+        large = await line.asks(post(json.dumps(body).encode()))
+        async with asyncio.timeout(20):
+            while not (told := await cuts_told(line, large)):
+                pass
+        assert told[0]["tokens"] > 3 * NUM_CTX > told[0]["counted"]
+        assert line.query("SELECT ratio, samples FROM calibrations") == known
+
+
+@pytest.mark.spec("H15")
+async def test_a_conversation_that_creeps_past_the_window_is_noticed(tmp_path: Path) -> None:
+    """Each turn is a fiftieth of the prompt: the count stands still, and is not taken for a tokenizer's."""
+    async with wired(tmp_path, NOTHING_SET) as line:
+        line.upstream.always(Ollama())
+        heard = await converse(line, 62, 60)
+        assert await cuts_told(line, heard[-1])
+        ((ratio,),) = line.query("SELECT ratio FROM calibrations")
+        assert ratio == pytest.approx(1.0, rel=0.03)

@@ -1,6 +1,7 @@
-"""How an upstream model's own token counts correct ours: one ratio per model, learned from its usage.
+"""How an upstream model's own token counts correct ours: a ratio for text and one for tool schemas.
 
-Pure: state in, state out. Knows nothing of requests, storage or which tokenizer counted.
+Pure: state in, state out. Knows nothing of requests, storage or which tokenizer counted. Which prompts may
+teach a ratio is `app.core.budget.cut`'s to say.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ _MEMORY = 8
 # Once this many samples agree, one that is further off moves the ratio no further than this.
 _TRUSTED = 2
 _STEP = math.log(1.25)
+# What is left for the fixed part may come out a little below nothing.
+_LEAST_FIXED = -0.1
 # A server that cuts the prompt to its window (Ollama) reports a round number that is too small.
 _CUT_MULTIPLE = 1024
 _CUT_RATIO = 0.9
@@ -30,6 +33,27 @@ class Measure:
 
     ratio: float = 1.0
     samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """How a model counts `text`, and what is the same in every prompt (`fixed`): mostly tool schemas.
+
+    Servers render schemas in many ways (as JSON, as TypeScript, not at all), whatever their tokenizer is.
+    """
+
+    text: Measure = Measure()
+    fixed: Measure = Measure()
+
+    @property
+    def fixed_ratio(self) -> float:
+        """The model's tokens for one of ours in the fixed part; as in text while nothing is known of it."""
+        return self.fixed.ratio if self.fixed.samples else self.text.ratio
+
+    @property
+    def fixed_share(self) -> float:
+        """Tokens of text, in our count, that one of ours in the fixed part is worth."""
+        return self.fixed_ratio / self.text.ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +78,16 @@ def calibrated(measure: Measure, usage: Usage) -> Measure:
     weight = 1 / min(measure.samples + 1, _MEMORY)
     ratio = math.exp(math.log(measure.ratio) + weight * distance)
     return Measure(ratio=max(MIN_RATIO, min(MAX_RATIO, ratio)), samples=measure.samples + 1)
+
+
+def averaged(measure: Measure, usage: Usage) -> Measure:
+    """As `calibrated`, for the fixed part, which some servers leave out: the ratio may be 0."""
+    sample = usage.theirs / usage.ours if usage.ours >= _LEAST_TOKENS else -1.0
+    if not _LEAST_FIXED <= sample <= MAX_RATIO:
+        return measure
+    before = measure.ratio if measure.samples else max(0.0, sample)
+    weight = 1 / min(measure.samples + 1, _MEMORY)
+    return Measure(max(0.0, before + weight * (sample - before)), measure.samples + 1)
 
 
 def _is_believable(measure: Measure, usage: Usage) -> bool:

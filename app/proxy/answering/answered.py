@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from app.proxy.answering.cut_prompts import CutPrompts
 from app.proxy.chronicle.chronicle import Chronicle
-from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.compacting.windows import Windows
 from app.proxy.recall.indexing import Indexing
@@ -23,14 +22,12 @@ class Answered:
         self,
         viewing: Viewing,
         windows: Windows,
-        calibrations: Calibrations,
         chronicle: Chronicle,
         indexing: Indexing,
         cuts: CutPrompts,
     ) -> None:
         self._viewing = viewing
         self._windows = windows
-        self._calibrations = calibrations
         self._chronicle = chronicle
         self._indexing = indexing
         self._cuts = cuts
@@ -43,6 +40,6 @@ class Answered:
         theirs = outcome.usage.prompt_tokens
         if theirs is None or outcome.state != "done":
             return
-        self._windows.answered(turn.request.model, theirs)
-        if not shown.has_our_tools and not self._cuts.heard(turn, shown, outcome):
-            self._calibrations.observe(turn.request.model, shown.tokens, theirs)
+        self._windows.answered(turn.model, theirs)
+        if not shown.has_our_tools:
+            self._cuts.heard(turn, shown, outcome)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import TypeVar
 
 import structlog
 
-from app.core.budget.cut import Counted, is_cut, window_of
+from app.core.budget.cut import Counted, Growth, is_cut, window_of
 from app.core.history.message import Message
 from app.core.runtime.events import prompt_cut
 from app.proxy.chronicle.chronicle import Chronicle
@@ -29,10 +30,13 @@ _READ = frozenset({"role", "content", "tool_calls", "tool_call_id"})
 _log = structlog.get_logger("palimpsest.upstream")
 
 
-class _Remembered(OrderedDict[str, Counted]):
+T = TypeVar("T")
+
+
+class _Remembered(OrderedDict[str, T]):
     """The newest counts by name, bounded."""
 
-    def keep(self, name: str, counted: Counted) -> None:
+    def keep(self, name: str, counted: T) -> None:
         self[name] = counted
         self.move_to_end(name)
         if len(self) > REMEMBERED:
@@ -49,41 +53,44 @@ class CutPrompts:
         self._calibrations = calibrations
         self._chronicle = chronicle
         self._jobs = jobs
-        self._counts = _Remembered()
-        self._most = _Remembered()
-        self._cuts = _Remembered()
+        self._growths: _Remembered[Growth] = _Remembered()
+        self._most: _Remembered[Counted] = _Remembered()
+        self._cuts: _Remembered[Counted] = _Remembered()
         self._told: OrderedDict[str, None] = OrderedDict()
 
-    def heard(self, turn: Turn, shown: Shown, outcome: Outcome) -> bool:
-        """True when this prompt was cut: its count teaches nothing of how the model counts.
+    def heard(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
+        """A prompt that was cut is told of; the count of any other teaches how the model counts.
 
-        Then the log says so, the session's events once, and from the second time on a window is assumed
-        where none is configured.
+        Of a cut the log says so, the session's events once, and from the second time on the caller's window
+        is assumed where none is configured.
         """
-        usage = outcome.usage
-        # Without schemas: some models' templates have no place for tools.
-        said = shown.tokens - turn.fixed_tokens
-        now = Counted(said, usage.prompt_tokens or 0, usage.cached_tokens or 0)
-        model, place = turn.model, f"{turn.namespace}\0{turn.session}\0{turn.model}"
-        most = self._most.get(model, Counted(0, 0))
-        cut = is_cut(now, self._counts.get(place), most.theirs, self._calibrations.measure_of(model))
-        self._counts.keep(place, now)
+        usage, namespace, model = outcome.usage, turn.namespace, turn.model
+        now = Counted(
+            shown.tokens - turn.fixed_tokens,
+            usage.prompt_tokens or 0,
+            usage.cached_tokens or 0,
+            self._calibrations.uncalibrated(turn.request),
+        )
+        place, of_caller = f"{namespace}\0{turn.session}\0{model}", f"{namespace}\0{model}"
+        most, growth = self._most.get(of_caller, Counted(0, 0)), self._growths.get(place)
+        measures = self._calibrations.measures_of(namespace, model)
+        self._growths.keep(place, growth.after(now) if growth else Growth(now))
         if now.theirs > most.theirs:
-            self._most.keep(model, now)
-        if not cut or not all(map(_is_read_whole, _messages_of(turn, shown))):
-            return False
-        window = window_of(now, self._cuts.get(model))
-        self._cuts.keep(model, now)
-        self._jobs.start(self._tell(turn, place, now, window))
-        return True
+            self._most.keep(of_caller, now)
+        if not is_cut(now, growth.last if growth else None, most.theirs, measures):
+            self._calibrations.observe(namespace, model, now, growth)
+        elif all(map(_is_read_whole, _messages_of(turn, shown))):
+            window = window_of(now, self._cuts.get(of_caller))
+            self._cuts.keep(of_caller, now)
+            self._jobs.start(self._tell(turn, place, now, window))
 
     async def _tell(self, turn: Turn, place: str, counted: Counted, window: int | None) -> None:
-        learned = window is not None and await self._windows.observed(turn.model, window)
+        learned = window is not None and await self._windows.observed(turn.model, turn.namespace, window)
         _log.warning(
             "prompt_cut",
             session=turn.session,
             exchange=turn.exchange,
-            tokens=counted.ours,
+            tokens=counted.ours + counted.fixed,
             counted=counted.theirs,
             window=window if learned else None,
         )
@@ -93,7 +100,7 @@ class CutPrompts:
         if len(self._told) > REMEMBERED:
             self._told.popitem(last=False)
         await self._chronicle.tell(
-            turn, prompt_cut(counted.ours, counted.theirs, window if learned else None)
+            turn, prompt_cut(counted.ours + counted.fixed, counted.theirs, window if learned else None)
         )
 
 

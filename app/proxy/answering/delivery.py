@@ -17,7 +17,7 @@ from app.proxy.answering.outcomes import state_of_status
 from app.proxy.answering.outgoing import Destinations
 from app.proxy.answering.own_compactions import OwnCompactions
 from app.proxy.answering.previous import KeptAnswers
-from app.proxy.answering.recovering import Recovery, words_sent
+from app.proxy.answering.recovering import Recovery, RefusedView, words_sent
 from app.proxy.answering.relay import Passage, Relay
 from app.proxy.client import Client
 from app.proxy.hidden.happening import Happening
@@ -82,22 +82,22 @@ class Delivery:
     async def deliver(self, turn: Turn, shown: Shown, client: Client, *, may_compact: bool) -> None:
         """The client has its answer, or the upstream's error."""
         own = self._sending.compactions
-        attempts = 0
+        refused: list[RefusedView] = []
         while not (may_compact and own.answers(turn)):
             refusal = await self._attempt(self.prepared(turn), shown, client, may_compact=may_compact)
             if refusal is None:
-                if attempts:
-                    await self._recovery.succeeded(turn, shown, attempts)
+                if refused:
+                    await self._recovery.succeeded(turn, shown, refused)
                 return
             status, body = refusal.status, refusal.body
             if may_compact and own.are_refused(turn, status, body):
                 continue
             if self._sending.kept.are_forgotten(turn, status, body):
                 continue
-            attempts += 1
             smaller = None
-            if may_compact:
-                smaller = await self._recovery.smaller(turn, shown, refusal.overflow, attempts)
+            if may_compact and refusal.overflow is not None:
+                refused.append(RefusedView(shown, refusal.overflow))
+                smaller = await self._recovery.smaller(turn, refused)
             if smaller is None:
                 await self._refused(turn, shown, refusal, client)
                 return

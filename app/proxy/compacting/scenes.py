@@ -91,16 +91,19 @@ class Scenes:
         self._policy_for = policy_for
         self._outgoing = outgoing
 
-    async def of(self, turn: Subject, *, by_hand: bool = False, untouched: bool = False) -> Scene:
+    async def of(
+        self, turn: Subject, *, by_hand: bool = False, untouched: bool = False, at_most: int | None = None
+    ) -> Scene:
         """The scene now: everything that can have changed is read again.
 
         Pins are left out where nothing will be folded; `by_hand` a small conversation may be. The session's
         memory is read where a mark may be reached, else it is what the current view shows. `untouched` says
-        that no compaction can be stored of the conversation, so that none is looked for.
+        that no compaction can be stored of the conversation, so that none is looked for. `at_most`: for this
+        once the window is no larger, whatever is known of it.
         """
         model = turn.model
         headers = self._outgoing(turn.headers, model)
-        window = await self._windows.window_of(model, headers, urgent=turn.tokens > URGENT_TOKENS)
+        window = await self._window(turn, headers, at_most)
         own = None if untouched else await self._store.settings_of(turn.namespace, turn.session)
         policy = _as_asked(self._policy_for(model, own), turn)
         stored = () if untouched else await self._store.compactions(turn.namespace, turn.session)
@@ -134,6 +137,11 @@ class Scenes:
             replay=replay,
         ).lightened()
 
+    async def _window(self, turn: Subject, headers: list[tuple[bytes, bytes]], at_most: int | None) -> Window:
+        urgent = turn.tokens > URGENT_TOKENS
+        window = await self._windows.window_of(turn.model, turn.namespace, headers, urgent=urgent)
+        return Window(at_most, "overflow") if at_most is not None and at_most < window.tokens else window
+
     def _blocks(self, model: str, current: Compaction | None) -> tuple[int, int]:
         """Tokens of summary and memory in the view in force."""
         count_text = self._tokens.counter_of(model).count_text
@@ -149,7 +157,7 @@ class Scenes:
             window,
             fixed_tokens=turn.fixed_tokens + standing.replay.schema_tokens + said,
             max_output_tokens=turn.max_output_tokens,
-            ratio=self._calibrations.ratio_of(turn.model),
+            ratio=self._calibrations.ratio_of(turn.namespace, turn.model),
             policy=policy,
         )
         if standing.current is None and turn.tokens < DERIVED_SHARE * budget.window_tokens:

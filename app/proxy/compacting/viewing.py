@@ -62,12 +62,12 @@ class Viewing:
         """The view for a turn; a RequestError when what must be sent does not fit a known window."""
         return await self._unless_broken(turn, self._decided(turn)) or original(turn)
 
-    async def recovered(self, turn: Turn, sent: Shown) -> Shown | None:
-        """A smaller view after the upstream said that `sent` is too long (A29).
+    async def recovered(self, turn: Turn, sent: Shown, at_most: int | None) -> Shown | None:
+        """A smaller view after the upstream said that `sent` is too long (A29), and for how large a window.
 
         None when none can be made; ContextLengthExceeded when nothing is left to fold.
         """
-        return await self._unless_broken(turn, self._smaller(turn, sent))
+        return await self._unless_broken(turn, self._smaller(turn, sent, at_most))
 
     def heard(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """The answer is stored. It is only kept in mind: the client may still wait for its end."""
@@ -127,11 +127,11 @@ class Viewing:
             _log.error("planning_failed", error=type(error).__name__, session=turn.session)
             return None
 
-    async def _smaller(self, turn: Turn, sent: Shown) -> Shown:
+    async def _smaller(self, turn: Turn, sent: Shown, at_most: int | None) -> Shown:
         if watched := self._watched.get(turn.exchange):
             watched.due = None
         async with self._one_at_a_time(turn):
-            scene = await self._scenes.of(turn)
+            scene = await self._scenes.of(turn, at_most=at_most)
             standing = scene.under(scene.current)
             if standing.tokens < sent.tokens:
                 # Another request of the session met the same refusal and has compacted already.

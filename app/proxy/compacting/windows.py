@@ -1,21 +1,28 @@
 """What is known of each model's window, and from where: configured, learned, asked for, or guessed.
 
-An overflow error of the upstream is the strongest evidence that a window is smaller than thought
-(the window of a running server can shrink); an answer to a larger prompt is evidence against it. A server
-that cuts prompts in silence is known by its counts: that is a guess, on which nothing is refused.
+What the settings say counts before anything. What a caller's own requests have met (an overflow, prompts cut
+in silence) holds for that caller, and for all once a second one has met the same. It is forgotten after a
+day, when a larger prompt is answered, and when the upstream states something new. What is kept of models that
+have never answered is little, and only in memory: their names are callers' to make up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
 
 from app.core.budget.budget import Window
+from app.core.budget.learned import LIFE_SECONDS, LearnedTokens, confirmed
 from app.core.budget.window import window_from_name
+from app.errors import StoreError
 from app.proxy.jobs import Jobs
 from app.storage.contract import Store
+from app.storage.learned.contract import OF_ALL, LearnedWindow
 
 # Asks the upstream: (model, caller's headers) -> its window in tokens, None when it does not say.
 AskWindow = Callable[[str, "list[tuple[bytes, bytes]]"], Awaitable[int | None]]
@@ -23,6 +30,14 @@ AskWindow = Callable[[str, "list[tuple[bytes, bytes]]"], Awaitable[int | None]]
 RETRY_SECONDS = 60.0
 # A window the upstream stated is asked for again after this long: servers restart with other settings.
 FRESH_SECONDS = 600.0
+# What other servers have learned, and what an operator has made forgotten, is known after this long.
+READ_SECONDS = 60.0
+# Models that have answered, and those that have not, of which something is kept; callers name them.
+REMEMBERED_MODELS = 1_000
+REMEMBERED_NAMES = 100
+# Callers who have learned a window of one model.
+REMEMBERED_CALLERS = 1_000
+_log = structlog.get_logger("palimpsest.windows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,104 +56,238 @@ class WindowSources:
     lookup_seconds: float
 
 
+@dataclass(slots=True)
+class _Model:
+    """What is kept of one model. `doubted`: a refusal has come since the upstream was asked."""
+
+    stated: int | None = None
+    is_stored: bool = False
+    asked_at: float = float("-inf")
+    doubted: bool = False
+    answered: int = 0
+    answered_at: float = float("-inf")
+    learned: OrderedDict[str, LearnedTokens] = field(default_factory=OrderedDict)
+    guess: Window | None = None
+    asking: asyncio.Task[None] | None = None
+
+
 class Windows:
     """One per application. All answers come from memory except the first for a model."""
 
-    def __init__(
-        self,
-        store: Store,
-        jobs: Jobs,
-        sources: WindowSources,
-    ) -> None:
+    def __init__(self, store: Store, jobs: Jobs, sources: WindowSources) -> None:
         self._store = store
         self._jobs = jobs
-        self._upstream = sources.upstream
-        self._configured = sources.configured
-        self._ask_upstream = sources.ask
-        self._model_data = sources.model_data
-        self._default_tokens = sources.default_tokens
-        self._lookup_seconds = sources.lookup_seconds
-        self._overflowed: dict[str, int] = {}
-        self._observed: dict[str, int] = {}
-        self._stated: dict[str, int] = {}
-        self._asked: dict[str, float] = {}
-        self._guesses: dict[str, Window] = {}
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._sources = sources
+        # By name; what has answered stays when names are made up.
+        self._answering: OrderedDict[str, _Model] = OrderedDict()
+        self._named: OrderedDict[str, _Model] = OrderedDict()
+        self._read_at = time.monotonic()
+        # Told apart what was read before and after something was learned or forgotten.
+        self._changes = 0
 
     async def load(self) -> None:
-        """What earlier runs learned is known again."""
-        for (upstream, model), (tokens, source) in (await self._store.windows()).items():
-            if upstream == self._upstream(model):
-                known = {"overflow": self._overflowed, "observed": self._observed}
-                known.get(source, self._stated)[model] = tokens
+        """What earlier runs and other servers have learned is known. StoreError."""
+        self._read_at, changes = time.monotonic(), self._changes
+        rows = await self._store.learned_windows(time.time() - LIFE_SECONDS)
+        if changes != self._changes:
+            return
+        for model in self._answering.values():
+            model.learned.clear()
+        # The newest are the last to go.
+        for row in reversed(rows):
+            if row.upstream == self._sources.upstream(row.model):
+                self._take(row)
 
-    async def window_of(self, model: str, headers: list[tuple[bytes, bytes]], *, urgent: bool) -> Window:
+    async def window_of(
+        self, model: str, namespace: str, headers: list[tuple[bytes, bytes]], *, urgent: bool
+    ) -> Window:
         """The window now. `urgent`: the prompt is large enough to wait a moment for the upstream's word."""
-        if self._configured(model) is None and self._is_stale(model):
-            task = self._ask(model, headers)
-            if urgent and model not in self._stated and model not in self._overflowed:
-                await asyncio.wait({task}, timeout=self._lookup_seconds)
-        return self.known(model)
+        if time.monotonic() - self._read_at > READ_SECONDS:
+            self._read_at = time.monotonic()
+            self._jobs.start(self._read_again())
+        if self._sources.configured(model) is None:
+            kept = self._of(model)
+            if kept.doubted or _is_stale(kept):
+                is_new = kept.stated is None and namespace not in kept.learned
+                task = self._ask(model, kept, headers)
+                if urgent and (kept.doubted or is_new):
+                    await asyncio.wait({task}, timeout=self._sources.lookup_seconds)
+        return self.known(model, namespace)
 
-    def known(self, model: str) -> Window:
+    def known(self, model: str, namespace: str) -> Window:
         """The best knowledge at hand, without asking anybody."""
-        configured = self._configured(model)
-        overflowed = self._overflowed.get(model)
-        if overflowed is not None and (configured is None or overflowed < configured):
-            return Window(overflowed, "overflow")
+        configured = self._sources.configured(model)
         if configured is not None:
             return Window(configured, "configured")
-        if (observed := self._observed.get(model)) is not None:
-            return Window(observed, "observed")
-        if (stated := self._stated.get(model)) is not None:
-            return Window(stated, "upstream")
-        return self._guess(model)
+        kept = self._of(model)
+        learned = self._learned(kept, namespace)
+        if learned is not None and learned.source == "overflow":
+            return Window(learned.tokens, "overflow")
+        if learned is not None:
+            return Window(learned.tokens, "observed")
+        if kept.stated is not None:
+            return Window(kept.stated, "upstream")
+        if kept.guess is None:
+            kept.guess = self._guessed(model)
+        return kept.guess
 
-    async def overflowed(self, model: str, tokens: int) -> None:
-        """The upstream refused a prompt and said this is its window."""
-        self._overflowed[model] = tokens
-        await self._store.learn_window(self._upstream(model), model, tokens, "overflow", time.time())
+    def is_configured(self, model: str) -> bool:
+        """True where nothing is learned."""
+        return self._sources.configured(model) is not None
 
-    async def observed(self, model: str, tokens: int) -> bool:
+    def largest_answered(self, model: str) -> int:
+        """The largest prompt that the model has answered in the last day, whoever sent it, in its tokens."""
+        kept = self._answering.get(model)
+        is_old = kept is None or time.time() - kept.answered_at >= LIFE_SECONDS
+        return 0 if kept is None or is_old else kept.answered
+
+    def doubt(self, model: str) -> None:
+        """The upstream has refused a prompt for its length: it is asked again how much it takes."""
+        if not self.is_configured(model):
+            self._of(model).doubted = True
+
+    async def overflowed(self, model: str, namespace: str, tokens: int) -> None:
+        """A prompt of the namespace was refused for this window, and a smaller one was then answered."""
+        if not self.is_configured(model):
+            await self._learn(model, namespace, LearnedTokens(tokens, "overflow", time.time()))
+
+    async def observed(self, model: str, namespace: str, tokens: int) -> bool:
         """The upstream cuts what is longer than this, as its counts tell; False where we knew as much."""
-        if self._configured(model) is not None or self.known(model).tokens <= tokens:
+        if self.is_configured(model) or self.known(model, namespace).tokens <= tokens:
             return False
-        self._observed[model] = tokens
-        await self._store.learn_window(self._upstream(model), model, tokens, "observed", time.time())
+        await self._learn(model, namespace, LearnedTokens(tokens, "observed", time.time()))
         return True
 
     def answered(self, model: str, prompt_tokens: int) -> None:
         """A prompt of this size was answered: a smaller window that was learned no longer holds."""
-        for learned in (self._overflowed, self._observed):
-            if prompt_tokens > learned.get(model, prompt_tokens):
-                del learned[model]
+        kept = self._named.pop(model, None) or self._of(model)
+        self._keep_answering(model, kept)
+        now = time.time()
+        if prompt_tokens >= self.largest_answered(model):
+            kept.answered, kept.answered_at = prompt_tokens, now
+        gone = [name for name, learned in kept.learned.items() if learned.tokens < prompt_tokens]
+        for namespace in gone:
+            self._jobs.start(self.forget(model, namespace))
+        if kept.stated is not None and not kept.is_stored:
+            kept.is_stored = True
+            self._jobs.start(self._state(model, kept.stated))
 
-    def _guess(self, model: str) -> Window:
-        guess = self._guesses.get(model)
-        if guess is None:
-            guess = self._guesses[model] = self._guessed(model)
-        return guess
+    def learned_by(self, namespace: str) -> Sequence[LearnedWindow]:
+        """What the namespace has learned and still holds, by model."""
+        now = time.time()
+        found = (
+            LearnedWindow(namespace, self._sources.upstream(model), model, own.tokens, own.source, own.at)
+            for model, kept in self._answering.items()
+            if (own := kept.learned.get(namespace)) is not None and own.is_fresh(now)
+        )
+        return sorted(found, key=lambda row: row.model)
+
+    def is_for_all(self, model: str, namespace: str) -> bool:
+        """True when a second caller has confirmed what the namespace has learned."""
+        kept = self._of(model)
+        own, shared = kept.learned.get(namespace), self._confirmed(kept)
+        return own is not None and shared is not None and confirmed((own, shared)) is not None
+
+    async def forget(self, model: str, namespace: str) -> bool:
+        """The namespace knows nothing of the model's window; False when it knew nothing. StoreError."""
+        self._changes += 1
+        own = self._of(model).learned.pop(namespace, None)
+        return bool(await self._store.forget_windows(model, namespace)) or own is not None
+
+    def _learned(self, kept: _Model, namespace: str) -> LearnedTokens | None:
+        own = kept.learned.get(namespace)
+        if own is not None and own.is_fresh(time.time()):
+            return own
+        return self._confirmed(kept)
+
+    def _confirmed(self, kept: _Model) -> LearnedTokens | None:
+        if len(kept.learned) < 2:
+            return None
+        now = time.time()
+        return confirmed(one for one in kept.learned.values() if one.is_fresh(now))
+
+    async def _learn(self, model: str, namespace: str, learned: LearnedTokens) -> None:
+        """Only of models that answer: it is learned when a smaller prompt was answered."""
+        self._changes += 1
+        kept = self._named.pop(model, None) or self._of(model)
+        self._keep_answering(model, kept)
+        _remember(kept.learned, namespace, learned)
+        row = LearnedWindow(
+            namespace, self._sources.upstream(model), model, learned.tokens, learned.source, learned.at
+        )
+        await self._store.learn_window(row, learned.at - LIFE_SECONDS)
+
+    async def _state(self, model: str, tokens: int) -> None:
+        now = time.time()
+        row = LearnedWindow(OF_ALL, self._sources.upstream(model), model, tokens, "upstream", now)
+        await self._store.learn_window(row, now - LIFE_SECONDS)
+
+    async def _read_again(self) -> None:
+        try:
+            await self.load()
+        except StoreError as error:
+            _log.warning("windows_not_read", error=type(error).__name__)
+
+    def _take(self, row: LearnedWindow) -> None:
+        kept = self._of(row.model)
+        self._keep_answering(row.model, kept)
+        self._named.pop(row.model, None)
+        if row.source == "overflow" and row.namespace:
+            _remember(kept.learned, row.namespace, LearnedTokens(row.tokens, "overflow", row.learned_at))
+        elif row.source == "observed" and row.namespace:
+            _remember(kept.learned, row.namespace, LearnedTokens(row.tokens, "observed", row.learned_at))
+        elif kept.stated is None:
+            kept.stated, kept.is_stored = row.tokens, True
+
+    def _of(self, model: str) -> _Model:
+        kept = self._answering.get(model) or self._named.get(model)
+        if kept is None:
+            kept = self._named[model] = _Model()
+            if len(self._named) > REMEMBERED_NAMES:
+                self._named.popitem(last=False)
+        return kept
+
+    def _keep_answering(self, model: str, kept: _Model) -> None:
+        self._answering[model] = kept
+        self._answering.move_to_end(model)
+        if len(self._answering) > REMEMBERED_MODELS:
+            self._answering.popitem(last=False)
 
     def _guessed(self, model: str) -> Window:
-        if (tokens := self._model_data(model)) is not None:
+        if (tokens := self._sources.model_data(model)) is not None:
             return Window(tokens, "model_data")
         if (tokens := window_from_name(model)) is not None:
             return Window(tokens, "name")
-        return Window(self._default_tokens, "default")
+        return Window(self._sources.default_tokens, "default")
 
-    def _is_stale(self, model: str) -> bool:
-        age = time.monotonic() - self._asked.get(model, float("-inf"))
-        return age > (FRESH_SECONDS if model in self._stated else RETRY_SECONDS)
+    def _ask(self, model: str, kept: _Model, headers: list[tuple[bytes, bytes]]) -> asyncio.Task[None]:
+        if kept.asking is None or kept.asking.done():
+            kept.asking = self._jobs.start(self._look_up(model, kept, headers))
+        return kept.asking
 
-    def _ask(self, model: str, headers: list[tuple[bytes, bytes]]) -> asyncio.Task[None]:
-        running = self._asking.get(model)
-        if running is None or running.done():
-            running = self._asking[model] = self._jobs.start(self._look_up(model, headers))
-        return running
+    async def _look_up(self, model: str, kept: _Model, headers: list[tuple[bytes, bytes]]) -> None:
+        tokens = await self._sources.ask(model, headers)
+        kept.asked_at, kept.doubted = time.monotonic(), False
+        if tokens is None or tokens == kept.stated:
+            return
+        was_stated = kept.stated is not None
+        kept.stated, kept.is_stored = tokens, False
+        if was_stated:
+            # The server was started with another window: what was learned of the last one is over.
+            for namespace in tuple(kept.learned):
+                await self.forget(model, namespace)
+        if model in self._answering:
+            kept.is_stored = True
+            await self._state(model, tokens)
 
-    async def _look_up(self, model: str, headers: list[tuple[bytes, bytes]]) -> None:
-        tokens = await self._ask_upstream(model, headers)
-        self._asked[model] = time.monotonic()
-        if tokens is not None and tokens != self._stated.get(model):
-            self._stated[model] = tokens
-            await self._store.learn_window(self._upstream(model), model, tokens, "upstream", time.time())
+
+def _is_stale(kept: _Model) -> bool:
+    age = time.monotonic() - kept.asked_at
+    return age > (FRESH_SECONDS if kept.stated is not None else RETRY_SECONDS)
+
+
+def _remember(held: OrderedDict[str, LearnedTokens], namespace: str, learned: LearnedTokens) -> None:
+    held[namespace] = learned
+    held.move_to_end(namespace)
+    if len(held) > REMEMBERED_CALLERS:
+        held.popitem(last=False)

@@ -30,7 +30,7 @@ from app.core.wire.chat_request import ChatRequest
 from app.core.wire.responses.instructions import stored_field
 from app.core.wire.responses.telling import told_in
 from app.errors import OtherWire
-from app.proxy.compacting.model_tokens import ModelTokens
+from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.incoming import Incoming
 from app.proxy.sessions.delta import Deltas, Named
 from app.proxy.sessions.reader import MessageReader
@@ -52,14 +52,14 @@ class Resolver:
         reader: MessageReader,
         deltas: Deltas,
         carriers: Carriers,
-        tokens: ModelTokens,
+        calibrations: Calibrations,
         new_id: Callable[[], str],
     ) -> None:
         self._store = store
         self._reader = reader
         self._deltas = deltas
         self._carriers = carriers
-        self._tokens = tokens
+        self._calibrations = calibrations
         self._new_id = new_id
         self._given: OrderedDict[tuple[str, str], str] = OrderedDict()
         self.under_way = UnderWay()
@@ -103,7 +103,7 @@ class Resolver:
             takes_name=placement.session is None and row is not None and row.external_id is not None,
             mode=mode,
             instructions=instructions,
-            fixed_tokens=self._tokens.fixed_tokens(request),
+            fixed_tokens=self._calibrations.fixed_tokens(namespace, request),
             started_at=time.time(),
             carrier=name.carrier if name else "",
             goes_on_unseen=before is not None and before.has_hidden,

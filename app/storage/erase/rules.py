@@ -53,7 +53,7 @@ from app.storage.tables.conversations import (
     TOMBSTONES,
     VARIANTS,
 )
-from app.storage.tables.servers import LEASES
+from app.storage.tables.servers import CALIBRATIONS, LEARNED_WINDOWS, LEASES
 
 Where = ColumnElement[bool]
 _ONE: ColumnElement[int] = literal_column("1")
@@ -214,6 +214,8 @@ BODIES_OF_NAMESPACE = Statement(_bodies_left)
 OF_NAMESPACE = {
     "spending": Statement(partial(_of_namespace, table=SPENDING)),
     "tombstones": Statement(partial(_of_namespace, table=TOMBSTONES)),
+    "learned_windows": Statement(partial(_of_namespace, table=LEARNED_WINDOWS)),
+    "calibrations": Statement(partial(_of_namespace, table=CALIBRATIONS)),
     "leases": Statement(partial(_leases, name="namespace")),
 }
 # A namespace that the upstream never answered goes as a whole, and whoever leads to it. `keys` has no rule: a

@@ -21,19 +21,21 @@ LEASES = Table(
 # Who serves the database, where several may: a row goes with its server, or when its `beats` stand still.
 SERVERS = Table("servers", METADATA, text("id", key=True), whole("beats"))
 
-# What follows is about upstream models, not about anybody's text: it belongs to no namespace.
+# What follows is about upstream models, not anybody's text. It belongs to the namespace whose prompts taught
+# it; what an upstream states itself is under the namespace "".
 LEARNED_WINDOWS = Table(
     "learned_windows",
     METADATA,
-    *(text("upstream", key=True), text("model", key=True)),
+    *(text("namespace", key=True), text("upstream", key=True), text("model", key=True)),
     *(whole("tokens"), text("source"), moment("learned_at")),
 )
 
 CALIBRATIONS = Table(
     "calibrations",
     METADATA,
-    text("model", key=True),
-    *(Column("ratio", Double, nullable=False), whole("samples"), moment("saved_at")),
+    *(text("namespace", key=True), text("model", key=True)),
+    *(Column("ratio", Double, nullable=False), whole("samples")),
+    *(Column("fixed_ratio", Double, nullable=False), whole("fixed_samples"), moment("saved_at")),
 )
 
 # One row: the pepper that the digests of `credentials` were made with, by its fingerprint.
