@@ -54,4 +54,4 @@ async def read_body(receive: Receive, limit: int) -> bytes:
     first = await body.piece()
     if body.finished:
         return first
-    return first + b"".join([part async for part in body])
+    return b"".join([first, *[part async for part in body]])

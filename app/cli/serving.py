@@ -50,10 +50,9 @@ def serve(settings: Settings) -> None:
             application,
             settings.server,
             # Not before: an application that is refused its database never answers.
-            starts=lambda: typer.echo(greeting),
+            starts=lambda: _started(greeting),
             stops=application.stopping.set,
         )
-        spare_collector()
         # The server has finished in good order when it passes the interrupt on; it leaves by SystemExit when
         # the application did not start, and then the reason is told below.
         with suppress(KeyboardInterrupt, SystemExit):
@@ -62,6 +61,12 @@ def serve(settings: Settings) -> None:
             raise application.refusal
         if not server.started:
             sys.exit(_FAILED_START)
+
+
+def _started(greeting: str) -> None:
+    """Everything is opened and listening; nobody was answered yet."""
+    spare_collector()
+    typer.echo(greeting)
 
 
 def spare_collector() -> None:

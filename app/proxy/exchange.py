@@ -33,6 +33,7 @@ from app.proxy.client import Client
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.hidden.mixed import MixedTurns
 from app.proxy.incoming import Incoming, plain_body
+from app.proxy.offload import offload
 from app.proxy.recall.offering import asked_for
 from app.proxy.reports import ExchangeLog
 from app.proxy.sessions.recorder import Outcome, Recorder
@@ -78,7 +79,7 @@ class Exchange:
             caller = await self.access.caller_of(incoming)
             plain = await plain_body(incoming, self.behaviour.body_bytes)
             limits, has_accepted = self.behaviour.limits, self.resolver.has_accepted
-            request = parse_request(incoming.wire, plain, limits, has_accepted)
+            request = await offload(len(plain), parse_request, incoming.wire, plain, limits, has_accepted)
             if request is None:
                 await self._unrecorded(incoming, client, b"upstream")
                 return
