@@ -2,7 +2,7 @@
 
 Names: parse, store_writes, upstream_client, overhead. Without one they run one after the other with
 their defaults, in about six minutes; `presets` only by its name, for it takes as long again, and `policy` and
-`day`, which measure no speed.
+`day`, which measure no speed, `soak`, which measures memory, and `stalls`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ _ALL: dict[str, list[str]] = {
     "overhead": ["--rounds", "2"],
 }
 # Those that run when they are named.
-_NAMED = (*_ALL, "checkpoints", "presets", "recall_quality", "recall_store", "policy", "day")
+_NAMED = (
+    *_ALL,
+    "checkpoints",
+    "presets",
+    "recall_quality",
+    "recall_store",
+    "policy",
+    "day",
+    "soak",
+    "stalls",
+)
 
 
 def _run(name: str, options: list[str]) -> int:

@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -130,13 +130,18 @@ class Proxy:
 
 @contextmanager
 def palimpsest(
-    upstream: int, synchronous: str = "full", others: Mapping[str, str] | None = None
+    upstream: int,
+    synchronous: str = "full",
+    others: Mapping[str, str] | None = None,
+    *,
+    kept_in: str | None = None,
+    program: Sequence[str] = (str(Path(sys.executable).with_name("palimpsest")),),
 ) -> Iterator[Proxy]:
-    """The proxy in front of the upstream at that port, on a fresh SQLite database.
+    """The proxy in front of the upstream at that port, on a fresh SQLite database or the one in `kept_in`.
 
-    `others` are further settings by the names of their variables, without the prefix.
+    `others` are further settings by the names of their variables, without the prefix; `program` serves.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with nullcontext(kept_in) if kept_in else tempfile.TemporaryDirectory() as folder:
         settings = {
             "UPSTREAM__BASE_URL": f"http://127.0.0.1:{upstream}/v1",
             "DATABASE__URL": f"sqlite:///{folder}/palimpsest.db",
@@ -148,7 +153,7 @@ def palimpsest(
         }
         ours = {f"PALIMPSEST_{name}": value for name, value in settings.items()}
         quiet = {k: v for k, v in os.environ.items() if not k.startswith("PALIMPSEST_")}
-        command = [str(Path(sys.executable).with_name("palimpsest")), "serve"]
+        command = [*program, "serve"]
         process = subprocess.Popen(
             command,
             env={**quiet, **ours, "PYTHONUNBUFFERED": "1"},

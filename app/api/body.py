@@ -96,7 +96,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int, idle_seconds: fl
     first = await body.piece()
     if body.finished:
         return first
-    return first + b"".join([part async for part in body])
+    return b"".join([first, *[part async for part in body]])
 
 
 def is_unread(scope: Scope) -> bool:

@@ -20,6 +20,7 @@ from app.core.view.masking import context_id
 from app.core.wire.json_text import decoded
 from app.core.wire.responses.items import as_chat
 from app.proxy.archive import Archive, Place
+from app.proxy.offload import MESSAGE_WEIGHT, offload
 from app.storage.contract import Head, MessageRow, SessionRow, Store
 
 # Ids are UUIDs in lower case; letters after "f" sort after all of them.
@@ -98,12 +99,12 @@ class SessionPages:
         every: list[Message | MessageRow | _Unseen] = [*instructions, *said]
         total = len(every)
         stop = total if limit is None else min(total, offset + limit)
-        items = [_item(at, every[at]) for at in range(min(offset, total), stop)]
         head = {**place_fields(place), "total": total, "offset": offset}
         head["next_offset"] = stop if stop < total else None
         # Of the Responses API: what every request says beside its items.
         body = object_with(head, "instructions", field or b"null")
-        return raw_reply(body[:-1] + b',"messages":' + array_of(items) + b"}")
+        weight = MESSAGE_WEIGHT * (stop - offset)
+        return raw_reply(await offload(weight, _page, body, every, range(min(offset, total), stop)))
 
     async def _with_hidden(self, place: Place, rows: Sequence[MessageRow]) -> list[MessageRow | _Unseen]:
         chains = [row.chain for row in rows if row.role == "assistant"]
@@ -178,6 +179,11 @@ def _branches(heads: Sequence[Head]) -> list[dict[str, Any]]:
         }
         for at, head in enumerate(heads)
     ]
+
+
+def _page(head: bytes, every: Sequence[Message | MessageRow | _Unseen], shown: range) -> bytes:
+    items = [_item(at, every[at]) for at in shown]
+    return head[:-1] + b',"messages":' + array_of(items) + b"}"
 
 
 def _item(at: int, message: Message | MessageRow | _Unseen) -> bytes:

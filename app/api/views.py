@@ -20,6 +20,7 @@ from app.proxy.archive import Archive
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.scenes import Scenes
 from app.proxy.compacting.viewing import Viewing
+from app.proxy.turn import Shown
 
 _NOTHING_TO_FOLD = "nothing_to_fold"
 
@@ -61,7 +62,7 @@ class ViewPages:
         place = await self._archive.place(caller.namespace, name, branch)
         subject = await self._archive.branch(place, credentials_of(request))
         scene = await self._scenes.of(subject)
-        shown = scene.under(scene.current)
+        shown = await scene.done(Scene.under, scene.current)
         head = {
             **place_fields(place),
             "model": subject.model,
@@ -73,8 +74,7 @@ class ViewPages:
         }
         if explain:
             head["explanation"] = explanation_fields(scene, shown.tokens)
-        parts = [_part(part, scene, explain) for part in shown.view.parts]
-        return raw_reply(object_with(head, "parts", array_of(parts)))
+        return raw_reply(await scene.done(_page, head, shown, explain))
 
     async def compact(self, request: Request, caller: Admitted, name: str) -> Response:
         """A compaction, or the reason why there is none: a no-op is never called a compaction (F35)."""
@@ -108,6 +108,11 @@ def _budget_fields(scene: Scene) -> dict[str, Any]:
             "policy": scene.policy.name,
         },
     }
+
+
+def _page(scene: Scene, head: dict[str, Any], shown: Shown, explain: bool) -> bytes:
+    parts = [_part(part, scene, explain) for part in shown.view.parts]
+    return object_with(head, "parts", array_of(parts))
 
 
 def _part(part: ViewPart, scene: Scene, explain: bool) -> bytes:

@@ -69,7 +69,6 @@ def serve(settings: Settings, read: Callable[[], Settings]) -> None:
             start_line(settings, address, is_demo=is_demo),
         )
         server = http_server(application, settings.server, notices)
-        spare_collector()
         # The server has finished in good order when it passes the interrupt on; it leaves by SystemExit when
         # the application did not start, and then the reason is told below.
         with suppress(KeyboardInterrupt, SystemExit):
@@ -91,6 +90,7 @@ class OperatorNotices:
 
     def started(self) -> None:
         """Not before it listens: an application that is refused its database never answers."""
+        spare_collector()
         typer.echo(self.welcome)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reloading.reload)
         _log.info("started", **self.start_line)

@@ -60,8 +60,6 @@ from app.upstream.windows import window_from_model_data, window_from_upstream
 from app.upstream.worker import Worker
 
 _log = structlog.get_logger("palimpsest.upstream")
-# Parsed messages kept in memory: about forty sessions of a million tokens.
-CACHE_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,9 @@ async def opened(
     destinations = await opened_destinations(settings, stack)
     summarizers = await _opened_summarizers(settings, destinations, stack)
     worker = await _opened_worker(settings, stack)
-    reader = MessageReader(lambda model: tokens.counter_of(model).count_message, CACHE_BYTES)
+    reader = MessageReader(
+        lambda model: tokens.counter_of(model).count_message, settings.limits.message_cache_bytes
+    )
     await _present(settings, store, reader, stack)
     jobs = Jobs()
     calibrations = Calibrations(store, jobs, tokens)

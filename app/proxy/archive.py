@@ -20,6 +20,7 @@ from app.core.wire.responses.telling import told_in
 from app.errors import InvalidParameter, NotFound
 from app.proxy.compacting.model_tokens import PRIMING_TOKENS
 from app.proxy.incoming import Headers
+from app.proxy.offload import MESSAGE_WEIGHT, offload
 from app.proxy.sessions.reader import MessageReader
 from app.storage.contract import Head, MessageRow, SessionRow, Store, StoredCompaction
 from app.storage.exchange.asked import Asked
@@ -134,7 +135,8 @@ class Archive:
         raws = await self._store.preamble(place.namespace, place.row.id, place.preamble)
         preamble = await self._reader.read_stored(messages_in(raws), model)
         messages = await self._reader.read_stored([row.body for row in rows], model)
-        talk = Conversation(preamble, messages, chains)
+        weight = MESSAGE_WEIGHT * len(messages)
+        talk = await offload(weight, Conversation, preamble, messages, chains)
         return Branch(place.namespace, place.row, talk, headers, model, _fixed_tokens(talk, asked))
 
     async def message(self, namespace: str, ident: str) -> tuple[str, MessageRow]:

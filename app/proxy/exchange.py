@@ -33,6 +33,7 @@ from app.proxy.client import Client
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.hidden.mixed import MixedTurns
 from app.proxy.incoming import Incoming, plain_body
+from app.proxy.offload import offload
 from app.proxy.recall.offering import asked_for
 from app.proxy.sessions.recorder import Outcome, Recorder
 from app.proxy.sessions.references import References
@@ -102,7 +103,8 @@ class Exchange:
             plain = await plain_body(incoming, self.behaviour.body_bytes)
         except UnsupportedCoding:
             return NotRecorded("not-understood")
-        request = parse_request(incoming.wire, plain, self.behaviour.limits, self.resolver.has_accepted)
+        limits, has_accepted = self.behaviour.limits, self.resolver.has_accepted
+        request = await offload(len(plain), parse_request, incoming.wire, plain, limits, has_accepted)
         if isinstance(request, ChatRequest) and len(request.model) > MODEL_CHARS:
             return NotRecorded("not-understood")
         return request

@@ -225,6 +225,13 @@ class Limits(Section):
         unit="messages",
         ge=1,
     )
+    message_cache_bytes: int = setting(
+        128 * 1024 * 1024,
+        "Memory for messages that are parsed and counted, so that a resent history is not read again.",
+        "About a dozen active sessions of a million tokens, or a hundred of 100,000.",
+        unit="bytes",
+        ge=1024 * 1024,
+    )
     header_bytes: int = setting(
         64 * 1024,
         "Largest sum of header names and values of a request.",

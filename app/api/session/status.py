@@ -43,7 +43,7 @@ class StatusPages:
     ) -> Response:
         """Strategy, slots, whether a compaction is being made, and the shares of the window."""
         place, scene = await self._scene(request, caller, name, branch)
-        view_tokens = scene.under(scene.current).tokens
+        view_tokens = (await scene.done(Scene.under, scene.current)).tokens
         budget = scene.budget
         state = scene.current.state if scene.current else b""
         slots = slots_of(state)
@@ -61,7 +61,7 @@ class StatusPages:
                 "window_tokens": budget.window_tokens,
                 "trigger_tokens": budget.trigger_tokens,
                 "target_tokens": budget.target_tokens,
-                "armed": _is_armed(scene, view_tokens),
+                "armed": await scene.done(_is_armed, view_tokens),
                 "last_compaction": _last(stored, scene),
                 "spending": await self._spending(caller.namespace),
             }

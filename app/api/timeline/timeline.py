@@ -128,7 +128,8 @@ class TimelinePages:
     async def _use(self, request: Request, namespace: str, row: SessionRow) -> Use:
         place = await self._archive.place(namespace, row.id, None)
         subject = await self._archive.branch(place, credentials_of(request))
-        return use_of(await self._scenes.of(subject))
+        scene = await self._scenes.of(subject)
+        return await scene.done(use_of)
 
 
 def _way(request: Request) -> Way:

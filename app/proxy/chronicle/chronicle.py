@@ -98,7 +98,7 @@ class Chronicle:
             taken.is_stored = await self._store_before(turn, draft, past.told, at)
         also = Also(
             [_summary(compaction, memory, at)] if draft.checkpoint else [],
-            event_rows(draft.beside, at, self._new_id),
+            await asyncio.to_thread(event_rows, draft.beside, at, self._new_id),
         )
         return Chapter(turn, compaction, also, at)
 

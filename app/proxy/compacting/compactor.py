@@ -44,9 +44,9 @@ class Compactor:
         self._background = background
         self._new_id = new_id
 
-    def prepare(self, scene: Scene, fold: Fold) -> None:
+    async def prepare(self, scene: Scene, fold: Fold) -> None:
         """A summary is being written in the background, unless one that serves is there."""
-        if self.may_prepare(scene, fold) and not self._summaries.begun(scene):
+        if await self.may_prepare(scene, fold) and not self._summaries.begun(scene):
             self._summaries.begin(scene, fold, is_shared=True)
 
     def prepares(self, scene: Scene) -> bool:
@@ -54,11 +54,11 @@ class Compactor:
         is_ahead = self._background and scene.policy.in_background
         return is_ahead and self._summaries.begun(scene) is None and self._summaries.can_begin(scene)
 
-    def may_prepare(self, scene: Scene, fold: Fold) -> bool:
+    async def may_prepare(self, scene: Scene, fold: Fold) -> bool:
         """True when a summary that serves is being written, or would be if asked for."""
         if not self._background:
             return False
-        can_begin = self._summaries.can_begin(scene) and self._summaries.is_worth(scene, fold)
+        can_begin = self._summaries.can_begin(scene) and await self._summaries.is_worth(scene, fold)
         return can_begin or self._summaries.begun(scene) is not None
 
     def is_looping(self, scene: Scene) -> bool:
@@ -81,15 +81,13 @@ class Compactor:
         job = self._summaries.begun(scene)
         return job is not None and not job.task.done()
 
-    def ready(self, scene: Scene) -> Compaction | None:
+    async def ready(self, scene: Scene) -> Compaction | None:
         """A finished background summary that does what is needed now, not stored yet."""
         job = self._summaries.begun(scene)
         if job is None or not job.task.done() or job.task.cancelled():
             return None
         done = job.task.result() if job.task.exception() is None else None
-        fits = done is not None and adopts(
-            done, scene.conversation, scene.current, scene.budget, scene.count_text
-        )
+        fits = done is not None and await scene.done(_adopts, done)
         return done if fits else None
 
     def erased(self, namespace: str, session: str) -> None:
@@ -98,7 +96,7 @@ class Compactor:
 
     async def mask(self, scene: Scene, plan: MaskOnly) -> Adopted:
         """The masks are in force."""
-        return await self.adopt(scene, scene.masked(plan, self._new_id()))
+        return await self.adopt(scene, await scene.done(Scene.masked, plan, self._new_id()))
 
     async def fold(self, scene: Scene, fold: Fold, waited: float = 0.0) -> Adopted:
         """The fold is in force, with the best summary that can be had before the deadline.
@@ -111,7 +109,8 @@ class Compactor:
         # Held until it is in force: another server would else ask for the same in between.
         async with self._summaries.leased(scene):
             done = await self._awaited(job, waited)
-            usable = done is not None and scene.under(done).tokens <= scene.budget.ceiling_tokens
+            shown = await scene.done(Scene.under, done) if done is not None else None
+            usable = shown is not None and shown.tokens <= scene.budget.ceiling_tokens
             if done is None or not usable:
                 done = await scene.folded(fold, self._new_id(), None)
             return await self.adopt(scene, done)
@@ -143,8 +142,8 @@ class Compactor:
         would be less valid than what the client sent (rule 20). StoreError when it, or its checkpoint
         (A36), cannot be stored.
         """
-        compaction = scene.measured(compaction)
-        if faults := scene.faults_added(compaction):
+        compaction = await scene.done(Scene.measured, compaction)
+        if faults := await scene.done(Scene.faults_added, compaction):
             await self._adoption.failed(scene, compaction, "invalid_view")
             raise InvalidView(f"A view would be refused: {', '.join(faults)}.")
         stored = await self._adoption.stored(scene, compaction, summaries=int(self.is_preparing(scene)))
@@ -165,3 +164,7 @@ class Compactor:
         if not job.task.done() or job.task.cancelled() or job.task.exception() is not None:
             return None
         return job.task.result()
+
+
+def _adopts(scene: Scene, prepared: Compaction) -> bool:
+    return adopts(prepared, scene.conversation, scene.current, scene.budget, scene.count_text)

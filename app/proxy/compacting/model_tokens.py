@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from hashlib import sha256
 
 from app.core.wire.chat_request import ChatRequest
 from app.core.wire.json_text import decoded
@@ -25,6 +26,7 @@ class ModelTokens:
     def __init__(self, counter_for: Callable[[str], Counter]) -> None:
         self._counter_for = counter_for
         self._counters: OrderedDict[str, Counter] = OrderedDict()
+        # By the sha256 of what was counted: a schema may be as large as a request.
         self._tools: OrderedDict[tuple[str, bytes], int] = OrderedDict()
 
     def counter_of(self, model: str) -> Counter:
@@ -66,7 +68,7 @@ class ModelTokens:
     def _counted(self, model: str, raw: bytes | None, count: Callable[[bytes], int]) -> int:
         if raw is None:
             return 0
-        key = (model, raw)
+        key = (model, sha256(raw).digest())
         tokens = self._tools.get(key)
         if tokens is None:
             tokens = self._tools[key] = count(raw)

@@ -5,10 +5,9 @@ A value; knows nothing of how it was gathered nor of what becomes of it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from app.core.budget.budget import Budget
 from app.core.budget.derived import Costs
@@ -39,12 +38,15 @@ from app.core.view.record import (
 from app.core.view.validity import Fault, added_faults
 from app.core.view.view import CountText, fits, newest_user, prompt_tokens, view_of
 from app.proxy.hidden.replaying import NOTHING, Replay
+from app.proxy.offload import offload, weight_of
 from app.proxy.subject import Subject
 from app.proxy.turn import Shown, Turn
 
-# Making a block of so many bytes of history takes under 5 ms; more is done beside the event loop.
-INLINE_BYTES = 20_000
+# Making a block of history costs a dozen times what reading it does: 5 ms for 20,000 bytes.
+_BLOCK_WEIGHT = 12
+A = ParamSpec("A")
 P = TypeVar("P", bound=Plan)
+T = TypeVar("T")
 Planner: TypeAlias = Callable[
     [Conversation, Compaction | None, Budget, frozenset[bytes], Policy, CountText], P
 ]
@@ -81,6 +83,10 @@ class Scene:
     focus: str = ""
     is_ordered: bool = False
     replay: Replay = NOTHING
+
+    async def done(self, work: Callable[Concatenate[Scene, A], T], *args: A.args, **kwargs: A.kwargs) -> T:
+        """What a method of the scene, or a function of it, gives; a large one is not asked on the loop."""
+        return await offload(weight_of(self.turn), work, self, *args, **kwargs)
 
     @property
     def conversation(self) -> Conversation:
@@ -230,12 +236,11 @@ class Scene:
 
     async def folded(self, fold: Fold, compaction_id: str, told: Told | None) -> Compaction:
         """The record of a fold with a summarizer's accepted text, or without one (`told` None)."""
-        source = self.source(fold)
-        size = sum(len(message.raw) for _, message in source.folded)
-        if size < INLINE_BYTES:
-            block = self._block(fold, source, told)
-        else:
-            block = await asyncio.to_thread(self._block, fold, source, told)
+        weight = _BLOCK_WEIGHT * weight_of(self.turn)
+        return await offload(weight, self._folded, fold, compaction_id, told)
+
+    def _folded(self, fold: Fold, compaction_id: str, told: Told | None) -> Compaction:
+        block = self._block(fold, self.source(fold), told)
         written = replace(
             self._written(compaction_id),
             summary=block.text,

@@ -33,6 +33,7 @@ from app.proxy.compacting.windows import Windows
 from app.proxy.hidden.replaying import Replay, Replays
 from app.proxy.incoming import Headers
 from app.proxy.memories import block_in
+from app.proxy.offload import offload, weight_of
 from app.proxy.subject import Subject
 from app.proxy.turn import Turn
 from app.storage.contract import Store, StoredCompaction
@@ -107,24 +108,26 @@ class Scenes:
         own = None if untouched else await self._store.settings_of(turn.namespace, turn.session)
         policy = _as_asked(self._policy_for(model, own), turn)
         stored = () if untouched else await self._store.compactions(turn.namespace, turn.session)
-        current = in_force(stored, turn)
+        weight = weight_of(turn)
+        current = await offload(weight, in_force, stored, turn) if stored else None
         replay = self._replays.offered(turn, own)
         if stored:
             # Nothing is looked up before something was folded.
             replay = await self._replays.read(turn, replay, current)
-        standing = _Standing(turn, current, replay, *self._blocks(model, current))
-        budget = self._budget(standing, window, policy)
+        standing = _Standing(turn, current, replay, *await offload(weight, self._blocks, model, current))
+        budget = await offload(weight, self._budget, standing, window, policy)
         if policy.estimator != "tiktoken":
             budget = await self._judged(standing, budget, policy)
         is_short = turn.tokens < budget.precompute_tokens and not policy.trigger_messages
         is_small = not by_hand and current is None and is_short
         count_text = self._tokens.counter_of(model).count_text
         memory = current.memory if current else ""
-        said = unmasked_tokens(standing.talk, current) + standing.summary + standing.memory
+        said = await offload(weight, unmasked_tokens, standing.talk, current)
+        said += standing.summary + standing.memory
         is_far = budget.fixed_tokens + said < budget.precompute_tokens
         if not untouched and (by_hand or policy.trigger_messages or not is_far):
             memory = await self._memory(turn, budget, policy, count_text)
-        return Scene(
+        scene = Scene(
             turn=turn,
             current=current,
             budget=replace(budget, memory_tokens=block_tokens(memory, count_text)),
@@ -135,7 +138,8 @@ class Scenes:
             costs=self._costs.of(model),
             memory=memory,
             replay=replay,
-        ).lightened()
+        )
+        return await scene.done(Scene.lightened) if replay.rounds else scene
 
     async def _window(self, turn: Subject, headers: list[tuple[bytes, bytes]], at_most: int | None) -> Window:
         urgent = turn.tokens > URGENT_TOKENS
@@ -169,9 +173,10 @@ class Scenes:
     async def _judged(self, standing: _Standing, budget: Budget, policy: Policy) -> Budget:
         """The budget with its marks where the policy's estimator has them (B04)."""
         turn, talk = standing.turn, standing.talk
-        view = view_of(talk, standing.current, self._tokens.counter_of(turn.model).count_text)
+        count_text = self._tokens.counter_of(turn.model).count_text
+        view = await offload(weight_of(turn), view_of, talk, standing.current, count_text)
         counted = prompt_tokens(view, budget)
-        guessed = guess(policy.estimator, view, talk, budget)
+        guessed = await offload(weight_of(turn), guess, policy.estimator, view, talk, budget)
         if guessed is None:
             reported = await self._reported(turn, standing.current)
             guessed = by_usage(reported, counted, budget) if reported else counted

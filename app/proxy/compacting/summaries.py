@@ -8,9 +8,11 @@ again after a while; those that a request waits for are not. Knows nothing of wh
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 import structlog
 
@@ -29,6 +31,8 @@ from app.storage.erase.gone import Gone
 from app.storage.journal import Prepared
 
 _log = structlog.get_logger("palimpsest.summaries")
+# Sessions whose prepared summaries are kept in memory; one takes some 20 kB.
+REMEMBERED_SESSIONS = 500
 # Told of a summary that came to nothing: whose, why (a stable word), for which trigger and watermark.
 Failure = Callable[[Subject, str, str, bytes], Awaitable[None]]
 
@@ -102,7 +106,8 @@ class Summaries:
         self._rules = rules
         self._places = asyncio.Semaphore(rules.concurrent)
         self._new_id = new_id
-        self._running: dict[tuple[str, str], list[Job]] = {}
+        # By session, the one that began a summary last at the end.
+        self._running: OrderedDict[tuple[str, str], list[Job]] = OrderedDict()
 
     def can_begin(self, scene: Scene) -> bool:
         """False while nobody should be asked for this conversation."""
@@ -112,9 +117,9 @@ class Summaries:
         """True while the session should not be folded again if it can be helped (F04)."""
         return self._writer.restraint.is_looping(scene)
 
-    def is_worth(self, scene: Scene, fold: Fold) -> bool:
+    async def is_worth(self, scene: Scene, fold: Fold) -> bool:
         """False when a model's summary of this fold would cost more than it is worth."""
-        return self._writer.is_worth(scene, scene.folded_tokens(fold))
+        return await scene.done(lambda own: self._writer.is_worth(own, own.folded_tokens(fold)))
 
     def begun(self, scene: Scene) -> Job | None:
         """The newest summary, being written or done, that would serve this conversation."""
@@ -136,7 +141,19 @@ class Summaries:
         job.task = self._jobs.start(self._written(scene, fold, job))
         kept = [other for other in self._running.get(_key(scene), []) if not _came_to_nothing(other)]
         self._running[_key(scene)] = [*kept[-7:], job]
+        self._running.move_to_end(_key(scene))
+        self._bound()
         return job
+
+    def _bound(self) -> None:
+        """Of conversations that nobody goes on with what was written ahead is not kept for ever.
+
+        A server that finds the conversation again reads it from the store.
+        """
+        excess = len(self._running) - REMEMBERED_SESSIONS
+        over = (key for key, jobs in self._running.items() if all(job.task.done() for job in jobs))
+        for key in list(islice(over, max(0, excess))):
+            del self._running[key]
 
     def forget(self, scene: Scene, compaction: Compaction) -> None:
         """A compaction is in force: what was prepared for no more than it is of no use any longer."""
@@ -243,7 +260,8 @@ class Summaries:
 
     async def _attempt(self, scene: Scene, fold: Fold, job: Job) -> Told | NotTold:
         async with self._place(job):
-            return await self._writer.told(scene, scene.source(fold), job.hurried)
+            source = await scene.done(Scene.source, fold)
+            return await self._writer.told(scene, source, job.hurried)
 
     @asynccontextmanager
     async def _place(self, job: Job) -> AsyncIterator[None]:

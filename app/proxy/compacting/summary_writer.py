@@ -133,11 +133,11 @@ class SummaryWriter:
         """
         run = self._run(hurried)
         await self._restraint.spending.look(scene.turn.namespace)
-        replaced = sum(message.tokens for _, message in source.fresh) + scene.count_text(source.previous)
-        if not self.is_worth(scene, replaced):
+        replaced = await scene.done(_replaced, source)
+        if not await scene.done(self.is_worth, replaced):
             return NotTold("not_worth_asking", is_failure=False, may_again=False)
         reason = ""
-        for rides in (True, False) if self._rides(scene) else (False, False):
+        for rides in (True, False) if await scene.done(self._rides) else (False, False):
             try:
                 told = await self._asked(scene, source, replaced, run, rides=rides)
             except SummaryRejected as rejected:
@@ -188,10 +188,10 @@ class SummaryWriter:
     async def _asked(
         self, scene: Scene, source: SummarySource, replaced: int, run: Run, *, rides: bool
     ) -> Told:
-        riding = self._prompts.riding(scene) if rides else None
+        riding = await scene.done(self._prompts.riding) if rides else None
         behind = riding.behind if riding else None
         questions = self._own(scene, source) if riding is None else _alone(riding.request)
-        request = next(questions, None)
+        request = await scene.done(lambda _: next(questions, None))
         if request is None:
             raise _NobodyAsked
         passes = 0
@@ -200,13 +200,13 @@ class SummaryWriter:
             passes += 1
             reply = SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
             # What rides answers in nine sections, whatever the style asks for otherwise.
-            text = scene.style.accepted(reply, request, replaced, scene.count_text)
-            try:
-                request = questions.send(text)
-            except StopIteration:
+            text = await scene.done(_accepted, reply, request, replaced)
+            following = await scene.done(_next_question, questions, text)
+            if following is None:
                 told = Told(text, self.model_for(scene), passes, run.id)
                 first = _First(request, answer.text, told, replaced)
                 return await self._checked(scene, first, run, behind)
+            request = following
 
     async def _checked(self, scene: Scene, first: _First, run: Run, behind: Members | None) -> Told:
         """The summary after the model has looked at it once more, if the policy wants that (idea 13).
@@ -283,7 +283,8 @@ class SummaryWriter:
             completion_tokens=usage.completion_tokens,
         )
         if usage.prompt_tokens is None:
-            usage = replace(usage, prompt_tokens=_prompt_tokens(scene, request, rides=rides))
+            tokens = await scene.done(_prompt_tokens, request, rides=rides)
+            usage = replace(usage, prompt_tokens=tokens)
         if usage.completion_tokens is None:
             usage = replace(usage, completion_tokens=scene.count_text(answer.text))
         await spending.add(turn.namespace, usage)
@@ -328,6 +329,26 @@ class _NoAnswer(Exception):
 def _alone(request: SummaryRequest) -> Generator[SummaryRequest, str, None]:
     """One question and no more."""
     yield request
+
+
+def _replaced(scene: Scene, source: SummarySource) -> int:
+    """Tokens of what a summary of the source would stand for."""
+    return sum(message.tokens for _, message in source.fresh) + scene.count_text(source.previous)
+
+
+def _accepted(scene: Scene, reply: SummaryReply, request: SummaryRequest, replaced: int) -> str:
+    return scene.style.accepted(reply, request, replaced, scene.count_text)
+
+
+def _next_question(
+    scene: Scene, questions: Generator[SummaryRequest, str, None], text: str
+) -> SummaryRequest | None:
+    """The question behind an accepted text; None behind the last. No StopIteration leaves a thread."""
+    del scene
+    try:
+        return questions.send(text)
+    except StopIteration:
+        return None
 
 
 def _prompt_tokens(scene: Scene, request: SummaryRequest, *, rides: bool) -> int:

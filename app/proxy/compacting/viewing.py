@@ -87,7 +87,7 @@ class Viewing:
             return
         if watched.due is not None:
             # Nothing that is asked of the store first stands between the turn and its summary.
-            self._compactor.prepare(watched.scene, watched.due)
+            self._jobs.start(self._compactor.prepare(watched.scene, watched.due))
         elif (
             watched.answer is not None
             and self._compactor.prepares(watched.scene)
@@ -102,13 +102,13 @@ class Viewing:
             if waited := await self._compactor.waited(scene):
                 scene = await self._scenes.of(subject, by_hand=True)
             scene = replace(scene, focus=focus, is_ordered=True)
-            plan = scene.plan_manual()
+            plan = await scene.done(Scene.plan_manual)
             return await self._compactor.by_hand(scene, plan, waited) if isinstance(plan, Fold) else None
 
     async def of_all(self, subject: Subject) -> tuple[Compaction, Scene]:
         """What would stand for all of a conversation, and what it was made from; nothing is in force."""
         scene = await self._scenes.of(subject, by_hand=True)
-        return await self._compactor.of_all(scene, scene.plan_all()), scene
+        return await self._compactor.of_all(scene, await scene.done(Scene.plan_all)), scene
 
     async def is_compacting(self, scene: Scene) -> bool:
         """True while a compaction of the session is being made, or a summary for this conversation.
@@ -132,19 +132,21 @@ class Viewing:
             watched.due = None
         async with self._one_at_a_time(turn):
             scene = await self._scenes.of(turn, at_most=at_most)
-            standing = scene.under(scene.current)
+            standing = await scene.done(Scene.under, scene.current)
             if standing.tokens < sent.tokens:
                 # Another request of the session met the same refusal and has compacted already.
                 return standing
-            plan = scene.plan_overflow()
+            plan = await scene.done(Scene.plan_overflow)
             if isinstance(plan, Refuse):
-                lighter = scene.bare().under(scene.current)
+                lighter = await scene.bare().done(Scene.under, scene.current)
                 if lighter.tokens < sent.tokens:
                     return lighter
                 _refuse(turn, plan)
             if isinstance(plan, MaskOnly):
-                return scene.under((await self._compactor.mask(scene, plan)).compaction)
-            return scene.under((await self._compactor.fold(scene, plan)).compaction)
+                adopted = await self._compactor.mask(scene, plan)
+            else:
+                adopted = await self._compactor.fold(scene, plan)
+            return await scene.done(Scene.under, adopted.compaction)
 
     async def _decided(self, turn: Turn) -> Shown:
         scene = await self._scenes.of(turn, untouched=turn.is_new)
@@ -152,9 +154,9 @@ class Viewing:
         is_short = turn.tokens < scene.budget.precompute_tokens and not scene.policy.trigger_messages
         if scene.current is None and is_short:
             return original(turn)
-        plan = self._planned(scene)
+        plan = await self._planned(scene)
         if isinstance(plan, Send):
-            return self._sent(turn, scene, plan)
+            return await self._sent(turn, scene, plan)
         if isinstance(plan, Fold) and (shown := await self._without_waiting(turn, scene, plan)):
             return shown
         async with self._one_at_a_time(turn):
@@ -164,10 +166,10 @@ class Viewing:
         waited: float | None = None
         for _ in range(MOST_STEPS):
             scene = await self._scenes.of(turn)
-            plan = self._planned(scene)
+            plan = await self._planned(scene)
             match plan:
                 case Send():
-                    return self._sent(turn, scene, plan)
+                    return await self._sent(turn, scene, plan)
                 case MaskOnly():
                     adopted = await self._compactor.mask(scene, plan)
                 case Fold():
@@ -180,17 +182,18 @@ class Viewing:
                     assert_never(never)
             if not adopted.is_stored:
                 # The session was erased: the store would have the same done again.
-                return scene.under(adopted.compaction)
+                return await scene.done(Scene.under, adopted.compaction)
         scene = await self._scenes.of(turn)
-        return scene.under(scene.current)
+        return await scene.done(Scene.under, scene.current)
 
     async def _without_waiting(self, turn: Turn, scene: Scene, fold: Fold) -> Shown | None:
         """The view of a ready summary, else the current one while there is room and one will be written."""
-        if ready := self._compactor.ready(scene):
+        if ready := await self._compactor.ready(scene):
             async with self._one_at_a_time(turn):
                 fresh = await self._scenes.of(turn)
-                if self._compactor.ready(fresh) is ready:
-                    return fresh.under((await self._compactor.adopt(fresh, ready)).compaction)
+                if await self._compactor.ready(fresh) is ready:
+                    adopted = await self._compactor.adopt(fresh, ready)
+                    return await fresh.done(Scene.under, adopted.compaction)
                 return None
         policy = scene.policy
         is_waited_for = policy.waits and self._compactor.is_preparing(scene)
@@ -198,10 +201,10 @@ class Viewing:
             fold.fits_now
             and policy.in_background
             and not is_waited_for
-            and self._compactor.may_prepare(scene, fold)
+            and await self._compactor.may_prepare(scene, fold)
         ):
             self._watched[turn.exchange] = _Watched(scene, fold)
-            return scene.under(scene.current)
+            return await scene.done(Scene.under, scene.current)
         return None
 
     async def _prepared(self, turn: Turn) -> None:
@@ -211,22 +214,22 @@ class Viewing:
         except StoreError as error:
             _log.warning("preparing_failed", error=type(error).__name__, session=turn.session)
             return
-        plan = self._planned(scene)
+        plan = await self._planned(scene)
         fold = plan.precompute if isinstance(plan, Send) else plan
         if isinstance(fold, Fold) and self._compactor.prepares(scene):
-            self._compactor.prepare(scene, fold)
+            await self._compactor.prepare(scene, fold)
 
-    def _planned(self, scene: Scene) -> Plan:
+    async def _planned(self, scene: Scene) -> Plan:
         """The plan; masks in place of a fold while folds follow each other too fast (F04)."""
-        plan = scene.plan()
+        plan = await scene.done(Scene.plan)
         if isinstance(plan, Fold) and self._compactor.is_looping(scene):
-            masks = scene.plan_masks()
+            masks = await scene.done(Scene.plan_masks)
             return masks if isinstance(masks, MaskOnly) else plan
         return plan
 
-    def _sent(self, turn: Turn, scene: Scene, plan: Send) -> Shown:
+    async def _sent(self, turn: Turn, scene: Scene, plan: Send) -> Shown:
         self._watched[turn.exchange] = _Watched(scene, plan.precompute)
-        return scene.shown(plan.view)
+        return await scene.done(Scene.shown, plan.view)
 
     @asynccontextmanager
     async def _one_at_a_time(self, turn: Subject) -> AsyncIterator[None]:

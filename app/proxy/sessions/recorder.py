@@ -25,6 +25,7 @@ from app.core.wire.responses.references import ids_in
 from app.errors import StoreError
 from app.proxy.access.newcomers import Newcomers
 from app.proxy.jobs import Jobs
+from app.proxy.offload import MESSAGE_WEIGHT, offload, weight_of
 from app.proxy.sessions.resolver import preamble_digest
 from app.proxy.turn import Shown, Turn, original
 from app.storage.contract import (
@@ -81,7 +82,8 @@ class Recorder:
         NamespaceUnproven when its caller has stored too much already (rule 26).
         """
         await self._newcomers.admit(turn.namespace, len(turn.placement.new))
-        opened = _opened(turn, await self._variants(turn))
+        weight = MESSAGE_WEIGHT * len(turn.placement.new)
+        opened = await offload(weight, _opened, turn, await self._variants(turn))
         try:
             await self._store.open_exchange(opened)
         except asyncio.CancelledError:
@@ -145,7 +147,7 @@ class Recorder:
         if placement.rebase is not None:
             anchor = placement.rebase.members[-1]
             anchor_path = await self._store.path(turn.namespace, turn.session, anchor)
-        found = respelled(talk, placement, prefix, anchor_path)
+        found = await offload(weight_of(turn), respelled, talk, placement, prefix, anchor_path)
         return [Variant(chain, talk.messages[i].raw, talk.messages[i].digest) for i, chain in found]
 
     def _is_spelled(self, turn: Turn) -> bool:

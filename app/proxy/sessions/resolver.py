@@ -32,6 +32,7 @@ from app.core.wire.responses.telling import told_in
 from app.errors import OtherWire
 from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.incoming import Incoming
+from app.proxy.offload import MESSAGE_WEIGHT, offload
 from app.proxy.sessions.delta import Deltas, Named
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.underway import UnderWay
@@ -72,7 +73,8 @@ class Resolver:
         self, namespace: str, incoming: Incoming, request: ChatRequest, name: SessionName | None
     ) -> Turn:
         """The resolved request. RequestError when its headers or messages cannot be what they claim."""
-        sent = conversation_of(await self._read(request), seed_of(namespace))
+        messages = await self._read(request)
+        sent = await offload(MESSAGE_WEIGHT * len(messages), conversation_of, messages, seed_of(namespace))
         row = await self._store.named(namespace, name.value) if name else None
         repeats = await self._repeats(namespace, incoming)
         named = Named(name, row, Repeat(is_retry(incoming), _head_in(row, repeats)))
@@ -90,6 +92,8 @@ class Resolver:
             retry=named.repeat.retry,
             repeats=repeats,
         )
+        counted = self._calibrations.fixed_tokens
+        fixed_tokens = await offload(_schema_weight(request), counted, namespace, request)
         placement = await self._placed(namespace, talk, facts)
         return Turn(
             namespace=namespace,
@@ -103,7 +107,7 @@ class Resolver:
             takes_name=placement.session is None and row is not None and row.external_id is not None,
             mode=mode,
             instructions=instructions,
-            fixed_tokens=self._calibrations.fixed_tokens(namespace, request),
+            fixed_tokens=fixed_tokens,
             started_at=time.time(),
             carrier=name.carrier if name else "",
             goes_on_unseen=before is not None and before.has_hidden,
@@ -155,9 +159,14 @@ class Resolver:
         lookups = Lookups(known)
         # Whoever repeats a request wants the place of the one that may still be under way.
         is_repeat = facts.named or facts.retry or facts.repeats is not None
+        weight = MESSAGE_WEIGHT * len(talk.messages)
         while True:
             seen = lookups if is_repeat or not lookups.known else self._marked(lookups)
-            match placement_of(talk, facts, seen):
+            placed = await offload(weight, placement_of, talk, facts, seen)
+            if seen is not lookups and self._marked(lookups) != seen:
+                # Another request was placed meanwhile.
+                continue
+            match placed:
                 case NeedsTwins(chain):
                     twins = await self._store.known(namespace, [chain], None)
                     lookups = replace(lookups, twins=tuple(twins))
@@ -184,6 +193,11 @@ class Resolver:
         if len(self._given) > REMEMBERED_NAMES:
             self._given.popitem(last=False)
         return given
+
+
+def _schema_weight(request: ChatRequest) -> int:
+    """Of what is said beside the messages: counting a byte costs some eight times what reading it does."""
+    return 8 * sum(len(raw or b"") for raw in (request.tools, request.response_format, request.instructions))
 
 
 def is_retry(incoming: Incoming) -> bool:

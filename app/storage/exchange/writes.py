@@ -7,13 +7,14 @@ order of their digests: two sessions that share texts would otherwise wait for e
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import LargeBinary, func, select, true
 
 from app.errors import StoreError
-from app.storage.contract import CloseExchange, OpenExchange
+from app.storage.contract import CloseExchange, OpenExchange, StoredMessage
 from app.storage.database import (
     Database,
     Params,
@@ -46,6 +47,10 @@ from app.storage.tables.conversations import MESSAGES
 # Members of a rebase asked for at once.
 _MEMBERS = 64
 _WITHDRAWN = frozenset({"rejected", "refused"})
+# The rows of more messages are made beside the event loop (3 us each), and of more messages or bytes
+# committed there.
+_INLINE_MESSAGES = 256
+_INLINE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +77,18 @@ class ExchangeWrites:
         size = RebaseSize()
         if exchange.rebase is not None:
             size = await self._db.far(_rebase_size(exchange))
+        if len(exchange.messages) > _INLINE_MESSAGES:
+            unit = await asyncio.to_thread(opening, exchange, size, self.server)
+        else:
+            unit = opening(exchange, size, self.server)
         place = exchange.namespace, exchange.session
         if place in self._gone or (exchange.namespace, "") in self._gone:
             # A request that was on its way (rule 30). Nothing is awaited between this look and the write.
             return
-        alone = not self._open
+        alone = not self._open and _is_quick(exchange.messages)
         self._open.add(exchange.exchange)
         try:
-            await self._db.write(opening(exchange, size, self.server), alone=alone)
+            await self._db.write(unit, alone=alone)
         except StoreError:
             self._open.discard(exchange.exchange)
             raise
@@ -91,9 +100,15 @@ class ExchangeWrites:
         if proves:
             unit = [*unit, proving(exchange.namespace, exchange.finished_at)]
         self._open.discard(exchange.exchange)
-        touched = await self._db.write(unit, alone=not self._open)
+        alone = not self._open and _is_quick(exchange.answers)
+        touched = await self._db.write(unit, alone=alone)
         if proves and touched[0]:
             self._proven.add(exchange.namespace)
+
+
+def _is_quick(messages: Sequence[StoredMessage]) -> bool:
+    """Whether storing them holds nobody up, so that it may be done on the calling thread."""
+    return len(messages) <= _INLINE_MESSAGES and sum(len(each.body) for each in messages) <= _INLINE_BYTES
 
 
 def opening(exchange: OpenExchange, size: RebaseSize, server: str | None = None) -> Unit:

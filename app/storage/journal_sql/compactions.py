@@ -6,6 +6,7 @@ comes too late stores nothing, nor what came with it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from sqlalchemy import select, update
@@ -28,6 +29,9 @@ _COLUMNS = (
     *("tokens_before", "tokens_after", "messages_folded", "parents", "reason", "state", "details"),
     *("memory", "created_at"),
 )
+
+# The rows of a longer summary are made beside the event loop: its words are folded to one case, 10 ms a MB.
+_INLINE_CHARS = 256 * 1024
 
 
 class CompactionRows:
@@ -57,16 +61,10 @@ class CompactionRows:
     ) -> bool:
         """See the contract. True again when the same compaction is added again."""
         key: Params = {"namespace": namespace, "session": session, "epoch": epoch}
-        beside = len(also.memories) + len(also.events)
-        steps = [
-            drawing_in_epoch(key, 1 + beside),
-            Step(
-                ADD_COMPACTION_IN_EPOCH, [{**key, **values_of(compaction), "created_at": now, "back": beside}]
-            ),
-            Step(ADD_MEMORY_IN_EPOCH, memory_rows(key, also.memories, len(also.events))),
-            Step(ADD_EVENT_IN_EPOCH, event_rows(key, also.events)),
-            Step(NO_LONGER_PREPARED, [{**key, "id": compaction.id}]),
-        ]
+        if len(compaction.summary) > _INLINE_CHARS:
+            steps = await asyncio.to_thread(_adding, key, compaction, now, also)
+        else:
+            steps = _adding(key, compaction, now, also)
         return (await self._db.write([step for step in steps if step.rows]))[0] > 0
 
     async def undo_compaction(self, namespace: str, session: str, compaction_id: str, now: float) -> bool:
@@ -74,6 +72,17 @@ class CompactionRows:
         key = {"namespace": namespace, "session": session, "id": plain(compaction_id), "undone_at": now}
         (undone,) = await self._db.write([Step(_UNDO_COMPACTION, [key])])
         return undone > 0
+
+
+def _adding(key: Params, compaction: Compaction, now: float, also: Also) -> list[Step]:
+    beside = len(also.memories) + len(also.events)
+    return [
+        drawing_in_epoch(key, 1 + beside),
+        Step(ADD_COMPACTION_IN_EPOCH, [{**key, **values_of(compaction), "created_at": now, "back": beside}]),
+        Step(ADD_MEMORY_IN_EPOCH, memory_rows(key, also.memories, len(also.events))),
+        Step(ADD_EVENT_IN_EPOCH, event_rows(key, also.events)),
+        Step(NO_LONGER_PREPARED, [{**key, "id": compaction.id}]),
+    ]
 
 
 def compaction_rows(key: Params, made: Sequence[tuple[Compaction, float]], back: int) -> list[Params]:

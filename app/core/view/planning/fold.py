@@ -79,16 +79,21 @@ def drafts(
     first = situation.since + 1 if start is None else max(1, start)
     messages, sizes = situation.conversation.messages, limits.sizes
     beside = situation.budget.fixed_tokens + situation.budget.memory_tokens
-    tail, kept_tokens, wording = sum(sizes), 0, 0
+    whole = tail = sum(sizes)
+    kept_tokens, wording = 0, 0
+    kept: frozenset[int] = frozenset()
+    passed: list[int] = []
     for group in situation.groups:
         if group.start >= first:
-            summary = block_room(situation, tokens=sum(sizes) - tail - kept_tokens, wording=wording)
+            summary = block_room(situation, tokens=whole - tail - kept_tokens, wording=wording)
             total = beside + kept_tokens + summary + tail
-            kept = frozenset(index for index in must if index < group.start)
+            if len(kept) < len(passed):
+                kept = frozenset(passed)
             yield Draft(group.start, kept, summary, tail, total, limits)
         for index in range(group.start, group.stop):
             tail -= sizes[index]
             if index in must:
+                passed.append(index)
                 kept_tokens += sizes[index]
             elif messages[index].role == "user":
                 wording += sizes[index]
