@@ -57,6 +57,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     compactor = compactor_of(parts, writer, chronicle)
     viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=parts.settings.compaction.deadline_seconds)
     passthrough = Passthrough(parts.destinations, limits.body_bytes)
+    models, idle = ModelList(parts.destinations), limits.body_idle_seconds
     answered = answered_of(parts, viewing, chronicle, recall.indexing)
     exchange = exchange_of(parts, viewing, passthrough, chronicle, answered, recall)
     memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, recall.searching.forget))
@@ -79,15 +80,8 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     )
     pages_of(pages, served)
     return Front(
-        chat=ChatEndpoint(
-            exchange, new_id, body_bytes=limits.body_bytes, body_idle_seconds=limits.body_idle_seconds
-        ),
-        passthrough=PassthroughEndpoint(
-            parts.access,
-            ModelList(parts.destinations),
-            passthrough,
-            body_idle_seconds=limits.body_idle_seconds,
-        ),
+        chat=ChatEndpoint(exchange, new_id, body_bytes=limits.body_bytes, body_idle_seconds=idle),
+        passthrough=PassthroughEndpoint(parts.access, models, passthrough, body_idle_seconds=idle),
         pages=pages,
         origins=web_origins(parts.settings),
         admission=admission_of(parts.settings),
