@@ -102,6 +102,12 @@ class Turn:
         return withdrawn_of(self.placement)
 
     @property
+    def is_apart(self) -> bool:
+        """True for a whole list under the name of a stored session that begins with nothing of it."""
+        place = self.placement
+        return self.mode == "full" and not (self.is_new or place.base or place.rebase)
+
+    @property
     def is_delta(self) -> bool:
         """True when the request's own bytes are not the whole conversation."""
         return self.mode == "append"

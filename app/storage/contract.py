@@ -73,7 +73,8 @@ class OpenExchange:
     again. `head` is the digest of the request's last message; it becomes a branch head and `base` stops
     being one. `preamble` are the instructions, each as its body and the body's sha256, in order, and
     `preamble_digest` their joint sha256. `mode`: how it was read, or `naming.BEGINS_UNSEEN`. `full_history`:
-    it carried answers or instructions. `takes_name`: a session that begins takes the name from the one that
+    it carried answers or instructions. `appends`: it brought only what is new to what its session's name means.
+    `is_side`: it quotes a conversation and is none of its own (rule 33). `takes_name`: a session that begins takes the name from the one that
     had it (rule 9). `continues`: the session is there; if it was erased, nothing is stored, none is told.
     """
 
@@ -96,6 +97,8 @@ class OpenExchange:
     started_at: float
     takes_name: bool = False
     continues: bool = False
+    appends: bool = False
+    is_side: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,7 @@ class SessionRow:
     messages: int
     exchanges: int
     compactions: int
+    is_side: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +299,10 @@ class Store(
     async def session(self, namespace: str, name: str) -> SessionRow | None:
         """By our id, else by the client's own."""
 
-    async def sessions(self, namespace: str, limit: int, before: str | None) -> Sequence[SessionRow]:
-        """Newest first, starting after the session id `before`."""
+    async def sessions(
+        self, namespace: str, limit: int, before: str | None, *, with_side: bool = True
+    ) -> Sequence[SessionRow]:
+        """Newest first, starting after the session id `before`; `with_side`: also those of side requests alone."""
 
     async def session_count(self, namespace: str, prefix: str) -> int:
         """How many sessions there are whose id begins with `prefix` (of a lower-case UUID; "": all)."""

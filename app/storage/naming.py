@@ -20,6 +20,7 @@ class NamedSession:
     external_id: str | None
     epoch: int
     full_history: bool
+    appends: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ ids grow with time (UUIDv7), so that they order listings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -58,6 +59,8 @@ _AFTER_ALL = "\U0010ffff"
 _AFTER_DIGITS = "g"
 _MOST_HEADS = 8
 _MOST_LISTED = 50
+# The fields of `NamedSession`, in order.
+_NAMED_COLUMNS = ("id", "external_id", "epoch", "full_history", "appends")
 # The fields of `Asked`, in order.
 _SIZES = ("head", "model", "tokens_full", "tokens_forwarded", "prompt_tokens", "compaction")
 
@@ -73,8 +76,8 @@ class SessionRows:
         found = sorted(rows, key=lambda row: bool(row[0] != name))
         if not found:
             return None
-        ident, external_id, epoch, full_history = found[0]
-        return NamedSession(ident, external_id, epoch, bool(full_history))
+        ident, external_id, epoch, full_history, appends = found[0]
+        return NamedSession(ident, external_id, epoch, bool(full_history), bool(appends))
 
     async def session(self, namespace: str, name: str) -> SessionRow | None:
         """See the contract."""
@@ -84,10 +87,12 @@ class SessionRows:
         found = sorted(rows, key=lambda row: bool(row[0] != name))
         return _session(found[0]) if found else None
 
-    async def sessions(self, namespace: str, limit: int, before: str | None) -> Sequence[SessionRow]:
+    async def sessions(
+        self, namespace: str, limit: int, before: str | None, *, with_side: bool = True
+    ) -> Sequence[SessionRow]:
         """See the contract."""
         key = {"namespace": namespace, "before": plain(before) if before else _AFTER_ALL, "limit": limit}
-        return [_session(row) for row in await self._db.far(rows_of(_SESSIONS, key))]
+        return [_session(row) for row in await self._db.far(rows_of(_SESSIONS[with_side], key))]
 
     async def session_count(self, namespace: str, prefix: str) -> int:
         """See the contract."""
@@ -152,8 +157,9 @@ class SessionRows:
 
 
 def _session(row: Row) -> SessionRow:
-    ident, external_id, epoch, found_by, model, full_history, *rest = row
-    return SessionRow(ident, external_id, epoch, found_by, model, bool(full_history), *rest)
+    ident, external_id, epoch, found_by, model, full_history, is_side, *rest = row
+    known = (ident, external_id, epoch, found_by, model, bool(full_history))
+    return SessionRow(*known, *rest, is_side=bool(is_side))
 
 
 def _counted(table: Table) -> ColumnElement[int]:
@@ -166,11 +172,20 @@ def _counted(table: Table) -> ColumnElement[int]:
 
 
 def _session_rows() -> Select[Any]:
-    columns = ("id", "external_id", "epoch", "found_by", "model", "full_history", "created_at", "updated_at")
+    columns = (
+        *("id", "external_id", "epoch", "found_by", "model", "full_history", "is_side"),
+        *("created_at", "updated_at"),
+    )
     return select(
         *(SESSIONS.c[name] for name in columns),
         *(_counted(table) for table in (MESSAGES, EXCHANGES, COMPACTIONS)),
     ).where(SESSIONS.c.namespace == p("namespace"))
+
+
+def _sessions(_: InsertInto, *, with_side: bool) -> Select[Any]:
+    rows = _session_rows().where(SESSIONS.c.id < p("before"))
+    rows = rows if with_side else rows.where(SESSIONS.c.is_side.is_not(true()))
+    return rows.order_by(SESSIONS.c.id.desc()).limit(p("limit", Integer))
 
 
 def _has_hidden() -> Exists:
@@ -218,21 +233,14 @@ _SESSION = Statement(
 _NAMED = Statement(
     lambda _: union_all(
         *(
-            select(SESSIONS.c.id, SESSIONS.c.external_id, SESSIONS.c.epoch, SESSIONS.c.full_history).where(
+            select(*(SESSIONS.c[column] for column in _NAMED_COLUMNS)).where(
                 SESSIONS.c.namespace == p("namespace"), SESSIONS.c[name] == p("name")
             )
             for name in ("id", "external_id")
         )
     )
 )
-_SESSIONS = Statement(
-    lambda _: (
-        _session_rows()
-        .where(SESSIONS.c.id < p("before"))
-        .order_by(SESSIONS.c.id.desc())
-        .limit(p("limit", Integer))
-    )
-)
+_SESSIONS = {with_side: Statement(partial(_sessions, with_side=with_side)) for with_side in (False, True)}
 _SESSION_COUNT = Statement(
     lambda _: (
         select(func.count())

@@ -196,6 +196,7 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         started_at=turn.started_at,
         takes_name=turn.takes_name,
         continues=not turn.is_new,
+        appends=turn.is_delta and turn.request.previous is None,
     )
 
 

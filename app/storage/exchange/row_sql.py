@@ -131,6 +131,8 @@ def _put_session(insert: InsertInto) -> Insert:
         set_={
             "arrivals": SESSIONS.c.arrivals + new.excluded.arrivals,
             "full_history": or_(SESSIONS.c.full_history, new.excluded.full_history),
+            "appends": or_(SESSIONS.c.appends, new.excluded.appends),
+            "is_side": and_(SESSIONS.c.is_side, new.excluded.is_side),
             "model": new.excluded.model,
             "updated_at": new.excluded.updated_at,
         },
@@ -258,6 +260,8 @@ REOPEN_SESSION = Statement(
         .values(
             arrivals=SESSIONS.c.arrivals + p(SESSIONS.c.arrivals),
             full_history=or_(SESSIONS.c.full_history, p(SESSIONS.c.full_history)),
+            appends=or_(SESSIONS.c.appends, p(SESSIONS.c.appends)),
+            is_side=and_(SESSIONS.c.is_side, p(SESSIONS.c.is_side)),
             model=p(SESSIONS.c.model),
             updated_at=p(SESSIONS.c.updated_at),
         )
@@ -274,7 +278,7 @@ PUT_VARIANT = Statement(_put_new(VARIANTS))
 PUT_PREAMBLE = Statement(_put_new(PREAMBLES))
 PUT_EXCHANGE = Statement(
     lambda insert: arriving(
-        insert, EXCHANGES, (*_OPENED, "idempotency_key", "started_at", "server")
+        insert, EXCHANGES, (*_OPENED, "idempotency_key", "started_at", "server", "is_side")
     ).on_conflict_do_nothing()
 )
 TOUCH_SESSION = Statement(

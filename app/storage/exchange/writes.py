@@ -272,6 +272,7 @@ def _exchange_row(exchange: OpenExchange) -> Params:
         "mode": exchange.mode,
         "idempotency_key": plain_or_none(exchange.idempotency_key),
         "started_at": exchange.started_at,
+        "is_side": exchange.is_side,
         "back": 0,
     }
 
