@@ -73,9 +73,9 @@ class OpenExchange:
     again. `head` is the digest of the request's last message; it becomes a branch head and `base` stops
     being one. `preamble` are the instructions, each as its body and the body's sha256, in order, and
     `preamble_digest` their joint sha256. `mode`: how it was read, or `naming.BEGINS_UNSEEN`. `full_history`:
-    it carried answers or instructions. `appends`: it brought only what is new to what its session's name means.
-    `is_side`: it quotes a conversation and is none of its own (rule 33). `takes_name`: a session that begins takes the name from the one that
-    had it (rule 9). `continues`: the session is there; if it was erased, nothing is stored, none is told.
+    it carried answers or instructions. `appends`: only what is new to the named session. `is_side`: it
+    quotes a conversation and is none (rule 33). `takes_name`: a session that begins takes the name from the
+    one that had it (rule 9). `continues`: the session is there; if it was erased, nothing is stored, none told.
     """
 
     namespace: str
@@ -302,7 +302,7 @@ class Store(
     async def sessions(
         self, namespace: str, limit: int, before: str | None, *, with_side: bool = True
     ) -> Sequence[SessionRow]:
-        """Newest first, starting after the session id `before`; `with_side`: also those of side requests alone."""
+        """Newest first, after the session id `before`; `with_side`: those of side requests alone, too."""
 
     async def session_count(self, namespace: str, prefix: str) -> int:
         """How many sessions there are whose id begins with `prefix` (of a lower-case UUID; "": all)."""

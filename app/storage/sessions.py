@@ -159,7 +159,7 @@ class SessionRows:
 def _session(row: Row) -> SessionRow:
     ident, external_id, epoch, found_by, model, full_history, is_side, *rest = row
     known = (ident, external_id, epoch, found_by, model, bool(full_history))
-    return SessionRow(*known, *rest, is_side=bool(is_side))
+    return SessionRow(*known, *rest, bool(is_side))
 
 
 def _counted(table: Table) -> ColumnElement[int]:

@@ -146,7 +146,7 @@ PREAMBLES = Table(
 
 # `partial` is the answer so far of one that is streamed: empty before, and after its end. `response_id` is
 # the upstream's id of the answer, where a later request may go on from it; `answer` its place in the tree.
-# `server` has it under way, where several share the database. `is_side`: it quotes a conversation and is none.
+# `server` has it under way, where several share the database. `is_side`: it quotes a conversation.
 EXCHANGES = Table(
     "exchanges",
     METADATA,
