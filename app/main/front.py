@@ -38,10 +38,11 @@ from app.proxy.exchange import Behaviour, Exchange
 from app.proxy.recall.indexing import Indexing
 from app.proxy.recall.refusing import Refusing
 from app.proxy.reports import ExchangeLog
+from app.proxy.sessions.beside import Beside
 from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.recorder import Recorder
 from app.proxy.sessions.references import References
-from app.proxy.sessions.resolver import Resolver
+from app.proxy.sessions.resolver import Means, Resolver
 
 
 def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
@@ -166,4 +167,5 @@ def _resolver(parts: Parts) -> Resolver:
     deltas = Deltas(
         parts.store, parts.reader, default_mode=how.default_mode, waiting_appends=how.waiting_appends
     )
-    return Resolver(parts.store, parts.reader, deltas, carriers, parts.tokens, new_id)
+    beside = Beside(parts.store, parts.reader)
+    return Resolver(parts.store, parts.reader, Means(deltas, beside, carriers), parts.tokens, new_id)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app.core.history.branches import Mark
 from app.core.history.conversation import Conversation
 from app.core.history.known import Placement
 from app.core.history.message import Message
@@ -31,9 +32,9 @@ class Turn:
     are messages, and what the request says beside its messages.
     `fixed_tokens` are the tool schemas and the framing, `tokens` the whole prompt as the client sent it
     (append mode: as it would be), both in our count. `carrier` is where the session's name stood, "" where
-    there is none. `goes_on_unseen`: of the answer that it goes on from the upstream keeps what the client was
-    not shown. `begins_unseen`: how the conversation began never came through here, and only the upstream can
-    tell.
+    there is none. `mark` says that it stands beside a conversation. `goes_on_unseen`: of the answer that it
+    goes on from the upstream keeps what the client was not shown. `begins_unseen`: how the conversation
+    began never came through here, and only the upstream can tell.
     """
 
     namespace: str
@@ -50,6 +51,7 @@ class Turn:
     fixed_tokens: int
     started_at: float
     carrier: str = ""
+    mark: Mark = ""
     goes_on_unseen: bool = False
     begins_unseen: bool = False
     tokens: int = field(init=False)

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from app.core.history.branches import BranchKind, Mark
 from app.core.history.known import Known, MessageState, Rebase
 from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.view.compaction import Compaction
@@ -73,9 +74,9 @@ class OpenExchange:
     again. `head` is the digest of the request's last message; it becomes a branch head and `base` stops
     being one. `preamble` are the instructions, each as its body and the body's sha256, in order, and
     `preamble_digest` their joint sha256. `mode`: how it was read, or `naming.BEGINS_UNSEEN`. `full_history`:
-    it carried answers or instructions. `appends`: only what is new to the named session. `is_side`: it
-    quotes a conversation and is none (rule 33). `takes_name`: a session that begins takes the name from the
-    one that had it (rule 9). `continues`: the session is there; if it was erased, nothing is stored, none told.
+    it carried answers or instructions. `appends`: only what is new to the named session. `mark`: it is
+    beside a conversation (rule 33). `takes_name`: a session that begins takes the name from the one that
+    had it (rule 9). `continues`: the session is there; if it was erased, nothing is stored, none is told.
     """
 
     namespace: str
@@ -98,7 +99,7 @@ class OpenExchange:
     takes_name: bool = False
     continues: bool = False
     appends: bool = False
-    is_side: bool = False
+    mark: Mark = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +187,18 @@ class PathEntry:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A branch: its newest message and how many relayed answers lead to it."""
+    """A branch: its newest message and how many relayed answers lead to it.
+
+    `beside` is the message of the default branch that it leaves or hangs on, b"" for none.
+    """
 
     chain: bytes
     answers: int
     depth: int
     arrival: int
     preamble: bytes
+    kind: BranchKind = "main"
+    beside: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +314,7 @@ class Store(
         """How many sessions there are whose id begins with `prefix` (of a lower-case UUID; "": all)."""
 
     async def heads(self, namespace: str, session: str) -> Sequence[Head]:
-        """Branches, the default one first: most relayed answers, then the newest (rule 7)."""
+        """Branches, the default one first: the newest path of main turns (rule 33)."""
 
     async def exchange_of_key(self, namespace: str, idempotency_key: str) -> tuple[str, bytes] | None:
         """Session and head of the newest exchange that carried this key."""

@@ -12,7 +12,6 @@ from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
-    CompoundSelect,
     Exists,
     Integer,
     LargeBinary,
@@ -26,6 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.expression import literal_column, true
 
+from app.storage.branches import heads_of
 from app.storage.contract import Head, SessionRow
 from app.storage.database import (
     Database,
@@ -39,7 +39,7 @@ from app.storage.database import (
     rows_of,
 )
 from app.storage.exchange.asked import Asked
-from app.storage.exchange.row_sql import ON_PATH, arriving
+from app.storage.exchange.row_sql import arriving
 from app.storage.journal_sql.arrivals import drawing
 from app.storage.naming import BEGINS_UNSEEN, AnsweredAs, NamedSession
 from app.storage.pins import PinRow
@@ -49,7 +49,6 @@ from app.storage.tables.conversations import (
     HIDDEN_ROUNDS,
     MESSAGES,
     PINS,
-    REBASES,
     SESSIONS,
 )
 
@@ -118,10 +117,8 @@ class SessionRows:
         return {session: Asked(*asked) for session, *asked in rows}
 
     async def heads(self, namespace: str, session: str) -> Sequence[Head]:
-        """See the contract (rule 7)."""
-        rows = await self._db.near(rows_of(_HEADS, {"namespace": namespace, "session": session}))
-        heads = [Head(*row) for row in rows]
-        return sorted(heads, key=lambda head: (head.answers, head.arrival), reverse=True)
+        """See the contract (rule 33)."""
+        return await self._db.far(heads_of(namespace, session))
 
     async def exchange_of_key(self, namespace: str, idempotency_key: str) -> tuple[str, bytes] | None:
         """See the contract."""
@@ -215,15 +212,6 @@ def _newest_asked(_: InsertInto) -> Select[Any]:
     return select(*columns).join(newest, same).where(EXCHANGES.c.namespace == p("namespace"))
 
 
-def _heads(_: InsertInto) -> CompoundSelect[Any]:
-    def of(table: Table, *where: ColumnElement[bool]) -> Select[Any]:
-        columns = (table.c[name] for name in ("chain", "answers", "depth", "arrival", "preamble"))
-        here = (table.c.namespace == p("namespace"), table.c.session == p("session"))
-        return select(*columns).where(*here, table.c.is_head.is_(true()), *where)
-
-    return union_all(of(MESSAGES, MESSAGES.c.state.in_(ON_PATH)), of(REBASES))
-
-
 # Two selects: for an OR, SQLite reads the whole namespace.
 _SESSION = Statement(
     lambda _: union_all(
@@ -266,7 +254,6 @@ _ASKED = Statement(
     )
 )
 _NEWEST_ASKED = Statement(_newest_asked)
-_HEADS = Statement(_heads)
 _EXCHANGE_OF_KEY = Statement(
     lambda _: (
         select(EXCHANGES.c.session, EXCHANGES.c.head)

@@ -23,5 +23,5 @@ def upgrade() -> None:
     """
     op.add_column("sessions", sa.Column("appends", sa.Boolean(), nullable=True))
     op.add_column("sessions", sa.Column("is_side", sa.Boolean(), nullable=True))
-    op.add_column("exchanges", sa.Column("is_side", sa.Boolean(), nullable=True))
+    op.add_column("exchanges", sa.Column("mark", sa.Text(), nullable=True))
     op.execute(_APPENDED)

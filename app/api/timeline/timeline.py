@@ -59,7 +59,7 @@ class TimelinePages:
         total = await self._store.session_count(caller.namespace, "")
         if not total and way != "header":
             raise Unauthorized(f"Nothing is stored for you yet. {ASKS}")
-        rows = await self._store.sessions(caller.namespace, limit + 1, before)
+        rows = await self._store.sessions(caller.namespace, limit + 1, before, with_side=False)
         page = rows[:limit]
         asked = await self._store.newest_asked(caller.namespace, [row.id for row in page])
         return await self._paper.page(

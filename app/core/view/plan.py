@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.core.budget.budget import Budget, target_of
+from app.core.budget.budget import Budget, most_after, target_of
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.core.view.compaction import Compaction, Trigger
@@ -62,7 +62,12 @@ def plan_of(
         is_soon = situation.total >= budget.precompute_tokens and policy.in_background
         return Send(situation.view, _background(situation) if is_soon else None)
     trigger: Trigger = "proactive" if situation.total < budget.window_tokens else "reactive"
-    goal = Goal(budget.target_tokens, budget.ceiling_tokens, trigger, _below_trigger(situation))
+    goal = Goal(
+        budget.target_tokens,
+        budget.ceiling_tokens,
+        trigger,
+        most_after(budget.fixed_tokens, budget.trigger_tokens),
+    )
     if situation.total < budget.trigger_tokens:
         return by_messages(situation, oversized(situation), goal) or Send(situation.view)
     return compacted(situation, oversized(situation), goal)
@@ -144,17 +149,15 @@ def stays_with_client(message: Message) -> bool:
     return message.is_instruction or (message.role == "user" and not is_ours(message.raw))
 
 
-def _below_trigger(situation: Situation) -> int:
-    """The most tokens from which the conversation may grow before the next compaction is worth it (F04)."""
-    return situation.budget.trigger_tokens - max(1, situation.min_gain)
-
-
 def _most_after_overflow(situation: Situation, sent: int) -> int:
     """What the newest exchanges may bring the prompt to: nothing more where the true window is not known."""
     budget = situation.budget
     if not budget.window.is_known:
         return 0
-    return min(_below_trigger(situation), budget.fixed_tokens + int(_OVERFLOW_NEWEST_SHARE * sent))
+    return min(
+        most_after(budget.fixed_tokens, budget.trigger_tokens),
+        budget.fixed_tokens + int(_OVERFLOW_NEWEST_SHARE * sent),
+    )
 
 
 def _background(situation: Situation) -> Fold | None:
@@ -162,7 +165,7 @@ def _background(situation: Situation) -> Fold | None:
     budget = situation.budget
     growth = budget.trigger_tokens - situation.total
     limits = oversized(situation)
-    most = _below_trigger(situation) - growth
+    most = most_after(budget.fixed_tokens, budget.trigger_tokens) - growth
     goal = Goal(_prepared_target(situation, growth), budget.ceiling_tokens, "background", most)
     if by_masks(situation, limits, goal) is not None:
         return None

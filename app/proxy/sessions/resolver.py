@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.core.history.append import Mode, Repeat
 from app.core.history.carriers import Carriers, SessionName, session_name_of
@@ -32,6 +32,7 @@ from app.core.wire.responses.telling import told_in
 from app.errors import InvalidField, OtherWire
 from app.proxy.compacting.model_tokens import ModelTokens
 from app.proxy.incoming import Incoming
+from app.proxy.sessions.beside import Beside
 from app.proxy.sessions.delta import Deltas, Named
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.underway import UnderWay
@@ -43,6 +44,15 @@ from app.storage.naming import AnsweredAs, NamedSession
 REMEMBERED_NAMES = 1_000
 
 
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What reads a request that is not a whole history, or belongs to another list than its own."""
+
+    deltas: Deltas
+    beside: Beside
+    carriers: Carriers
+
+
 class Resolver:
     """Turns a parsed request into a turn."""
 
@@ -50,15 +60,15 @@ class Resolver:
         self,
         store: Store,
         reader: MessageReader,
-        deltas: Deltas,
-        carriers: Carriers,
+        means: Means,
         tokens: ModelTokens,
         new_id: Callable[[], str],
     ) -> None:
         self._store = store
         self._reader = reader
-        self._deltas = deltas
-        self._carriers = carriers
+        self._deltas = means.deltas
+        self._beside = means.beside
+        self._carriers = means.carriers
         self._tokens = tokens
         self._new_id = new_id
         self._given: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -82,7 +92,7 @@ class Resolver:
         else:
             mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
         talk = _told_on(request, talk) if mode == "append" else talk
-        instructions = (*await self._beside(request), *talk.preamble)
+        instructions = (*await self._field_of(request), *talk.preamble)
         facts = RequestFacts(
             preamble=preamble_digest(instructions),
             named=name is not None or before is not None,
@@ -90,7 +100,13 @@ class Resolver:
             retry=named.repeat.retry,
             repeats=repeats,
         )
-        placement = await self._placed(namespace, talk, facts)
+        placement, mark = await self._beside.placed(
+            namespace,
+            talk,
+            await self._placed(namespace, talk, facts),
+            request.model,
+            may_join=name is None and before is None,
+        )
         return Turn(
             namespace=namespace,
             incoming=incoming,
@@ -106,6 +122,7 @@ class Resolver:
             fixed_tokens=self._tokens.fixed_tokens(request),
             started_at=time.time(),
             carrier=name.carrier if name else "",
+            mark=mark or ("client_compaction" if _is_compaction(incoming, request) else ""),
             goes_on_unseen=before is not None and before.has_hidden,
             begins_unseen=before.begins_unseen if before else request.previous is not None,
         )
@@ -126,7 +143,7 @@ class Resolver:
         async with self._deltas.in_turn(namespace, incoming, name, messages):
             yield name
 
-    async def _beside(self, request: ChatRequest) -> Sequence[Message]:
+    async def _field_of(self, request: ChatRequest) -> Sequence[Message]:
         """What the request says beside its messages, as it is stored."""
         raws = [stored_field(request.instructions)] if request.instructions is not None else []
         return await self._reader.read_stored(raws, request.model)
@@ -187,6 +204,11 @@ class Resolver:
         if len(self._given) > REMEMBERED_NAMES:
             self._given.popitem(last=False)
         return given
+
+
+def _is_compaction(incoming: Incoming, request: ChatRequest) -> bool:
+    """True for what the Responses API has for it."""
+    return incoming.asks_for_compaction or request.trigger is not None
 
 
 def is_retry(incoming: Incoming) -> bool:

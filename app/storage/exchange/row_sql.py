@@ -278,7 +278,7 @@ PUT_VARIANT = Statement(_put_new(VARIANTS))
 PUT_PREAMBLE = Statement(_put_new(PREAMBLES))
 PUT_EXCHANGE = Statement(
     lambda insert: arriving(
-        insert, EXCHANGES, (*_OPENED, "idempotency_key", "started_at", "server", "is_side")
+        insert, EXCHANGES, (*_OPENED, "idempotency_key", "started_at", "server", "mark")
     ).on_conflict_do_nothing()
 )
 TOUCH_SESSION = Statement(

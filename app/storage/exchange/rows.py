@@ -24,7 +24,7 @@ def session_row(exchange: OpenExchange, arrivals: int) -> Params:
         "model": plain(exchange.model),
         "full_history": exchange.full_history,
         "appends": exchange.appends,
-        "is_side": exchange.is_side,
+        "is_side": exchange.mark == "side",
         "created_at": exchange.started_at,
         "updated_at": exchange.started_at,
     }
