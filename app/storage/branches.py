@@ -97,7 +97,7 @@ def _heads(_: InsertInto) -> CompoundSelect[Any]:
 def _points_read(_: InsertInto) -> CompoundSelect[Any]:
     """Messages, then rebased lists, whose anchor is what they go on from."""
     columns = ("chain", "parent", "role", "relayed", "arrival", "is_head", "digest", "depth", "answers")
-    rebase = (
+    rebase: tuple[ColumnElement[Any], ...] = (
         *(REBASES.c.chain, REBASES.c.anchor, literal_column("''"), true(), REBASES.c.arrival),
         *(REBASES.c.is_head, REBASES.c.chain, REBASES.c.depth, REBASES.c.answers, REBASES.c.preamble),
     )

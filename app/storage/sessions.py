@@ -7,6 +7,7 @@ ids grow with time (UUIDv7), so that they order listings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -83,8 +84,8 @@ class SessionRows:
         key = {"namespace": namespace, "name": plain(name)}
         rows = await self._db.far(rows_of(_SESSION, key))
         # Our own id first: a client may have named its session like one of ours.
-        found = sorted(rows, key=lambda row: bool(row[0] != name))
-        return _session(found[0]) if found else None
+        found = sorted((_session(row) for row in rows), key=lambda row: row.id != name)
+        return found[0] if found else None
 
     async def sessions(
         self, namespace: str, limit: int, before: str | None, *, with_side: bool = True
@@ -154,9 +155,9 @@ class SessionRows:
 
 
 def _session(row: Row) -> SessionRow:
-    ident, external_id, epoch, found_by, model, full_history, is_side, *rest = row
-    known = (ident, external_id, epoch, found_by, model, bool(full_history))
-    return SessionRow(*known, *rest, bool(is_side))
+    is_side, *rest = row
+    found = SessionRow(*rest)
+    return replace(found, full_history=bool(found.full_history), is_side=bool(is_side))
 
 
 def _counted(table: Table) -> ColumnElement[int]:
@@ -170,7 +171,7 @@ def _counted(table: Table) -> ColumnElement[int]:
 
 def _session_rows() -> Select[Any]:
     columns = (
-        *("id", "external_id", "epoch", "found_by", "model", "full_history", "is_side"),
+        *("is_side", "id", "external_id", "epoch", "found_by", "model", "full_history"),
         *("created_at", "updated_at"),
     )
     return select(

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.kit.chat import Chat, message_of
-from tests.kit.model import ModelServer, Says
+from tests.kit.model import ModelServer
 from tests.kit.proxy import Proxy, proxied
 
 pytestmark = pytest.mark.spec("H13")
@@ -158,7 +158,10 @@ async def test_a_summary_alone_finds_its_session(proxy: Proxy) -> None:
 
 async def test_opencode_titles_and_compacts(proxy: Proxy) -> None:
     chat = chat_of(proxy, session="opencode", system=HARNESS)
-    title = [system("You are a title generator. You output a title, and nothing else."), user("Write a title:")]
+    title = [
+        system("You are a title generator. You output a title, and nothing else."),
+        user("Write a title:"),
+    ]
     await asks(chat, *title, user("Repair the log reader."), says="Log reader")
     await chat.says("Repair the log reader.")
     assert await chat.transcript() == chat.said
@@ -225,7 +228,10 @@ async def test_smolagents_is_one_line(proxy: Proxy) -> None:
     for step in range(4):
         proxy.model.calls((f"c{step}", "lookup", {"name": f"tide {step}"}))
         await asks(chat, *said)
-        said += [{"role": "assistant", "content": f"Calling tools: lookup tide {step}"}, user(f"Observation: {step}")]
+        said += [
+            {"role": "assistant", "content": f"Calling tools: lookup tide {step}"},
+            user(f"Observation: {step}"),
+        ]
     answer = await asks(chat, *said, says="Two metres.")
     assert await chat.transcript() == [*said, answer]
     assert await kinds(chat) == ["main"]

@@ -226,6 +226,9 @@ class SessionTree:
         if not pairs:
             return False
         told = texts.instructions
+        if begin.parent is not None and told.get(pairs[0][1]) == "":
+            # Who said nothing of the kind may begin to.
+            return False
         differs, *earlier = [one != two and not are_same_instructions(told, one, two) for one, two in pairs]
         # Where instructions change with every turn they tell nothing.
         return differs and not any(earlier)
