@@ -107,7 +107,8 @@ class Turn:
     def is_apart(self) -> bool:
         """True for a whole list under the name of a stored session that begins with nothing of it."""
         place = self.placement
-        return self.mode == "full" and not (self.is_new or place.base or place.rebase)
+        is_named = place.found_by == "id" and not (self.is_new or self.mark)
+        return is_named and self.mode == "full" and not (place.base or place.rebase)
 
     @property
     def is_delta(self) -> bool:

@@ -35,14 +35,15 @@ class SaidReads:
 
 
 def _said_last(namespace: str) -> Reading[Sequence[SaidLast]]:
-    newest = yield from rows_of(_NEWEST, {"namespace": namespace})
+    newest = yield from rows_of(_NEWEST_OF_ALL, {"namespace": namespace})
     found: list[tuple[str, bytes, int, bytes, bytes]] = []
     for session, head in newest:
         key: Params = {"namespace": namespace, "session": session, "chain": head}
         answers = yield from rows_of(_ANSWER, key)
         questions = yield from rows_of(_QUESTION, key)
         if answers and questions:
-            found.append((session, *answers[0], questions[0][0]))
+            _, *newest_answer = max(answers)
+            found.append((session, *newest_answer, questions[0][0]))
     bodies = yield from bodies_of(namespace, [digest for row in found for digest in row[3:]])
     return [
         SaidLast(session, chain, answers, bodies[question], bodies[answer])
@@ -90,19 +91,15 @@ def _question(_: InsertInto) -> Select[Any]:
     return select(walk.c.digest).where(walk.c.role == "user").limit(literal_column("1"))
 
 
-_NEWEST = Statement(_newest)
+_NEWEST_OF_ALL = Statement(_newest)
 _QUESTION = Statement(_question)
+# Sorted where they are read: for an ORDER BY, SQLite reads the session from its newest message on.
 _ANSWER = Statement(
-    lambda _: (
-        select(MESSAGES.c.chain, MESSAGES.c.answers, MESSAGES.c.digest)
-        .where(
-            MESSAGES.c.namespace == p("namespace"),
-            MESSAGES.c.session == p("session"),
-            MESSAGES.c.parent == p("chain"),
-            MESSAGES.c.relayed.is_(true()),
-            MESSAGES.c.state.in_(ON_PATH),
-        )
-        .order_by(MESSAGES.c.arrival.desc())
-        .limit(literal_column("1"))
+    lambda _: select(MESSAGES.c.arrival, MESSAGES.c.chain, MESSAGES.c.answers, MESSAGES.c.digest).where(
+        MESSAGES.c.namespace == p("namespace"),
+        MESSAGES.c.session == p("session"),
+        MESSAGES.c.parent == p("chain"),
+        MESSAGES.c.relayed.is_(true()),
+        MESSAGES.c.state.in_(ON_PATH),
     )
 )

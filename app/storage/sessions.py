@@ -204,6 +204,7 @@ def _newest_asked(_: InsertInto) -> Select[Any]:
             EXCHANGES.c.session.in_([p(f"session_{i}") for i in range(_MOST_LISTED)]),
             EXCHANGES.c.namespace == p("namespace"),
             EXCHANGES.c.tokens_full.is_not(None),
+            EXCHANGES.c.mark.is_(None),
         )
         .group_by(EXCHANGES.c.session)
         .subquery()

@@ -24,6 +24,8 @@ from app.storage.contract import SessionRow, Store
 
 _MOST_SESSIONS = 50
 _MOST_EVENTS = 500
+# More branches than these nobody reads one by one: a chat front end leaves three for every question.
+_MOST_BRANCHES = 40
 Show = Literal["all", "compactions", "trouble"]
 
 
@@ -95,6 +97,7 @@ class TimelinePages:
                 "use": await self._use(request, caller.namespace, row),
                 "started": moment(row.created_at),
                 "touched": moment(row.updated_at),
+                "branches": (await self._archive.branches(caller.namespace, row))[:_MOST_BRANCHES],
                 "days": days_of([entry_of(one) for one in page]),
                 "show": show,
                 "choices": tuple(CHOICES),

@@ -133,7 +133,8 @@ def _put_session(insert: InsertInto) -> Insert:
             "full_history": or_(SESSIONS.c.full_history, new.excluded.full_history),
             "appends": or_(SESSIONS.c.appends, new.excluded.appends),
             "is_side": and_(SESSIONS.c.is_side, new.excluded.is_side),
-            "model": new.excluded.model,
+            # A title is often asked of another model.
+            "model": case((new.excluded.is_side.is_(true()), SESSIONS.c.model), else_=new.excluded.model),
             "updated_at": new.excluded.updated_at,
         },
     )
@@ -262,7 +263,7 @@ REOPEN_SESSION = Statement(
             full_history=or_(SESSIONS.c.full_history, p(SESSIONS.c.full_history)),
             appends=or_(SESSIONS.c.appends, p(SESSIONS.c.appends)),
             is_side=and_(SESSIONS.c.is_side, p(SESSIONS.c.is_side)),
-            model=p(SESSIONS.c.model),
+            model=case((p(SESSIONS.c.is_side).is_(true()), SESSIONS.c.model), else_=p(SESSIONS.c.model)),
             updated_at=p(SESSIONS.c.updated_at),
         )
     )
