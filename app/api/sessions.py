@@ -15,6 +15,7 @@ from pydantic import StringConstraints
 from app.api.callers import Admitted
 from app.api.replies import array_of, object_with, raw_reply, reply
 from app.core.history.message import Message
+from app.core.view.clients import is_client_summary, may_be_client_summary
 from app.core.view.compaction import Compaction
 from app.core.view.masking import context_id
 from app.core.wire.json_text import decoded
@@ -59,10 +60,14 @@ class SessionPages:
         limit: Annotated[int, Query(ge=1, le=_MOST_SESSIONS)] = 50,
         before: Annotated[IdText | None, Query()] = None,
         prefix: Annotated[IdText | None, Query()] = None,
+        side: bool = False,
     ) -> Response:
-        """Newest first; `next` is the `before` of the next page, null on the last one."""
+        """Newest first; `next` is the `before` of the next page, null on the last one.
+
+        `side`: also sessions that are side requests and nothing else.
+        """
         start = min(before or _AFTER_DIGITS, prefix + _AFTER_DIGITS if prefix else _AFTER_DIGITS)
-        rows = await self._store.sessions(caller.namespace, limit + 1, start)
+        rows = await self._store.sessions(caller.namespace, limit + 1, start, with_side=side)
         rows = [row for row in rows if row.id.startswith(prefix or "")]
         page = rows[:limit]
         return reply(
@@ -127,6 +132,7 @@ def session_fields(row: SessionRow) -> dict[str, Any]:
         "model": row.model,
         "found_by": row.found_by,
         "full_history": row.full_history,
+        "is_side": row.is_side,
         "messages": row.messages,
         "exchanges": row.exchanges,
         "compactions": row.compactions,
@@ -174,6 +180,8 @@ def _branches(heads: Sequence[Head]) -> list[dict[str, Any]]:
         {
             "branch": head.chain.hex(),
             "is_default": at == 0,
+            "kind": head.kind,
+            "beside": context_id(head.beside) if head.beside else None,
             "messages": head.depth,
             "answers": head.answers,
         }
@@ -206,7 +214,18 @@ def _item(at: int, message: Message | MessageRow | _Unseen) -> bytes:
         "finish_reason": message.finish_reason,
         "created_at": message.created_at,
     }
+    if _is_seam(message):
+        fields["seam"] = "client_compaction"
     return object_with(fields, "message", message.body)
+
+
+def _is_seam(message: MessageRow) -> bool:
+    """True for a client's own summary: the conversation goes on from it."""
+    return (
+        message.role == "user"
+        and may_be_client_summary(message.body)
+        and is_client_summary(as_chat(decoded(message.body)))
+    )
 
 
 def _outside(at: int, role: str, origin: str, tokens: int | None) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from app.proxy.erasing import Erasing, Memory
 from app.proxy.exchange import Behaviour, Exchange
 from app.proxy.recall.indexing import Indexing
 from app.proxy.recall.refusing import Refusing
+from app.proxy.sessions.beside import Beside
 from app.proxy.sessions.delta import Deltas
 from app.proxy.sessions.recorder import Recorder
 from app.proxy.sessions.references import References
@@ -192,4 +193,5 @@ def _resolver(parts: Parts) -> Resolver:
     deltas = Deltas(
         parts.store, parts.reader, default_mode=how.default_mode, waiting_appends=how.waiting_appends
     )
-    return Resolver(parts.store, parts.reader, deltas, carriers, parts.calibrations, new_id)
+    beside = Beside(parts.store, parts.reader)
+    return Resolver(parts.store, parts.reader, deltas, beside, carriers, parts.calibrations, new_id)

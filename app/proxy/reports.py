@@ -19,10 +19,12 @@ def compaction_comment(turn: Turn, shown: Shown) -> bytes:
 def exchange_headers(turn: Turn, shown: Shown, *, tells_view: bool = True) -> list[tuple[bytes, bytes]]:
     """The x-palimpsest headers of an answer; `tells_view`: what the model was shown is among them."""
     compaction = shown.view.compaction
-    carrier = f"; carrier={turn.carrier}" if turn.carrier else ""
+    said = f"{turn.mode}; found={turn.placement.found_by}"
+    said += f"; carrier={turn.carrier}" if turn.carrier else ""
+    said += "; continues=no" if turn.is_apart else ""
     headers = [
         (b"x-palimpsest-session", turn.session.encode()),
-        (b"x-palimpsest-mode", f"{turn.mode}; found={turn.placement.found_by}{carrier}".encode()),
+        (b"x-palimpsest-mode", said.encode()),
     ]
     if not tells_view:
         return headers

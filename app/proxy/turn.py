@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app.core.history.branches import Mark
 from app.core.history.conversation import Conversation
 from app.core.history.known import Placement
 from app.core.history.message import Message
@@ -31,9 +32,9 @@ class Turn:
     are messages, and what the request says beside its messages.
     `fixed_tokens` are the tool schemas and the framing, `tokens` the whole prompt as the client sent it
     (append mode: as it would be), both in our count. `carrier` is where the session's name stood, "" where
-    there is none. `goes_on_unseen`: of the answer that it goes on from the upstream keeps what the client was
-    not shown. `begins_unseen`: how the conversation began never came through here, and only the upstream can
-    tell.
+    there is none. `mark` says that it stands beside a conversation. `goes_on_unseen`: of the answer that it
+    goes on from the upstream keeps what the client was not shown. `begins_unseen`: how the conversation
+    began never came through here, and only the upstream can tell.
     """
 
     namespace: str
@@ -50,6 +51,7 @@ class Turn:
     fixed_tokens: int
     started_at: float
     carrier: str = ""
+    mark: Mark = ""
     goes_on_unseen: bool = False
     begins_unseen: bool = False
     tokens: int = field(init=False)
@@ -100,6 +102,13 @@ class Turn:
     def withdrawn(self) -> Sequence[bytes]:
         """The chains this exchange brought: they leave the path when the upstream refuses it."""
         return withdrawn_of(self.placement)
+
+    @property
+    def is_apart(self) -> bool:
+        """True for a whole list under the name of a stored session that begins with nothing of it."""
+        place = self.placement
+        is_named = place.found_by == "id" and not (self.is_new or self.mark)
+        return is_named and self.mode == "full" and not (place.base or place.rebase)
 
     @property
     def is_delta(self) -> bool:

@@ -53,7 +53,7 @@ class Sessions(Section):
     default_mode: Literal["detect", "full", "append"] = setting(
         "detect",
         "A request without X-Session-Mode is its whole history (full), only what is new (append), or either.",
-        "detect takes a request as new messages only when nothing else is possible.",
+        "detect appends only results of open tool calls, and where something was appended on request before.",
         unit="detect, full or append",
     )
     waiting_appends: int = setting(

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from app.core.history.branches import BranchKind, Mark
 from app.core.history.known import Known, MessageState, Rebase
 from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.view.compaction import Compaction
@@ -73,7 +74,8 @@ class OpenExchange:
     again. `head` is the digest of the request's last message; it becomes a branch head and `base` stops
     being one. `preamble` are the instructions, each as its body and the body's sha256, in order, and
     `preamble_digest` their joint sha256. `mode`: how it was read, or `naming.BEGINS_UNSEEN`. `full_history`:
-    it carried answers or instructions. `takes_name`: a session that begins takes the name from the one that
+    it carried answers or instructions. `appends`: only what is new to the named session. `mark`: it is
+    beside a conversation (rule 33). `takes_name`: a session that begins takes the name from the one that
     had it (rule 9). `continues`: the session is there; if it was erased, nothing is stored, none is told.
     """
 
@@ -96,6 +98,8 @@ class OpenExchange:
     started_at: float
     takes_name: bool = False
     continues: bool = False
+    appends: bool = False
+    mark: Mark = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,7 @@ class SessionRow:
     messages: int
     exchanges: int
     compactions: int
+    is_side: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +187,18 @@ class PathEntry:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A branch: its newest message and how many relayed answers lead to it."""
+    """A branch: its newest message and how many relayed answers lead to it.
+
+    `beside` is the message of the default branch that it leaves or hangs on, b"" for none.
+    """
 
     chain: bytes
     answers: int
     depth: int
     arrival: int
     preamble: bytes
+    kind: BranchKind = "main"
+    beside: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,14 +305,16 @@ class Store(
     async def session(self, namespace: str, name: str) -> SessionRow | None:
         """By our id, else by the client's own."""
 
-    async def sessions(self, namespace: str, limit: int, before: str | None) -> Sequence[SessionRow]:
-        """Newest first, starting after the session id `before`."""
+    async def sessions(
+        self, namespace: str, limit: int, before: str | None, *, with_side: bool = True
+    ) -> Sequence[SessionRow]:
+        """Newest first, after the session id `before`; `with_side`: those of side requests alone, too."""
 
     async def session_count(self, namespace: str, prefix: str) -> int:
         """How many sessions there are whose id begins with `prefix` (of a lower-case UUID; "": all)."""
 
     async def heads(self, namespace: str, session: str) -> Sequence[Head]:
-        """Branches, the default one first: most relayed answers, then the newest (rule 7)."""
+        """Branches, the default one first: the newest path of main turns (rule 33)."""
 
     async def exchange_of_key(self, namespace: str, idempotency_key: str) -> tuple[str, bytes] | None:
         """Session and head of the newest exchange that carried this key."""

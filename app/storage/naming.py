@@ -5,6 +5,7 @@ Part of `app.storage.contract`, which holds the promises. Must not count anythin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +21,7 @@ class NamedSession:
     external_id: str | None
     epoch: int
     full_history: bool
+    appends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,28 @@ class AnsweredAs:
     begins_unseen: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SaidLast:
+    """An answer of ours and the user's message that it is the answer to, as bytes. `answers` count it in."""
+
+    session: str
+    chain: bytes
+    answers: int
+    question: bytes
+    answer: bytes
+
+
 class NamedSessions(Protocol):
     """See the module docstring."""
 
     async def named(self, namespace: str, name: str) -> NamedSession | None:
         """The session with our id `name`, else the one the client calls so: one row, nothing counted."""
+
+    async def said_last(self, namespace: str) -> Sequence[SaidLast]:
+        """What was answered last in the namespace, the newest first; of at most 8 exchanges.
+
+        Of the newest 64 of all namespaces: it is asked right after an answer. Side requests apart.
+        """
 
     async def answered_as(self, namespace: str, response_id: str) -> AnsweredAs | None:
         """The newest answer that the upstream gave this id."""

@@ -28,6 +28,7 @@ from app.storage.path import PathReads
 from app.storage.postgres_database import open_postgres
 from app.storage.recall.recall import RecallRows
 from app.storage.recall.word_index import POSTGRES_INDEX, WordIndex, word_index_of
+from app.storage.said import SaidReads
 from app.storage.sessions import SessionRows
 from app.storage.sqlite.database import REWRITE_BYTES, SqliteDatabase
 from app.storage.sqlite.driver import Synchronous
@@ -43,6 +44,7 @@ class SqlStore(
     HiddenRows,
     ItemRows,
     KnownReads,
+    SaidReads,
     PathReads,
     SessionRows,
     JournalRows,

@@ -7,11 +7,12 @@ ids grow with time (UUIDv7), so that they order listings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
-    CompoundSelect,
     Exists,
     Integer,
     LargeBinary,
@@ -25,6 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.expression import literal_column, true
 
+from app.storage.branches import heads_of
 from app.storage.contract import Head, SessionRow
 from app.storage.database import (
     Database,
@@ -38,7 +40,7 @@ from app.storage.database import (
     rows_of,
 )
 from app.storage.exchange.asked import Asked
-from app.storage.exchange.row_sql import ON_PATH, arriving
+from app.storage.exchange.row_sql import arriving
 from app.storage.journal_sql.arrivals import drawing
 from app.storage.naming import BEGINS_UNSEEN, AnsweredAs, NamedSession
 from app.storage.pins import PinRow
@@ -48,7 +50,6 @@ from app.storage.tables.conversations import (
     HIDDEN_ROUNDS,
     MESSAGES,
     PINS,
-    REBASES,
     SESSIONS,
 )
 
@@ -58,6 +59,8 @@ _AFTER_ALL = "\U0010ffff"
 _AFTER_DIGITS = "g"
 _MOST_HEADS = 8
 _MOST_LISTED = 50
+# The fields of `NamedSession`, in order.
+_NAMED_COLUMNS = ("id", "external_id", "epoch", "full_history", "appends")
 # The fields of `Asked`, in order.
 _SIZES = ("head", "model", "tokens_full", "tokens_forwarded", "prompt_tokens", "compaction")
 
@@ -73,21 +76,23 @@ class SessionRows:
         found = sorted(rows, key=lambda row: bool(row[0] != name))
         if not found:
             return None
-        ident, external_id, epoch, full_history = found[0]
-        return NamedSession(ident, external_id, epoch, bool(full_history))
+        ident, external_id, epoch, full_history, appends = found[0]
+        return NamedSession(ident, external_id, epoch, bool(full_history), bool(appends))
 
     async def session(self, namespace: str, name: str) -> SessionRow | None:
         """See the contract."""
         key = {"namespace": namespace, "name": plain(name)}
         rows = await self._db.far(rows_of(_SESSION, key))
         # Our own id first: a client may have named its session like one of ours.
-        found = sorted(rows, key=lambda row: bool(row[0] != name))
-        return _session(found[0]) if found else None
+        found = sorted((_session(row) for row in rows), key=lambda row: row.id != name)
+        return found[0] if found else None
 
-    async def sessions(self, namespace: str, limit: int, before: str | None) -> Sequence[SessionRow]:
+    async def sessions(
+        self, namespace: str, limit: int, before: str | None, *, with_side: bool = True
+    ) -> Sequence[SessionRow]:
         """See the contract."""
         key = {"namespace": namespace, "before": plain(before) if before else _AFTER_ALL, "limit": limit}
-        return [_session(row) for row in await self._db.far(rows_of(_SESSIONS, key))]
+        return [_session(row) for row in await self._db.far(rows_of(_SESSIONS[with_side], key))]
 
     async def session_count(self, namespace: str, prefix: str) -> int:
         """See the contract."""
@@ -113,10 +118,8 @@ class SessionRows:
         return {session: Asked(*asked) for session, *asked in rows}
 
     async def heads(self, namespace: str, session: str) -> Sequence[Head]:
-        """See the contract (rule 7)."""
-        rows = await self._db.near(rows_of(_HEADS, {"namespace": namespace, "session": session}))
-        heads = [Head(*row) for row in rows]
-        return sorted(heads, key=lambda head: (head.answers, head.arrival), reverse=True)
+        """See the contract (rule 33)."""
+        return await self._db.far(heads_of(namespace, session))
 
     async def exchange_of_key(self, namespace: str, idempotency_key: str) -> tuple[str, bytes] | None:
         """See the contract."""
@@ -152,8 +155,9 @@ class SessionRows:
 
 
 def _session(row: Row) -> SessionRow:
-    ident, external_id, epoch, found_by, model, full_history, *rest = row
-    return SessionRow(ident, external_id, epoch, found_by, model, bool(full_history), *rest)
+    is_side, *rest = row
+    found = SessionRow(*rest)
+    return replace(found, full_history=bool(found.full_history), is_side=bool(is_side))
 
 
 def _counted(table: Table) -> ColumnElement[int]:
@@ -166,11 +170,20 @@ def _counted(table: Table) -> ColumnElement[int]:
 
 
 def _session_rows() -> Select[Any]:
-    columns = ("id", "external_id", "epoch", "found_by", "model", "full_history", "created_at", "updated_at")
+    columns = (
+        *("is_side", "id", "external_id", "epoch", "found_by", "model", "full_history"),
+        *("created_at", "updated_at"),
+    )
     return select(
         *(SESSIONS.c[name] for name in columns),
         *(_counted(table) for table in (MESSAGES, EXCHANGES, COMPACTIONS)),
     ).where(SESSIONS.c.namespace == p("namespace"))
+
+
+def _sessions(_: InsertInto, *, with_side: bool) -> Select[Any]:
+    rows = _session_rows().where(SESSIONS.c.id < p("before"))
+    rows = rows if with_side else rows.where(SESSIONS.c.is_side.is_not(true()))
+    return rows.order_by(SESSIONS.c.id.desc()).limit(p("limit", Integer))
 
 
 def _has_hidden() -> Exists:
@@ -191,6 +204,7 @@ def _newest_asked(_: InsertInto) -> Select[Any]:
             EXCHANGES.c.session.in_([p(f"session_{i}") for i in range(_MOST_LISTED)]),
             EXCHANGES.c.namespace == p("namespace"),
             EXCHANGES.c.tokens_full.is_not(None),
+            EXCHANGES.c.mark.is_(None),
         )
         .group_by(EXCHANGES.c.session)
         .subquery()
@@ -198,15 +212,6 @@ def _newest_asked(_: InsertInto) -> Select[Any]:
     same = (EXCHANGES.c.session == newest.c.session) & (EXCHANGES.c.arrival == newest.c.arrival)
     columns = (EXCHANGES.c[name] for name in ("session", *_SIZES))
     return select(*columns).join(newest, same).where(EXCHANGES.c.namespace == p("namespace"))
-
-
-def _heads(_: InsertInto) -> CompoundSelect[Any]:
-    def of(table: Table, *where: ColumnElement[bool]) -> Select[Any]:
-        columns = (table.c[name] for name in ("chain", "answers", "depth", "arrival", "preamble"))
-        here = (table.c.namespace == p("namespace"), table.c.session == p("session"))
-        return select(*columns).where(*here, table.c.is_head.is_(true()), *where)
-
-    return union_all(of(MESSAGES, MESSAGES.c.state.in_(ON_PATH)), of(REBASES))
 
 
 # Two selects: for an OR, SQLite reads the whole namespace.
@@ -218,21 +223,14 @@ _SESSION = Statement(
 _NAMED = Statement(
     lambda _: union_all(
         *(
-            select(SESSIONS.c.id, SESSIONS.c.external_id, SESSIONS.c.epoch, SESSIONS.c.full_history).where(
+            select(*(SESSIONS.c[column] for column in _NAMED_COLUMNS)).where(
                 SESSIONS.c.namespace == p("namespace"), SESSIONS.c[name] == p("name")
             )
             for name in ("id", "external_id")
         )
     )
 )
-_SESSIONS = Statement(
-    lambda _: (
-        _session_rows()
-        .where(SESSIONS.c.id < p("before"))
-        .order_by(SESSIONS.c.id.desc())
-        .limit(p("limit", Integer))
-    )
-)
+_SESSIONS = {with_side: Statement(partial(_sessions, with_side=with_side)) for with_side in (False, True)}
 _SESSION_COUNT = Statement(
     lambda _: (
         select(func.count())
@@ -258,7 +256,6 @@ _ASKED = Statement(
     )
 )
 _NEWEST_ASKED = Statement(_newest_asked)
-_HEADS = Statement(_heads)
 _EXCHANGE_OF_KEY = Statement(
     lambda _: (
         select(EXCHANGES.c.session, EXCHANGES.c.head)

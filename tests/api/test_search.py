@@ -138,7 +138,8 @@ async def test_what_was_edited_away_comes_back_only_when_asked_for(proxy: Proxy,
         "branches"
     ]
     assert len(branches) == 2
-    old, new = (branch["branch"] for branch in branches)
+    # What was said last is the conversation.
+    new, old = (branch["branch"] for branch in branches)
     assert "4471" in shown(await found(proxy, told, "gate code", branch=old))
     assert "9020" not in shown(await found(proxy, told, "gate code", branch=old))
     assert "9020" in shown(await found(proxy, told, "gate code", branch=new))

@@ -313,11 +313,11 @@ async def test_names_that_are_made_up_leave_nothing(tmp_path: Path) -> None:
 
 
 def _of_a_long_name(turn: int) -> bytes:
-    return post(json.dumps({"model": f"{turn}" + "x" * 1_000_000, "messages": talk("x")[:1]}).encode())
+    return post(json.dumps({"model": f"{turn}" + "Zq" * 500_000, "messages": talk("x")[:1]}).encode())
 
 
 def _long_names() -> list[int]:
     """The lengths of such names that are alive in this process."""
     gc.collect()
     held = (one for holder in gc.get_objects() for one in gc.get_referents(holder) if isinstance(one, str))
-    return [len(text) for text in held if "xxxxxxxx" in text[:64]]
+    return [len(text) for text in held if "ZqZqZqZq" in text[:64]]

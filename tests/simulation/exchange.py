@@ -185,11 +185,13 @@ class Proxy:
     async def _read(
         self, request: Request, sent: Conversation, row: SessionRow | None, facts: RequestFacts
     ) -> tuple[Mode, Conversation]:
+        named = await self.store.named(self.namespace, request.session) if request.session else None
         asked = ModeFacts(
             header=request.mode,
             may_append=request.session is not None,
             exists=row is not None,
             full_history=row is not None and row.full_history,
+            appends=named is not None and named.appends,
         )
         mode = mode_of(sent, asked, None)
         stored = await self._stored(row) if mode not in ("full", "new") else None
@@ -253,6 +255,7 @@ class Proxy:
             full_history=bool(sent.preamble) or any(m.role == "assistant" for m in sent.messages),
             idempotency_key=request.key,
             started_at=0.0,
+            appends=opened.mode == "append",
         )
 
     def _id(self, kind: Literal["session", "exchange"]) -> str:

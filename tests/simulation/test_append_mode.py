@@ -25,10 +25,11 @@ async def test_lone_messages_are_recognised(proxy: Proxy) -> None:
     said: list[Json] = []
     for n in range(30):
         question, answer = user(f"Question {n}?"), assistant(f"Answer {n}.")
-        opened = await send(proxy, question, answer=answer)
+        # Asked for once, it goes without saying.
+        opened = await send(proxy, question, answer=answer, mode=None if n else "append")
         said += [question, answer]
         assert [m.canonical for m in opened.conversation.messages] == digests(said[:-1])
-        assert opened.mode == ("append" if n else "full")
+        assert opened.mode == "append"
     rows = await proxy.transcript(await only_session(proxy))
     assert [row.canonical for row in rows] == digests(said)
 
@@ -50,7 +51,7 @@ async def test_tools_and_instructions_by_header(proxy: Proxy) -> None:
 
 
 async def test_a_failed_turn_sent_again_is_one_message(proxy: Proxy) -> None:
-    await send(proxy, user("One."), answer=assistant("1"))
+    await send(proxy, user("One."), answer=assistant("1"), mode="append")
     await send(proxy, user("Two."), answer=None)
     opened = await send(proxy, user("Two."), answer=assistant("2"))
     assert opened.placement.new == ()
@@ -82,7 +83,7 @@ async def test_a_whole_history_under_the_same_name_is_full(proxy: Proxy) -> None
 
 
 async def test_a_refused_message_does_not_wedge_the_session(proxy: Proxy) -> None:
-    await send(proxy, user("One."), answer=assistant("1"))
+    await send(proxy, user("One."), answer=assistant("1"), mode="append")
     bad = Request(wire([user("A bad image.")]), session="curl")
     await proxy.play(bad, Answers(state="rejected"))
     opened = await send(proxy, user("Two."), answer=assistant("2"))

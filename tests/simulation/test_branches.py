@@ -25,8 +25,10 @@ async def test_edit_rewind_return_retry(proxy: Proxy) -> None:
     assert b"Question 2?" not in b"".join(
         [row.body for row in await proxy.store.bodies(proxy.namespace, session, edited.conversation.head)]
     )
-    # The longer branch is still the default one (rule 7).
-    assert [r.canonical for r in await proxy.transcript(session)] == digests(whole)
+    # What was said last is the conversation, though the other branch is longer (rule 33).
+    assert [r.canonical for r in await proxy.transcript(session)] == digests(client.said)
+    heads = await proxy.store.heads(proxy.namespace, session)
+    assert [head.kind for head in heads] == ["main", "edit"]
 
     # Rewind to message 9 of the first branch, and go on from there.
     client.said = whole[:8]

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from app.core.history.branches import Mark
 from app.core.history.known import MessageState, Rebase
 from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.wire.answered import Usage
@@ -99,6 +100,7 @@ class Talk:
         idempotency_key: str | None = None,
         exchange: str | None = None,
         model: str = "m",
+        mark: Mark = "",
         takes_name: bool = False,
         continues: bool = False,
     ) -> OpenExchange:
@@ -123,6 +125,7 @@ class Talk:
             started_at=self.clock,
             takes_name=takes_name,
             continues=continues,
+            mark=mark,
         )
         await self.store.open_exchange(opened)
         return opened

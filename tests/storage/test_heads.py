@@ -154,12 +154,14 @@ async def test_a_whole_answer_is_not_made_incomplete(store: Store) -> None:
     assert (await _row(talk, answer.chain)).state == "live"
 
 
-async def test_the_default_branch_has_most_answers_then_is_the_newest(store: Store) -> None:
+async def test_a_side_request_is_never_the_default_branch(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(3)
-    title = await talk.asks([b"write a title"])
+    title = await talk.asks([b"write a title"], mark="side")
     answer = talk.answer(title, b"Title")
     await talk.hears(title, answer)
     heads = await store.heads("ns", talk.session)
     assert [head.chain for head in heads] == [talk.chains(said)[-1], answer.chain]
     assert [head.answers for head in heads] == [3, 1]
+    assert [head.kind for head in heads] == ["main", "side"]
+    assert heads[1].beside == heads[0].chain

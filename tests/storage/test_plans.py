@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 from sqlalchemy.dialects import sqlite
 
-from app.storage import accounts, known, path, sessions, standing
+from app.storage import accounts, branches, known, path, said, sessions, standing
 from app.storage.database import Compiler, Statement
 from app.storage.erase import rows as erasing
 from app.storage.erase import rules
@@ -45,13 +45,25 @@ WHOLE |= LEARNED | {"_FORGET_OWN_WINDOWS"}
 WHOLE |= {"_BEATS", "FAIL_OPEN_OF", "_FREE"}
 # The scrub of the index of words: how large it is, and the marks that nobody is called by any more.
 WHOLE |= {"PAGES", "_FORGOTTEN"}
+# The newest few exchanges there are.
+WHOLE |= {"_NEWEST_OF_ALL"}
 # Goes through a namespace, newest first, until it has found enough.
 WHOLE_NAMESPACE = {"_SEARCH", "_NEWEST"}
 # Looks at a row for each of a namespace's sessions, as what adds them up does for the same search.
 WHOLE_NAMESPACE |= {"_LAGGING"}
 # Adds up or takes away a row for each of a namespace's sessions.
 WHOLE_NAMESPACE |= {"_TOTALS", "_FORGET_ALL"}
-ONE_SESSION = {"_IS_LINE", "_SESSION", "_SESSIONS", "_NEWEST_ASKED", "_COMPACTIONS", "_PINS"}
+ONE_SESSION = {
+    "_VARIETY",
+    "_POINTS",
+    "_REQUESTS",
+    "_IS_LINE",
+    "_SESSION",
+    "_SESSIONS",
+    "_NEWEST_ASKED",
+    "_COMPACTIONS",
+    "_PINS",
+}
 
 
 def _statements(module: ModuleType) -> Iterator[tuple[str, Statement]]:
@@ -94,7 +106,7 @@ def _is_listed(step: str) -> bool:
 
 MODULES = (
     *(accounts, row_sql, head_sql, hidden_rows, item_rows, partial, writes),
-    *(known, path, sessions, sole, standing),
+    *(branches, known, path, said, sessions, sole, standing),
     *(arrivals, checkpoints, compactions, events, leases, memories, prepared, servers),
     *(session_settings, spending),
     *(rows, catching_up, finding, around, scanning, forgetting),

@@ -160,6 +160,15 @@ def _cut(payload: Payload) -> Told:
     return Told("Prompt cut", f"Of {sent} tokens the upstream read {read}, without a word.{since}", "warning")
 
 
+def _not_continued(payload: Payload) -> Told:
+    return Told(
+        "Session not continued",
+        f"{_figure(payload, 'messages')} message(s) came alone and were taken for a list of their own: the "
+        "stored conversation was not put before them. X-Session-Mode: append does that.",
+        "warning",
+    )
+
+
 def _rewritten(payload: Payload) -> Told:
     place = _figure(payload, "position")
     return Told(
@@ -229,6 +238,7 @@ _TELLERS: Mapping[str, Callable[[Payload], Told]] = {
     "overflow_recovery_failed": _unrecovered,
     "prompt_cut": _cut,
     "client_changed_prefix": _rewritten,
+    "session_not_continued": _not_continued,
     "conversation_snapshot": _snapshot,
     "compaction_undone": _undone,
     "session_restored": _restored,
@@ -246,6 +256,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
         "overflow_recovery_started",
         "overflow_recovery_failed",
         "prompt_cut",
+        "session_not_continued",
         "state_delta_invalid",
         "spending_limit",
     ),

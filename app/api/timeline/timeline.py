@@ -25,6 +25,8 @@ from app.storage.contract import SessionRow, Store
 
 _MOST_SESSIONS = 50
 _MOST_EVENTS = 500
+# More branches than these nobody reads one by one: a chat front end leaves three for every question.
+_MOST_BRANCHES = 40
 Show = Literal["all", "compactions", "trouble"]
 
 
@@ -61,7 +63,7 @@ class TimelinePages:
         if not total and way == "password":
             # It may be mistyped.
             raise Unauthorized(f"Nothing is stored for you yet. {ASKS}")
-        rows = await self._store.sessions(caller.namespace, limit + 1, before)
+        rows = await self._store.sessions(caller.namespace, limit + 1, before, with_side=False)
         page = rows[:limit]
         asked = await self._store.newest_asked(caller.namespace, [row.id for row in page])
         return await self._paper.page(
@@ -99,6 +101,7 @@ class TimelinePages:
                 "use": await self._use(request, caller.namespace, row),
                 "started": moment(row.created_at),
                 "touched": moment(row.updated_at),
+                "branches": (await self._archive.branches(caller.namespace, row))[:_MOST_BRANCHES],
                 "days": days_of([entry_of(one) for one in page]),
                 "show": show,
                 "choices": tuple(CHOICES),

@@ -151,8 +151,13 @@ def target_of(room: int, fixed: int, trigger: int, policy: Policy) -> int:
     At least room for two of the smallest summaries; never so much that less than a quarter of what
     lies below the trigger is won; never below the fixed part, which cannot be compacted.
     """
-    most = max(0, trigger - fixed) * (1 - _GROWTH_SHARE)
-    return fixed + max(2, min(max(room, 2 * policy.summary_min_tokens), math.floor(most)))
+    most = most_after(fixed, trigger) - fixed
+    return fixed + max(2, min(max(room, 2 * policy.summary_min_tokens), most))
+
+
+def most_after(fixed: int, trigger: int) -> int:
+    """The most tokens a compaction may leave: a quarter of what the trigger allows is there to grow into."""
+    return fixed + math.floor(max(0, trigger - fixed) * (1 - _GROWTH_SHARE))
 
 
 def memory_room(budget: Budget, policy: Policy) -> int:

@@ -24,7 +24,8 @@ class ModeFacts:
 
     `header` is X-Session-Mode as sent, `default` what counts without it. `may_append` is true when the
     session's name came from X-Session-Id or the path. `exists` is true when a session of that name is
-    stored, `full_history` when it ever received a request with answers or instructions.
+    stored, `full_history` when it ever received a request with answers or instructions, `appends` when
+    something was appended to it before.
     """
 
     header: str | None
@@ -32,6 +33,7 @@ class ModeFacts:
     may_append: bool = False
     exists: bool = False
     full_history: bool = False
+    appends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,9 @@ class Appended:
 def mode_of(request: Conversation, facts: ModeFacts, stored: Conversation | None) -> Mode | NeedsTranscript:
     """How the request is to be read; in doubt as the full history (rule 9).
 
+    Unasked, only what cannot be a list of its own is appended: results of open calls, and messages for a
+    session that something was appended to on request. Independent questions may share a session's name.
+
     `stored` is the default branch of the named session, None when it has not been loaded: it is asked
     for only when everything else speaks for a delta. InvalidField when X-Session-Mode is none of the
     four, or asks for an append to a session that was not named by X-Session-Id or the path.
@@ -75,6 +80,8 @@ def mode_of(request: Conversation, facts: ModeFacts, stored: Conversation | None
         return "append"
     if not _may_be_delta(request, facts):
         return "full"
+    if not facts.appends and request.messages[0].role != "tool":
+        return "full"
     if stored is None:
         return NeedsTranscript()
     return "append" if _is_delta(request, stored) else "full"
@@ -87,7 +94,7 @@ def waits_its_turn(messages: Sequence[Message], header: str | None, default: str
     run at the same time. `header` and `default` are as in `ModeFacts`.
     """
     asked = default if header is None else header.strip().lower()
-    return asked == "append" or (asked == "detect" and _brings_only_news(messages))
+    return asked == "append" or (asked == "detect" and brings_only_news(messages))
 
 
 def appended_of(stored: Conversation, request: Conversation, repeat: Repeat) -> Appended:
@@ -141,10 +148,11 @@ def _asked(facts: ModeFacts) -> str:
 def _may_be_delta(request: Conversation, facts: ModeFacts) -> bool:
     if not facts.exists or facts.full_history or request.preamble or not request.messages:
         return False
-    return _brings_only_news(request.messages)
+    return brings_only_news(request.messages)
 
 
-def _brings_only_news(messages: Sequence[Message]) -> bool:
+def brings_only_news(messages: Sequence[Message]) -> bool:
+    """True without answers and instructions: what a client sends that says only what is new."""
     return all(message.role in ("user", "tool") for message in messages)
 
 

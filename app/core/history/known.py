@@ -49,7 +49,8 @@ class Rebase:
     each the chain digest of a message of the same session, in the client's order. Its last member
     is the anchor: the newest answer we relayed. `depth` counts the messages of the path; `answers`
     is at least the anchor's own, so that a client which drops its past does not fall behind the
-    branch it continues (rule 7).
+    branch it continues (rule 7). `summarized` is the anchor where the list does not hold it: an answer
+    that the client put into words of its own, and goes on from (rule 33).
     """
 
     chain: bytes
@@ -57,6 +58,12 @@ class Rebase:
     members: tuple[bytes, ...]
     depth: int = 0
     answers: int = 0
+    summarized: bytes = b""
+
+    @property
+    def anchor(self) -> bytes:
+        """The newest answer we relayed that the list goes on from."""
+        return self.summarized or self.members[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,6 @@ class Placement:
     base: bytes
     new: tuple[NewMessage, ...]
     rebase: Rebase | None
-    found_by: Literal["id", "prefix", "anchor", "retry", "new"]
+    found_by: Literal["id", "prefix", "anchor", "quote", "retry", "new"]
     answers: int = 0
     depth: int = 0

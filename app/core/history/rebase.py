@@ -75,6 +75,30 @@ def jump_of(
     return _jump(conversation, start, points, anchor.answers - later)
 
 
+def seam_of(conversation: Conversation, index: int, anchor: Known, path: Sequence[PathPoint]) -> Jump:
+    """The messages up to the one at `index`, which sums up the answer `anchor`, as a rebase behind it.
+
+    `path` is the stored path of `anchor`. Messages that stand on it, in the same order, are named; the others
+    are new, and none of them is found as a known prefix: their past is that of the path.
+    """
+    free: defaultdict[bytes, list[int]] = defaultdict(list)
+    for place, point in enumerate(path):
+        free[point.canonical].append(place)
+    listed = conversation.messages[: index + 1]
+    backwards = range(index, -1, -1)
+    found = _descending([(i, stack.pop()) for i in backwards if (stack := free[listed[i].canonical])])
+    members: list[bytes] = []
+    new: list[NewMessage] = []
+    for i in range(index + 1):
+        chain = path[found[i]].chain if i in found else _aside(conversation.chains[i])
+        if i not in found:
+            new.append(NewMessage(i, chain, members[-1] if members else b"", i + 1, anchor.answers))
+        members.append(chain)
+    end = conversation.chains[index]
+    rebase = Rebase(end, b"", tuple(members), index + 1, anchor.answers, anchor.chain)
+    return Jump(rebase, tuple(new))
+
+
 def places_of(canonicals: Sequence[bytes], path: Sequence[PathPoint]) -> tuple[int | None, ...]:
     """Where on `path` each message stands; None for those that do not, or not in this order.
 

@@ -13,9 +13,9 @@ from typing import Literal, TypeAlias
 
 from app.core.history.conversation import Conversation
 from app.core.history.known import Known, NewMessage, Placement, Rebase
-from app.core.history.rebase import PathPoint, Start, jump_of
+from app.core.history.rebase import Jump, PathPoint, Start, jump_of
 
-FoundBy: TypeAlias = Literal["id", "prefix", "anchor", "retry", "new"]
+FoundBy: TypeAlias = Literal["id", "prefix", "anchor", "quote", "retry", "new"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,12 @@ def placement_of(
 def withdrawn_of(placement: Placement) -> tuple[bytes, ...]:
     """The messages an exchange brought: they leave the path when the upstream refuses it (rule 11)."""
     return tuple(new.chain for new in placement.new)
+
+
+def behind_seam(conversation: Conversation, placement: Placement, session: str, jump: Jump) -> Placement:
+    """The placement of a list that goes on from a client's own compaction, which `jump` ends with."""
+    found_by: FoundBy = "id" if placement.session == session else "quote"
+    return _extended(conversation, _Line(session, Start(), found_by), jump.rebase, jump.new)
 
 
 def respelled(

@@ -34,6 +34,7 @@ EventType = Literal[
     "overflow_recovery_failed",
     "prompt_cut",
     "client_changed_prefix",
+    "session_not_continued",
     "conversation_snapshot",
     "compaction_undone",
     "state_delta_invalid",
@@ -217,6 +218,14 @@ def client_changed_prefix(position: int, before: bytes, after: bytes) -> Event:
     return Event(
         "client_changed_prefix", {"position": position, "before": before.hex(), "after": after.hex()}
     )
+
+
+def session_not_continued(messages: int) -> Event:
+    """So many messages came alone under the session's name, and were taken for a whole list of their own.
+
+    Nothing of the session was put before them: told once, for whoever meant to append.
+    """
+    return Event("session_not_continued", {"messages": messages})
 
 
 def conversation_snapshot(snapshot: RuntimeSnapshot) -> Event:

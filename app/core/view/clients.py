@@ -56,6 +56,17 @@ _GENERIC = re.compile(
 # In a list that the client rewrote, a long first message that says one of these words early.
 _SAYS_SO = re.compile(r"\b(?:summar(?:y|ized|ised|izes|ises)|compacted|condensed|recap|handoff)\b", re.I)
 
+# How clients ask for a summary of their own, at the end of the conversation, lower case.
+_ASKS = (
+    "you are performing a context checkpoint compaction",
+    "provide a detailed prompt for continuing our conversation above",
+    "your task is to create a detailed summary of the conversation so far",
+    "first, reason in your scratchpad. then, generate the <state_snapshot>",
+    "the messages above are a conversation to summarize",
+    "create a detailed summary of the conversation so far",
+    "create a new anchored summary from the conversation history",
+    "update the anchored summary below using the conversation history above",
+)
 # opencode asks itself, first of all, and its summary is the answer.
 _OPENCODE_ASKS = "what did we do so far?"
 # What harnesses put before a message's own text.
@@ -69,6 +80,8 @@ _LONGER = 1_500
 _OPENING = 300
 # So many messages from the start may be the first ones of a rewritten list.
 _EARLY = 3
+# Bytes of a message's JSON in which its opening stands, if it begins with one.
+_GLANCE_BYTES = 2_000
 # Parts of a message that are looked at: reminders may come first.
 _PARTS = 8
 
@@ -91,6 +104,27 @@ def client_summary_of(conversation: Conversation, is_rebased: bool = False) -> C
         if name is not None:
             return ClientSummary((index,), f"{name}'s own summary of what it dropped")
     return _opencode(messages, early)
+
+
+def asks_for_summary(conversation: Conversation) -> bool:
+    """True for a client's request for a summary of its own: its newest message begins with such words."""
+    if not conversation.messages or conversation.messages[-1].role != "user":
+        return False
+    texts = _texts(conversation.messages[-1].fields)
+    return any(text[:_OPENING].lower().startswith(_ASKS) for text in texts)
+
+
+def is_client_summary(fields: Mapping[str, Any]) -> bool:
+    """True for a user's message that begins as a client's own summary does, wherever it stands."""
+    return fields.get("role") == "user" and any(
+        _named(text, "user", is_early=False) for text in _texts(fields)
+    )
+
+
+def may_be_client_summary(raw: bytes) -> bool:
+    """False for most messages, at a glance at how they begin: only the others need be read."""
+    opening = raw[:_GLANCE_BYTES].lower()
+    return any(words.encode() in opening for _, words in (*_KNOWN, *_LIKELY))
 
 
 def _early(messages: tuple[Message, ...]) -> tuple[int, ...]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.core.budget.budget import Budget, target_of
+from app.core.budget.budget import Budget, most_after, target_of
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.core.view.compaction import Compaction, Trigger
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
 from app.core.view.planning.fold import Draft, counted, drafts, fold_to
 from app.core.view.planning.limits import oversized
+from app.core.view.planning.newest import with_newest
 from app.core.view.planning.situation import Limits, Situation, must_keep, situation_of
 from app.core.view.planning.squeeze import refused
 from app.core.view.planning.steps import Goal, by_masks, by_messages, compacted, fold_of
@@ -25,6 +26,8 @@ from app.core.wire.responses.compacting import is_ours
 # After an overflow the upstream's true window is below what we sent: come down to so much of it.
 _OVERFLOW_TARGET_SHARE = 0.5
 _OVERFLOW_LIMIT_SHARE = 0.9
+# ... or to so much of it, where the newest exchanges would be folded otherwise (rule 38).
+_OVERFLOW_NEWEST_SHARE = 0.75
 # A background fold still leaves a tail of this share of the room for messages.
 _LEAST_TAIL_SHARE = 1 / 3
 # A compaction by hand keeps as the tail so much of the whole conversation, or of the target's room,
@@ -60,7 +63,12 @@ def plan_of(
         is_soon = situation.total >= budget.precompute_tokens and policy.in_background
         return Send(situation.view, _background(situation) if is_soon else None)
     trigger: Trigger = "proactive" if situation.total < budget.window_tokens else "reactive"
-    goal = Goal(budget.target_tokens, budget.ceiling_tokens, trigger)
+    goal = Goal(
+        budget.target_tokens,
+        budget.ceiling_tokens,
+        trigger,
+        most_after(budget.fixed_tokens, budget.trigger_tokens),
+    )
     if situation.total < budget.trigger_tokens:
         return by_messages(situation, oversized(situation), goal) or Send(situation.view)
     return compacted(situation, oversized(situation), goal)
@@ -89,6 +97,7 @@ def plan_overflow(
         target=min(target, fixed + int(_OVERFLOW_TARGET_SHARE * sent)),
         limit=min(budget.ceiling_tokens, fixed + int(_OVERFLOW_LIMIT_SHARE * sent)),
         trigger="overflow",
+        most=_most_after_overflow(situation, sent),
     )
     plan = compacted(situation, oversized(situation), goal)
     if isinstance(plan, Send):
@@ -141,18 +150,32 @@ def stays_with_client(message: Message) -> bool:
     return message.is_instruction or (message.role == "user" and not is_ours(message.raw))
 
 
+def _most_after_overflow(situation: Situation, sent: int) -> int:
+    """What the newest exchanges may bring the prompt to: nothing more where the true window is not known."""
+    budget = situation.budget
+    if not budget.window.is_known:
+        return 0
+    return min(
+        most_after(budget.fixed_tokens, budget.trigger_tokens),
+        budget.fixed_tokens + int(_OVERFLOW_NEWEST_SHARE * sent),
+    )
+
+
 def _background(situation: Situation) -> Fold | None:
     """The fold to prepare, so that its view leaves room when what comes before the trigger is added."""
     budget = situation.budget
     growth = budget.trigger_tokens - situation.total
     limits = oversized(situation)
-    goal = Goal(_prepared_target(situation, growth), budget.ceiling_tokens, "background")
+    most = most_after(budget.fixed_tokens, budget.trigger_tokens) - growth
+    goal = Goal(_prepared_target(situation, growth), budget.ceiling_tokens, "background", most)
     if by_masks(situation, limits, goal) is not None:
         return None
     draft = counted(situation, limits) or fold_to(situation, limits, goal.target)
     if draft is None or situation.total - draft.total < _prepared_gain(situation, growth):
         return None
     # The view stands at the budget's target when the fold comes into force.
+    kept = with_newest(situation, draft, target=goal.target, most=goal.most)
+    draft = kept if situation.total - kept.total >= _prepared_gain(situation, growth) else draft
     return fold_of(situation, draft, replace(goal, target=budget.target_tokens))
 
 

@@ -16,6 +16,7 @@ from app.core.view.compaction import Compaction, Mask
 from app.core.view.cuts import Group, groups_of, is_cut
 from app.core.view.dialects.instructions import told_as_users
 from app.core.view.dialects.turns import FRAME_TOKENS, answered
+from app.core.view.harness import Opening, opening_of
 from app.core.view.masking import masked, text_of
 from app.core.view.outcomes import PartKind, View, ViewPart
 from app.core.view.policy import Policy
@@ -93,19 +94,14 @@ def newest_user(conversation: Conversation) -> int | None:
     return None
 
 
-def task_index(conversation: Conversation) -> int | None:
-    """The index of the first user message, the original task (A09); None when there is none."""
-    users = (index for index, message in enumerate(conversation.messages) if message.role == "user")
-    return next(users, None)
-
-
 def always_kept_tokens(conversation: Conversation, policy: Policy) -> int:
-    """Tokens of the messages that stay wherever the cut falls: instructions and the original task."""
-    task = task_index(conversation) if policy.keeps_task else None
+    """Tokens of the messages that stay wherever the cut falls: instructions, set-up and the original task."""
+    opening = opening_of(conversation)
+    stays = {*opening.setup, *([opening.task] if policy.keeps_task else [])}
     return sum(
         message.tokens
         for index, message in enumerate(conversation.messages)
-        if message.is_instruction or index == task
+        if message.is_instruction or index in stays
     )
 
 
@@ -117,7 +113,7 @@ def unmasked_tokens(conversation: Conversation, compaction: Compaction | None) -
 
 
 def view_of(conversation: Conversation, compaction: Compaction | None, count_text: CountText) -> View:
-    """The messages to forward: preamble, kept instructions, task, kept messages, summary, memory, tail.
+    """The messages to forward: preamble, instructions, set-up, task, kept messages, summary, memory, tail.
 
     Without a compaction, or with one that does not apply here, exactly the client's messages. The
     preamble is this request's; the tail is the client's own bytes, masked results apart. The list
@@ -139,14 +135,19 @@ def rendered(conversation: Conversation, compaction: Compaction | None, count_te
         return View((*preamble, *tail), None)
     cut = cut_in(compaction, conversation)
     masks = {mask.chain: mask for mask in compaction.masks}
-    kept = [_kept(conversation, index, masks, count_text) for index in kept_in(compaction, conversation)]
-    instructions = [part for part in kept if part.kind == "instruction"]
+    opening = opening_of(conversation)
+    kept = [
+        _kept(conversation, index, masks, count_text, opening) for index in kept_in(compaction, conversation)
+    ]
+    # What a harness says in the user's role stands behind the instructions proper.
+    setup = [part for part in kept if part.index in opening.setup]
+    instructions = [part for part in kept if part.kind == "instruction" and part.index not in opening.setup]
     task = [part for part in kept if part.kind == "task"]
     others = [part for part in kept if part.kind == "pin"]
     block = _block(compaction, count_text) if compaction.summary else []
-    middle = [*task, *others, *block]
+    middle = [*setup, *task, *others, *block]
     if block and not _is_user(conversation, middle[0]):
-        middle = [*block, *task, *others]
+        middle = [*block, *setup, *task, *others]
     tail = [
         _part(conversation, index, "tail", masks, count_text)
         for index in range(cut, len(conversation.messages))
@@ -207,13 +208,22 @@ def _written(kind: PartKind, text: str, reason: str, count_text: CountText) -> V
 
 
 def _kept(
-    conversation: Conversation, index: int, masks: dict[bytes, Mask], count_text: CountText
+    conversation: Conversation,
+    index: int,
+    masks: dict[bytes, Mask],
+    count_text: CountText,
+    opening: Opening,
 ) -> ViewPart:
     message = conversation.messages[index]
     if message.is_instruction:
         return _verbatim(conversation, index, "instruction", "an instruction is never folded")
-    if index == task_index(conversation):
-        return _verbatim(conversation, index, "task", "the first user message: the original task")
+    if index in opening.setup:
+        return _verbatim(conversation, index, "instruction", "set up by the client before the first request")
+    if index == opening.task:
+        reason = "the first user message: the original task"
+        if opening.setup:
+            reason = "the first request behind what the client set up: the original task"
+        return _verbatim(conversation, index, "task", reason)
     return _part(conversation, index, "pin", masks, count_text)
 
 

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 
 import structlog
 
+from app.core.history.append import brings_only_news
 from app.core.runtime.events import (
     Event,
     compaction_failed,
     overflow_recovery_completed,
     overflow_recovery_failed,
     overflow_recovery_started,
+    session_not_continued,
 )
 from app.core.runtime.records import RecordedEvent
 from app.core.summary.fence import sendable, unfenced
@@ -148,6 +150,19 @@ class Chronicle:
     async def recovery_failed(self, subject: Subject, attempts: int, code: str) -> None:
         """The client was told; `code` is the error's."""
         await self.tell(subject, overflow_recovery_failed(attempts, code))
+
+    def not_continued(self, turn: Turn) -> None:
+        """New messages alone under a session's name were not appended to it: told soon, and once."""
+        if turn.is_apart and brings_only_news((*turn.instructions, *turn.conversation.messages)):
+            self._jobs.start(self._tell_once(turn, session_not_continued(len(turn.conversation.messages))))
+
+    async def _tell_once(self, subject: Subject, event: Event) -> None:
+        """Under an id that is always the same: the store keeps the first."""
+        try:
+            rows = event_rows([event], self._clock(), lambda: event.type)
+            await self._store.add_events(subject.namespace, subject.session, rows)
+        except StoreError as error:
+            _log.warning("event_not_stored", error=type(error).__name__, session=subject.session)
 
     async def tell(self, subject: Subject, *events: Event) -> None:
         """The events are stored, in this order; that they could not be is logged, not raised."""

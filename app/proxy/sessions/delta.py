@@ -79,6 +79,7 @@ class Deltas:
             may_append=name is not None and name.may_append,
             exists=row is not None,
             full_history=row is not None and row.full_history,
+            appends=row is not None and row.appends,
         )
         mode = mode_of(sent, facts, None)
         if mode == "full" or mode == "new":

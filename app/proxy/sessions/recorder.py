@@ -145,7 +145,7 @@ class Recorder:
         if placement.base:
             prefix = await self._store.path(turn.namespace, turn.session, placement.base)
         if placement.rebase is not None:
-            anchor = placement.rebase.members[-1]
+            anchor = placement.rebase.anchor
             anchor_path = await self._store.path(turn.namespace, turn.session, anchor)
         found = await offload(weight_of(turn), respelled, talk, placement, prefix, anchor_path)
         return [Variant(chain, talk.messages[i].raw, talk.messages[i].digest) for i, chain in found]
@@ -198,6 +198,8 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         started_at=turn.started_at,
         takes_name=turn.takes_name,
         continues=not turn.is_new,
+        appends=turn.is_delta and turn.request.previous is None,
+        mark=turn.mark,
     )
 
 

@@ -33,6 +33,7 @@ from app.errors import OtherWire
 from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.incoming import Incoming
 from app.proxy.offload import MESSAGE_WEIGHT, offload
+from app.proxy.sessions.beside import Beside
 from app.proxy.sessions.delta import Deltas, Named
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.underway import UnderWay
@@ -52,6 +53,7 @@ class Resolver:
         store: Store,
         reader: MessageReader,
         deltas: Deltas,
+        beside: Beside,
         carriers: Carriers,
         calibrations: Calibrations,
         new_id: Callable[[], str],
@@ -59,6 +61,7 @@ class Resolver:
         self._store = store
         self._reader = reader
         self._deltas = deltas
+        self._beside = beside
         self._carriers = carriers
         self._calibrations = calibrations
         self._new_id = new_id
@@ -84,7 +87,7 @@ class Resolver:
         else:
             mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
         talk = _told_on(request, talk) if mode == "append" else talk
-        instructions = (*await self._beside(request), *talk.preamble)
+        instructions = (*await self._field_of(request), *talk.preamble)
         facts = RequestFacts(
             preamble=preamble_digest(instructions),
             named=name is not None or before is not None,
@@ -94,7 +97,13 @@ class Resolver:
         )
         counted = self._calibrations.fixed_tokens
         fixed_tokens = await offload(_schema_weight(request), counted, namespace, request)
-        placement = await self._placed(namespace, talk, facts)
+        placement, mark = await self._beside.placed(
+            namespace,
+            talk,
+            await self._placed(namespace, talk, facts),
+            request.model,
+            may_join=name is None and before is None,
+        )
         return Turn(
             namespace=namespace,
             incoming=incoming,
@@ -110,6 +119,7 @@ class Resolver:
             fixed_tokens=fixed_tokens,
             started_at=time.time(),
             carrier=name.carrier if name else "",
+            mark=mark or ("client_compaction" if _is_compaction(incoming, request) else ""),
             goes_on_unseen=before is not None and before.has_hidden,
             begins_unseen=before.begins_unseen if before else request.previous is not None,
         )
@@ -130,7 +140,7 @@ class Resolver:
         async with self._deltas.in_turn(namespace, incoming, name, messages):
             yield name
 
-    async def _beside(self, request: ChatRequest) -> Sequence[Message]:
+    async def _field_of(self, request: ChatRequest) -> Sequence[Message]:
         """What the request says beside its messages, as it is stored."""
         raws = [stored_field(request.instructions)] if request.instructions is not None else []
         return await self._reader.read_stored(raws, request.model)
@@ -198,6 +208,11 @@ class Resolver:
 def _schema_weight(request: ChatRequest) -> int:
     """Of what is said beside the messages: counting a byte costs some eight times what reading it does."""
     return 8 * sum(len(raw or b"") for raw in (request.tools, request.response_format, request.instructions))
+
+
+def _is_compaction(incoming: Incoming, request: ChatRequest) -> bool:
+    """True for what the Responses API has for it."""
+    return incoming.asks_for_compaction or request.trigger is not None
 
 
 def is_retry(incoming: Incoming) -> bool:

@@ -34,4 +34,7 @@ class FinishedRequests(Protocol):
         """The newest finished request that ended at one of `heads` (at most 8), None when there is none."""
 
     async def newest_asked(self, namespace: str, sessions: Sequence[str]) -> Mapping[str, Asked]:
-        """The newest finished request of each of `sessions` (at most 50); those without one are left out."""
+        """The newest finished request of each of `sessions` (at most 50); those without one are left out.
+
+        Requests that were marked as beside a conversation do not count.
+        """

@@ -131,7 +131,10 @@ def _put_session(insert: InsertInto) -> Insert:
         set_={
             "arrivals": SESSIONS.c.arrivals + new.excluded.arrivals,
             "full_history": or_(SESSIONS.c.full_history, new.excluded.full_history),
-            "model": new.excluded.model,
+            "appends": or_(SESSIONS.c.appends, new.excluded.appends),
+            "is_side": and_(SESSIONS.c.is_side, new.excluded.is_side),
+            # A title is often asked of another model.
+            "model": case((new.excluded.is_side.is_(true()), SESSIONS.c.model), else_=new.excluded.model),
             "updated_at": new.excluded.updated_at,
         },
     )
@@ -258,7 +261,9 @@ REOPEN_SESSION = Statement(
         .values(
             arrivals=SESSIONS.c.arrivals + p(SESSIONS.c.arrivals),
             full_history=or_(SESSIONS.c.full_history, p(SESSIONS.c.full_history)),
-            model=p(SESSIONS.c.model),
+            appends=or_(SESSIONS.c.appends, p(SESSIONS.c.appends)),
+            is_side=and_(SESSIONS.c.is_side, p(SESSIONS.c.is_side)),
+            model=case((p(SESSIONS.c.is_side).is_(true()), SESSIONS.c.model), else_=p(SESSIONS.c.model)),
             updated_at=p(SESSIONS.c.updated_at),
         )
     )
@@ -274,7 +279,7 @@ PUT_VARIANT = Statement(_put_new(VARIANTS))
 PUT_PREAMBLE = Statement(_put_new(PREAMBLES))
 PUT_EXCHANGE = Statement(
     lambda insert: arriving(
-        insert, EXCHANGES, (*_OPENED, "idempotency_key", "started_at", "server")
+        insert, EXCHANGES, (*_OPENED, "idempotency_key", "started_at", "server", "mark")
     ).on_conflict_do_nothing()
 )
 TOUCH_SESSION = Statement(

@@ -23,6 +23,8 @@ def session_row(exchange: OpenExchange, arrivals: int) -> Params:
         "found_by": exchange.found_by,
         "model": plain(exchange.model),
         "full_history": exchange.full_history,
+        "appends": exchange.appends,
+        "is_side": exchange.mark == "side",
         "created_at": exchange.started_at,
         "updated_at": exchange.started_at,
     }

@@ -123,7 +123,7 @@ def opening(exchange: OpenExchange, size: RebaseSize, server: str | None = None)
         "session": exchange.session,
         "base": exchange.base,
         "head": exchange.head,
-        "anchor": exchange.rebase.members[-1] if exchange.rebase else b"",
+        "anchor": exchange.rebase.anchor if exchange.rebase else b"",
         "preamble": exchange.preamble_digest,
     }
     session = session_row(exchange, arrivals)
@@ -232,7 +232,7 @@ def _rebase_rows(exchange: OpenExchange, size: RebaseSize, back: int) -> list[Pa
         "session": exchange.session,
         "chain": rebase.chain,
         "base": rebase.base,
-        "anchor": rebase.members[-1],
+        "anchor": rebase.anchor,
         "members": packed(rebase.members),
         "depth": size.depth,
         "answers": size.answers,
@@ -287,6 +287,7 @@ def _exchange_row(exchange: OpenExchange) -> Params:
         "mode": exchange.mode,
         "idempotency_key": plain_or_none(exchange.idempotency_key),
         "started_at": exchange.started_at,
+        "mark": exchange.mark or None,
         "back": 0,
     }
 

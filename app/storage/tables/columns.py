@@ -43,9 +43,9 @@ def whole(name: str, *, null: bool = False) -> Column[int]:
     return Column(name, BigInteger, nullable=null)
 
 
-def flag(name: str) -> Column[bool]:
-    """A boolean."""
-    return Column(name, Boolean(create_constraint=False), nullable=False)
+def flag(name: str, *, null: bool = False) -> Column[bool]:
+    """A boolean, not null unless `null`."""
+    return Column(name, Boolean(create_constraint=False), nullable=null)
 
 
 def moment(name: str, *, null: bool = False) -> Column[float]:

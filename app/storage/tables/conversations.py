@@ -46,7 +46,8 @@ KEYS = Table(
     UniqueConstraint("digest"),
 )
 
-# `arrivals` is the session's counter: whatever arrives in it, and every event, draws from it.
+# `arrivals` is the session's counter: whatever arrives in it, and every event, draws from it. `appends`: it
+# was sent only what is new; `is_side`: nothing but side requests (rule 33). Empty counts as false.
 SESSIONS = Table(
     "sessions",
     METADATA,
@@ -60,6 +61,8 @@ SESSIONS = Table(
     flag("full_history"),
     moment("created_at"),
     moment("updated_at"),
+    flag("appends", null=True),
+    flag("is_side", null=True),
     UniqueConstraint("external_id", "namespace"),
     sqlite_with_rowid=False,
 )
@@ -108,7 +111,7 @@ VARIANTS = Table(
     sqlite_with_rowid=False,
 )
 
-# `members` packs chain digests of 32 bytes. `anchor` is the last of them, repeated for its index.
+# `members` packs chain digests of 32 bytes. `anchor` is the last of them, or an answer that they sum up.
 REBASES = Table(
     "rebases",
     METADATA,
@@ -143,7 +146,7 @@ PREAMBLES = Table(
 
 # `partial` is the answer so far of one that is streamed: empty before, and after its end. `response_id` is
 # the upstream's id of the answer, where a later request may go on from it; `answer` its place in the tree.
-# `server` has it under way, where several share the database.
+# `server` has it under way, where several share the database. `mark`: it is beside a conversation.
 EXCHANGES = Table(
     "exchanges",
     METADATA,
@@ -162,6 +165,7 @@ EXCHANGES = Table(
     binary("partial", null=True),
     *(text("response_id", null=True), binary("answer", null=True)),
     text("server", null=True),
+    text("mark", null=True),
     sqlite_with_rowid=False,
 )
 Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("session", "head", "namespace", "arrival")))

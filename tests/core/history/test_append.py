@@ -45,7 +45,7 @@ def calls(*ids: str) -> Json:
 SYSTEM = says("system", "Be brief.")
 STORED = (SYSTEM, says("user", "one"), says("assistant", "1"), says("user", "two"), says("assistant", "2"))
 OPEN = (says("user", "one"), calls("a", "b"))
-CURL = ModeFacts(header=None, may_append=True, exists=True)
+CURL = ModeFacts(header=None, may_append=True, exists=True, appends=True)
 
 
 def mode(
@@ -60,8 +60,10 @@ def test_a_lone_user_message_under_a_name_is_a_delta() -> None:
 
 
 @pytest.mark.spec("S11")
-def test_results_of_open_calls_are_a_delta() -> None:
-    assert mode(result("b"), result("a"), stored=talk(*OPEN)) == "append"
+@pytest.mark.parametrize("appends", [True, False])
+def test_results_of_open_calls_are_a_delta(*, appends: bool) -> None:
+    facts = replace(CURL, appends=appends)
+    assert mode(result("b"), result("a"), stored=talk(*OPEN), facts=facts) == "append"
 
 
 def test_the_transcript_is_asked_for_only_when_needed() -> None:
@@ -90,6 +92,7 @@ def test_what_is_not_certainly_a_delta_is_full(messages: tuple[Json, ...]) -> No
     [
         ModeFacts(header=None, may_append=False, exists=True),
         ModeFacts(header=None, may_append=True, exists=False),
+        ModeFacts(header=None, may_append=True, exists=True, appends=False),
         ModeFacts(header=None, may_append=True, exists=True, full_history=True),
         ModeFacts(header="full", may_append=True, exists=True),
         ModeFacts(header=None, default="full", may_append=True, exists=True),

@@ -159,7 +159,8 @@ def test_one_message_past_the_window_compacts_at_once() -> None:
     assert isinstance(plan, Fold | MaskOnly)
     assert plan.trigger == "reactive"
     talk.carry_out(plan)
-    assert talk.tokens <= talk.budget.target_tokens
+    # The newest exchanges stay beyond the target (rule 38).
+    assert talk.tokens <= talk.budget.target_tokens + 3 * 200
 
 
 @pytest.mark.spec("A26")

@@ -13,6 +13,7 @@ from app.core.history.conversation import Conversation
 from app.core.view.compaction import Compaction, Mask
 from app.core.view.cuts import Group, group_index, groups_of
 from app.core.view.dialects.instructions import is_told_as_user
+from app.core.view.harness import opening_of
 from app.core.view.outcomes import View
 from app.core.view.policy import Policy
 from app.core.view.view import (
@@ -23,7 +24,6 @@ from app.core.view.view import (
     newest_user,
     prompt_tokens,
     rendered,
-    task_index,
 )
 
 
@@ -136,16 +136,18 @@ def situation_of(
 def must_keep(situation: Situation, with_task: bool) -> frozenset[int]:
     """Messages that stay verbatim wherever the cut falls, by index (A09).
 
-    Instructions one by one; pins, the newest user message and, if asked for, the original task
-    with the groups they belong to.
+    Instructions one by one; pins, the newest user message and, if asked for, the original task and what
+    the client set up before it (rule 34), with the groups they belong to.
     """
     conversation, groups = situation.conversation, situation.groups
     anchors = set(situation.pins)
     if (newest := newest_user(conversation)) is not None:
         anchors.add(newest)
-    keeps_task = with_task and situation.policy.keeps_task
-    if keeps_task and (task := task_index(conversation)) is not None:
-        anchors.add(task)
+    opening = opening_of(conversation)
+    if with_task:
+        anchors.update(opening.setup)
+    if with_task and situation.policy.keeps_task and opening.task is not None:
+        anchors.add(opening.task)
     kept = {index for index, message in enumerate(conversation.messages) if message.is_instruction}
     for anchor in anchors:
         group = groups[group_index(groups, anchor)]

@@ -13,6 +13,7 @@ from app.core.view.cuts import RESULT_ROLES
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Send
 from app.core.view.planning.fold import Draft, counted, fold_to
 from app.core.view.planning.limits import older, squeezed
+from app.core.view.planning.newest import with_newest
 from app.core.view.planning.situation import Limits, Situation, masks_of
 from app.core.view.planning.squeeze import (
     is_new,
@@ -34,11 +35,15 @@ _RELAXED_SHARE = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Where the prompt should come down to, and what it must not exceed; tokens of the whole prompt."""
+    """Where the prompt should come down to, and what it must not exceed; tokens of the whole prompt.
+
+    `most` is what it may take where the newest exchanges would not stay otherwise (rule 38).
+    """
 
     target: int
     limit: int
     trigger: Trigger
+    most: int = 0
 
 
 def compacted(situation: Situation, limits: Limits, goal: Goal) -> Plan:
@@ -98,6 +103,12 @@ def fold_of(situation: Situation, draft: Draft, goal: Goal) -> Fold:
     )
 
 
+def with_room(situation: Situation, draft: Draft, goal: Goal) -> Draft:
+    """The draft with the newest exchanges, where there is room for them and it is still worth folding."""
+    kept = with_newest(situation, draft, target=goal.target, most=goal.most)
+    return kept if _is_worth(situation, kept.total, goal) else draft
+
+
 def reason_of(situation: Situation) -> str:
     """Sizes for a person, in the style of "820000 / 1000000 at 0.9" (E11), or "24 messages at 24" (A14)."""
     most = situation.policy.trigger_messages
@@ -120,7 +131,7 @@ def _by_fold(situation: Situation, limits: Limits, goal: Goal) -> Fold | None:
     draft = fold_to(situation, limits, goal.target)
     if draft is None or draft.total > goal.target or not _is_worth(situation, draft.total, goal):
         return None
-    return fold_of(situation, draft, goal)
+    return fold_of(situation, with_room(situation, draft, goal), goal)
 
 
 def _above_target(situation: Situation, limits: Limits, goal: Goal) -> Fold | MaskOnly | None:
@@ -135,7 +146,7 @@ def _above_target(situation: Situation, limits: Limits, goal: Goal) -> Fold | Ma
         candidates.append(fold_to(situation, limits, relaxed) or lowest)
     good = [d for d in candidates if d.total <= goal.limit and _is_worth(situation, d.total, goal)]
     if good:
-        return fold_of(situation, min(good, key=lambda draft: draft.total), goal)
+        return fold_of(situation, with_room(situation, min(good, key=lambda d: d.total), goal), goal)
     stubs = older(situation, soft.limits, goal.target)
     total = situation.total_with(stubs)
     if total <= goal.limit and _is_worth(situation, total, goal):
@@ -172,7 +183,7 @@ def _alone(situation: Situation) -> Plan:
 
 def _taken(situation: Situation, draft: Draft, goal: Goal) -> Fold | MaskOnly | None:
     if is_new(situation, draft) or draft.summary_tokens < standing_summary(situation):
-        return fold_of(situation, draft, goal)
+        return fold_of(situation, with_room(situation, draft, goal), goal)
     if draft.limits.chars != situation.limits.chars:
         return _masks(situation, draft.limits, goal, "the newest tool results shortened")
     return None
