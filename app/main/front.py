@@ -59,8 +59,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=parts.settings.compaction.deadline_seconds)
     passthrough = Passthrough(parts.destinations, limits.body_bytes)
     models, idle = ModelList(parts.destinations), limits.body_idle_seconds
-    answered = answered_of(parts, viewing, chronicle, recall.indexing)
-    exchange = exchange_of(parts, viewing, passthrough, chronicle, answered, recall)
+    exchange = exchange_of(parts, viewing, passthrough, chronicle, recall)
     memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, recall.searching.forget))
     served = Pages(
         parts.store,
@@ -121,11 +120,11 @@ def exchange_of(
     viewing: Viewing,
     passthrough: Passthrough,
     chronicle: Chronicle,
-    answered: Answered,
     recall: Recall,
 ) -> Exchange:
     """What answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
+    answered = answered_of(parts, viewing, chronicle, recall.indexing)
     recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
     relay = Relay(
         recorder,

@@ -37,7 +37,7 @@ from app.proxy.jobs import Jobs, unless
 from app.proxy.recall.refusing import Refusing
 from app.proxy.scrubbing import Again, Scrubbing
 from app.proxy.sessions.presence import Presence
-from app.proxy.sessions.reader import MessageReader
+from app.proxy.sessions.reader import CountMessage, MessageReader
 from app.proxy.sessions.recovery import recover
 from app.proxy.sessions.tombstones import Tombstones
 from app.settings.models import ModelSettings
@@ -97,9 +97,7 @@ async def opened(
     destinations = await opened_destinations(settings, stack)
     summarizers = await _opened_summarizers(settings, destinations, stack)
     worker = await _opened_worker(settings, stack)
-    reader = MessageReader(
-        lambda model: tokens.counter_of(model).count_message, settings.limits.message_cache_bytes
-    )
+    reader = _reader(settings, tokens)
     await _present(settings, store, reader, stack)
     jobs = Jobs()
     calibrations = Calibrations(store, jobs, tokens)
@@ -125,11 +123,16 @@ async def opened(
         kept=KeptAnswers(Refusing(), are_kept=settings.upstream.keeps_answers),
         erasure=erasure,
     )
-    await parts.windows.load()
-    await parts.calibrations.load()
     await _taken_up(parts)
     jobs.start(unless(stopping, _base_url_checked(settings)))
     return parts
+
+
+def _reader(settings: Settings, tokens: ModelTokens) -> MessageReader:
+    def count_of(model: str) -> CountMessage:
+        return tokens.counter_of(model).count_message
+
+    return MessageReader(count_of, settings.limits.message_cache_bytes)
 
 
 def _tokens(settings: Settings, tokenizer: Tokenizer) -> ModelTokens:
@@ -151,7 +154,9 @@ async def _base_url_checked(settings: Settings) -> None:
 
 
 async def _taken_up(parts: Parts) -> None:
-    """What a stop or a kill has left undone is being done."""
+    """What was learned is known again, and what a stop or a kill has left undone is being done."""
+    await parts.windows.load()
+    await parts.calibrations.load()
     await recover(parts.store, parts.reader, time.time())
     if await parts.store.words_left():
         # Something was erased, and a stop or a kill came before the scrub was done.

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from app.core.history.branches import Mark
 from app.core.history.known import MessageState, Rebase
 from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.wire.answered import Usage
@@ -100,9 +99,7 @@ class Talk:
         idempotency_key: str | None = None,
         exchange: str | None = None,
         model: str = "m",
-        mark: Mark = "",
-        takes_name: bool = False,
-        continues: bool = False,
+        **more: Any,
     ) -> OpenExchange:
         self.clock += 1
         opened = OpenExchange(
@@ -123,9 +120,7 @@ class Talk:
             full_history=False,
             idempotency_key=idempotency_key,
             started_at=self.clock,
-            takes_name=takes_name,
-            continues=continues,
-            mark=mark,
+            **more,
         )
         await self.store.open_exchange(opened)
         return opened

@@ -102,8 +102,7 @@ class Scenes:
         that no compaction can be stored of the conversation, so that none is looked for. `at_most`: for this
         once the window is no larger, whatever is known of it.
         """
-        model = turn.model
-        headers = self._outgoing(turn.headers, model)
+        model, headers = turn.model, self._outgoing(turn.headers, turn.model)
         window = await self._window(turn, headers, at_most)
         own = None if untouched else await self._store.settings_of(turn.namespace, turn.session)
         policy = _as_asked(self._policy_for(model, own), turn)
@@ -123,8 +122,8 @@ class Scenes:
         count_text = self._tokens.counter_of(model).count_text
         memory = current.memory if current else ""
         said = await offload(weight, unmasked_tokens, standing.talk, current)
-        said += standing.summary + standing.memory
-        is_far = budget.fixed_tokens + said < budget.precompute_tokens
+        full = budget.fixed_tokens + said + standing.summary + standing.memory
+        is_far = full < budget.precompute_tokens
         if not untouched and (by_hand or policy.trigger_messages or not is_far):
             memory = await self._memory(turn, budget, policy, count_text)
         scene = Scene(

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from app.core.history.append import Mode, Repeat
+from app.core.history.branches import Mark
 from app.core.history.carriers import Carriers, SessionName, session_name_of
 from app.core.history.chain import conversation_of, seed_of
 from app.core.history.conversation import Conversation
@@ -76,11 +77,10 @@ class Resolver:
         self, namespace: str, incoming: Incoming, request: ChatRequest, name: SessionName | None
     ) -> Turn:
         """The resolved request. RequestError when its headers or messages cannot be what they claim."""
-        messages = await self._read(request)
-        sent = await offload(MESSAGE_WEIGHT * len(messages), conversation_of, messages, seed_of(namespace))
+        sent = await self._sent(namespace, request)
         row = await self._store.named(namespace, name.value) if name else None
-        repeats = await self._repeats(namespace, incoming)
-        named = Named(name, row, Repeat(is_retry(incoming), _head_in(row, repeats)))
+        repeats, retry = await self._repeats(namespace, incoming), is_retry(incoming)
+        named = Named(name, row, Repeat(retry, _head_in(row, repeats)))
         before = await self._before(namespace, request)
         if before is not None:
             mode, talk = await self._deltas.behind(namespace, before, sent, request.model)
@@ -88,22 +88,11 @@ class Resolver:
             mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
         talk = _told_on(request, talk) if mode == "append" else talk
         instructions = (*await self._field_of(request), *talk.preamble)
+        is_named = name is not None or before is not None
         facts = RequestFacts(
-            preamble=preamble_digest(instructions),
-            named=name is not None or before is not None,
-            session=_continued(before, row, mode),
-            retry=named.repeat.retry,
-            repeats=repeats,
+            preamble_digest(instructions), is_named, _continued(before, row, mode), retry, repeats
         )
-        counted = self._calibrations.fixed_tokens
-        fixed_tokens = await offload(_schema_weight(request), counted, namespace, request)
-        placement, mark = await self._beside.placed(
-            namespace,
-            talk,
-            await self._placed(namespace, talk, facts),
-            request.model,
-            may_join=name is None and before is None,
-        )
+        placement, mark = await self._stands(namespace, request, talk, facts)
         return Turn(
             namespace=namespace,
             incoming=incoming,
@@ -116,10 +105,10 @@ class Resolver:
             takes_name=placement.session is None and row is not None and row.external_id is not None,
             mode=mode,
             instructions=instructions,
-            fixed_tokens=fixed_tokens,
+            fixed_tokens=await self._fixed_tokens(namespace, request),
             started_at=time.time(),
             carrier=name.carrier if name else "",
-            mark=mark or ("client_compaction" if _is_compaction(incoming, request) else ""),
+            mark=mark or _mark_of(incoming, request),
             goes_on_unseen=before is not None and before.has_hidden,
             begins_unseen=before.begins_unseen if before else request.previous is not None,
         )
@@ -144,6 +133,22 @@ class Resolver:
         """What the request says beside its messages, as it is stored."""
         raws = [stored_field(request.instructions)] if request.instructions is not None else []
         return await self._reader.read_stored(raws, request.model)
+
+    async def _sent(self, namespace: str, request: ChatRequest) -> Conversation:
+        messages = await self._read(request)
+        return await offload(MESSAGE_WEIGHT * len(messages), conversation_of, messages, seed_of(namespace))
+
+    async def _stands(
+        self, namespace: str, request: ChatRequest, talk: Conversation, facts: RequestFacts
+    ) -> tuple[Placement, Mark]:
+        """Where the request belongs, also when it only speaks of a conversation."""
+        placed = await self._placed(namespace, talk, facts)
+        may_join = not facts.named
+        return await self._beside.placed(namespace, talk, placed, request.model, may_join=may_join)
+
+    async def _fixed_tokens(self, namespace: str, request: ChatRequest) -> int:
+        counted = self._calibrations.fixed_tokens
+        return await offload(_schema_weight(request), counted, namespace, request)
 
     async def _read(self, request: ChatRequest) -> Sequence[Message]:
         return await self._reader.read(request.message_spans, request.model)
@@ -210,9 +215,9 @@ def _schema_weight(request: ChatRequest) -> int:
     return 8 * sum(len(raw or b"") for raw in (request.tools, request.response_format, request.instructions))
 
 
-def _is_compaction(incoming: Incoming, request: ChatRequest) -> bool:
-    """True for what the Responses API has for it."""
-    return incoming.asks_for_compaction or request.trigger is not None
+def _mark_of(incoming: Incoming, request: ChatRequest) -> Mark:
+    """What a request says of itself in the Responses API's own way."""
+    return "client_compaction" if incoming.asks_for_compaction or request.trigger is not None else ""
 
 
 def is_retry(incoming: Incoming) -> bool:

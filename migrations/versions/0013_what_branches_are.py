@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0014"
-down_revision = "0011"
+revision = "0013"
+down_revision = "0012"
 
 _APPENDED = (
     "UPDATE sessions SET appends = true WHERE id IN (SELECT session FROM exchanges WHERE mode = 'append')"
