@@ -22,6 +22,7 @@ from app.proxy.compacting.leases import Leases
 from app.proxy.compacting.scene import Scene, Told
 from app.proxy.compacting.scenes import in_force
 from app.proxy.compacting.summary_writer import NotTold, SummaryWriter
+from app.proxy.fair_places import FairPlaces
 from app.proxy.jobs import Jobs
 from app.proxy.subject import Subject
 from app.storage.contract import Store
@@ -29,6 +30,10 @@ from app.storage.erase.gone import Gone
 from app.storage.journal import Prepared
 
 _log = structlog.get_logger("palimpsest.summaries")
+# Each waits with its conversation in memory; beyond this one is written when it is needed.
+MOST_WAITING = 64
+# Sessions of which a summary is being written or was written ahead; those that are done may be forgotten.
+REMEMBERED_SESSIONS = 5_000
 # Told of a summary that came to nothing: whose, why (a stable word), for which trigger and watermark.
 Failure = Callable[[Subject, str, str, bytes], Awaitable[None]]
 
@@ -100,13 +105,17 @@ class Summaries:
         self._failed = means.failed
         self._gone = means.gone
         self._rules = rules
-        self._places = asyncio.Semaphore(rules.concurrent)
+        self._places = FairPlaces(rules.concurrent)
         self._new_id = new_id
         self._running: dict[tuple[str, str], list[Job]] = {}
 
     def can_begin(self, scene: Scene) -> bool:
         """False while nobody should be asked for this conversation."""
-        return not self._writer.restraint.holds(scene)
+        return not self._writer.rests(scene)
+
+    def has_room(self, scene: Scene) -> bool:
+        """False where so many of the namespace wait for a place that one more is not begun ahead."""
+        return self._places.waiting(scene.turn.namespace) < MOST_WAITING
 
     def is_looping(self, scene: Scene) -> bool:
         """True while the session should not be folded again if it can be helped (F04)."""
@@ -136,7 +145,15 @@ class Summaries:
         job.task = self._jobs.start(self._written(scene, fold, job))
         kept = [other for other in self._running.get(_key(scene), []) if not _came_to_nothing(other)]
         self._running[_key(scene)] = [*kept[-7:], job]
+        if len(self._running) > REMEMBERED_SESSIONS:
+            self._forget_oldest()
         return job
+
+    def _forget_oldest(self) -> None:
+        """One that was written ahead and never used: it is in the store, or is written again."""
+        done = (key for key, jobs in self._running.items() if all(job.task.done() for job in jobs))
+        if (oldest := next(done, None)) is not None:
+            del self._running[oldest]
 
     def forget(self, scene: Scene, compaction: Compaction) -> None:
         """A compaction is in force: what was prepared for no more than it is of no use any longer."""
@@ -242,17 +259,20 @@ class Summaries:
         return await self._attempt(scene, fold, job)
 
     async def _attempt(self, scene: Scene, fold: Fold, job: Job) -> Told | NotTold:
-        async with self._place(job):
+        async with self._place(job, scene.turn.namespace):
             return await self._writer.told(scene, scene.source(fold), job.hurried)
 
     @asynccontextmanager
-    async def _place(self, job: Job) -> AsyncIterator[None]:
-        """Background work waits for a place; what a request waits for begins at once."""
+    async def _place(self, job: Job, whose: str) -> AsyncIterator[None]:
+        """Background work waits for a place, of which each namespace has one in turn (H05).
+
+        What a request waits for begins at once.
+        """
         if job.hurried.is_set():
             yield
             return
         waiting = (
-            asyncio.ensure_future(self._places.acquire()),
+            asyncio.ensure_future(self._places.acquire(whose)),
             asyncio.ensure_future(job.hurried.wait()),
         )
         has_place, _ = waiting
