@@ -109,8 +109,8 @@ class Compaction(Section):
     )
     concurrent_summaries: int = setting(
         2,
-        "Summaries written in the background at the same time, each namespace's in turn; one that a request waits "
-        "for is not counted.",
+        "Summaries written in the background at the same time, each namespace's in turn; one that a request "
+        "waits for is not counted.",
         "Background work must not crowd out the conversations themselves; a turn is rarely in such a hurry.",
         unit="calls",
         ge=1,

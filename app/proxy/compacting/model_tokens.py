@@ -5,6 +5,7 @@ Knows nothing of conversations. Counters are made once a model.
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -25,6 +26,7 @@ class ModelTokens:
     def __init__(self, counter_for: Callable[[str], Counter]) -> None:
         self._counter_for = counter_for
         self._counters: OrderedDict[str, Counter] = OrderedDict()
+        # By digest: a list of schemas may take megabytes.
         self._tools: OrderedDict[tuple[str, bytes], int] = OrderedDict()
 
     def counter_of(self, model: str) -> Counter:
@@ -66,7 +68,7 @@ class ModelTokens:
     def _counted(self, model: str, raw: bytes | None, count: Callable[[bytes], int]) -> int:
         if raw is None:
             return 0
-        key = (model, raw)
+        key = (model, hashlib.sha256(raw).digest())
         tokens = self._tools.get(key)
         if tokens is None:
             tokens = self._tools[key] = count(raw)
