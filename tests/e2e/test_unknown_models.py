@@ -13,6 +13,7 @@ from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.model_tokens import REMEMBERED_MODELS, REMEMBERED_TOOLS, ModelTokens
 from app.proxy.compacting.windows import REMEMBERED_NAMES, Windows, WindowSources
 from app.proxy.jobs import Jobs
+from app.proxy.recall.refusing import LIFE_SECONDS, Refusing
 from app.storage.contract import Store
 from app.storage.learned.contract import OF_ALL, LearnedWindow
 from app.storage.migrate import migrate
@@ -113,3 +114,14 @@ async def test_tools_and_models_are_remembered_within_bounds(tmp_path: Path) -> 
     assert calibrations.ratio_of("ns", "m") == 1.0
     await asyncio.sleep(0)
     await store.close()
+
+
+@pytest.mark.spec("H01")
+def test_what_was_refused_once_is_tried_again_after_a_day() -> None:
+    now = [0.0]
+    refusing = Refusing(lambda: now[0])
+    refusing.remember("mine", "m")
+    assert ("mine", "m") in refusing
+    assert ("others", "m") not in refusing
+    now[0] = LIFE_SECONDS
+    assert ("mine", "m") not in refusing
