@@ -93,7 +93,7 @@ class Compaction(Section):
     )
     breaker_seconds: int = setting(
         300,
-        "How long no summarizer is asked after too many failures in a row.",
+        "How long a model is not asked for summaries of a namespace after too many failures in a row.",
         "Long enough for an outage to pass, short enough to notice that it has.",
         unit="seconds",
         ge=1,
@@ -109,7 +109,8 @@ class Compaction(Section):
     )
     concurrent_summaries: int = setting(
         2,
-        "Summaries written in the background at the same time; one that a request waits for is not counted.",
+        "Summaries written in the background at the same time, each namespace's in turn; one that a request "
+        "waits for is not counted.",
         "Background work must not crowd out the conversations themselves; a turn is rarely in such a hurry.",
         unit="calls",
         ge=1,

@@ -272,7 +272,8 @@ class Limits(Section):
     )
     event_streams: int = setting(
         100,
-        "Streams of events open at the same time; further ones get 503 with retry-after.",
+        "Streams of events open at the same time, half of them of one namespace; further ones get 503 with "
+        "retry-after.",
         "Each holds a connection and asks the database once a second.",
         unit="streams",
         ge=0,

@@ -7,10 +7,11 @@ nothing of it is copied here but the credentials.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import httpx
 
@@ -39,6 +40,7 @@ ANSWER_BYTES = 4 * 1024 * 1024
 _COMPANIONS = frozenset({b"openai-organization", b"openai-project", b"anthropic-version"})
 # Models are the caller's to name, so that what is learned of them is bounded.
 _MODELS = 10_000
+_LIFE_SECONDS = 86_400.0
 K = TypeVar("K")
 V = TypeVar("V")
 _OTHER: Mapping[Wire, Wire] = {"chat": "responses", "responses": "chat"}
@@ -65,9 +67,9 @@ class Summarizer:
         self._key = key
         self._is_foreign = is_foreign
         self._names = names
-        self._dialects: OrderedDict[tuple[str, Wire], Dialect] = OrderedDict()
+        self._dialects: _Lessons[tuple[str, Wire], Dialect] = _Lessons()
         # Models that were found to be asked on another API than the one that was tried first.
-        self._wires: OrderedDict[str, Wire] = OrderedDict()
+        self._wires: _Lessons[str, Wire] = _Lessons()
 
     async def ask(
         self, question: Question, headers: Iterable[tuple[bytes, bytes]], deadline_seconds: float
@@ -91,17 +93,17 @@ class Summarizer:
             # More likely there is no such model: what was said first counts.
             return outcome_of(reply, wire)
         if found.status == 200:
-            _remember(self._wires, question.model, other)
+            self._wires.keep(question.model, other)
         return outcome_of(found, other)
 
     def _wire_for(self, question: Question) -> Wire:
         if question.behind is not None:
             return question.wire
-        return self._wires.get(question.model, "chat" if self._is_foreign else question.wire)
+        return self._wires.of(question.model) or ("chat" if self._is_foreign else question.wire)
 
     async def _settled(self, question: Question, wire: Wire, credentials: list[tuple[bytes, bytes]]) -> Reply:
         place = (question.model, wire)
-        dialect = self._dialects.get(place) or Dialect.of(question, wire)
+        dialect = self._dialects.of(place) or Dialect.of(question, wire)
         is_lesson = False
         while True:
             body = body_of(question, wire, dialect)
@@ -123,7 +125,7 @@ class Summarizer:
             dialect, is_lesson = told, True
         if is_lesson and reply.status == httpx.codes.OK:
             # Only what has helped: the words of a refusal may be quoted from the conversation.
-            _remember(self._dialects, place, dialect)
+            self._dialects.keep(place, dialect)
         return reply
 
     def _credentials(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -169,8 +171,20 @@ async def in_time(work: Coroutine[None, None, SummaryOutcome], deadline_seconds:
         return Failed("unreadable")
 
 
-def _remember(held: OrderedDict[K, V], key: K, value: V) -> None:
-    held[key] = value
-    held.move_to_end(key)
-    if len(held) > _MODELS:
-        held.popitem(last=False)
+class _Lessons(Generic[K, V]):
+    """What has helped, bounded, and for a day: servers are replaced."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[K, tuple[V, float]] = OrderedDict()
+
+    def of(self, key: K) -> V | None:
+        """What is known; None where nothing is, or not any more."""
+        value, until = self._held.get(key, (None, 0.0))
+        return value if time.monotonic() < until else None
+
+    def keep(self, key: K, value: V) -> None:
+        """It is known."""
+        self._held[key] = value, time.monotonic() + _LIFE_SECONDS
+        self._held.move_to_end(key)
+        if len(self._held) > _MODELS:
+            self._held.popitem(last=False)

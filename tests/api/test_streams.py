@@ -36,8 +36,8 @@ class Streaming:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
-    async def stream(self) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[str]]]:
-        async with asyncio.timeout(20), self.http.stream("GET", "/") as reply:
+    async def stream(self, path: str = "/") -> AsyncIterator[tuple[httpx.Response, AsyncIterator[str]]]:
+        async with asyncio.timeout(20), self.http.stream("GET", path) as reply:
             yield reply, reply.aiter_lines()
 
     async def happens(self, ident: str, payload: bytes = b"{}") -> None:
@@ -55,7 +55,7 @@ async def streaming(folder: Path, most: int, pace: Pace = QUICK) -> AsyncIterato
     streams = EventStreams(store, most, ended, pace)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        response = streams.response(Wanted("ns", talk.session, 0, ()))
+        response = streams.response(Wanted(scope["path"].strip("/") or "ns", talk.session, 0, ()))
         await guarded(response, scope, receive, send)
 
     async with (
@@ -73,6 +73,18 @@ async def test_no_more_streams_than_are_allowed(tmp_path: Path) -> None:
         reply = await served_here.http.get("/")
         assert (reply.status_code, reply.json()["error"]["code"]) == (503, "server_busy")
         assert reply.headers["retry-after"] == "1"
+
+
+@pytest.mark.spec("H05")
+async def test_one_namespace_has_half_of_them_at_most(tmp_path: Path) -> None:
+    async with (
+        streaming(tmp_path, most=4) as served_here,
+        served_here.stream() as (first, _),
+        served_here.stream() as (second, _),
+        served_here.stream() as (third, _),
+        served_here.stream("/other") as (others, _),
+    ):
+        assert [reply.status_code for reply in (first, second, third, others)] == [200, 200, 503, 200]
 
 
 async def test_a_client_that_hangs_up_makes_room(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.proxy.compacting.breaker import Breaker
-from tests.kit.model import ModelServer
+from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import proxied
 from tests.kit.words import prose
 
@@ -16,18 +16,71 @@ from tests.kit.words import prose
 def test_it_opens_after_failures_in_a_row_and_closes_by_itself() -> None:
     now = [0.0]
     breaker = Breaker(3, 60.0, lambda: now[0])
-    breaker.failed()
-    breaker.failed()
-    breaker.succeeded()
-    breaker.failed()
-    breaker.failed()
-    assert not breaker.is_open
-    breaker.failed()
-    assert breaker.is_open
+
+    def fails(times: int) -> None:
+        for _ in range(times):
+            breaker.failed("model", "mine", is_servers=True)
+
+    fails(2)
+    breaker.succeeded("model", "mine")
+    fails(2)
+    assert not breaker.is_open("model", "mine")
+    fails(1)
+    assert breaker.is_open("model", "mine")
+    assert not breaker.is_open("another", "mine")
     now[0] = 59.9
-    assert breaker.is_open
+    assert breaker.is_open("model", "mine")
     now[0] = 60.0
-    assert not breaker.is_open
+    assert not breaker.is_open("model", "mine")
+
+
+@pytest.mark.spec("H05")
+def test_one_caller_cannot_stop_the_summaries_of_others() -> None:
+    breaker = Breaker(3, 60.0, lambda: 0.0)
+    for _ in range(30):
+        breaker.failed("model", "hers", is_servers=True)
+    assert breaker.is_open("model", "hers")
+    assert not breaker.is_open("model", "mine")
+    # A server that fails two of them is down for all.
+    breaker.failed("model", "his", is_servers=True)
+    assert breaker.is_open("model", "mine")
+    breaker.succeeded("model", "mine")
+    assert not breaker.is_open("model", "mine")
+
+
+@pytest.mark.spec("H05")
+def test_what_a_key_or_a_conversation_may_have_caused_counts_for_its_namespace() -> None:
+    breaker = Breaker(3, 60.0, lambda: 0.0)
+    for whose in ("hers", "his") * 5:
+        breaker.failed("model", whose, is_servers=False)
+    assert breaker.is_open("model", "hers")
+    assert breaker.is_open("model", "his")
+    assert not breaker.is_open("model", "mine")
+
+
+@pytest.mark.spec("H05")
+async def test_summaries_that_fail_one_caller_are_written_for_another(tmp_path: Path) -> None:
+    """Her key is out of tokens (429): three failures, and only hers are made by code from then on."""
+
+    def summary(seen: Seen) -> Says:
+        if seen.headers["authorization"] == "Bearer hers":
+            return Says(status=429, error={"error": {"message": "quota"}})
+        return Says({"role": "assistant", "content": plain_summary(seen)})
+
+    model = ModelServer(window=4_000, summary=summary)
+    settings = {
+        "policy.breaker_failures": 1,
+        "compaction.summary_attempts": 1,
+        "compaction.background": False,
+    }
+    async with proxied(model, tmp_path, settings) as proxy:
+        authors = {}
+        for key in ("hers", "mine"):
+            chat = proxy.chat(key=key)
+            for turn in range(30):
+                await chat.says(prose(turn, 150))
+            authors[key] = {compaction["author"] for compaction in await chat.compactions()}
+        assert authors == {"hers": {"deterministic"}, "mine": {"model"}}
 
 
 @pytest.mark.spec("F05")

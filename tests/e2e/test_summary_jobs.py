@@ -208,3 +208,23 @@ async def test_where_a_request_waits_one_attempt_is_made_and_the_record_says_who
         assert len(model.summaries) == 1
         assert await failures(proxy, chat) == []
         are_sound(model.prompts, chat.sent, WINDOW)
+
+
+@pytest.mark.spec("H05")
+async def test_a_callers_many_summaries_do_not_keep_anothers_waiting(tmp_path: Path) -> None:
+    """One place: whoever asks first has it, then each in turn, whatever is behind him."""
+    writer = Writer(held=True)
+    model = ModelServer(window=WINDOW, summary=writer)
+    async with proxied(model, tmp_path, ROLLING | {"compaction.concurrent_summaries": 1}) as proxy:
+        greedy = [proxy.chat(session=f"greedy {number}", key="greedy") for number in range(4)]
+        for chat in greedy:
+            await grown(chat)
+        await writer.is_asked()
+        other = proxy.chat(session="other", key="other")
+        await grown(other)
+        assert len(model.summaries) == 1
+        writer.let_go.set()
+        for chat in (*greedy, other):
+            await quiet(proxy, chat)
+        keys = [seen.headers["authorization"].removeprefix("Bearer ") for seen in model.summaries]
+        assert keys.index("other") <= 2

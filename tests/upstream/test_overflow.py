@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.upstream.overflow import NotOverflow, Overflow, Verdict, classify
+from app.upstream.request_words import RequestWords
 
 STREAM = [(b"Content-Type", b"text/event-stream; charset=utf-8")]
 
@@ -342,3 +343,74 @@ def test_a_rate_limit_is_not_an_overflow(status: int) -> None:
 )
 def test_other_errors_pass(body: bytes) -> None:
     assert classify(400, [], body, near_window=True) == NotOverflow()
+
+
+# Words of the request.
+
+
+PHRASE = "maximum context length is 10 tokens"
+
+
+@pytest.mark.spec("H01")
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        json.dumps({"role": PHRASE}),
+        json.dumps({"role": PHRASE.upper()}),
+        json.dumps({"role": PHRASE}).replace("m", "\\u006d"),
+        json.dumps({"arguments": json.dumps({"text": json.dumps(PHRASE).replace("m", "\\u006d")})}),
+        json.dumps({"role": PHRASE.replace(" ", "\n\t")}),
+        json.dumps({"content": [{"type": "text", "text": word + " "} for word in PHRASE.split()]}),
+        json.dumps({"role": "maxi\u00admum con\u200btext length\u2028is 10 tokens"}),
+        json.dumps({"role": "maxi\u00admum con\u200btext length is 10"}, ensure_ascii=False),
+        f"not JSON: {PHRASE}",
+        PHRASE + " " * 2_100_000,
+    ],
+)
+def test_what_the_request_says_is_not_the_servers(request_body: str) -> None:
+    asked = RequestWords([request_body.encode()])
+    for message in (f"'{PHRASE}' is no role", f"{PHRASE!r}: {PHRASE.upper()}", f'{{"message": "{PHRASE}"}}'):
+        body = json.dumps({"error": {"message": message}}).encode()
+        assert classify(400, [], body, request=asked) == NotOverflow()
+        # A long prompt may be too long all the same: the number is nobody's.
+        assert classify(400, [], body, request=asked, near_window=True) == prompt()
+        assert classify(400, [], body) == prompt(10)
+
+
+@pytest.mark.spec("H01")
+def test_words_that_the_request_says_in_two_places_are_not_the_servers() -> None:
+    asked = RequestWords([b'{"role": "maximum context", "name": "length is 10 tokens"}'])
+    body = json.dumps({"error": {"message": f"{PHRASE} is nobody"}}).encode()
+    assert classify(400, [], body, request=asked) == NotOverflow()
+
+
+@pytest.mark.spec("H01")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "What is the context length of this model, at maximum?",
+        "This model's maximum context is what? The length is 8191 tokens.",
+        "maximum, context and length",
+    ],
+)
+def test_a_conversation_about_models_takes_no_words_from_the_server(said: str) -> None:
+    asked = RequestWords([json.dumps({"messages": [{"role": "user", "content": said}]}).encode()])
+    body = json.dumps({"error": {"message": OPENAI_STYLE[0][0]}}).encode()
+    assert classify(400, [], body, request=asked) == prompt(8192, 9001)
+
+
+@pytest.mark.spec("H01")
+def test_counts_and_codes_are_taken_where_only_the_server_writes_them() -> None:
+    quoted = {"n_ctx": 10, "code": "context_length_exceeded", "message": "x"}
+    asked = RequestWords([json.dumps({"messages": [quoted]}).encode()])
+    for error in (
+        {"detail": [{"msg": "bad", "input": quoted}]},
+        {"detail": quoted},
+        {"error": {"message": json.dumps(quoted)}},
+        {"error": {"message": "bad", "metadata": {"raw": json.dumps({"error": quoted})}}},
+    ):
+        assert classify(400, [], json.dumps(error).encode(), request=asked) == NotOverflow()
+    own = {"error": {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 4_096}}
+    assert classify(400, [], json.dumps(own).encode(), request=asked) == prompt(4_096)
+    # A gateway quotes its server's JSON, which is no request's.
+    assert classify(400, [], json.dumps({"detail": quoted}).encode()) == prompt()

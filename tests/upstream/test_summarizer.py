@@ -129,6 +129,15 @@ async def test_a_lesson_that_does_not_help_is_an_end() -> None:
     assert len(server.requests) == 3
 
 
+@pytest.mark.spec("H01")
+async def test_words_of_a_conversation_teach_no_dialect() -> None:
+    """A refusal quotes the conversation; what did not help is not held against the next question."""
+    quoting = refusal("bad role 'temperature, unsupported max_completion_tokens'")
+    server, outcome = await ask(*[quoting] * 3, replies(completion(content="It was so.")), times=2)
+    assert isinstance(outcome, SummaryAnswer)
+    assert server.requests[3].body == server.requests[0].body
+
+
 async def test_too_long() -> None:
     words = (
         "This model's maximum context length is 4096 tokens. However, you requested 9000 tokens in the input"

@@ -7,6 +7,7 @@ have written what is to be told.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
@@ -54,14 +55,17 @@ class Wanted:
 
 
 class EventStreams:
-    """The streams that are open, at most `most`. All of them end when `ended` is set."""
+    """The streams that are open, at most `most`, half of them of one namespace (H05).
+
+    All of them end when `ended` is set.
+    """
 
     def __init__(self, store: Store, most: int, ended: asyncio.Event, pace: Pace | None = None) -> None:
         self._store = store
         self._pace = pace or Pace()
         self._most = most
         self._ended = ended
-        self._open = 0
+        self._open: Counter[str] = Counter()
 
     def response(self, wanted: Wanted) -> Response:
         """What streams; ServerBusy, as it is sent, when as many as are allowed are open."""
@@ -69,9 +73,12 @@ class EventStreams:
 
     async def run(self, wanted: Wanted, client: Client) -> None:
         """The stream, to its end."""
-        if self._open >= self._most:
+        if self._open.total() >= self._most:
             raise ServerBusy("As many streams of events as are allowed are open; try again soon.")
-        self._open += 1
+        whose = wanted.namespace
+        if self._open[whose] >= (self._most + 1) // 2:
+            raise ServerBusy("As many streams of events as one caller may have are open; try again soon.")
+        self._open[whose] += 1
         try:
             async with client.attended():
                 await client.start(200, _HEADERS)
@@ -79,7 +86,9 @@ class EventStreams:
                     await client.body(piece)
                 await client.end()
         finally:
-            self._open -= 1
+            self._open[whose] -= 1
+            # Namespaces come and go; those without a stream are not kept.
+            self._open += Counter()
 
     async def _pieces(self, wanted: Wanted) -> AsyncIterator[bytes]:
         now = asyncio.get_running_loop().time

@@ -15,34 +15,49 @@ LOOP_FOLDS = 3
 LOOP_TURNS = 3
 # Sessions come and go, so what is remembered of them is bounded.
 REMEMBERED_SESSIONS = 10_000
+# So do namespaces and the names of models.
+REMEMBERED_ROWS = 10_000
 
 
 class Breaker:
-    """Opens after `failures` in a row, closes by itself after `seconds`; one success resets it."""
+    """Opens after `failures` in a row, closes by itself after `seconds`; one success resets it.
+
+    Kept for each model, in each namespace. A model rests for all only when failures that no request can
+    cause (a server that is down, slow or broken) have met two namespaces or more: nobody can stop another's
+    summaries by a key that is spent or a conversation that is refused.
+    """
 
     def __init__(self, failures: int, seconds: float, clock: Callable[[], float]) -> None:
         self._limit = failures
         self._seconds = seconds
         self._clock = clock
-        self._failures = 0
-        self._open_until = float("-inf")
+        # By model and namespace, "" for all of them.
+        self._rows: OrderedDict[tuple[str, str], _Row] = OrderedDict()
 
-    @property
-    def is_open(self) -> bool:
-        """True while nobody should be asked."""
-        return self._clock() < self._open_until
+    def is_open(self, model: str, namespace: str) -> bool:
+        """True while the model should not be asked for the namespace."""
+        rows = (self._rows.get((model, whose)) for whose in (namespace, ""))
+        return any(row is not None and self._clock() < row.open_until for row in rows)
 
-    def failed(self) -> None:
-        """One more failure in a row."""
-        self._failures += 1
-        if self._failures >= self._limit:
-            self._open_until = self._clock() + self._seconds
-            self._failures = 0
+    def failed(self, model: str, namespace: str, *, is_servers: bool) -> None:
+        """One more failure in a row. `is_servers`: no key and no conversation can have caused it."""
+        for whose in (namespace, "") if is_servers else (namespace,):
+            before = self._rows.pop((model, whose), _Row())
+            self._rows[model, whose] = self._after(before, namespace, least=1 if whose else 2)
+            if len(self._rows) > REMEMBERED_ROWS:
+                self._rows.popitem(last=False)
 
-    def succeeded(self) -> None:
-        """The row is broken."""
-        self._failures = 0
-        self._open_until = float("-inf")
+    def succeeded(self, model: str, namespace: str) -> None:
+        """The row is broken, everybody's as well."""
+        for whose in (namespace, ""):
+            self._rows.pop((model, whose), None)
+
+    def _after(self, before: _Row, namespace: str, *, least: int) -> _Row:
+        failures, whose = before.failures + 1, before.whose | {namespace}
+        if failures >= self._limit and len(whose) >= least:
+            return _Row(open_until=self._clock() + self._seconds)
+        # Two names tell as much as a hundred.
+        return _Row(failures, whose if len(whose) <= least else before.whose, before.open_until)
 
 
 class LoopBreaker:
@@ -79,4 +94,11 @@ class LoopBreaker:
 @dataclass(frozen=True, slots=True)
 class _Folds:
     turns: tuple[int, ...] = ()
+    open_until: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    failures: int = 0
+    whose: frozenset[str] = frozenset()
     open_until: float = float("-inf")

@@ -52,14 +52,17 @@ class Compactor:
     def prepares(self, scene: Scene) -> bool:
         """True where a summary would be written ahead if one were due: none is, and somebody may be asked."""
         is_ahead = self._background and scene.policy.in_background
-        return is_ahead and self._summaries.begun(scene) is None and self._summaries.can_begin(scene)
+        return is_ahead and self._summaries.begun(scene) is None and self._can_wait(scene)
 
     async def may_prepare(self, scene: Scene, fold: Fold) -> bool:
         """True when a summary that serves is being written, or would be if asked for."""
         if not self._background:
             return False
-        can_begin = self._summaries.can_begin(scene) and await self._summaries.is_worth(scene, fold)
+        can_begin = self._can_wait(scene) and await self._summaries.is_worth(scene, fold)
         return can_begin or self._summaries.begun(scene) is not None
+
+    def _can_wait(self, scene: Scene) -> bool:
+        return self._summaries.can_begin(scene) and self._summaries.has_room(scene)
 
     def is_looping(self, scene: Scene) -> bool:
         """True while the session should not be folded again if it can be helped (F04)."""

@@ -16,16 +16,17 @@ from app.proxy.turn import Turn
 
 @dataclass(frozen=True, slots=True)
 class Restraint:
-    """One for the application: for everybody, for single sessions, for single namespaces."""
+    """One for the application: for single models, sessions and namespaces."""
 
     failures: Breaker
     loops: LoopBreaker
     spending: Spending
 
-    def holds(self, scene: Scene) -> bool:
-        """True while nobody should be asked for this conversation."""
-        is_spent = self.spending.is_spent(scene.turn.namespace)
-        return self.failures.is_open or is_spent or self.is_looping(scene)
+    def holds(self, scene: Scene, model: str) -> bool:
+        """True while `model` should not be asked for this conversation."""
+        namespace = scene.turn.namespace
+        is_resting = self.failures.is_open(model, namespace)
+        return is_resting or self.spending.is_spent(namespace) or self.is_looping(scene)
 
     def is_looping(self, scene: Scene) -> bool:
         """True for a while after the session was folded in three turns out of three (F04)."""

@@ -24,6 +24,7 @@ from app.proxy.compacting.leases import Leases
 from app.proxy.compacting.scene import Scene, Told
 from app.proxy.compacting.scenes import in_force
 from app.proxy.compacting.summary_writer import NotTold, SummaryWriter
+from app.proxy.fair_places import FairPlaces
 from app.proxy.jobs import Jobs
 from app.proxy.subject import Subject
 from app.storage.contract import Store
@@ -31,7 +32,9 @@ from app.storage.erase.gone import Gone
 from app.storage.journal import Prepared
 
 _log = structlog.get_logger("palimpsest.summaries")
-# Sessions whose prepared summaries are kept in memory; one takes some 20 kB.
+# Each waits with its conversation in memory; beyond this one is written when it is needed.
+MOST_WAITING = 64
+# Sessions of which a summary is being written or was written ahead; one that is kept takes some 20 kB.
 REMEMBERED_SESSIONS = 500
 # Told of a summary that came to nothing: whose, why (a stable word), for which trigger and watermark.
 Failure = Callable[[Subject, str, str, bytes], Awaitable[None]]
@@ -104,14 +107,18 @@ class Summaries:
         self._failed = means.failed
         self._gone = means.gone
         self._rules = rules
-        self._places = asyncio.Semaphore(rules.concurrent)
+        self._places = FairPlaces(rules.concurrent)
         self._new_id = new_id
         # By session, the one that began a summary last at the end.
         self._running: OrderedDict[tuple[str, str], list[Job]] = OrderedDict()
 
     def can_begin(self, scene: Scene) -> bool:
         """False while nobody should be asked for this conversation."""
-        return not self._writer.restraint.holds(scene)
+        return not self._writer.rests(scene)
+
+    def has_room(self, scene: Scene) -> bool:
+        """False where so many of the namespace wait for a place that one more is not begun ahead."""
+        return self._places.waiting(scene.turn.namespace) < MOST_WAITING
 
     def is_looping(self, scene: Scene) -> bool:
         """True while the session should not be folded again if it can be helped (F04)."""
@@ -259,18 +266,21 @@ class Summaries:
         return await self._attempt(scene, fold, job)
 
     async def _attempt(self, scene: Scene, fold: Fold, job: Job) -> Told | NotTold:
-        async with self._place(job):
+        async with self._place(job, scene.turn.namespace):
             source = await scene.done(Scene.source, fold)
             return await self._writer.told(scene, source, job.hurried)
 
     @asynccontextmanager
-    async def _place(self, job: Job) -> AsyncIterator[None]:
-        """Background work waits for a place; what a request waits for begins at once."""
+    async def _place(self, job: Job, whose: str) -> AsyncIterator[None]:
+        """Background work waits for a place, of which each namespace has one in turn (H05).
+
+        What a request waits for begins at once.
+        """
         if job.hurried.is_set():
             yield
             return
         waiting = (
-            asyncio.ensure_future(self._places.acquire()),
+            asyncio.ensure_future(self._places.acquire(whose)),
             asyncio.ensure_future(job.hurried.wait()),
         )
         has_place, _ = waiting

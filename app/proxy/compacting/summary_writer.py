@@ -31,6 +31,10 @@ from app.upstream.summarizer import Summarizers
 from app.upstream.worker import Task, Worker
 
 _log = structlog.get_logger("palimpsest.summaries")
+# What a conversation, or its key, may itself have caused.
+_OF_THE_REQUEST = frozenset({"rejected", "too_long"})
+# No model has this name.
+_WORKER = "\0worker"
 # How servers refuse a question behind a prompt, for its tools or a thought: one without may be taken.
 _REFUSED_BEHIND = frozenset({"status_400", "status_404", "status_405", "status_422", "status_501"})
 
@@ -106,10 +110,9 @@ class SummaryWriter:
         self._breaker = restraint.failures
         self._new_id = new_id
 
-    @property
-    def is_resting(self) -> bool:
-        """True while nobody is asked, after too many failures."""
-        return self._breaker.is_open
+    def rests(self, scene: Scene) -> bool:
+        """True while nobody is asked for this conversation."""
+        return self._restraint.holds(scene, self._asked_of(scene))
 
     @property
     def restraint(self) -> Restraint:
@@ -149,26 +152,26 @@ class SummaryWriter:
                 _log.warning("summary_failed", reason=failure.reason, session=scene.turn.session)
                 reason = failure.reason
                 if failure.is_final:
-                    self._failed(failure)
+                    self._failed(scene, reason, counts=failure.counts)
                     # A key that is refused, a limit or a text that is too long is so a little later, too.
                     return NotTold(reason, may_again=failure.counts and reason != "too_long")
             else:
-                self._breaker.succeeded()
+                self._succeeded(scene)
                 return told
-        self._breaker.failed()
+        self._failed(scene, reason)
         return NotTold(reason)
 
     async def replied(self, scene: Scene, request: SummaryRequest) -> SummaryReply | None:
         """The answer to a question of another kind, in the scene's name; None when nobody gave one."""
-        if self.is_resting:
+        if self._breaker.is_open(self._asked_of(scene), scene.turn.namespace):
             return None
         try:
             answer = await self._answer(scene, request, self._run(asyncio.Event()), None)
         except _NoAnswer as failure:
             _log.warning("question_failed", reason=failure.reason, session=scene.turn.session)
-            self._failed(failure)
+            self._failed(scene, failure.reason, counts=failure.counts)
             return None
-        self._breaker.succeeded()
+        self._succeeded(scene)
         return SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
 
     def is_worth(self, scene: Scene, replaced: int) -> bool:
@@ -304,9 +307,18 @@ class SummaryWriter:
         """True where the model's own prompt can be used."""
         return self._choice.may_ride and self._prompts.may_ride(scene)
 
-    def _failed(self, failure: _NoAnswer) -> None:
-        if failure.counts:
-            self._breaker.failed()
+    def _asked_of(self, scene: Scene) -> str:
+        """Who is asked, for the breaker: a model's name, or the program behind an address."""
+        return _WORKER if self._has_worker(scene) else self.model_for(scene)
+
+    def _failed(self, scene: Scene, reason: str, *, counts: bool = True) -> None:
+        if not counts:
+            return
+        is_servers = not (reason in _OF_THE_REQUEST or reason.startswith("status_4"))
+        self._breaker.failed(self._asked_of(scene), scene.turn.namespace, is_servers=is_servers)
+
+    def _succeeded(self, scene: Scene) -> None:
+        self._breaker.succeeded(self._asked_of(scene), scene.turn.namespace)
 
 
 class _NobodyAsked(Exception):

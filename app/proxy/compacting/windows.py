@@ -165,8 +165,8 @@ class Windows:
         now = time.time()
         if prompt_tokens >= self.largest_answered(model):
             kept.answered, kept.answered_at = prompt_tokens, now
-        gone = [name for name, learned in kept.learned.items() if learned.tokens < prompt_tokens]
-        for namespace in gone:
+        for namespace in [name for name, learned in kept.learned.items() if learned.tokens < prompt_tokens]:
+            del kept.learned[namespace]
             self._jobs.start(self.forget(model, namespace))
         if kept.stated is not None and not kept.is_stored:
             kept.is_stored = True

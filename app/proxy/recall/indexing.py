@@ -15,6 +15,7 @@ import structlog
 from app.core.recall.reading import message_text, own_text, summary_text
 from app.core.recall.words import Words
 from app.errors import StoreError
+from app.proxy.fair_places import FairPlaces
 from app.proxy.jobs import Jobs, unless
 from app.proxy.recall.switch import RecallSwitch
 from app.storage.contract import Store
@@ -40,8 +41,8 @@ class Indexing:
         self._stopping = stopping
         self._switch = switch
         self._words = Words()
-        # One at a time: indexing must not crowd turns out.
-        self._turn = asyncio.Lock()
+        # One at a time: indexing must not crowd turns out. Each namespace has its turn.
+        self._turn = FairPlaces(1)
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._due: set[tuple[str, str]] = set()
 
@@ -115,7 +116,7 @@ class Indexing:
         return True
 
     async def _added(self, namespace: str, session: str, stretch: Stretch, rows: Sequence[RecallRow]) -> bool:
-        async with self._turn:
+        async with self._turn.place(namespace):
             entries = await asyncio.to_thread(self._entries, rows)
         return await self._store.add_indexed(namespace, session, stretch, entries)
 
