@@ -5,6 +5,7 @@ Asks nobody who they are and says nothing of anybody's conversations.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,6 +19,8 @@ from app.api.replies import reply
 from app.api.timeline.paper import Paper
 
 _TIMELINE = "/api/timeline"
+# Rows of the specification, which descriptions of endpoints name.
+_ROW = re.compile(r" \([A-Z]\d\d\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,9 @@ class RootPages:
 def operations_of(document: Mapping[str, Any]) -> list[Operation]:
     """The endpoints of an OpenAPI document, in its order."""
     return [
-        Operation(verb.upper(), path, operation.get("description", ""), list(_fields(operation)))
+        Operation(
+            verb.upper(), path, _ROW.sub("", operation.get("description", "")), list(_fields(operation))
+        )
         for path, verbs in document["paths"].items()
         for verb, operation in verbs.items()
     ]
@@ -98,6 +103,6 @@ def _form(schema: Mapping[str, Any]) -> str:
     low, high = known.get("minimum"), known.get("maximum")
     if low is not None and high is not None:
         words.append(f"{low} to {high}")
-    if schema.get("default") is not None:
-        words.append(f"default {schema['default']}")
+    if schema.get("default") not in (None, ""):
+        words.append(f"default {str(schema['default']).lower()}")
     return ", ".join(words)

@@ -55,8 +55,8 @@ DatabaseUrl = Annotated[SecretStr, AfterValidator(_database)]
 
 
 def _origin(value: str) -> str:
-    """As browsers send it: in lower case, without a closing slash."""
-    if value in ("*", "null"):
+    """As browsers send it: in lower case, without a closing slash. `file://`: what some desktop apps are."""
+    if value in ("*", "null", "file://"):
         return value
     parts = urlsplit(value)
     if not parts.scheme or not parts.netloc or parts.path not in ("", "/") or parts.query:

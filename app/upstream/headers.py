@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from app.core.wire.credentials import USUAL_NAMES, CredentialNames
+from app.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
@@ -40,6 +40,7 @@ OWN_PREFIX = b"x-palimpsest-"
 # True of a body's bytes as they came: how they are coded, and their digests (RFC 1864, 3230, 9530). What
 # is put in their place is neither.
 OF_THE_BYTES = frozenset({b"content-encoding", b"content-md5", b"content-digest", b"repr-digest", b"digest"})
+_USUAL_KEYS = frozenset(name.encode() for name in FIRST_HEADERS)
 # Which pages may read an answer (Fetch standard, 3.3.3).
 _CORS_PREFIX = b"access-control-"
 # A coding that is not wanted (RFC 9110, 12.4.2).
@@ -81,7 +82,7 @@ def request_headers(
     its value.
     """
     received = list(received) if key is None else names.without(received)
-    dropped = _named_by_connection(received, names) | HOP_BY_HOP | _OURS_TO_SAY | OWN_CONTROLS
+    dropped = _named_by_connection(received) | HOP_BY_HOP | _OURS_TO_SAY | OWN_CONTROLS
     sent: list[tuple[bytes, bytes]] = []
     for name, value in received:
         lowered = name.lower()
@@ -103,13 +104,13 @@ def answer_headers(
     not be sent, are spaces (RFC 9110, 5.5).
     """
     received = [header for header in received if not header[0].lower().startswith(_CORS_PREFIX)]
-    dropped = _named_by_connection(received, USUAL_NAMES) | HOP_BY_HOP
+    dropped = _named_by_connection(received) | HOP_BY_HOP
     if body != "untouched":
         dropped |= {b"content-length"} | OF_THE_BYTES
     return [(name, _CONTROLS.sub(b" ", value)) for name, value in received if name.lower() not in dropped]
 
 
-def _named_by_connection(headers: RawHeaders, names: CredentialNames) -> set[bytes]:
+def _named_by_connection(headers: RawHeaders) -> set[bytes]:
     # `Connection: content-length` or `: authorization` is an attack on the other side, not a hop's
     # business; RFC 9110 forbids naming fields meant for the recipient.
     named = {
@@ -118,8 +119,7 @@ def _named_by_connection(headers: RawHeaders, names: CredentialNames) -> set[byt
         if name.lower() == b"connection"
         for token in value.split(b",")
     }
-    named -= {b"content-length", b"content-type", b"cache-control"}
-    return {name for name in named if not names.is_header(name)}
+    return named - {b"content-length", b"content-type", b"cache-control"} - _USUAL_KEYS
 
 
 def _narrowed(value: bytes, decodable: Collection[str]) -> bytes:

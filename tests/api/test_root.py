@@ -85,7 +85,9 @@ async def test_with_keys_the_root_and_the_description_are_anybodys(tmp_path: Pat
 @pytest.mark.spec("H17")
 async def test_the_readme_says_the_same_of_each_client(fresh: Proxy) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| ([^|]+) \| (.+) \|$", readme, re.MULTILINE))
+    table = readme.partition("| client | setting |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| ([^|]+) \| (.+) \|$", table, re.MULTILINE))
+    assert rows.keys() - {"curl"} == dict(CLIENTS).keys()
     for client, line in CLIENTS:
         assert line.format(url="http://127.0.0.1:8000/v1") in rows[client]
 

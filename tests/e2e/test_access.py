@@ -63,6 +63,26 @@ async def test_issued_keys_are_namespaces_and_the_operators_key_goes_upstream(tm
             assert line.upstream.requests[-1].header(name.decode()) is None
 
 
+@pytest.mark.spec("H03")
+async def test_an_issued_key_may_stand_where_any_credential_may(tmp_path: Path) -> None:
+    async with keyed(tmp_path, "ann") as (line, (ann,)):
+        line.upstream.always(replies(answer_body()))
+        sessions = set()
+        for name, value, query in (
+            (b"x-auth-token", ann, ""),
+            (b"ocp-apim-subscription-key", ann, ""),
+            (b"cookie", "session=another", f"?key={ann}"),
+        ):
+            given = [(b"X-Session-Id", b"s"), (name, value.encode())]
+            path = "/v1/chat/completions" + query
+            reply = await line.asks(post(chat_body("the same"), given, path=path, key=None))
+            assert reply.status == 200, (name, reply.body)
+            sessions.add(reply.header("x-palimpsest-session"))
+            assert ann.encode() not in line.upstream.requests[-1].head
+        # Whatever else a caller sends, the key alone says who asks.
+        assert len(sessions) == 1
+
+
 async def test_a_revoked_key_is_worth_nothing(tmp_path: Path) -> None:
     async with keyed(tmp_path, "ann") as (line, (ann,)):
         settings = settings_for(tmp_path, line.upstream.url, KEYS)

@@ -10,6 +10,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from app.errors import SettingsError
+from app.settings.load import load_settings
 from tests.kit.blind import blind
 from tests.kit.model import ModelServer
 from tests.kit.proxy import fronting, proxied
@@ -244,6 +246,30 @@ async def test_a_body_under_api_says_that_it_is_json(line: Line, kind: str) -> N
         reply = await line.http.request(method, f"/api/sessions/{path}", content=MEMORY, headers=headers)
         assert (reply.status_code, reply.json()["error"]["code"]) == (415, "unsupported_media_type")
         assert "content-type: application/json" in reply.json()["error"]["message"]
+
+
+def test_which_origins_an_operator_may_list() -> None:
+    given = ["HTTP://App.Example:3000/", "app://obsidian.md", "null", "file://", "chrome-extension://abc"]
+    listed = load_settings(None, {"server.cors_origins": given}, {}).server.cors_origins
+    assert listed == (
+        "http://app.example:3000",
+        "app://obsidian.md",
+        "null",
+        "file://",
+        "chrome-extension://abc",
+    )
+    assert load_settings(None, {"server.cors_origins": ["*"], "access.mode": "keys"}, {})
+    for wrong in ("*", "app.example", "http://app.example/path", "http://app.example?x"):
+        with pytest.raises(SettingsError, match="origin"):
+            load_settings(None, {"server.cors_origins": [wrong]}, {})
+
+
+async def test_every_page_may_be_let_in_where_there_are_keys(tmp_path: Path) -> None:
+    given = {"server.cors_origins": ["*"], "access.mode": "keys"}
+    async with proxied(ModelServer(), tmp_path, given) as proxy:
+        reply = await proxy.http.get("/api/sessions", headers=FETCH)
+        assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (401, "*")
+        assert "access-control-allow-credentials" not in reply.headers
 
 
 async def test_a_harness_that_sees_nothing_would_be_noticed(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ Portkey, Cloudflare AI Gateway and Access, Helicone, LiteLLM, Bifrost, Kong, Git
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, TypeAlias
 from urllib.parse import unquote_plus
 
@@ -41,6 +41,8 @@ HEADERS = (
 QUERY = (
     "key", "api-key", "apikey", "subscription-key", "access-token", "token", "auth", "code", "sig",
 )  # fmt: skip
+# Names whose meaning is remembered: those that clients send, with room for what somebody makes up.
+_REMEMBERED = 2_048
 # Look like credentials and are none: they change from request to request, or are for another hop.
 NOT_CREDENTIALS = (
     "*idempotency-key", "sec-*", "*csrf*", "*xsrf*", "*-nonce", "*-timestamp", "*-signature", "*cache-key",
@@ -83,6 +85,18 @@ class CredentialNames:
 
     def counts(self, name: str, place: Place = "header") -> bool:
         """True when a header, cookie or query field of this name is a credential."""
+        return self._known_counts(name, place)
+
+    @cached_property
+    def _known_counts(self) -> Callable[[str, Place], bool]:
+        # Clients send the same names again and again; looking at one takes 5 us.
+        return lru_cache(_REMEMBERED)(self._counts)
+
+    @cached_property
+    def _known_headers(self) -> Callable[[bytes], bool]:
+        return lru_cache(_REMEMBERED)(lambda name: self._counts(name.decode("latin-1"), "header"))
+
+    def _counts(self, name: str, place: Place) -> bool:
         plain = _plain(name)
         if plain in self._named[place]:
             return True
@@ -93,7 +107,7 @@ class CredentialNames:
 
     def is_header(self, name: bytes) -> bool:
         """True for the name of a header that is a credential as a whole."""
-        return self.counts(name.decode("latin-1"))
+        return self._known_headers(name)
 
     def further(self, headers: RawHeaders, target: str) -> list[str]:
         """Every credential but the `FIRST_HEADERS`: place, name and value one after the other, sorted.
@@ -132,9 +146,10 @@ class CredentialNames:
 
     def _headers(self, headers: RawHeaders, *, wanted: bool) -> list[tuple[bytes, bytes]]:
         kept: list[tuple[bytes, bytes]] = []
+        is_credential, is_whole = self._known_headers, self.is_header(b"cookie")
         for name, value in headers:
-            if name.lower() != b"cookie" or self.is_header(b"cookie"):
-                if self.is_header(name) is wanted:
+            if is_whole or not _is_cookie(name):
+                if is_credential(name) is wanted:
                     kept.append((name, value))
                 continue
             cookies = [c for c in value.split(b";") if self.counts(_cookie(c)[0], "cookie") is wanted]
@@ -143,20 +158,26 @@ class CredentialNames:
         return kept
 
     def _in_headers(self, headers: RawHeaders) -> Iterator[tuple[str, str]]:
+        is_credential = self._known_headers
         for name, value in headers:
+            if not is_credential(name):
+                continue
             lowered = name.decode("latin-1").lower()
-            if lowered not in FIRST_HEADERS and self.counts(lowered):
+            if lowered not in FIRST_HEADERS:
                 yield lowered, value.decode("latin-1")
 
     def _in_cookies(self, headers: RawHeaders) -> Iterator[tuple[str, str]]:
+        if self.is_header(b"cookie"):
+            return
         for name, value in headers:
-            if name.lower() == b"cookie" and not self.is_header(b"cookie"):
+            if _is_cookie(name):
                 yield from (
                     pair for pair in map(_cookie, value.split(b";")) if self.counts(pair[0], "cookie")
                 )
 
     def _in_query(self, target: str) -> Iterator[tuple[str, str]]:
-        for field in target.partition("?")[2].split("&"):
+        query = target.partition("?")[2]
+        for field in query.split("&") if query else ():
             name = _field_name(field)
             if self.counts(name, "query"):
                 yield _plain(name), field.partition("=")[2]
@@ -168,6 +189,11 @@ USUAL_NAMES = CredentialNames()
 
 def _plain(name: str) -> str:
     return name.lower().replace("_", "-")
+
+
+def _is_cookie(name: bytes) -> bool:
+    # Most names are not even as long.
+    return len(name) == 6 and name.lower() == b"cookie"
 
 
 def _cookie(pair: bytes) -> tuple[str, str]:
