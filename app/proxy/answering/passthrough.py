@@ -83,7 +83,10 @@ class Passthrough:
         there, incoming = await self._there(incoming, upload)
         headers = there.outgoing(incoming.headers)
         body = None if upload.finished else aiter(upload)
-        opened = there.upstream.open(incoming.method, incoming.target, headers, incoming.body or body)
+        # A file takes as long as it takes: it may not stand still, that is all.
+        opened = there.upstream.open(
+            incoming.method, incoming.target, headers, incoming.body or body, takes_any_time=True
+        )
         # While the client is still sending, its leaving shows in the upload.
         async with client.attended(upload.ended), opened as answer:
             await client.start(answer.status, [*answer_headers(answer.headers), *extra])
