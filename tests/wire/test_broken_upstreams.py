@@ -314,7 +314,8 @@ async def test_what_only_passes_through_takes_the_time_it_takes(hasty: Line) -> 
     """More than the time that a recorded answer has, and never silent."""
     pieces = [b"x" * 10] * 60
     length = (b"Content-Length", b"%d" % sum(map(len, pieces)))
-    hasty.upstream.expects(drips(head(200, [length]), pieces))
+    # Behind its pieces the script says no more, to nobody.
+    hasty.upstream.expects(drips(head(200, [length, (b"Connection", b"close")]), pieces))
     reply = await hasty.asks(b"GET /v1/files/1/content HTTP/1.1\r\nHost: p\r\n\r\n")
     assert (reply.is_whole, reply.body) == (True, b"".join(pieces))
 
