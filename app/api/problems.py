@@ -51,7 +51,7 @@ def problem_headers(error: PalimpsestError, request_id: str = "") -> list[tuple[
     `x-request-id`, which SDKs put into what they raise, is the exchange's id or a new one. Codings that may
     be sent instead of an unsupported one stand in `accept-encoding` (RFC 9110, 12.5.3).
     """
-    ident = request_id or str(uuid_utils.uuid7())
+    ident = request_id or new_request_id()
     headers = [(b"content-type", b"application/json"), (b"x-request-id", ident.encode())]
     if isinstance(error, UnsupportedCoding):
         headers.append((b"accept-encoding", ", ".join(sorted(DECODABLE)).encode()))
@@ -61,6 +61,11 @@ def problem_headers(error: PalimpsestError, request_id: str = "") -> list[tuple[
     elif error.status in (409, 503):
         headers.append((b"retry-after", b"1"))
     return headers
+
+
+def new_request_id() -> str:
+    """The id of a request that is no exchange's."""
+    return str(uuid_utils.uuid7())
 
 
 async def send_problem(

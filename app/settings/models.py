@@ -110,7 +110,7 @@ class Upstream(Section):
     )
     answer_timeout_seconds: float = setting(
         7_200.0,
-        "How long an answer may take from its beginning to its end.",
+        "How long a recorded answer may take from beginning to end; what only passes through takes any time.",
         "An upstream that drips a byte now and then is never silent; no answer in use takes two hours.",
         unit="seconds",
         gt=0,

@@ -7,6 +7,7 @@ answer that points elsewhere must not take the caller's key there), cookies are 
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -217,7 +218,13 @@ class Upstream:
 
     @asynccontextmanager
     async def open(
-        self, method: str, path_and_query: str, headers: RawHeaders, body: bytes | AsyncIterator[bytes] | None
+        self,
+        method: str,
+        path_and_query: str,
+        headers: RawHeaders,
+        body: bytes | AsyncIterator[bytes] | None,
+        *,
+        takes_any_time: bool = False,
     ) -> AsyncIterator[Answer]:
         """Send one request; the answer's head has arrived when this yields.
 
@@ -229,7 +236,8 @@ class Upstream:
         have been paid for.
         """
         response = await self._answered(method, path_and_query, headers, body)
-        answer = Answer(response, self._options.idle_seconds, self._options.answer_seconds)
+        answer_seconds = math.inf if takes_any_time else self._options.answer_seconds
+        answer = Answer(response, self._options.idle_seconds, answer_seconds)
         try:
             refuse_odd_status(response.status)
             yield answer

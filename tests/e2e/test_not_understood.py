@@ -6,13 +6,15 @@ import copy
 import json
 import random
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from tests.kit.wire import Line, Reply, answer_body, post, wired
-from tests.upstream.scripted import Wire, head, replies
+from tests.kit.words import prose
+from tests.upstream.scripted import Scripted, Wire, head, replies
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.spec("H08")]
 
@@ -259,3 +261,46 @@ async def test_mutations_fare_as_they_would_without_the_proxy(
         there, here = await direct.asks(request), await line.asks(request)
         assert (here.status, here.body) == (there.status, there.body), body
         assert line.upstream.requests[-1].body == body
+
+
+async def test_a_long_conversation_with_odd_messages_is_folded_all_the_same(tmp_path: Path) -> None:
+    small = {
+        "models": [{"match": "*", "window_tokens": 4_000}],
+        "compaction.deadline_seconds": 0,
+        "compaction.background": False,
+    }
+    odd: list[Any] = [
+        {"content": "no role"}, {"role": 7, "content": 7}, {"role": "user", "content": ["a text"]},
+        {"role": "narrator", "content": {"text": "x"}}, {"role": "assistant", "tool_calls": 7}, {},
+        {"role": ["user"], "content": [None, {"type": 7}]},
+    ]  # fmt: skip
+    said: list[Any] = [{"role": "system", "content": "You keep the log."}]
+    async with wired(tmp_path, small) as line:
+        for turn in range(14):
+            said += [odd[turn % len(odd)], {"role": "user", "content": f"Entry {turn}. {prose(turn, 350)}"}]
+            line.upstream.expects(replies(answer_body(f"Noted {turn}.")))
+            reply = await line.asks(post(json.dumps({"model": "m", "messages": said}).encode()))
+            assert (reply.status, reply.json()["choices"][0]["message"]["content"]) == (200, f"Noted {turn}.")
+            said.append({"role": "assistant", "content": f"Noted {turn}."})
+        assert reply.header("x-palimpsest-view") == "compacted"
+        sent = json.loads(line.upstream.requests[-1].body)["messages"]
+        assert len(sent) < len(said) / 2
+        assert (sent[0], sent[-1]) == (said[0], said[-2])
+        assert [row["message"] for row in await line.rows(reply)] == said
+
+
+@pytest.mark.parametrize("name", ["text_for_messages", "deep", "byte_order_mark", "no_model", "array"])
+async def test_with_several_upstreams_it_goes_to_the_one_of_its_model(tmp_path: Path, name: str) -> None:
+    body = ({**UNREAD, **READ}[name]).replace(b'"m"', b'"local-1"')
+    is_named = b'"local-1"' in body
+    async with Scripted() as local:
+        routes = [{"match": "local-*", "base_url": f"{local.url}/v1", "model": "there-*"}]
+        async with wired(tmp_path, {"routes": routes}) as line:
+            there = local if is_named else line.upstream
+            there.expects(replies(REFUSED, 400))
+            reply = await line.asks(post(body))
+            assert (reply.status, reply.body) == (400, REFUSED)
+            sent = there.requests[-1].body
+    assert sent.removeprefix(b"\xef\xbb\xbf") == body.removeprefix(b"\xef\xbb\xbf").replace(
+        b'"local-1"', b'"there-1"'
+    )

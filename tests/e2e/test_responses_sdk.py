@@ -14,8 +14,8 @@ import pytest
 from pydantic import BaseModel
 
 from tests.kit.responses import call_item, text_item, thought_item
-from tests.kit.wire import wired
-from tests.upstream.scripted import Script, Wire, chunk, cuts_after, head, replies, streams
+from tests.kit.wire import Line, wired
+from tests.upstream.scripted import Script, chunk, cuts_after, head, replies, streams
 
 Json = dict[str, Any]
 JSON = (b"content-type", b"application/json")
@@ -183,25 +183,33 @@ async def test_the_sdk_cannot_tell_the_proxy_from_the_model_server(tmp_path: Pat
             assert await helped(line.url, stream) == await helped(line.upstream.url, stream), name
 
 
+CUT = head(200, [EVENTS, (b"Transfer-Encoding", b"chunked")]) + b"".join(map(chunk, events(TEXT)[:5]))
+
+
 @pytest.mark.spec("W45")
 async def test_a_cut_stream_is_an_error_for_the_sdk(tmp_path: Path) -> None:
-    async def cut(wire: Wire) -> None:
-        await wire.send(head(200, [EVENTS, (b"Transfer-Encoding", b"chunked")]))
-        for piece in events(TEXT)[:5]:
-            await wire.send(chunk(piece))
-        await wire.send(b"0\r\n\r\n")
-
     async with wired(tmp_path) as line:
-        line.upstream.expects(cut, cut)
-        direct = await asked_async(line.upstream.url, True)
+        line.upstream.expects(cuts_after(len(CUT), CUT))
         proxied = await asked_async(line.url, True)
-        # The control: the same answer, straight from the upstream, looks complete.
-        assert len(direct) == 5
         assert proxied[0] == "APIError"
         assert proxied[3]["code"] == "upstream_cut"
-        (_, said) = await line.rows(line.session_of_newest(), "k")
-        assert said["state"] == "incomplete"
-        assert said["message"][0]["content"][0]["text"] == SAID[:9]
+        await kept_as_incomplete(line)
+
+
+@pytest.mark.spec("H09")
+async def test_a_stream_that_ends_early_in_good_order_is_the_same_without_us(tmp_path: Path) -> None:
+    async with wired(tmp_path) as line:
+        line.upstream.expects(streams(events(TEXT)[:5]), streams(events(TEXT)[:5]))
+        direct = await asked_async(line.upstream.url, True)
+        assert len(direct) == 5
+        assert await asked_async(line.url, True) == direct
+        await kept_as_incomplete(line)
+
+
+async def kept_as_incomplete(line: Line) -> None:
+    (_, said) = await line.rows(line.session_of_newest(), "k")
+    assert said["state"] == "incomplete"
+    assert said["message"][0]["content"][0]["text"] == SAID[:9]
 
 
 @pytest.mark.spec("W46")

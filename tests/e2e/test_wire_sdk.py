@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from tests.kit.wire import Line, answer_body, event, wired
-from tests.upstream.scripted import Script, Wire, cuts_after, replies, streams
+from tests.upstream.scripted import Script, chunk, cuts_after, head, replies, streams
 
 MESSAGES: Any = [{"role": "user", "content": "What is the weather in Oslo?"}]
 TOOLS: Any = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
@@ -169,26 +169,35 @@ async def test_the_sdk_does_not_repeat_what_we_refuse(tmp_path: Path) -> None:
         httpx2.AsyncClient(trust_env=False, event_hooks={"request": [counting]}) as http,
         openai.AsyncOpenAI(base_url=f"{line.url}/v1", api_key="k", http_client=http) as client,
     ):
-        wrong: Any = [{"role": 7, "content": "hi"}]
+        said: Any = [{"role": "user", "content": "hi"}]
+        wrong = {"X-Palimpsest": "maybe"}
         with pytest.raises(openai.BadRequestError) as refused:
-            await client.chat.completions.create(model="m", messages=wrong)
-        assert (refused.value.code, refused.value.param) == ("invalid_field", "messages[0].role")
+            await client.chat.completions.create(model="m", messages=said, extra_headers=wrong)
+        assert (refused.value.code, refused.value.param) == ("invalid_field", "X-Palimpsest")
         assert seen == 1
+
+
+CUT = head(200, [(b"Content-Type", b"text/event-stream"), (b"Transfer-Encoding", b"chunked")]) + b"".join(
+    map(chunk, TEXT_STREAM[:2])
+)
 
 
 @pytest.mark.spec("P3", "W13")
 async def test_a_cut_stream_is_an_error_for_the_sdk(tmp_path: Path) -> None:
-    async def cut(wire: Wire) -> None:
-        await streams(TEXT_STREAM[:2])(wire)
-
     async with wired(tmp_path) as line:
-        line.upstream.expects(cut, cut)
-        direct = await asked_async(line.upstream.url, True)
+        line.upstream.expects(cuts_after(len(CUT), CUT))
         proxied = await asked_async(line.url, True)
-        # The control: the same answer, straight from the upstream, looks complete.
-        assert len(direct) == 2
         assert proxied[0] == "APIError"
         assert proxied[3]["code"] == "upstream_cut"
+
+
+@pytest.mark.spec("H09")
+async def test_a_stream_that_ends_early_in_good_order_is_the_same_without_us(tmp_path: Path) -> None:
+    async with wired(tmp_path) as line:
+        line.upstream.expects(streams(TEXT_STREAM[:2]), streams(TEXT_STREAM[:2]))
+        direct = await asked_async(line.upstream.url, True)
+        assert len(direct) == 2
+        assert await asked_async(line.url, True) == direct
 
 
 async def test_the_sdk_streams_pages_and_models_through_the_proxy(tmp_path: Path) -> None:

@@ -309,6 +309,31 @@ async def test_an_upstream_that_does_not_end_is_given_up(hasty: Line, script: Sc
     await asyncio.wait_for(hasty.upstream.requests[-1].gone.wait(), 10)
 
 
+@pytest.mark.spec("H07")
+async def test_what_only_passes_through_takes_the_time_it_takes(hasty: Line) -> None:
+    """More than the time that a recorded answer has, and never silent."""
+    pieces = [b"x" * 10] * 60
+    length = (b"Content-Length", b"%d" % sum(map(len, pieces)))
+    # Behind its pieces the script says no more, to nobody.
+    hasty.upstream.expects(drips(head(200, [length, (b"Connection", b"close")]), pieces))
+    reply = await hasty.asks(b"GET /v1/files/1/content HTTP/1.1\r\nHost: p\r\n\r\n")
+    assert (reply.is_whole, reply.body) == (True, b"".join(pieces))
+
+
+@pytest.mark.spec("H07")
+async def test_an_upload_takes_the_time_it_takes(hasty: Line) -> None:
+    """More than the upstream has to begin its answer, which it does once it has all of it."""
+    hasty.upstream.expects(replies(b"{}"))
+    async with hasty.caller() as caller:
+        await caller.sends(b"POST /v1/files HTTP/1.1\r\nHost: p\r\nContent-Length: 600\r\n\r\n")
+        for _ in range(60):
+            await caller.sends(b"x" * 10)
+            await asyncio.sleep(0.02)
+        reply = await caller.reply()
+    assert (reply.status, reply.body) == (200, b"{}")
+    assert hasty.upstream.requests[-1].body == b"x" * 600
+
+
 async def test_nobody_listens(tmp_path_factory: pytest.TempPathFactory) -> None:
     closed = {"upstream.base_url": "http://127.0.0.1:9/v1", "models": HASTY["models"]}
     async with wired(tmp_path_factory.mktemp("closed"), closed) as line:

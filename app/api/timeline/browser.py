@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from app.api.problems import problem_of
+from app.api.problems import new_request_id, problem_of
 from app.api.timeline.paper import Paper
 from app.core.wire.credentials import FIRST_HEADERS
 from app.errors import PalimpsestError, Unauthorized
@@ -72,7 +72,7 @@ def presented(headers: Headers) -> tuple[Way, Headers]:
 def problem_page(paper: Paper, problem: PalimpsestError) -> Response:
     """The error as a page; a browser that is not known asks whoever sits before it for a key."""
     asks = isinstance(problem, Unauthorized)
-    headers = {"www-authenticate": CHALLENGE} if asks else {}
+    headers = {"x-request-id": new_request_id()} | ({"www-authenticate": CHALLENGE} if asks else {})
     facts = {"message": problem.message, "code": problem.code, "param": problem.param, "asks": asks}
     return paper.problem(facts, problem.status, headers)
 

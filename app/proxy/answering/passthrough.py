@@ -83,9 +83,9 @@ class Passthrough:
         there, incoming = await self._there(incoming, upload)
         headers = there.outgoing(incoming.headers)
         body = None if upload.finished else aiter(upload)
-        opened = there.upstream.open(
-            incoming.method, there.outgoing.target(incoming.target), headers, incoming.body or body
-        )
+        target, sent = there.outgoing.target(incoming.target), incoming.body or body
+        # A file takes as long as it takes: it may not stand still, that is all.
+        opened = there.upstream.open(incoming.method, target, headers, sent, takes_any_time=True)
         # While the client is still sending, its leaving shows in the upload.
         client.entry.forwarded(there.upstream.origin)
         async with client.attended(upload.ended), opened as answer:
