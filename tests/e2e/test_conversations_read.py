@@ -13,8 +13,10 @@ import pytest
 import pytest_asyncio
 
 from tests.kit.chat import Chat, message_of
+from tests.kit.items import text_item
 from tests.kit.model import ModelServer
 from tests.kit.proxy import Proxy, proxied
+from tests.kit.responses import ResponsesChat, ResponsesServer
 
 pytestmark = pytest.mark.spec("H13")
 Json = dict[str, Any]
@@ -281,3 +283,33 @@ async def test_greeting_twins_keep_their_own_words(proxy: Proxy) -> None:
     for chat in twins:
         assert await chat.transcript() == chat.said
         assert await kinds(chat) == ["main"]
+
+
+async def test_codex_on_its_own_api(tmp_path: Path) -> None:
+    """Instructions stand beside the items, and set-up before the first request; its summary is short."""
+    server = ResponsesServer()
+    async with proxied(server, tmp_path) as proxy:
+        headers = {"authorization": "Bearer key-1", "x-session-id": "codex"}
+        chat = ResponsesChat(proxy.http, instructions=HARNESS, headers=headers)
+        setup = user("<environment_context>\n<cwd>/work</cwd>\n</environment_context>")
+        await chat.says(setup, "Repair the log reader.")
+        await chat.says("And its tests.")
+        talked = [setup, *(item for item in chat.said if item.get("role") == "user")][1:]
+        server.outputs.append([text_item("The log reader is repaired.")])
+        await chat.says("You are performing a CONTEXT CHECKPOINT COMPACTION.")
+        prefix = "Another language model started to solve this problem and produced a summary. " * 3
+        chat.said = [*talked, user(f"{prefix}\nThe log reader is repaired.")]
+        await chat.says("Now the tides.")
+        read = (await proxy.http.get("/api/sessions/codex/messages", headers=headers)).json()
+        said = [row["message"]["content"] for row in read["messages"] if row["role"] == "user"]
+        fields = (await proxy.http.get("/api/sessions/codex", headers=headers)).json()
+    assert read["is_default"]
+    assert [text[:30] for text in said] == [
+        "<environment_context>\n<cwd>/wo",
+        "Repair the log reader.",
+        "And its tests.",
+        "You are performing a CONTEXT C",
+        "Another language model started",
+        "Now the tides.",
+    ]
+    assert [branch["kind"] for branch in fields["branches"]] == ["main"]

@@ -37,6 +37,7 @@ class Talk:
         self.namespace = namespace
         self.session = session or uuid.uuid4().hex
         self.clock = 1000.0
+        self.mark: Mark = ""
 
     def chains(self, bodies: Sequence[bytes]) -> list[bytes]:
         chain, chains = b"", []
@@ -87,6 +88,10 @@ class Talk:
         base = chains[stored - 1] if stored else b""
         return await self.opens(messages=messages, base=base, head=chains[-1], **more)
 
+    def _now(self) -> float:
+        self.clock += 1
+        return self.clock
+
     async def opens(
         self,
         *,
@@ -100,11 +105,9 @@ class Talk:
         idempotency_key: str | None = None,
         exchange: str | None = None,
         model: str = "m",
-        mark: Mark = "",
         takes_name: bool = False,
         continues: bool = False,
     ) -> OpenExchange:
-        self.clock += 1
         opened = OpenExchange(
             namespace=self.namespace,
             session=self.session,
@@ -122,10 +125,10 @@ class Talk:
             mode="full",
             full_history=False,
             idempotency_key=idempotency_key,
-            started_at=self.clock,
+            started_at=self._now(),
             takes_name=takes_name,
             continues=continues,
-            mark=mark,
+            mark=self.mark,
         )
         await self.store.open_exchange(opened)
         return opened

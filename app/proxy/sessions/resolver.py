@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from app.core.history.append import Mode, Repeat
+from app.core.history.branches import Mark
 from app.core.history.carriers import Carriers, SessionName, session_name_of
 from app.core.history.chain import conversation_of, seed_of
 from app.core.history.conversation import Conversation
@@ -82,16 +83,11 @@ class Resolver:
         self, namespace: str, incoming: Incoming, request: ChatRequest, name: SessionName | None
     ) -> Turn:
         """The resolved request. RequestError when its headers or messages cannot be what they claim."""
-        sent = conversation_of(await self._read(request), seed_of(namespace))
         row = await self._store.named(namespace, name.value) if name else None
         repeats = await self._repeats(namespace, incoming)
         named = Named(name, row, Repeat(is_retry(incoming), _head_in(row, repeats)))
         before = await self._before(namespace, request)
-        if before is not None:
-            mode, talk = await self._deltas.behind(namespace, before, sent, request.model)
-        else:
-            mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
-        talk = _told_on(request, talk) if mode == "append" else talk
+        mode, talk = await self._read_as(namespace, incoming, request, named, before)
         instructions = (*await self._field_of(request), *talk.preamble)
         facts = RequestFacts(
             preamble=preamble_digest(instructions),
@@ -100,13 +96,7 @@ class Resolver:
             retry=named.repeat.retry,
             repeats=repeats,
         )
-        placement, mark = await self._beside.placed(
-            namespace,
-            talk,
-            await self._placed(namespace, talk, facts),
-            request.model,
-            may_join=name is None and before is None,
-        )
+        placement, mark = await self._placed(namespace, incoming, request, talk, facts)
         return Turn(
             namespace=namespace,
             incoming=incoming,
@@ -122,10 +112,26 @@ class Resolver:
             fixed_tokens=self._tokens.fixed_tokens(request),
             started_at=time.time(),
             carrier=name.carrier if name else "",
-            mark=mark or ("client_compaction" if _is_compaction(incoming, request) else ""),
+            mark=mark,
             goes_on_unseen=before is not None and before.has_hidden,
             begins_unseen=before.begins_unseen if before else request.previous is not None,
         )
+
+    async def _read_as(
+        self,
+        namespace: str,
+        incoming: Incoming,
+        request: ChatRequest,
+        named: Named,
+        before: AnsweredAs | None,
+    ) -> tuple[Mode, Conversation]:
+        """How the request is read, and the whole conversation then, as its own wire tells it."""
+        sent = conversation_of(await self._read(request), seed_of(namespace))
+        if before is not None:
+            mode, talk = await self._deltas.behind(namespace, before, sent, request.model)
+        else:
+            mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
+        return mode, _told_on(request, talk) if mode == "append" else talk
 
     def erased(self, namespace: str, session: str) -> None:
         """The session was erased: its id is given to nobody again."""
@@ -168,7 +174,21 @@ class Resolver:
         key = incoming.header(b"idempotency-key")
         return await self._store.exchange_of_key(namespace, key) if key else None
 
-    async def _placed(self, namespace: str, talk: Conversation, facts: RequestFacts) -> Placement:
+    async def _placed(
+        self,
+        namespace: str,
+        incoming: Incoming,
+        request: ChatRequest,
+        talk: Conversation,
+        facts: RequestFacts,
+    ) -> tuple[Placement, Mark]:
+        """Where the request belongs, and whether it stands beside a conversation there."""
+        found = await self._found(namespace, talk, facts)
+        if _is_compaction(incoming, request):
+            return found, "client_compaction"
+        return await self._beside.placed(namespace, talk, found, request.model, may_join=not facts.named)
+
+    async def _found(self, namespace: str, talk: Conversation, facts: RequestFacts) -> Placement:
         known: Sequence[Known] = ()
         if not facts.named or facts.session is not None:
             known = await self._store.known(namespace, talk.chains, facts.session)
