@@ -146,6 +146,26 @@ async def test_codex_compacts_by_itself(proxy: Proxy) -> None:
     assert await kinds(chat) == ["main"]
 
 
+async def test_codex_compacts_in_the_middle_of_a_turn(proxy: Proxy) -> None:
+    """The summary is the newest message then, and it may compact again."""
+    chat = chat_of(proxy, session="codex", system=HARNESS)
+    await chat.says("Look at the log reader.")
+    whole: list[Json] = list(chat.said)
+    asked = user("You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary.")
+    for number in range(3):
+        summary = f"{number}: {SUMMARY}"
+        answer = await asks(chat, *chat.said, asked, says=summary)
+        summed = user(f"Another language model started to solve this problem and wrote:\n{answer['content']}")
+        chat.said = [system(HARNESS), user("Look at the log reader."), summed]
+        chat.said.append(await asks(chat, *chat.said, says=f"Going on after {number}."))
+        whole += [asked, answer, summed, chat.said[-1]]
+        assert await chat.transcript() == whole
+        assert await kinds(chat) == ["main"]
+    await chat.says("Is it done?")
+    assert await chat.transcript() == [*whole, *chat.said[-2:]]
+    assert len([row for row in await chat.rows() if row.get("seam")]) == 3
+
+
 async def test_a_summary_alone_finds_its_session(proxy: Proxy) -> None:
     chat = chat_of(proxy)
     await chat.says("Look at the log reader.")
