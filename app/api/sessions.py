@@ -73,7 +73,7 @@ class SessionPages:
         return reply(
             {
                 "sessions": [session_fields(row) for row in page],
-                "total": await self._store.session_count(caller.namespace, prefix or ""),
+                "total": await self._store.session_count(caller.namespace, prefix or "", with_side=side),
                 "next": page[-1].id if len(rows) > limit else None,
             }
         )

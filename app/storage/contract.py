@@ -310,7 +310,7 @@ class Store(
     ) -> Sequence[SessionRow]:
         """Newest first, after the session id `before`; `with_side`: those of side requests alone, too."""
 
-    async def session_count(self, namespace: str, prefix: str) -> int:
+    async def session_count(self, namespace: str, prefix: str, *, with_side: bool = True) -> int:
         """How many sessions there are whose id begins with `prefix` (of a lower-case UUID; "": all)."""
 
     async def heads(self, namespace: str, session: str) -> Sequence[Head]:

@@ -6,6 +6,7 @@ Must not know what is made of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Integer, Select, literal, select
@@ -42,12 +43,12 @@ def _said_last(namespace: str) -> Reading[Sequence[SaidLast]]:
         answers = yield from rows_of(_ANSWER, key)
         questions = yield from rows_of(_QUESTION, key)
         if answers and questions:
-            _, *newest_answer = max(answers, key=lambda row: int(row[0]))
-            found.append((session, *newest_answer, questions[0][0]))
+            _, chain, count, digest = max(answers, key=itemgetter(0))
+            found.append((session, chain, count, digest, questions[0][0]))
     bodies = yield from bodies_of(namespace, [digest for row in found for digest in row[3:]])
     return [
-        SaidLast(session, chain, answers, bodies[question], bodies[answer])
-        for session, chain, answers, answer, question in found
+        SaidLast(session, chain, count, bodies[question], bodies[answer])
+        for session, chain, count, answer, question in found
     ]
 
 

@@ -94,10 +94,10 @@ class SessionRows:
         key = {"namespace": namespace, "before": plain(before) if before else _AFTER_ALL, "limit": limit}
         return [_session(row) for row in await self._db.far(rows_of(_SESSIONS[with_side], key))]
 
-    async def session_count(self, namespace: str, prefix: str) -> int:
+    async def session_count(self, namespace: str, prefix: str, *, with_side: bool = True) -> int:
         """See the contract."""
         key = {"namespace": namespace, "first": prefix, "last": prefix + _AFTER_DIGITS}
-        count: int = (await self._db.far(rows_of(_SESSION_COUNT, key)))[0][0]
+        count: int = (await self._db.far(rows_of(_SESSION_COUNT[with_side], key)))[0][0]
         return count
 
     async def asked(self, namespace: str, session: str, heads: Sequence[bytes]) -> Asked | None:
@@ -186,6 +186,19 @@ def _sessions(_: InsertInto, *, with_side: bool) -> Select[Any]:
     return rows.order_by(SESSIONS.c.id.desc()).limit(p("limit", Integer))
 
 
+def _session_count(_: InsertInto, *, with_side: bool) -> Select[Any]:
+    counted = (
+        select(func.count())
+        .select_from(SESSIONS)
+        .where(
+            SESSIONS.c.namespace == p("namespace"),
+            SESSIONS.c.id >= p("first"),
+            SESSIONS.c.id < p("last"),
+        )
+    )
+    return counted if with_side else counted.where(SESSIONS.c.is_side.is_not(true()))
+
+
 def _has_hidden() -> Exists:
     """Something was hidden of an exchange's answer."""
     return exists(
@@ -231,17 +244,9 @@ _NAMED = Statement(
     )
 )
 _SESSIONS = {with_side: Statement(partial(_sessions, with_side=with_side)) for with_side in (False, True)}
-_SESSION_COUNT = Statement(
-    lambda _: (
-        select(func.count())
-        .select_from(SESSIONS)
-        .where(
-            SESSIONS.c.namespace == p("namespace"),
-            SESSIONS.c.id >= p("first"),
-            SESSIONS.c.id < p("last"),
-        )
-    )
-)
+_SESSION_COUNT = {
+    with_side: Statement(partial(_session_count, with_side=with_side)) for with_side in (False, True)
+}
 _ASKED = Statement(
     lambda _: (
         select(*(EXCHANGES.c[name] for name in _SIZES))

@@ -13,8 +13,10 @@ import pytest
 import pytest_asyncio
 
 from tests.kit.chat import Chat, message_of
+from tests.kit.items import text_item
 from tests.kit.model import ModelServer
 from tests.kit.proxy import Proxy, proxied
+from tests.kit.responses import ResponsesChat, ResponsesServer
 
 pytestmark = pytest.mark.spec("H13")
 Json = dict[str, Any]
@@ -142,6 +144,26 @@ async def test_codex_compacts_by_itself(proxy: Proxy) -> None:
     assert [row["message"] for row in rows] == [*before, asked, answer, summed, *chat.said[-4:]]
     assert [row["message"] for row in rows if row.get("seam")] == [summed]
     assert await kinds(chat) == ["main"]
+
+
+async def test_codex_compacts_in_the_middle_of_a_turn(proxy: Proxy) -> None:
+    """The summary is the newest message then, and it may compact again."""
+    chat = chat_of(proxy, session="codex", system=HARNESS)
+    await chat.says("Look at the log reader.")
+    whole: list[Json] = list(chat.said)
+    asked = user("You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary.")
+    for number in range(3):
+        summary = f"{number}: {SUMMARY}"
+        answer = await asks(chat, *chat.said, asked, says=summary)
+        summed = user(f"Another language model started to solve this problem and wrote:\n{answer['content']}")
+        chat.said = [system(HARNESS), user("Look at the log reader."), summed]
+        chat.said.append(await asks(chat, *chat.said, says=f"Going on after {number}."))
+        whole += [asked, answer, summed, chat.said[-1]]
+        assert await chat.transcript() == whole
+        assert await kinds(chat) == ["main"]
+    await chat.says("Is it done?")
+    assert await chat.transcript() == [*whole, *chat.said[-2:]]
+    assert len([row for row in await chat.rows() if row.get("seam")]) == 3
 
 
 async def test_a_summary_alone_finds_its_session(proxy: Proxy) -> None:
@@ -281,3 +303,33 @@ async def test_greeting_twins_keep_their_own_words(proxy: Proxy) -> None:
     for chat in twins:
         assert await chat.transcript() == chat.said
         assert await kinds(chat) == ["main"]
+
+
+async def test_codex_on_its_own_api(tmp_path: Path) -> None:
+    """Instructions stand beside the items, and set-up before the first request; its summary is short."""
+    server = ResponsesServer()
+    async with proxied(server, tmp_path) as proxy:
+        headers = {"authorization": "Bearer key-1", "x-session-id": "codex"}
+        chat = ResponsesChat(proxy.http, instructions=HARNESS, headers=headers)
+        setup = user("<environment_context>\n<cwd>/work</cwd>\n</environment_context>")
+        await chat.says(setup, "Repair the log reader.")
+        await chat.says("And its tests.")
+        talked = [setup, *(item for item in chat.said if item.get("role") == "user")][1:]
+        server.outputs.append([text_item("The log reader is repaired.")])
+        await chat.says("You are performing a CONTEXT CHECKPOINT COMPACTION.")
+        prefix = "Another language model started to solve this problem and produced a summary. " * 3
+        chat.said = [*talked, user(f"{prefix}\nThe log reader is repaired.")]
+        await chat.says("Now the tides.")
+        read = (await proxy.http.get("/api/sessions/codex/messages", headers=headers)).json()
+        said = [row["message"]["content"] for row in read["messages"] if row["role"] == "user"]
+        fields = (await proxy.http.get("/api/sessions/codex", headers=headers)).json()
+    assert read["is_default"]
+    assert [text[:30] for text in said] == [
+        "<environment_context>\n<cwd>/wo",
+        "Repair the log reader.",
+        "And its tests.",
+        "You are performing a CONTEXT C",
+        "Another language model started",
+        "Now the tides.",
+    ]
+    assert [branch["kind"] for branch in fields["branches"]] == ["main"]

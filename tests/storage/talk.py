@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from app.core.history.branches import Mark
 from app.core.history.known import MessageState, Rebase
 from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.wire.answered import Usage
@@ -36,6 +37,7 @@ class Talk:
         self.namespace = namespace
         self.session = session or uuid.uuid4().hex
         self.clock = 1000.0
+        self.mark: Mark = ""
 
     def chains(self, bodies: Sequence[bytes]) -> list[bytes]:
         chain, chains = b"", []
@@ -86,6 +88,10 @@ class Talk:
         base = chains[stored - 1] if stored else b""
         return await self.opens(messages=messages, base=base, head=chains[-1], **more)
 
+    def _now(self) -> float:
+        self.clock += 1
+        return self.clock
+
     async def opens(
         self,
         *,
@@ -99,9 +105,9 @@ class Talk:
         idempotency_key: str | None = None,
         exchange: str | None = None,
         model: str = "m",
-        **more: Any,
+        takes_name: bool = False,
+        continues: bool = False,
     ) -> OpenExchange:
-        self.clock += 1
         opened = OpenExchange(
             namespace=self.namespace,
             session=self.session,
@@ -119,8 +125,10 @@ class Talk:
             mode="full",
             full_history=False,
             idempotency_key=idempotency_key,
-            started_at=self.clock,
-            **more,
+            started_at=self._now(),
+            takes_name=takes_name,
+            continues=continues,
+            mark=self.mark,
         )
         await self.store.open_exchange(opened)
         return opened

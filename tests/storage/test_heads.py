@@ -157,7 +157,8 @@ async def test_a_whole_answer_is_not_made_incomplete(store: Store) -> None:
 async def test_a_side_request_is_never_the_default_branch(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(3)
-    title = await talk.asks([b"write a title"], mark="side")
+    talk.mark = "side"
+    title = await talk.asks([b"write a title"])
     answer = talk.answer(title, b"Title")
     await talk.hears(title, answer)
     heads = await store.heads("ns", talk.session)

@@ -28,8 +28,10 @@ _LEAST_CHARS = 40
 _MOST_CHARS = 400_000
 # Between a quoted question and its answer stands a label at most.
 _LABEL_CHARS = 80
-# A summary that is found word for word in a message is no coincidence from so many characters on.
+# A summary that is found word for word in a message is no coincidence from so many characters on: among all
+# of a namespace's answers, and among those of the session that the client named.
 _LEAST_SUMMARY_CHARS = 100
+_LEAST_NAMED_CHARS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +73,19 @@ def is_set_off(text: str) -> bool:
     return any(_ASKED.search(block) and _ANSWERED.search(block) for block in blocks)
 
 
-def summed_up(message: Message, exchanged: Iterable[Exchanged]) -> Exchanged | None:
-    """The answer that the message holds word for word, of the one session that gave it; None for none."""
+def summed_up(message: Message, exchanged: Iterable[Exchanged], session: str | None) -> Exchanged | None:
+    """The answer that the message holds word for word, of the one session that gave it; None for none.
+
+    `session` is the one that the client named, None where it named none.
+    """
     text = text_of(message)
     if text is None:
         return None
+    least = _LEAST_SUMMARY_CHARS if session is None else _LEAST_NAMED_CHARS
     found = [
         each
         for each in exchanged
-        if len(said := each.answer.strip()) >= _LEAST_SUMMARY_CHARS and said in text
+        if session in (None, each.session) and len(said := each.answer.strip()) >= least and said in text
     ]
     return found[0] if len({each.session for each in found}) == 1 else None
 

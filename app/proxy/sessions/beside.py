@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from app.core.history.branches import Mark
 from app.core.history.conversation import Conversation
-from app.core.history.known import Known, Placement
+from app.core.history.known import Placement
 from app.core.history.quotes import Exchanged, is_set_off, quotation_in, quoted_session, summed_up, text_of
 from app.core.history.rebase import seam_of
 from app.core.history.resolve import behind_seam
@@ -53,14 +53,18 @@ class Beside:
         new = [new.index for new in placement.new if is_client_summary(talk.messages[new.index].fields)]
         if not new:
             return placement
-        found = summed_up(talk.messages[new[-1]], await self._exchanged(namespace, model))
-        if found is None or (placement.session != found.session and not may_join):
+        if placement.session is None and not may_join:
+            # The first list of a name of the client's own.
             return placement
-        anchor = (await self._store.known(namespace, [found.chain], found.session))[:1]
+        exchanged = await self._exchanged(namespace, model)
+        found = summed_up(talk.messages[new[-1]], exchanged, placement.session)
+        if found is None:
+            return placement
+        anchors = await self._store.known(namespace, [found.chain], found.session)
         path = await self._store.path(namespace, found.session, found.chain)
-        if not anchor or not path:
+        if not anchors or not path:
             return placement
-        return behind_seam(talk, placement, found.session, seam_of(talk, new[-1], _only(anchor), path))
+        return behind_seam(talk, placement, found.session, seam_of(talk, new[-1], anchors[0], path))
 
     async def _exchanged(self, namespace: str, model: str) -> Sequence[Exchanged]:
         said = await self._store.said_last(namespace)
@@ -71,7 +75,3 @@ class Beside:
             Exchanged(each.session, each.chain, each.answers, question, answer)
             for each, question, answer in zip(said, words[::2], words[1::2], strict=True)
         ]
-
-
-def _only(known: Sequence[Known]) -> Known:
-    return known[0]

@@ -77,22 +77,20 @@ class Resolver:
         self, namespace: str, incoming: Incoming, request: ChatRequest, name: SessionName | None
     ) -> Turn:
         """The resolved request. RequestError when its headers or messages cannot be what they claim."""
-        sent = await self._sent(namespace, request)
         row = await self._store.named(namespace, name.value) if name else None
-        repeats, retry = await self._repeats(namespace, incoming), is_retry(incoming)
-        named = Named(name, row, Repeat(retry, _head_in(row, repeats)))
+        repeats = await self._repeats(namespace, incoming)
+        named = Named(name, row, Repeat(is_retry(incoming), _head_in(row, repeats)))
         before = await self._before(namespace, request)
-        if before is not None:
-            mode, talk = await self._deltas.behind(namespace, before, sent, request.model)
-        else:
-            mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
-        talk = _told_on(request, talk) if mode == "append" else talk
+        mode, talk = await self._read_as(namespace, incoming, request, named, before)
         instructions = (*await self._field_of(request), *talk.preamble)
-        is_named = name is not None or before is not None
         facts = RequestFacts(
-            preamble_digest(instructions), is_named, _continued(before, row, mode), retry, repeats
+            preamble=preamble_digest(instructions),
+            named=name is not None or before is not None,
+            session=_continued(before, row, mode),
+            retry=named.repeat.retry,
+            repeats=repeats,
         )
-        placement, mark = await self._stands(namespace, request, talk, facts)
+        placement, mark = await self._placed(namespace, incoming, request, talk, facts)
         return Turn(
             namespace=namespace,
             incoming=incoming,
@@ -108,10 +106,27 @@ class Resolver:
             fixed_tokens=await self._fixed_tokens(namespace, request),
             started_at=time.time(),
             carrier=name.carrier if name else "",
-            mark=mark or _mark_of(incoming, request),
+            mark=mark,
             goes_on_unseen=before is not None and before.has_hidden,
             begins_unseen=before.begins_unseen if before else request.previous is not None,
         )
+
+    async def _read_as(
+        self,
+        namespace: str,
+        incoming: Incoming,
+        request: ChatRequest,
+        named: Named,
+        before: AnsweredAs | None,
+    ) -> tuple[Mode, Conversation]:
+        """How the request is read, and the whole conversation then, as its own wire tells it."""
+        messages = await self._read(request)
+        sent = await offload(MESSAGE_WEIGHT * len(messages), conversation_of, messages, seed_of(namespace))
+        if before is not None:
+            mode, talk = await self._deltas.behind(namespace, before, sent, request.model)
+        else:
+            mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
+        return mode, _told_on(request, talk) if mode == "append" else talk
 
     def erased(self, namespace: str, session: str) -> None:
         """The session was erased: its id is given to nobody again."""
@@ -134,18 +149,6 @@ class Resolver:
         raws = [stored_field(request.instructions)] if request.instructions is not None else []
         return await self._reader.read_stored(raws, request.model)
 
-    async def _sent(self, namespace: str, request: ChatRequest) -> Conversation:
-        messages = await self._read(request)
-        return await offload(MESSAGE_WEIGHT * len(messages), conversation_of, messages, seed_of(namespace))
-
-    async def _stands(
-        self, namespace: str, request: ChatRequest, talk: Conversation, facts: RequestFacts
-    ) -> tuple[Placement, Mark]:
-        """Where the request belongs, also when it only speaks of a conversation."""
-        placed = await self._placed(namespace, talk, facts)
-        may_join = not facts.named
-        return await self._beside.placed(namespace, talk, placed, request.model, may_join=may_join)
-
     async def _fixed_tokens(self, namespace: str, request: ChatRequest) -> int:
         counted = self._calibrations.fixed_tokens
         return await offload(_schema_weight(request), counted, namespace, request)
@@ -167,7 +170,21 @@ class Resolver:
         key = incoming.header(b"idempotency-key")
         return await self._store.exchange_of_key(namespace, key) if key else None
 
-    async def _placed(self, namespace: str, talk: Conversation, facts: RequestFacts) -> Placement:
+    async def _placed(
+        self,
+        namespace: str,
+        incoming: Incoming,
+        request: ChatRequest,
+        talk: Conversation,
+        facts: RequestFacts,
+    ) -> tuple[Placement, Mark]:
+        """Where the request belongs, and whether it stands beside a conversation there."""
+        found = await self._found(namespace, talk, facts)
+        if _is_compaction(incoming, request):
+            return found, "client_compaction"
+        return await self._beside.placed(namespace, talk, found, request.model, may_join=not facts.named)
+
+    async def _found(self, namespace: str, talk: Conversation, facts: RequestFacts) -> Placement:
         known: Sequence[Known] = ()
         if not facts.named or facts.session is not None:
             known = await self._store.known(namespace, talk.chains, facts.session)
@@ -215,9 +232,9 @@ def _schema_weight(request: ChatRequest) -> int:
     return 8 * sum(len(raw or b"") for raw in (request.tools, request.response_format, request.instructions))
 
 
-def _mark_of(incoming: Incoming, request: ChatRequest) -> Mark:
-    """What a request says of itself in the Responses API's own way."""
-    return "client_compaction" if incoming.asks_for_compaction or request.trigger is not None else ""
+def _is_compaction(incoming: Incoming, request: ChatRequest) -> bool:
+    """True for what the Responses API has for it."""
+    return incoming.asks_for_compaction or request.trigger is not None
 
 
 def is_retry(incoming: Incoming) -> bool:

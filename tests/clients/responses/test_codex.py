@@ -166,8 +166,8 @@ async def test_codex_note_folded_again(tmp_path: Path) -> None:
         key = {"authorization": f"Bearer {KEY}"}
         session = await place.session()
         branches = (await place.reads(f"sessions/{session}"))["branches"]
-        # The one with most answers is what it had before its own compaction.
-        (live,) = [branch["branch"] for branch in branches if not branch["is_default"]]
+        # Its own compaction goes on in the same conversation.
+        (live,) = [branch["branch"] for branch in branches if branch["kind"] == "main"]
         path = f"/api/sessions/{session}/compact"
         made = await place.front.http.post(path, json={"branch": live}, headers=key)
         assert made.json().get("compacted") is True, made.text

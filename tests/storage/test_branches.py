@@ -1,0 +1,76 @@
+"""What tells branches apart is read from the store: instructions, marks, what was answered last (rule 33)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from app.storage.contract import Store
+from tests.storage.talk import Talk
+
+pytestmark = pytest.mark.spec("H13")
+
+RULES = b'{"role":"system","content":"You are an agent that repairs log readers, and nothing else."}'
+OTHERS = b'{"role":"system","content":"Extract facts!"}'
+
+
+def said(role: str, text: str) -> bytes:
+    return json.dumps({"role": role, "content": text}).encode()
+
+
+async def test_instructions_are_compared_by_their_words(store: Store) -> None:
+    talk = Talk(store)
+    first = [said("user", "Repair it.")]
+    asked = await talk.asks(first, preamble=[RULES])
+    answer = talk.answer(asked, said("assistant", "Done."))
+    await talk.hears(asked, answer)
+    whole = [*first, said("assistant", "Done.")]
+    beside = await talk.asks([*whole, said("user", "Extract.")], stored=2, preamble=[OTHERS])
+    await talk.hears(beside, talk.answer(beside, said("assistant", "None."), answers=2))
+    heads = await store.heads("ns", talk.session)
+    assert [head.kind for head in heads] == ["main", "side"]
+    # The default branch ends where something else goes on from.
+    assert heads[0].chain == answer.chain == heads[1].beside
+    assert (heads[0].answers, heads[0].depth, heads[0].preamble) == (1, 2, asked.preamble_digest)
+    dated = RULES.replace(b"else", b"else, on Monday")
+    again = await talk.asks([*whole, said("user", "And now?")], stored=2, preamble=[dated])
+    heads = await store.heads("ns", talk.session)
+    assert (heads[0].chain, heads[0].kind) == (again.head, "main")
+    assert await store.heads("other", talk.session) == []
+
+
+async def test_what_was_answered_last(store: Store) -> None:
+    talk, other = Talk(store), Talk(store, namespace="other")
+    for one, number in ((talk, b"1"), (other, b"2"), (Talk(store), b"3")):
+        asked = await one.asks([b"question " + number], exchange=f"0{number.decode()}")
+        await one.hears(asked, one.answer(asked, b"answer " + number))
+    failed = Talk(store)
+    await failed.hears(await failed.asks([b"question 4"], exchange="04"), state="failed")
+    aside = Talk(store)
+    aside.mark = "side"
+    asked = await aside.asks([b"title"], exchange="05")
+    await aside.hears(asked, aside.answer(asked, b"Title"))
+    found = await store.said_last("ns")
+    assert [(each.question, each.answer) for each in found] == [
+        (b"question 3", b"answer 3"),
+        (b"question 1", b"answer 1"),
+    ]
+    assert found[1].session == talk.session
+    assert [each.question for each in await store.said_last("other")] == [b"question 2"]
+
+
+async def test_a_session_of_side_requests_is_listed_only_when_asked_for(store: Store) -> None:
+    talk, aside = Talk(store), Talk(store)
+    aside.mark = "side"
+    for one in (talk, aside):
+        asked = await one.asks([b"question"])
+        await one.hears(asked, one.answer(asked, b"answer"))
+    assert [row.id for row in await store.sessions("ns", 10, None, with_side=False)] == [talk.session]
+    assert {row.id for row in await store.sessions("ns", 10, None) if row.is_side} == {aside.session}
+    assert await store.session_count("ns", "") == 2
+    assert await store.session_count("ns", "", with_side=False) == 1
+    # Somebody goes on from there: a conversation.
+    aside.mark = ""
+    await aside.asks([b"question", b"answer", b"and then?"], stored=2)
+    assert len(await store.sessions("ns", 10, None, with_side=False)) == 2
