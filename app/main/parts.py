@@ -32,6 +32,7 @@ from app.proxy.sessions.presence import Presence
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.recovery import recover
 from app.proxy.sessions.tombstones import Tombstones
+from app.proxy.store_watch import StoreWatch
 from app.settings.models import ModelSettings
 from app.settings.settings import (
     Settings,
@@ -117,6 +118,7 @@ async def opened(
     await parts.windows.load()
     await parts.calibrations.load()
     await _taken_up(parts)
+    _watched(settings, store, stack)
     return parts
 
 
@@ -125,6 +127,19 @@ def _tokens(settings: Settings, tokenizer: Tokenizer) -> ModelTokens:
         return tokenizer.counter_for(asked_name(settings, model), said_of(settings, model).tokenizer)
 
     return ModelTokens(counter_for)
+
+
+def _watched(settings: Settings, store: Store, stack: AsyncExitStack) -> None:
+    """The store's files and disk are looked at until `stack` ends it."""
+    keeping = asyncio.get_running_loop().create_task(
+        StoreWatch(store, settings.database.reserve_bytes).keep()
+    )
+
+    async def end() -> None:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+
+    stack.push_async_callback(end)
 
 
 async def _taken_up(parts: Parts) -> None:
