@@ -160,13 +160,6 @@ def _cut(payload: Payload) -> Told:
     return Told("Prompt cut", f"Of {sent} tokens the upstream read {read}, without a word.{since}", "warning")
 
 
-def _rewritten(payload: Payload) -> Told:
-    place = _figure(payload, "position")
-    return Told(
-        "History rewritten", f"The client changed what it had sent, from message {place} on.", "warning"
-    )
-
-
 def _snapshot(_: Payload) -> Told:
     return Told("Snapshot", "What the session was doing was written down.")
 
@@ -228,7 +221,6 @@ _TELLERS: Mapping[str, Callable[[Payload], Told]] = {
     "overflow_recovery_completed": _recovered,
     "overflow_recovery_failed": _unrecovered,
     "prompt_cut": _cut,
-    "client_changed_prefix": _rewritten,
     "conversation_snapshot": _snapshot,
     "compaction_undone": _undone,
     "session_restored": _restored,
