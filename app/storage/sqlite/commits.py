@@ -78,7 +78,8 @@ class Commits:
 
     def run(self, group: list[Waiting], wait_seconds: float) -> None:
         """Each unit's outcome is set; what succeeded is durable. Raises Busy: no outcome is set."""
-        if self.broken or (reason := self._condition.lost()):
+        # Where the file is, is looked at once, behind the commit: what is acknowledged must be found again.
+        if self.broken or (reason := self._condition.settled):
             fail(group, self.broken or _told(reason), None if self.broken else reason)
             return
         try:

@@ -1,7 +1,7 @@
 """Whether a SQLite file is still the one that was opened, whole, and on a disk with room; a reserve of room.
 
 Must not know what is written. A file that is deleted or replaced goes on to take commits, into an inode that
-nobody finds again: before something is acknowledged, it is compared with what the path names (1 us a look).
+nobody finds again: before something is acknowledged, it is compared with what the path names (two `stat`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ class FileCondition:
         there = [(path, _stat(path)) for path in (self._path, self._log)]
         self._opened = {path: (found.st_dev, found.st_ino) for path, found in there if found}
 
+    @property
+    def settled(self) -> Reason | None:
+        """Why nothing may be written before the next start; a full disk may have room again."""
+        return self.fault if self.fault != "disk_full" else None
+
     def lost(self) -> Reason | None:
         """Why what is committed now would not be found again. It may be over when the file is put back."""
         for path, identity in self._opened.items():
@@ -41,7 +46,7 @@ class FileCondition:
                 return "file_replaced"
             if not found.st_size and path == self._path:
                 self.fault = "damaged"
-        return self.fault if self.fault != "disk_full" else None
+        return self.settled
 
     def looked_at(self) -> Reason | None:
         """What is wrong, the beginning of the file read too; a full disk until something could be written."""
