@@ -6,7 +6,7 @@ RUN python -m venv /opt/palimpsest
 # Alone, so that a change of the code installs nothing again.
 COPY requirements.lock ./
 RUN /opt/palimpsest/bin/python -m pip install --require-hashes --only-binary=:all: -r requirements.lock
-COPY pyproject.toml ./
+COPY pyproject.toml README.md LICENSE ./
 COPY app ./app
 COPY migrations ./migrations
 RUN /opt/palimpsest/bin/python -m pip install --no-deps --no-build-isolation --no-index . \
@@ -14,6 +14,7 @@ RUN /opt/palimpsest/bin/python -m pip install --no-deps --no-build-isolation --n
 
 FROM python:3.13-slim-bookworm
 LABEL org.opencontainers.image.title="Palimpsest" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.description="An OpenAI-compatible proxy that keeps every conversation and compacts what the model sees"
 ENV PATH=/opt/palimpsest/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -295,6 +295,11 @@ class StoreUnavailable(StoreError):
     status = 503
     code = "store_unavailable"
 
+    def __init__(self, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message)
+        # Why, in a word that /readyz says: what is wrong with the database's file or disk, if that is it.
+        self.reason = reason
+
 
 class AnswerNotStored(StoreError):
     """An answer came and could not be recorded (rule 15). It is paid for: trying again would pay twice."""

@@ -5,9 +5,12 @@ Says nothing of what is stored.
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter, Response
 
 from app.api.replies import reply
+from app.errors import StoreUnavailable
 from app.storage.contract import Store
 
 
@@ -27,6 +30,20 @@ class HealthPages:
         return reply({"status": "ok"})
 
     async def ready(self) -> Response:
-        """A write and a read of the store succeeded just now; else StoreUnavailable says why not (503)."""
-        await self._store.ping()
+        """A write and a read of the store succeeded just now; else 503 and why not, in a word."""
+        trouble = await asyncio.to_thread(self._store.trouble)
+        if trouble is not None and trouble.reason != "disk_full":
+            return _not_ready(trouble.reason, f"The database cannot be used: {trouble.remedy}.")
+        try:
+            await self._store.ping()
+        except StoreUnavailable as failure:
+            return _not_ready(failure.reason or "unavailable", failure.message)
         return reply({"status": "ready"})
+
+
+def _not_ready(reason: str, message: str) -> Response:
+    failure = StoreUnavailable(message)
+    error = {"message": message, "type": failure.type, "param": None, "code": failure.code}
+    answer = reply({"status": "not ready", "reason": reason, "error": error}, failure.status)
+    answer.headers["retry-after"] = "1"
+    return answer

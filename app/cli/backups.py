@@ -48,7 +48,7 @@ class Backup:
     def described(self) -> str:
         """What is in it, in a line."""
         counted = {name: self.rows.get(name, 0) for name in ("sessions", "messages", "compactions")}
-        return ", ".join(f"{count:,} {name}" for name, count in counted.items())
+        return ", ".join(f"{count:,} {name[:-1] if count == 1 else name}" for name, count in counted.items())
 
 
 def back_up(database: Database, folder: Path) -> Backup:

@@ -40,6 +40,7 @@ from app.proxy.sessions.presence import Presence
 from app.proxy.sessions.reader import CountMessage, MessageReader
 from app.proxy.sessions.recovery import recover
 from app.proxy.sessions.tombstones import Tombstones
+from app.proxy.store_watch import StoreWatch
 from app.settings.models import ModelSettings
 from app.settings.settings import (
     Settings,
@@ -125,6 +126,7 @@ async def opened(
     )
     await _taken_up(parts)
     jobs.start(unless(stopping, _base_url_checked(settings)))
+    _watched(settings, store, stack)
     return parts
 
 
@@ -151,6 +153,19 @@ async def _base_url_checked(settings: Settings) -> None:
     if longer is not None:
         advice = f"the upstream has no models at its base_url, but at {longer}: set upstream.base_url to that"
         _log.warning("upstream_base_url", advice=advice)
+
+
+def _watched(settings: Settings, store: Store, stack: AsyncExitStack) -> None:
+    """The store's files and disk are looked at until `stack` ends it."""
+    keeping = asyncio.get_running_loop().create_task(
+        StoreWatch(store, settings.database.reserve_bytes).keep()
+    )
+
+    async def end() -> None:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+
+    stack.push_async_callback(end)
 
 
 async def _taken_up(parts: Parts) -> None:

@@ -148,6 +148,14 @@ class Database(Section):
         unit="bytes",
         ge=0,
     )
+    reserve_bytes: int = setting(
+        32_000_000,
+        "Room on a SQLite file's disk that is kept for erasing, in a file beside it: given up when an erase"
+        " meets a full disk, made again when there is twice as much. 0: none.",
+        "Erasing writes about as much as it erases; without it a full disk could not even be erased from.",
+        unit="bytes",
+        ge=0,
+    )
     scrub_again_seconds: float = setting(
         60.0,
         "When something held up the scrub of what was erased, it is tried again after a second, then after"

@@ -37,6 +37,7 @@ from app.storage.learned.contract import Learned
 from app.storage.naming import NamedSessions
 from app.storage.pins import Pinned
 from app.storage.recall.contract import Recall
+from app.storage.trouble import Trouble
 
 ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
 
@@ -247,6 +248,18 @@ class Store(
 
     async def close(self) -> None:
         """Everything accepted is durable; the database is closed."""
+
+    def trouble(self) -> Trouble | None:
+        """Why nothing can be recorded, as far as the files and the disk say so; looks at them, 20 us.
+
+        None also for a database that is served elsewhere.
+        """
+
+    async def keep_reserve(self, size: int) -> bool:
+        """So many bytes of the database's disk are kept for erasing; False when there is no room for them.
+
+        An erase that meets a full disk uses them up. They are given back when the store is closed.
+        """
 
     async def ping(self) -> None:
         """A real write and read succeeded."""

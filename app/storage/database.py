@@ -20,6 +20,7 @@ from sqlalchemy.sql.expression import ClauseElement
 from sqlalchemy.types import TypeEngine
 
 from app.storage.erase.contract import Scrub
+from app.storage.trouble import Trouble
 
 T = TypeVar("T")
 Params: TypeAlias = Mapping[str, object]
@@ -134,12 +135,21 @@ def rows_of(statement: Statement, params: Params) -> Reading[Sequence[Row]]:
 class Database(Protocol):
     """Executes units and readings. Every wait is bounded; what fails raises StoreUnavailable."""
 
-    async def write(self, unit: Unit, *, alone: bool = False, seconds: float | None = None) -> Sequence[int]:
+    async def write(
+        self, unit: Unit, *, alone: bool = False, urgent: bool = False, seconds: float | None = None
+    ) -> Sequence[int]:
         """The unit is durable. Rows touched by each step, 0 when left out; Conflict: a name is taken.
 
+        `urgent`: what is kept for a full disk may be used for it.
         `alone`: nobody else is being served, so that the commit may hold up the calling thread. `seconds`:
         it is waited for so long, not as long as for others.
         """
+
+    def trouble(self) -> Trouble | None:
+        """Why nothing can be written, as far as files and disk say so."""
+
+    async def keep_reserve(self, size: int) -> bool:
+        """So many bytes are kept for `urgent` units; False when there is no room for them."""
 
     async def scrub(self, tables: Sequence[str]) -> Scrub:
         """As little as possible is left of the rows deleted from `tables`, beyond what SQL shows."""

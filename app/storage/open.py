@@ -35,6 +35,7 @@ from app.storage.sqlite.driver import Synchronous
 from app.storage.sqlite.sole import FAIL_OPEN, SoleUse
 from app.storage.standing import Proven, StandingRows
 from app.storage.tables.servers import PEPPER
+from app.storage.trouble import Trouble
 
 
 class SqlStore(
@@ -71,6 +72,14 @@ class SqlStore(
         self._gone = Gone()
         self._closed = closed
         self.server = server
+
+    def trouble(self) -> Trouble | None:
+        """See the contract."""
+        return self._db.trouble()
+
+    async def keep_reserve(self, size: int) -> bool:
+        """See the contract."""
+        return await self._db.keep_reserve(size)
 
     async def close(self) -> None:
         """See the contract. Idempotent."""

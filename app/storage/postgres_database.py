@@ -20,6 +20,7 @@ from sqlalchemy.engine import Dialect
 from app.errors import Conflict, StoreError, StoreUnavailable
 from app.storage.database import Ask, Compiler, InsertInto, Reading, Row, Step, Unit, is_due
 from app.storage.erase.contract import Scrub
+from app.storage.trouble import Trouble
 
 T = TypeVar("T")
 
@@ -83,13 +84,24 @@ class PostgresDatabase:
         self._writing: set[asyncio.Task[Sequence[int]]] = set()
         self._compiled = Compiler(cast(Callable[[], Dialect], dialect)(), cast(InsertInto, postgresql.insert))
 
-    async def write(self, unit: Unit, *, alone: bool = False, seconds: float | None = None) -> Sequence[int]:
-        """See `Database`; another process commits: being `alone` gains nothing."""
-        del alone
+    async def write(
+        self, unit: Unit, *, alone: bool = False, urgent: bool = False, seconds: float | None = None
+    ) -> Sequence[int]:
+        """See `Database`; another process commits: being `alone` or `urgent` gains nothing."""
+        del alone, urgent
         writing = asyncio.get_running_loop().create_task(self._written(unit, seconds))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         return await asyncio.shield(writing)
+
+    def trouble(self) -> Trouble | None:
+        """See `Database`: its files are its server's matter."""
+        return None
+
+    async def keep_reserve(self, size: int) -> bool:
+        """See `Database`."""
+        del size
+        return True
 
     async def scrub(self, tables: Sequence[str]) -> Scrub:
         """See `Database`. Dead rows are given up; what pages, the server's log and copies hold is its own.

@@ -13,7 +13,7 @@ from app.settings.refusal import known_keys
 from app.settings.settings import Settings
 from tests.house.sources import ROOT, sources
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 _PATH = re.compile(r"`((?:app|tests|migrations|docs|scripts|benchmarks)/[\w./-]*)`")
 _SETTING = re.compile(rf"`((?:{'|'.join(Settings.model_fields)})\.[a-z_]+)(?:[:=`]| )")

@@ -169,13 +169,6 @@ def _not_continued(payload: Payload) -> Told:
     )
 
 
-def _rewritten(payload: Payload) -> Told:
-    place = _figure(payload, "position")
-    return Told(
-        "History rewritten", f"The client changed what it had sent, from message {place} on.", "warning"
-    )
-
-
 def _snapshot(_: Payload) -> Told:
     return Told("Snapshot", "What the session was doing was written down.")
 
@@ -237,7 +230,6 @@ _TELLERS: Mapping[str, Callable[[Payload], Told]] = {
     "overflow_recovery_completed": _recovered,
     "overflow_recovery_failed": _unrecovered,
     "prompt_cut": _cut,
-    "client_changed_prefix": _rewritten,
     "session_not_continued": _not_continued,
     "conversation_snapshot": _snapshot,
     "compaction_undone": _undone,

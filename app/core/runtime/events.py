@@ -33,7 +33,6 @@ EventType = Literal[
     "overflow_recovery_completed",
     "overflow_recovery_failed",
     "prompt_cut",
-    "client_changed_prefix",
     "session_not_continued",
     "conversation_snapshot",
     "compaction_undone",
@@ -211,13 +210,6 @@ def prompt_cut(tokens: int, counted: int, window: int | None) -> Event:
     `window` is what its window is taken for from now on; None while that is not clear.
     """
     return Event("prompt_cut", {"tokens": tokens, "counted": counted, "window": window})
-
-
-def client_changed_prefix(position: int, before: bytes, after: bytes) -> Event:
-    """The client rewrote what it had sent (rule 14): the first changed place, and the chains there."""
-    return Event(
-        "client_changed_prefix", {"position": position, "before": before.hex(), "after": after.hex()}
-    )
 
 
 def session_not_continued(messages: int) -> Event:

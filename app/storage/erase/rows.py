@@ -91,7 +91,8 @@ class EraseRows:
             "bodies": Step(rules.BODIES_OF_NAMESPACE, [key]),
             **{name: Step(statement, [key]) for name, statement in rules.OF_NAMESPACE.items()},
         }
-        counts.update(_counted(steps, await self._db.write(list(steps.values()), seconds=_SECONDS)))
+        touched = await self._db.write(list(steps.values()), urgent=True, seconds=_SECONDS)
+        counts.update(_counted(steps, touched))
         return counts
 
     async def sessions_before(
@@ -134,7 +135,7 @@ class EraseRows:
         # Before the unit has its place in line: what comes behind it must find this.
         self._gone.add(place)
         try:
-            touched = await self._db.write(list(steps.values()), seconds=_SECONDS)
+            touched = await self._db.write(list(steps.values()), urgent=True, seconds=_SECONDS)
         except StoreError:
             self._gone.discard(place)
             raise

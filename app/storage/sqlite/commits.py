@@ -14,7 +14,9 @@ from typing import TypeAlias
 
 from app.errors import Conflict, StoreError, StoreUnavailable
 from app.storage.database import After, is_due
-from app.storage.sqlite.driver import WAL_BYTES, Connection, Failure, driver, is_busy, is_disk_error
+from app.storage.sqlite.condition import FileCondition, Reserve
+from app.storage.sqlite.driver import WAL_BYTES, Connection, driver, fault_of, is_busy
+from app.storage.trouble import Reason, Trouble
 
 # The statement's text, the positional rows it is run for, when it is run, and whether the unit needs it.
 Work: TypeAlias = list[tuple[str, Sequence[Sequence[object]], After, bool]]
@@ -37,11 +39,12 @@ _RETRY_SECONDS = 0.005
 
 @dataclass(slots=True)
 class Waiting:
-    """A unit, and the future of the loop that waits for it."""
+    """A unit, and the future of the loop that waits for it. `urgent`: it may use what is kept for it."""
 
     work: Work
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[tuple[int, ...]]
+    urgent: bool = False
     outcome: Outcome = field(default=())
 
 
@@ -52,10 +55,13 @@ class Busy(Exception):
 class Commits:
     """The connection's transactions, one at a time. `broken` says why nothing is written any more."""
 
-    def __init__(self, connection: Connection, wal: Path) -> None:
+    def __init__(self, connection: Connection, wal: Path, condition: FileCondition, reserve: Reserve) -> None:
         self.broken: str | None = None
         self._connection = connection
         self._wal = wal
+        self._condition = condition
+        self._reserve = reserve
+        condition.opened()
         self._units = 0
         self._quick = 0
 
@@ -72,8 +78,9 @@ class Commits:
 
     def run(self, group: list[Waiting], wait_seconds: float) -> None:
         """Each unit's outcome is set; what succeeded is durable. Raises Busy: no outcome is set."""
-        if self.broken:
-            fail(group, self.broken)
+        # Where the file is, is looked at once, behind the commit: what is acknowledged must be found again.
+        if self.broken or (reason := self._condition.settled):
+            fail(group, self.broken or _told(reason), None if self.broken else reason)
             return
         try:
             self._begin(wait_seconds)
@@ -82,23 +89,36 @@ class Commits:
             self._connection.execute("COMMIT")
         except driver.Error as failure:
             self._quick = 0
-            self._judge(failure)
-            fail(group, f"the database cannot write: {failure}")
+            found = self._condition.failed(failure)
+            fail(group, f"the database cannot write: {failure}", found)
             if self._connection.in_transaction:
                 self._roll_back()
+            if found == "disk_full":
+                self._run_urgent([waiting for waiting in group if waiting.urgent], wait_seconds)
             return
+        if lost := self._condition.lost():
+            # It went into a file that nobody finds again.
+            fail(group, _told(lost), lost)
+            return
+        self._condition.committed()
         self._quick = self._quick + 1 if time.perf_counter() - began < _QUICK_SECONDS else 0
         self._units += len(group)
+
+    def _run_urgent(self, group: list[Waiting], wait_seconds: float) -> None:
+        """Once more, with the room that was kept for it, and that of the log."""
+        if group and self._reserve.give_up():
+            self.checkpoint("TRUNCATE")
+            self.run(group, wait_seconds)
 
     def checkpoint(self, mode: str) -> bool:
         """The WAL is copied into the database, as far as readers let it; True: all of it."""
         self._units = 0
-        if self.broken:
+        if self.broken or self._condition.lost():
             return False
         try:
             ((held_back, _, _),) = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
         except driver.Error as failure:
-            self._judge(failure)
+            self._condition.failed(failure)
             return False
         return not held_back
 
@@ -109,15 +129,17 @@ class Commits:
         moves them between pages (measured: 13 of 6,000 in tables that are filled in no order). Only a
         file written anew has none.
         """
-        if self.broken:
-            return StoreUnavailable(self.broken)
+        if self.broken or (reason := self._condition.lost()):
+            return StoreUnavailable(self.broken or _told(reason))
         try:
             if rewrites:
                 self._connection.execute("VACUUM")
         except driver.Error as failure:
             if is_busy(failure):
                 return False
-            self._judge(failure)
+            if self._condition.failed(failure) == "disk_full":
+                # What the attempt has left in the log is given back.
+                self.checkpoint("TRUNCATE")
             return StoreUnavailable(f"the database cannot be written anew: {failure}")
         return self.checkpoint("TRUNCATE")
 
@@ -141,15 +163,6 @@ class Commits:
                 time.sleep(_RETRY_SECONDS)
             else:
                 return
-
-    def _judge(self, failure: Failure) -> None:
-        """After an I/O error the kernel may have dropped pages that a later fsync would call safe.
-
-        Nothing written afterwards could be called durable, so the writer stays broken until the
-        process starts again and SQLite recovers from what the disk really holds.
-        """
-        if is_disk_error(failure):
-            self.broken = f"the disk failed: {failure}; restart to recover"
 
     def _roll_back(self) -> None:
         try:
@@ -192,7 +205,9 @@ def _run_unit(connection: Connection, work: Work) -> Outcome:
 
 def _ends_all(connection: Connection, failure: Exception) -> bool:
     """True when the failure ended the whole transaction, or the disk is at fault."""
-    return isinstance(failure, driver.Error) and (is_disk_error(failure) or not connection.in_transaction)
+    if not isinstance(failure, driver.Error):
+        return False
+    return fault_of(failure) is not None or not connection.in_transaction
 
 
 def _run_steps(connection: Connection, work: Work) -> tuple[int, ...]:
@@ -219,7 +234,13 @@ def _unit_failure(failure: Exception) -> Exception:
     return StoreError(f"the database refused a row: {failure}")
 
 
-def fail(group: list[Waiting], why: str) -> None:
+def fail(group: list[Waiting], why: str, reason: Reason | None = None) -> None:
     """No unit of the group is stored, and each waiting caller is told why."""
     for waiting in group:
-        waiting.outcome = StoreUnavailable(why)
+        waiting.outcome = StoreUnavailable(why, reason=reason)
+
+
+def _told(reason: Reason | None) -> str:
+    return (
+        f"the database cannot be used: {Trouble(reason).remedy}" if reason else "the database cannot be used"
+    )

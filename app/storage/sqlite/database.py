@@ -21,8 +21,10 @@ from app.errors import StoreUnavailable
 from app.storage.database import Ask, Compiler, InsertInto, Params, Reading, Row, Unit
 from app.storage.erase.contract import Scrub
 from app.storage.sqlite.commits import Work
-from app.storage.sqlite.driver import Connection, Synchronous, driver, readonly, writable
+from app.storage.sqlite.condition import FileCondition, Reserve
+from app.storage.sqlite.driver import Connection, Failure, Synchronous, driver, readonly, writable
 from app.storage.sqlite.writer import Writer
+from app.storage.trouble import Trouble
 
 T = TypeVar("T")
 
@@ -54,8 +56,14 @@ class SqliteDatabase:
         self._rewrite_bytes = rewrite_bytes
         self._deadline_seconds = deadline_seconds
         self._compiled = Compiler(sqlite.dialect(), cast(InsertInto, sqlite.insert))
+        self._condition = FileCondition(path)
+        self._reserve = Reserve(path)
         self._writer = Writer(
-            partial(writable, path, synchronous), path.with_name(path.name + "-wal"), deadline_seconds
+            partial(writable, path, synchronous),
+            path.with_name(path.name + "-wal"),
+            deadline_seconds,
+            self._condition,
+            self._reserve,
         )
         self._writer.start()
         self._idle: queue.SimpleQueue[Connection] = queue.SimpleQueue()
@@ -68,8 +76,11 @@ class SqliteDatabase:
             raise StoreUnavailable(f"the database cannot be read: {failure}") from failure
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._closed = False
+        self._keeps_reserve = False
 
-    async def write(self, unit: Unit, *, alone: bool = False, seconds: float | None = None) -> Sequence[int]:
+    async def write(
+        self, unit: Unit, *, alone: bool = False, urgent: bool = False, seconds: float | None = None
+    ) -> Sequence[int]:
         """See `Database`."""
         work: Work = []
         for step in unit:
@@ -77,7 +88,7 @@ class SqliteDatabase:
             rows = _Rows(compiled.bind, step.rows)
             is_large = len(rows) > _INLINE_ROWS
             work.append((compiled.sql, rows if is_large else list(rows), step.after, step.needed))
-        committed = self._writer.submit(work, alone=alone)
+        committed = self._writer.submit(work, alone=alone, urgent=urgent)
         if committed.done():
             return committed.result()
         # A timer of its own: `asyncio.timeout` costs three times as much.
@@ -86,6 +97,16 @@ class SqliteDatabase:
             return await asyncio.shield(committed)
         finally:
             late.cancel()
+
+    def trouble(self) -> Trouble | None:
+        """See `Database`."""
+        reason = self._condition.looked_at()
+        return Trouble(reason) if reason else None
+
+    async def keep_reserve(self, size: int) -> bool:
+        """See `Database`."""
+        self._keeps_reserve = True
+        return await asyncio.get_running_loop().run_in_executor(None, self._reserve.keep, size)
 
     async def scrub(self, tables: Sequence[str]) -> Scrub:
         """See `Database`. A file above the limit for it is not written anew."""
@@ -133,6 +154,9 @@ class SqliteDatabase:
             self._idle.get().close()
         # Last, so that no reader holds the WAL back from being emptied.
         await loop.run_in_executor(None, self._writer.close)
+        if self._keeps_reserve:
+            # Nobody erases anything while nothing runs.
+            self._reserve.give_up()
 
     def _snapshot(self, reading: Reading[T]) -> T:
         """All rows of the reading come from one moment."""
@@ -144,9 +168,13 @@ class SqliteDatabase:
             finally:
                 connection.execute("ROLLBACK")
         except driver.Error as failure:
-            raise StoreUnavailable(f"the database cannot be read: {failure}") from failure
+            raise self._unreadable(failure) from failure
         finally:
             self._idle.put(connection)
+
+    def _unreadable(self, failure: Failure) -> StoreUnavailable:
+        reason = self._condition.failed(failure)
+        return StoreUnavailable(f"the database cannot be read: {failure}", reason=reason)
 
     def _drive(self, connection: Connection, reading: Reading[T]) -> T:
         try:
@@ -161,7 +189,7 @@ class SqliteDatabase:
         try:
             return connection.execute(compiled.sql, compiled.bind(ask.params)).fetchall()
         except driver.Error as failure:
-            raise StoreUnavailable(f"the database cannot be read: {failure}") from failure
+            raise self._unreadable(failure) from failure
 
 
 class _Rows(Sequence[Sequence[object]]):

@@ -7,8 +7,11 @@ Must not know statements. `pysqlite3` brings a SQLite without the WAL-reset corr
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from app.storage.trouble import Reason
 
 if TYPE_CHECKING:
     driver = sqlite3
@@ -22,8 +25,8 @@ Connection: TypeAlias = sqlite3.Connection
 Failure: TypeAlias = sqlite3.Error
 Synchronous: TypeAlias = Literal["full", "normal"]
 
-# The low byte of SQLite's extended codes: SQLITE_IOERR and SQLITE_CORRUPT.
-_DISK_CODES = frozenset({10, 11})
+# The low byte of SQLite's extended codes: SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB, SQLITE_FULL.
+_FAULTS: Mapping[int, Reason] = {10: "disk_error", 11: "damaged", 26: "damaged", 13: "disk_full"}
 # SQLITE_BUSY.
 _BUSY_CODE = 5
 # Bytes that a WAL keeps when it is begun again: writing over them takes half as long as letting a file grow,
@@ -38,9 +41,9 @@ def sqlite_version() -> str:
     return driver.sqlite_version
 
 
-def is_disk_error(failure: Failure) -> bool:
-    """True when the disk, not the statement, is at fault."""
-    return getattr(failure, "sqlite_errorcode", 0) & 0xFF in _DISK_CODES
+def fault_of(failure: Failure) -> Reason | None:
+    """What is wrong with the disk or the file; None when the statement is at fault."""
+    return _FAULTS.get(getattr(failure, "sqlite_errorcode", 0) & 0xFF)
 
 
 def is_busy(failure: Failure) -> bool:

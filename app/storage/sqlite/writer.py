@@ -15,6 +15,7 @@ from pathlib import Path
 
 from app.errors import StoreUnavailable
 from app.storage.sqlite.commits import Busy, Commits, Waiting, Work, fail
+from app.storage.sqlite.condition import FileCondition, Reserve
 from app.storage.sqlite.driver import Connection, driver
 
 # Units committed together at most, so that one commit stays well below a deadline.
@@ -36,9 +37,18 @@ class Writer:
     `busy_seconds` bounds the wait for another process that writes.
     """
 
-    def __init__(self, connect: Callable[[], Connection], wal: Path, busy_seconds: float) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        wal: Path,
+        busy_seconds: float,
+        condition: FileCondition,
+        reserve: Reserve,
+    ) -> None:
         self._connect = connect
         self._wal = wal
+        self._condition = condition
+        self._reserve = reserve
         self._busy_seconds = busy_seconds
         # None asks the thread to see whether a checkpoint is due, or whether it is to end.
         self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
@@ -57,11 +67,14 @@ class Writer:
         if failure is not None:
             raise StoreUnavailable(f"the database cannot be opened: {failure}") from failure
 
-    def submit(self, work: Work, *, alone: bool = False) -> asyncio.Future[tuple[int, ...]]:
+    def submit(
+        self, work: Work, *, alone: bool = False, urgent: bool = False
+    ) -> asyncio.Future[tuple[int, ...]]:
         """A future of the running loop: the rows each step touched, once they are durable.
 
         `alone`: nobody else is being served. The commit is then made here if commits have been quick:
-        a hop to the writer's thread and back costs as much as the commit (docs/decisions/0006).
+        a hop to the writer's thread and back costs as much as the commit (docs/decisions/0006). `urgent`: see
+        `Waiting`.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[int, ...]] = loop.create_future()
@@ -70,7 +83,7 @@ class Writer:
             why = commits.broken if commits else None
             future.set_exception(StoreUnavailable(why or "the store is closed"))
             return future
-        waiting = Waiting(work, loop, future)
+        waiting = Waiting(work, loop, future, urgent)
         if alone and not self._pending and self._committed_here(commits, waiting):
             _deliver([waiting])
             return future
@@ -123,7 +136,7 @@ class Writer:
         except (driver.Error, OSError) as failure:
             self._ready.put(failure)
             return
-        commits = self._commits = Commits(connection, self._wal)
+        commits = self._commits = Commits(connection, self._wal, self._condition, self._reserve)
         self._ready.put(None)
         try:
             self._serve(commits)

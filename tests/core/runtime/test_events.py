@@ -39,7 +39,6 @@ EVERY = (
     events.overflow_recovery_completed(1, "cmp_1", 9_000),
     events.overflow_recovery_failed(3, "context_length_exceeded"),
     events.prompt_cut(20_000, 4_000, None),
-    events.client_changed_prefix(4, b"\x01", b"\x02"),
     events.session_not_continued(1),
     events.conversation_snapshot(new_snapshot(TranscriptSection(head="ab"))),
     events.compaction_undone(compaction(), None),

@@ -1,0 +1,54 @@
+"""Looks at the database's files and disk once a second, says in the log what is wrong, and keeps the reserve.
+
+Knows nothing of requests: each of them finds out for itself whether it can be recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from app.storage.contract import Store
+from app.storage.trouble import Trouble
+
+# A look costs 20 us; nobody should find out later than the first caller whose request is refused.
+_LOOK_SECONDS = 1.0
+# A disk does not get room in less.
+_RESERVE_LOOKS = 10
+_log = structlog.get_logger("palimpsest.store")
+
+
+class StoreWatch:
+    """One for the application. `reserve_bytes` are kept for erasing on a full disk, 0: none."""
+
+    def __init__(self, store: Store, reserve_bytes: int) -> None:
+        self._store = store
+        self._reserve_bytes = reserve_bytes
+        self._trouble: Trouble | None = None
+        self._has_reserve = True
+
+    async def keep(self) -> None:
+        """Goes on until it is cancelled."""
+        looks = 0
+        while True:
+            self._noted(await asyncio.to_thread(self._store.trouble))
+            if looks % _RESERVE_LOOKS == 0 and self._trouble is None:
+                await self._kept_reserve()
+            looks += 1
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _noted(self, trouble: Trouble | None) -> None:
+        if trouble == self._trouble:
+            return
+        self._trouble = trouble
+        if trouble is None:
+            _log.info("database_usable_again")
+        else:
+            _log.error("database_unusable", reason=trouble.reason, remedy=trouble.remedy)
+
+    async def _kept_reserve(self) -> None:
+        has = await self._store.keep_reserve(self._reserve_bytes)
+        if self._has_reserve and not has:
+            _log.warning("no_room_for_reserve", bytes=self._reserve_bytes)
+        self._has_reserve = has
