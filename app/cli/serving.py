@@ -45,6 +45,7 @@ def serve(settings: Settings) -> None:
             settings = settings.model_copy(update={"upstream": upstream})
         listening = stack.enter_context(bound_socket(settings.server.host, settings.server.port))
         application = create_app(settings)
+        application.warms = True
         greeting = welcome(address_of(listening), settings, is_demo=is_demo)
         server = http_server(
             application,

@@ -35,6 +35,8 @@ class Application:
         self.refusal: PalimpsestError | None = None
         # Set when the server begins to stop: streams without an end of their own end then.
         self.stopping = asyncio.Event()
+        # True for a program that serves: what first requests need is prepared as soon as it has started.
+        self.warms = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, or the lifespan."""
@@ -49,6 +51,9 @@ class Application:
                 self.refusal = refusal
                 raise
             self._front = front_of(parts, pages, self.stopping)
+            if self.warms:
+                # Requests are answered meanwhile.
+                parts.jobs.start(parts.store.warm())
             try:
                 yield
             finally:

@@ -86,9 +86,7 @@ async def opened(
     destinations = await opened_destinations(settings, stack)
     summarizers = await _opened_summarizers(settings, destinations, stack)
     worker = await _opened_worker(settings, stack)
-    reader = MessageReader(
-        lambda model: tokens.counter_of(model).count_message, settings.limits.message_cache_bytes
-    )
+    reader = _reader(settings, tokens)
     await _present(settings, store, reader, stack)
     jobs = Jobs()
     stack.push_async_callback(
@@ -124,6 +122,11 @@ def _tokens(settings: Settings, tokenizer: Tokenizer) -> ModelTokens:
         return tokenizer.counter_for(asked_name(settings, model), said_of(settings, model).tokenizer)
 
     return ModelTokens(counter_for)
+
+
+def _reader(settings: Settings, tokens: ModelTokens) -> MessageReader:
+    room = settings.limits.message_cache_bytes
+    return MessageReader(lambda model: tokens.counter_of(model).count_message, room, tokens.knows)
 
 
 async def _taken_up(parts: Parts) -> None:

@@ -238,6 +238,9 @@ class Store(
     async def close(self) -> None:
         """Everything accepted is durable; the database is closed."""
 
+    async def warm(self) -> None:
+        """What the first of each kind of request would else prepare is prepared (0.5 s beside the loop)."""
+
     async def ping(self) -> None:
         """A real write and read succeeded."""
 

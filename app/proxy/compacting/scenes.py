@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.budget.budget import Budget, Window, budget_of, memory_room
-from app.core.budget.derived import derived
+from app.core.budget.derived import Costs, derived
 from app.core.budget.estimate import Reported, by_usage, guess, judged_by
 from app.core.budget.looking_up import with_room
 from app.core.history.conversation import Conversation
@@ -112,7 +112,8 @@ class Scenes:
             # Nothing is looked up before something was folded.
             replay = await self._replays.read(turn, replay, current)
         standing = _Standing(turn, current, replay, *await offload(weight, self._blocks, model, current))
-        budget = await offload(weight, self._budget, standing, window, policy)
+        costs = self._costs.of(model)
+        budget = await offload(weight, self._budget, standing, window, policy, costs)
         if policy.estimator != "tiktoken":
             budget = await self._judged(standing, budget, policy)
         is_short = turn.tokens < budget.precompute_tokens and not policy.trigger_messages
@@ -132,7 +133,7 @@ class Scenes:
             policy=policy,
             count_text=count_text,
             outgoing=tuple(headers),
-            costs=self._costs.of(model),
+            costs=costs,
             memory=memory,
             replay=replay,
         )
@@ -145,7 +146,7 @@ class Scenes:
         summary, memory = (block_tokens(text, count_text) for text in texts)
         return summary, memory
 
-    def _budget(self, standing: _Standing, window: Window, policy: Policy) -> Budget:
+    def _budget(self, standing: _Standing, window: Window, policy: Policy, costs: Costs) -> Budget:
         """The room there is, its marks derived from costs where they may be reached."""
         turn, talk = standing.turn, standing.talk
         said = sum(message.tokens for message in talk.preamble)
@@ -159,7 +160,7 @@ class Scenes:
         if standing.current is None and turn.tokens < DERIVED_SHARE * budget.window_tokens:
             return budget
         kept = always_kept_tokens(talk, policy) + standing.memory
-        budget = derived(budget, talk, kept, standing.summary, policy, self._costs.of(turn.model))
+        budget = derived(budget, talk, kept, standing.summary, policy, costs)
         return with_room(budget, standing.replay.result_tokens) if standing.replay.offers else budget
 
     async def _judged(self, standing: _Standing, budget: Budget, policy: Policy) -> Budget:

@@ -36,8 +36,15 @@ _LARGEST_SHARE = 8
 class MessageReader:
     """A memory of parsed messages, each counted for one model, bounded by what they take of it."""
 
-    def __init__(self, counter_for: Callable[[str], CountMessage], cache_bytes: int) -> None:
+    def __init__(
+        self,
+        counter_for: Callable[[str], CountMessage],
+        cache_bytes: int,
+        is_ready: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """`is_ready` is false of a model whose counter takes long to make, as its encoding is not loaded."""
         self._counter_for = counter_for
+        self._is_ready = is_ready
         self._room = cache_bytes
         self._held = 0
         self._seen: OrderedDict[tuple[str, bytes], Message] = OrderedDict()
@@ -80,7 +87,8 @@ class MessageReader:
                 await asyncio.sleep(0)
             found += [self._remembered((model, raw)) for raw in raws[start : start + _SLICE]]
         unseen = [index for index, message in enumerate(found) if message is None]
-        if sum(len(raws[index]) for index in unseen) > INLINE_BYTES:
+        is_much = sum(len(raws[index]) for index in unseen) > INLINE_BYTES
+        if is_much or (unseen and not self._is_ready(model)):
             fresh = await asyncio.to_thread(self._parsed, raws, unseen, model, parse)
         else:
             fresh = self._parsed(raws, unseen, model, parse)

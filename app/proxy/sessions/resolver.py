@@ -73,17 +73,12 @@ class Resolver:
         self, namespace: str, incoming: Incoming, request: ChatRequest, name: SessionName | None
     ) -> Turn:
         """The resolved request. RequestError when its headers or messages cannot be what they claim."""
-        messages = await self._read(request)
-        sent = await offload(MESSAGE_WEIGHT * len(messages), conversation_of, messages, seed_of(namespace))
+        sent = await self._sent(namespace, request)
         row = await self._store.named(namespace, name.value) if name else None
         repeats = await self._repeats(namespace, incoming)
         named = Named(name, row, Repeat(is_retry(incoming), _head_in(row, repeats)))
         before = await self._before(namespace, request)
-        if before is not None:
-            mode, talk = await self._deltas.behind(namespace, before, sent, request.model)
-        else:
-            mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
-        talk = _told_on(request, talk) if mode == "append" else talk
+        mode, talk = await self._whole(incoming, request, sent, named, before, namespace)
         instructions = (*await self._beside(request), *talk.preamble)
         facts = RequestFacts(
             preamble=preamble_digest(instructions),
@@ -93,6 +88,7 @@ class Resolver:
             repeats=repeats,
         )
         fixed_tokens = await offload(_schema_weight(request), self._tokens.fixed_tokens, request)
+        # Nothing is awaited between this and the return: the caller marks the place as taken.
         placement = await self._placed(namespace, talk, facts)
         return Turn(
             namespace=namespace,
@@ -103,13 +99,13 @@ class Resolver:
             session=placement.session or self._session_id(namespace, name, row),
             exchange=self._new_id(),
             external_id=name.value if name and placement.session is None else None,
-            takes_name=placement.session is None and row is not None and row.external_id is not None,
+            takes_name=placement.session is None and _is_name_taken(row),
             mode=mode,
             instructions=instructions,
             fixed_tokens=fixed_tokens,
             started_at=time.time(),
             carrier=name.carrier if name else "",
-            goes_on_unseen=before is not None and before.has_hidden,
+            goes_on_unseen=bool(before and before.has_hidden),
             begins_unseen=before.begins_unseen if before else request.previous is not None,
         )
 
@@ -133,6 +129,29 @@ class Resolver:
         """What the request says beside its messages, as it is stored."""
         raws = [stored_field(request.instructions)] if request.instructions is not None else []
         return await self._reader.read_stored(raws, request.model)
+
+    async def _sent(self, namespace: str, request: ChatRequest) -> Conversation:
+        messages = await self._read(request)
+        weight = MESSAGE_WEIGHT * len(messages)
+        return await offload(weight, conversation_of, messages, seed_of(namespace))
+
+    async def _whole(
+        self,
+        incoming: Incoming,
+        request: ChatRequest,
+        sent: Conversation,
+        named: Named,
+        before: AnsweredAs | None,
+        namespace: str,
+    ) -> tuple[Mode, Conversation]:
+        """How the request is read, and the whole conversation then."""
+        if before is not None:
+            mode, talk = await self._deltas.behind(namespace, before, sent, request.model)
+        else:
+            mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
+        if mode != "append":
+            return mode, talk
+        return mode, await offload(MESSAGE_WEIGHT * len(talk.messages), _told_on, request, talk)
 
     async def _read(self, request: ChatRequest) -> Sequence[Message]:
         try:
@@ -210,6 +229,10 @@ def is_retry(incoming: Incoming) -> bool:
 def preamble_digest(preamble: Sequence[Message]) -> bytes:
     """Names the instructions of one request, byte for byte."""
     return hashlib.sha256(b"".join(message.digest for message in preamble)).digest()
+
+
+def _is_name_taken(row: NamedSession | None) -> bool:
+    return row is not None and row.external_id is not None
 
 
 def _continued(before: AnsweredAs | None, row: NamedSession | None, mode: Mode) -> str | None:
