@@ -106,7 +106,8 @@ class Compactor:
 
         Of it `waited` seconds are over already.
         """
-        if again := self._repeated.find(scene, fold, self._new_id()):
+        again = self._repeated.find(scene, self._new_id())
+        if again is not None and await scene.done(_adopts, again):
             return await self.adopt(scene, again)
         job = self._summaries.begun(scene) or self._asked_for(scene, fold, is_shared=True)
         if job is None:
@@ -120,7 +121,7 @@ class Compactor:
                 done = await scene.folded(fold, self._new_id(), None)
             adopted = await self.adopt(scene, done)
             if adopted.is_stored and done.author == "model":
-                self._repeated.keep(scene, fold, done)
+                self._repeated.keep(scene, done)
             return adopted
 
     async def by_hand(self, scene: Scene, fold: Fold, waited: float = 0.0) -> Compaction | None:

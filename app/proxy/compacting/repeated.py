@@ -11,7 +11,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from app.core.view.compaction import Compaction
-from app.core.view.outcomes import Fold
 from app.proxy.compacting.scene import Scene
 
 # Folds remembered; a summary takes some 20 kB.
@@ -32,16 +31,16 @@ class RepeatedFolds:
     def __init__(self) -> None:
         self._made: OrderedDict[Hashable, _Made] = OrderedDict()
 
-    def find(self, scene: Scene, fold: Fold, new_id: str) -> Compaction | None:
-        """The fold of the same messages for the same model under the same policy, as `new_id`; or None."""
-        made = self._made.get(_key(scene, fold)) if _is_first(scene) else None
+    def find(self, scene: Scene, new_id: str) -> Compaction | None:
+        """A fold of the same messages for the same model under the same policy, as `new_id`; or None."""
+        made = self._made.get(_key(scene)) if _is_first(scene) else None
         return replace(made.compaction, id=new_id) if made is not None else None
 
-    def keep(self, scene: Scene, fold: Fold, compaction: Compaction) -> None:
-        """The compaction came of this fold."""
+    def keep(self, scene: Scene, compaction: Compaction) -> None:
+        """The compaction came of this scene."""
         if not _is_first(scene) or len(compaction.summary) > _LONGEST:
             return
-        key = _key(scene, fold)
+        key = _key(scene)
         self._made[key] = _Made(scene.turn.session, compaction)
         self._made.move_to_end(key)
         if len(self._made) > REMEMBERED_FOLDS:
@@ -59,7 +58,7 @@ def _is_first(scene: Scene) -> bool:
     return scene.current is None and not scene.memory and not scene.is_ordered and not scene.replay.rounds
 
 
-def _key(scene: Scene, fold: Fold) -> Hashable:
+def _key(scene: Scene) -> Hashable:
     # The head names the whole past within the namespace.
     turn = scene.turn
-    return turn.namespace, scene.conversation.head, turn.model, scene.policy, fold
+    return turn.namespace, scene.conversation.head, turn.model, scene.policy
