@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ from app.core.wire.chat_request import parse_chat_request
 from app.core.wire.request_body import Limits
 from app.proxy import offload
 from app.proxy.offload import INLINE_WEIGHT
+from app.proxy.sessions.reader import MessageReader
 from tests.kit.proxy import Front, fronting
+from tests.kit.serving import shared_tokenizer
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -208,7 +210,20 @@ async def test_the_control_lets_nobody_run() -> None:
     assert await ticks_beside(0, parse_chat_request, body, Limits()) == 0
 
 
+@pytest.mark.spec("H11")
+async def test_other_coroutines_run_while_a_long_answer_is_read() -> None:
+    counter = shared_tokenizer().counter_for("m")
+    answer = json.dumps({"role": "assistant", "content": "A word or two. " * 200_000}).encode()
+    reader = MessageReader(lambda _: counter.count_message, 1_000_000)
+    assert await ticks_while(reader.read_long_answers([answer], "m")) > 10
+
+
 async def ticks_beside(weight: int, work: Callable[..., object], *args: Any) -> int:
+    """How often another coroutine came to its turn while this was done."""
+    return await ticks_while(offload.offload(weight, work, *args))
+
+
+async def ticks_while(waited: Coroutine[Any, Any, object]) -> int:
     """How often another coroutine came to its turn meanwhile."""
     ticks = 0
 
@@ -219,7 +234,7 @@ async def ticks_beside(weight: int, work: Callable[..., object], *args: Any) -> 
             ticks += 1
 
     ticking = asyncio.ensure_future(tick())
-    await offload.offload(weight, work, *args)
+    await waited
     ticking.cancel()
     return ticks
 

@@ -47,7 +47,9 @@ class Compactor:
         self._repeated = RepeatedFolds()
 
     async def prepare(self, scene: Scene, fold: Fold) -> None:
-        """A summary is being written in the background, unless one that serves is there."""
+        """A summary is being written in the background, unless one that serves is there or many wait."""
+        if self._summaries.is_crowded:
+            return
         if await self.may_prepare(scene, fold) and not self._summaries.begun(scene):
             self._summaries.begin(scene, fold, is_shared=True)
 

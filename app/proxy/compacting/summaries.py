@@ -33,6 +33,8 @@ from app.storage.journal import Prepared
 _log = structlog.get_logger("palimpsest.summaries")
 # Sessions whose prepared summaries are kept in memory; one takes some 20 kB.
 REMEMBERED_SESSIONS = 500
+# Summaries that are written, or wait for it, at once: each holds its request.
+MOST_AHEAD = 32
 # Told of a summary that came to nothing: whose, why (a stable word), for which trigger and watermark.
 Failure = Callable[[Subject, str, str, bytes], Awaitable[None]]
 
@@ -112,6 +114,12 @@ class Summaries:
     def can_begin(self, scene: Scene) -> bool:
         """False while nobody should be asked for this conversation."""
         return not self._writer.restraint.holds(scene)
+
+    @property
+    def is_crowded(self) -> bool:
+        """True while so many are being written, or wait for a place, that none should be begun ahead."""
+        running = (job for jobs in self._running.values() for job in jobs)
+        return sum(not job.task.done() for job in running) >= MOST_AHEAD
 
     def is_looping(self, scene: Scene) -> bool:
         """True while the session should not be folded again if it can be helped (F04)."""
