@@ -7,8 +7,9 @@ closes them when every open relay has been recorded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -16,7 +17,7 @@ from app.api.front import Front
 from app.errors import PalimpsestError
 from app.main.front import front_of
 from app.main.parts import opened
-from app.proxy.asgi import Receive, Scope, Send
+from app.proxy.asgi import ASGIApp, Receive, Scope, Send
 from app.settings.settings import (
     Settings,
 )
@@ -54,11 +55,33 @@ class Application:
             if self.warms:
                 # Requests are answered meanwhile.
                 parts.jobs.start(parts.store.warm())
+                await _request_nothing(self._front)
             try:
                 yield
             finally:
                 # Servers that are not ours say only now that they stop: nothing put off is waited for.
                 self.stopping.set()
+
+
+async def _request_nothing(app: ASGIApp) -> None:
+    """The routes are made, which the framework leaves to the first request (some 30 ms on the loop)."""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        """Nobody hears the answer: there is no such page."""
+
+    where = {"path": "/api/sessions/none/nothing", "raw_path": b"/", "query_string": b"", "root_path": ""}
+    who: dict[str, Any] = {"server": ("127.0.0.1", 80), "client": ("127.0.0.1", 0), "headers": []}
+    how = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+    }
+    await app({**how, **where, **who}, receive, send)
 
 
 def create_app(settings: Settings, tokenizer: Tokenizer | None = None) -> Application:

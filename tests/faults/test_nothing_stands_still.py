@@ -21,6 +21,7 @@ import pytest
 
 from app.core.wire.chat_request import parse_chat_request
 from app.core.wire.request_body import Limits
+from app.main.application import Application
 from app.proxy import offload
 from app.proxy.offload import INLINE_WEIGHT
 from app.proxy.sessions.reader import MessageReader
@@ -149,6 +150,29 @@ async def test_a_cold_page_of_a_long_session_is_made_beside_the_others(tmp_path:
                 response = await front.http.get(f"/api/sessions/{session['id']}/{page}", headers=JSON)
             assert response.status_code == 200
     assert calls.most < MOST_CALLS
+
+
+@pytest.mark.spec("H11")
+async def test_the_first_page_after_a_start_is_prepared(tmp_path: Path) -> None:
+    """As `serve` starts it; the control starts without, and the first page makes every route."""
+    first = {}
+    for warms in (True, False):
+        folder = tmp_path / str(warms)
+        folder.mkdir()
+        async with fronting("http://127.0.0.1:1/v1", folder, SETTINGS, around=_warming(warms)) as front:
+            calls = Calls()
+            with calls.counted():
+                assert (await front.http.get("/api/sessions", headers=JSON)).status_code == 200
+        first[warms] = calls.most
+    assert first[True] * 5 < first[False]
+
+
+def _warming(warms: bool) -> Callable[[Application], Application]:
+    def started(application: Application) -> Application:
+        application.warms = warms
+        return application
+
+    return started
 
 
 @pytest.mark.spec("H11")
