@@ -61,6 +61,7 @@ def serve(settings: Settings, read: Callable[[], Settings]) -> None:
             settings = settings.model_copy(update={"upstream": upstream})
         listening = stack.enter_context(bound_socket(settings.server.host, settings.server.port))
         application = create_app(settings)
+        application.warms = True
         address = address_of(listening)
         notices = OperatorNotices(
             application,

@@ -134,7 +134,7 @@ def _reader(settings: Settings, tokens: ModelTokens) -> MessageReader:
     def count_of(model: str) -> CountMessage:
         return tokens.counter_of(model).count_message
 
-    return MessageReader(count_of, settings.limits.message_cache_bytes)
+    return MessageReader(count_of, settings.limits.message_cache_bytes, tokens.knows)
 
 
 def _tokens(settings: Settings, tokenizer: Tokenizer) -> ModelTokens:

@@ -261,6 +261,9 @@ class Store(
         An erase that meets a full disk uses them up. They are given back when the store is closed.
         """
 
+    async def warm(self) -> None:
+        """What the first of each kind of request would else prepare is prepared (0.5 s beside the loop)."""
+
     async def ping(self) -> None:
         """A real write and read succeeded."""
 

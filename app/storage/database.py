@@ -154,6 +154,9 @@ class Database(Protocol):
     async def scrub(self, tables: Sequence[str]) -> Scrub:
         """As little as possible is left of the rows deleted from `tables`, beyond what SQL shows."""
 
+    def compile(self, statements: Sequence[Statement]) -> None:
+        """The statements are ready to run; others are when they are first run. Any thread may ask."""
+
     async def near(self, reading: Reading[T]) -> T:
         """The reading's value. For a few indexed rows: it may run on the calling thread."""
 

@@ -5,7 +5,9 @@ Must not migrate: a schema that does not fit refuses to open.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 from sqlalchemy import Connection, select
@@ -13,7 +15,7 @@ from sqlalchemy import Connection, select
 from app.errors import SchemaMismatch, SettingsError
 from app.storage.accounts import AccountRows
 from app.storage.contract import Store
-from app.storage.database import Database, Step
+from app.storage.database import Database, Statement, Step
 from app.storage.erase.gone import Gone
 from app.storage.erase.rows import EraseRows
 from app.storage.exchange.hidden_rows import HiddenRows
@@ -81,6 +83,10 @@ class SqlStore(
         """See the contract."""
         return await self._db.keep_reserve(size)
 
+    async def warm(self) -> None:
+        """See the contract."""
+        await asyncio.to_thread(self._db.compile, list(_statements()))
+
     async def close(self) -> None:
         """See the contract. Idempotent."""
         await self._db.close()
@@ -130,6 +136,15 @@ async def open_store(
         words = await word_index_of(database)
         on_failure.pop_all()
     return SqlStore(database, words, new_id, use.release)
+
+
+def _statements() -> Iterator[Statement]:
+    """Every statement of the modules that are loaded."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("app.storage."):
+            for value in vars(module).values():
+                found = value.values() if isinstance(value, dict) else (value,)
+                yield from (each for each in found if isinstance(each, Statement))
 
 
 async def bound_pepper(url: str) -> bytes | None:

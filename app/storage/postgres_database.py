@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect
 from sqlalchemy.engine import Dialect
 
 from app.errors import Conflict, StoreError, StoreUnavailable
-from app.storage.database import Ask, Compiler, InsertInto, Reading, Row, Step, Unit, is_due
+from app.storage.database import Ask, Compiler, InsertInto, Reading, Row, Statement, Step, Unit, is_due
 from app.storage.erase.contract import Scrub
 from app.storage.trouble import Trouble
 
@@ -124,6 +124,11 @@ class PostgresDatabase:
                 except _AGAIN:
                     continue
             return await self._commit(unit)
+
+    def compile(self, statements: Sequence[Statement]) -> None:
+        """See `Database`."""
+        for statement in statements:
+            self._compiled[statement]
 
     async def near(self, reading: Reading[T]) -> T:
         """See `Database`."""

@@ -14,6 +14,7 @@ from app.core.wire.chat_answer import Answer
 from app.core.wire.wires import Sum, answer_of
 from app.errors import RequestError
 from app.proxy.answering.gate import Gate
+from app.proxy.offload import offload
 from app.proxy.sessions.reader import MessageReader
 from app.proxy.sessions.recorder import Outcome
 from app.proxy.turn import Turn
@@ -52,12 +53,16 @@ class Outcomes:
             response_id=assembly.response_id,
         )
 
-    def of_body(self, turn: Turn, status: int, body: bytes) -> Outcome:
+    async def of_body(self, turn: Turn, status: int, body: bytes) -> Outcome:
         """A whole answer; one that is none counts as a failure and stays out of the transcript."""
-        read = answer_of(turn.request.wire, body)
+        read = await offload(len(body), answer_of, turn.request.wire, body)
         if not isinstance(read, Answer):
             return Outcome(state="failed", status=status)
-        answers = self._messages(turn, read.choices, "live")
+        try:
+            bodies = [choice.message_body for choice in read.choices]
+            answers = await self._reader.read_long_answers(bodies, turn.request.model)
+        except RequestError:
+            answers = ()
         return Outcome(
             state="done" if answers else "failed",
             status=status,

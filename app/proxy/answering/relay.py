@@ -163,7 +163,7 @@ class Relay:
         outcome = _FAILED
         if size <= self._limits.answer_bytes:
             plain = self._decoded(passage, whole)
-            outcome = self._outcomes.of_body(passage.turn, passage.answer.status, plain)
+            outcome = await self._heard(passage, plain)
             if outcome.state == "failed" and plain and (overflow := _overflow(passage, plain)):
                 return TooLong(whole, overflow)
             outcome = _with_rounds(passage, outcome)
@@ -177,6 +177,18 @@ class Relay:
         await self._begin(passage, () if is_stored else NOT_STORED)
         await passage.client.end(whole)
         return None
+
+    async def _heard(self, passage: Passage, plain: bytes) -> Outcome:
+        """What a whole answer says; it is recorded also when the client leaves while a long one is read."""
+        try:
+            return await self._outcomes.of_body(passage.turn, passage.answer.status, plain)
+        except asyncio.CancelledError:
+            self._jobs.start(self._noted(passage, plain))
+            raise
+
+    async def _noted(self, passage: Passage, plain: bytes) -> None:
+        outcome = await self._outcomes.of_body(passage.turn, passage.answer.status, plain)
+        await self._recorder.note(passage.turn, passage.shown, _with_rounds(passage, outcome))
 
     async def _begin(self, passage: Passage, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
         if not passage.client.started:

@@ -44,6 +44,8 @@ from app.storage.contract import Store
 
 # Of a long history that is met for the first time only the newest spans get checkpoints.
 SPANS_AT_ONCE = 4
+# Each holds its request until its turn comes; beyond so many the session's next one makes up for it.
+MOST_WAITING = 16
 _log = structlog.get_logger("palimpsest.checkpoints")
 
 
@@ -70,6 +72,7 @@ class Checkpoints:
         self._new_id = new_id
         # One at a time: they are work beside the turns, and must not crowd them out together.
         self._turn = asyncio.Semaphore(1)
+        self._waiting = 0
 
     async def periodic(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """Every span that is due has its checkpoint; that one could not be stored is logged.
@@ -80,11 +83,17 @@ class Checkpoints:
         talk, answer = turn.conversation, outcome.answers[0]
         head = chain_of(talk.head, answer.canonical)
         whole = Conversation(talk.preamble, (*talk.messages, answer), (*talk.chains, head))
+        if self._waiting >= MOST_WAITING:
+            _log.info("checkpoint_put_off", session=turn.session)
+            return
+        self._waiting += 1
         try:
             async with self._turn:
                 await self._made(turn, await self._standing(turn, whole, "periodic"), shown.view.compaction)
         except StoreError as error:
             _log.warning("checkpoint_not_stored", error=type(error).__name__, session=turn.session)
+        finally:
+            self._waiting -= 1
 
     async def _made(self, turn: Turn, stands: _Standing, force: Compaction | None) -> None:
         due = periodic_spans(_since(stands, "periodic"))[-SPANS_AT_ONCE:]

@@ -14,6 +14,7 @@ from app.core.view.outcomes import Fold, MaskOnly
 from app.core.view.record import adopts
 from app.errors import Conflict, InvalidView
 from app.proxy.chronicle.adoption import Adoption
+from app.proxy.compacting.repeated import RepeatedFolds
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.summaries import Job, Summaries
 
@@ -43,9 +44,12 @@ class Compactor:
         self._deadline_seconds = deadline_seconds
         self._background = background
         self._new_id = new_id
+        self._repeated = RepeatedFolds()
 
     async def prepare(self, scene: Scene, fold: Fold) -> None:
-        """A summary is being written in the background, unless one that serves is there."""
+        """A summary is being written in the background, unless one that serves is there or many wait."""
+        if self._summaries.is_crowded:
+            return
         if await self.may_prepare(scene, fold) and not self._summaries.begun(scene):
             self._summaries.begin(scene, fold, is_shared=True)
 
@@ -96,6 +100,7 @@ class Compactor:
     def erased(self, namespace: str, session: str) -> None:
         """The session was erased: nothing is prepared for it."""
         self._summaries.erased(namespace, session)
+        self._repeated.erased(namespace, session)
 
     async def mask(self, scene: Scene, plan: MaskOnly) -> Adopted:
         """The masks are in force."""
@@ -106,6 +111,9 @@ class Compactor:
 
         Of it `waited` seconds are over already.
         """
+        again = self._repeated.find(scene, self._new_id())
+        if again is not None and await scene.done(_adopts, again):
+            return await self.adopt(scene, again)
         job = self._summaries.begun(scene) or self._asked_for(scene, fold, is_shared=True)
         if job is None:
             return await self.adopt(scene, await scene.folded(fold, self._new_id(), None))
@@ -116,7 +124,10 @@ class Compactor:
             usable = shown is not None and shown.tokens <= scene.budget.ceiling_tokens
             if done is None or not usable:
                 done = await scene.folded(fold, self._new_id(), None)
-            return await self.adopt(scene, done)
+            adopted = await self.adopt(scene, done)
+            if adopted.is_stored and done.author == "model":
+                self._repeated.keep(scene, done)
+            return adopted
 
     async def by_hand(self, scene: Scene, fold: Fold, waited: float = 0.0) -> Compaction | None:
         """As `fold`, with a summary of its own; None, and nothing stored, when that would save nothing."""

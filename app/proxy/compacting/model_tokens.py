@@ -39,6 +39,10 @@ class ModelTokens:
                 self._counters.popitem(last=False)
         return counter
 
+    def knows(self, model: str) -> bool:
+        """True where the model's counter is made already; a first one may load an encoding (0.5 s)."""
+        return model in self._counters
+
     def fixed_tokens(self, request: ChatRequest) -> int:
         """What every view of the request carries besides messages: tool schemas, the answer's beginning."""
         return (

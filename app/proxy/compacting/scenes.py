@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.budget.budget import Budget, Window, budget_of, memory_room
-from app.core.budget.derived import derived
+from app.core.budget.derived import Costs, derived
 from app.core.budget.estimate import Reported, by_usage, guess, judged_by
 from app.core.budget.looking_up import with_room
 from app.core.history.conversation import Conversation
@@ -67,6 +67,11 @@ class _Standing:
     memory: int
 
     @property
+    def block_tokens(self) -> int:
+        """Tokens of both blocks."""
+        return self.summary + self.memory
+
+    @property
     def talk(self) -> Conversation:
         """Its conversation, as it is weighed."""
         return self.replay.talk or self.turn.conversation
@@ -114,7 +119,8 @@ class Scenes:
             # Nothing is looked up before something was folded.
             replay = await self._replays.read(turn, replay, current)
         standing = _Standing(turn, current, replay, *await offload(weight, self._blocks, model, current))
-        budget = await offload(weight, self._budget, standing, window, policy)
+        costs = self._costs.of(model)
+        budget = await offload(weight, self._budget, standing, window, policy, costs)
         if policy.estimator != "tiktoken":
             budget = await self._judged(standing, budget, policy)
         is_short = turn.tokens < budget.precompute_tokens and not policy.trigger_messages
@@ -122,8 +128,7 @@ class Scenes:
         count_text = self._tokens.counter_of(model).count_text
         memory = current.memory if current else ""
         said = await offload(weight, unmasked_tokens, standing.talk, current)
-        full = budget.fixed_tokens + said + standing.summary + standing.memory
-        is_far = full < budget.precompute_tokens
+        is_far = budget.fixed_tokens + said + standing.block_tokens < budget.precompute_tokens
         if not untouched and (by_hand or policy.trigger_messages or not is_far):
             memory = await self._memory(turn, budget, policy, count_text)
         scene = Scene(
@@ -134,7 +139,7 @@ class Scenes:
             policy=policy,
             count_text=count_text,
             outgoing=tuple(headers),
-            costs=self._costs.of(model),
+            costs=costs,
             memory=memory,
             replay=replay,
         )
@@ -152,7 +157,7 @@ class Scenes:
         summary, memory = (block_tokens(text, count_text) for text in texts)
         return summary, memory
 
-    def _budget(self, standing: _Standing, window: Window, policy: Policy) -> Budget:
+    def _budget(self, standing: _Standing, window: Window, policy: Policy, costs: Costs) -> Budget:
         """The room there is, its marks derived from costs where they may be reached."""
         turn, talk = standing.turn, standing.talk
         said = sum(message.tokens for message in talk.preamble)
@@ -166,7 +171,7 @@ class Scenes:
         if standing.current is None and turn.tokens < DERIVED_SHARE * budget.window_tokens:
             return budget
         kept = always_kept_tokens(talk, policy) + standing.memory
-        budget = derived(budget, talk, kept, standing.summary, policy, self._costs.of(turn.model))
+        budget = derived(budget, talk, kept, standing.summary, policy, costs)
         return with_room(budget, standing.replay.result_tokens) if standing.replay.offers else budget
 
     async def _judged(self, standing: _Standing, budget: Budget, policy: Policy) -> Budget:

@@ -36,6 +36,8 @@ _log = structlog.get_logger("palimpsest.summaries")
 MOST_WAITING = 64
 # Sessions of which a summary is being written or was written ahead; one that is kept takes some 20 kB.
 REMEMBERED_SESSIONS = 500
+# Summaries that are written, or wait for it, at once: each holds its request.
+MOST_AHEAD = 32
 # Told of a summary that came to nothing: whose, why (a stable word), for which trigger and watermark.
 Failure = Callable[[Subject, str, str, bytes], Awaitable[None]]
 
@@ -119,6 +121,12 @@ class Summaries:
     def has_room(self, scene: Scene) -> bool:
         """False where so many of the namespace wait for a place that one more is not begun ahead."""
         return self._places.waiting(scene.turn.namespace) < MOST_WAITING
+
+    @property
+    def is_crowded(self) -> bool:
+        """True while so many are being written, or wait for a place, that none should be begun ahead."""
+        running = (job for jobs in self._running.values() for job in jobs)
+        return sum(not job.task.done() for job in running) >= MOST_AHEAD
 
     def is_looping(self, scene: Scene) -> bool:
         """True while the session should not be folded again if it can be helped (F04)."""

@@ -45,6 +45,8 @@ class Indexing:
         self._turn = FairPlaces(1)
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._due: set[tuple[str, str]] = set()
+        # Of what is indexed beside the turns only one session's rows are in memory.
+        self._behind = asyncio.Lock()
 
     def later(self, namespace: str, session: str) -> None:
         """The session is indexed soon, once for all that is recorded until then."""
@@ -74,13 +76,16 @@ class Indexing:
     async def _soon(self, namespace: str, session: str) -> None:
         # What a stop leaves undone the next search does.
         await unless(self._stopping, asyncio.sleep(DELAY_SECONDS))
-        self._due.discard((namespace, session))
         try:
-            while not self._stopping.is_set():
-                began = time.monotonic()
-                if not await self._went_on(namespace, session):
-                    return
-                await unless(self._stopping, asyncio.sleep(_REST_SHARE * (time.monotonic() - began)))
+            is_left = True
+            while is_left and not self._stopping.is_set():
+                async with self._behind:
+                    # What is recorded from here on asks again; until then it is one job for each session.
+                    self._due.discard((namespace, session))
+                    began = time.monotonic()
+                    is_left = await self._went_on(namespace, session)
+                    rest = asyncio.sleep(_REST_SHARE * (time.monotonic() - began))
+                    await unless(self._stopping, rest)
         except StoreError as error:
             # A search catches up by itself.
             _log.warning("indexing_failed", error=type(error).__name__, session=session)

@@ -36,8 +36,15 @@ _LARGEST_SHARE = 8
 class MessageReader:
     """A memory of parsed messages, each counted for one model, bounded by what they take of it."""
 
-    def __init__(self, counter_for: Callable[[str], CountMessage], cache_bytes: int) -> None:
+    def __init__(
+        self,
+        counter_for: Callable[[str], CountMessage],
+        cache_bytes: int,
+        is_ready: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """`is_ready` is false of a model whose counter takes long to make, as its encoding is not loaded."""
         self._counter_for = counter_for
+        self._is_ready = is_ready
         self._room = cache_bytes
         self._held = 0
         self._seen: OrderedDict[tuple[str, bytes], Message] = OrderedDict()
@@ -60,10 +67,20 @@ class MessageReader:
 
     def read_answers(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
         """What an upstream answered, in order; an object of any shape is taken."""
-        count = self._counter_for(model)
-        answers = tuple([read_answer(raw, count) for raw in raws])
+        answers = self._answers(raws, model)
         self._keep(model, _plain(answers))
         return answers
+
+    async def read_long_answers(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
+        """As `read_answers`; counting a byte costs some eight times what reading it does."""
+        weight = 8 * sum(map(len, raws))
+        answers = await offload(weight, self._answers, raws, model)
+        await self._kept(model, await offload(weight, _plain, answers))
+        return answers
+
+    def _answers(self, raws: Sequence[bytes], model: str) -> tuple[Message, ...]:
+        count = self._counter_for(model)
+        return tuple([read_answer(raw, count) for raw in raws])
 
     def forget(self, digests: Collection[bytes]) -> None:
         """Messages whose bytes have these sha256 are not remembered any more."""
@@ -80,7 +97,8 @@ class MessageReader:
                 await asyncio.sleep(0)
             found += [self._remembered((model, raw)) for raw in raws[start : start + _SLICE]]
         unseen = [index for index, message in enumerate(found) if message is None]
-        if sum(len(raws[index]) for index in unseen) > INLINE_BYTES:
+        is_much = sum(len(raws[index]) for index in unseen) > INLINE_BYTES
+        if is_much or (unseen and not self._is_ready(model)):
             fresh = await asyncio.to_thread(self._parsed, raws, unseen, model, parse)
         else:
             fresh = self._parsed(raws, unseen, model, parse)

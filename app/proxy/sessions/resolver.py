@@ -90,6 +90,9 @@ class Resolver:
             retry=named.repeat.retry,
             repeats=repeats,
         )
+        fixed_tokens = await self._fixed_tokens(namespace, request)
+        # Of what goes on with a conversation nothing is awaited between this and the return: the caller marks
+        # the place as taken.
         placement, mark = await self._placed(namespace, incoming, request, talk, facts)
         return Turn(
             namespace=namespace,
@@ -100,14 +103,14 @@ class Resolver:
             session=placement.session or self._session_id(namespace, name, row),
             exchange=incoming.ident or self._new_id(),
             external_id=name.value if name and placement.session is None else None,
-            takes_name=placement.session is None and row is not None and row.external_id is not None,
+            takes_name=placement.session is None and _is_name_taken(row),
             mode=mode,
             instructions=instructions,
-            fixed_tokens=await self._fixed_tokens(namespace, request),
+            fixed_tokens=fixed_tokens,
             started_at=time.time(),
             carrier=name.carrier if name else "",
             mark=mark,
-            goes_on_unseen=before is not None and before.has_hidden,
+            goes_on_unseen=bool(before and before.has_hidden),
             begins_unseen=before.begins_unseen if before else request.previous is not None,
         )
 
@@ -126,7 +129,9 @@ class Resolver:
             mode, talk = await self._deltas.behind(namespace, before, sent, request.model)
         else:
             mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
-        return mode, _told_on(request, talk) if mode == "append" else talk
+        if mode != "append":
+            return mode, talk
+        return mode, await offload(MESSAGE_WEIGHT * len(talk.messages), _told_on, request, talk)
 
     def erased(self, namespace: str, session: str) -> None:
         """The session was erased: its id is given to nobody again."""
@@ -245,6 +250,10 @@ def is_retry(incoming: Incoming) -> bool:
 def preamble_digest(preamble: Sequence[Message]) -> bytes:
     """Names the instructions of one request, byte for byte."""
     return hashlib.sha256(b"".join(message.digest for message in preamble)).digest()
+
+
+def _is_name_taken(row: NamedSession | None) -> bool:
+    return row is not None and row.external_id is not None
 
 
 def _continued(before: AnsweredAs | None, row: NamedSession | None, mode: Mode) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from sqlalchemy.dialects import sqlite
 
 from app.errors import StoreUnavailable
-from app.storage.database import Ask, Compiler, InsertInto, Params, Reading, Row, Unit
+from app.storage.database import Ask, Compiler, InsertInto, Params, Reading, Row, Statement, Unit
 from app.storage.erase.contract import Scrub
 from app.storage.sqlite.commits import Work
 from app.storage.sqlite.condition import FileCondition, Reserve
@@ -124,6 +124,11 @@ class SqliteDatabase:
                 return True
             await asyncio.sleep(_LOOK_SECONDS)
         return False
+
+    def compile(self, statements: Sequence[Statement]) -> None:
+        """See `Database`."""
+        for statement in statements:
+            self._compiled[statement]
 
     async def near(self, reading: Reading[T]) -> T:
         """See `Database`."""
