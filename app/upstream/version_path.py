@@ -21,9 +21,10 @@ _USUAL = "/v1"
 
 
 def has_version_path(base_url: str) -> bool:
-    """True when a part of the path is a version: `/v1`, `/api/v1`, `/v1beta/openai`."""
-    parts = urlsplit(base_url).path.split("/")
-    return any(part[:1] == "v" and part[1:2].isdigit() for part in parts)
+    """True when a part of the path is a version (`/v1`, `/v1beta/openai`); Azure names it in the query."""
+    parts = urlsplit(base_url)
+    is_azures = parts.query.startswith("api-version=") or "&api-version=" in parts.query
+    return is_azures or any(part[:1] == "v" and part[1:2].isdigit() for part in parts.path.split("/"))
 
 
 async def models_reply(options: UpstreamOptions, headers: RawHeaders, seconds: float) -> Reply:

@@ -75,7 +75,13 @@ async def test_the_log_says_so_at_the_start(tmp_path: Path, capfd: pytest.Captur
 
 
 def test_which_addresses_have_a_version() -> None:
-    for url in ("http://x/v1", "http://x/api/v1/", "http://x/v1beta/openai", "http://x/openai/v2?a=/v1"):
+    for url in (
+        "http://x/v1",
+        "http://x/api/v1/",
+        "http://x/v1beta/openai",
+        "http://x/openai/v2",
+        "http://x/d?api-version=1",
+    ):
         assert has_version_path(url)
     for url in (
         "http://x",

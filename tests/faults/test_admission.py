@@ -205,3 +205,12 @@ def alone(total: int) -> int:
 
 def test_one_user_alone_hardly_notices() -> None:
     assert {total: alone(total) for total in (1, 2, 4, 10, 1_000)} == {1: 1, 2: 2, 4: 4, 10: 8, 1_000: 800}
+
+
+async def test_headers_beyond_the_limit_are_refused_before_anything_else(tmp_path: Path) -> None:
+    async with running(tmp_path, limits__header_bytes=1_024) as line:
+        fits, large = [(b"x", b"y" * 500)], [(b"x", b"y" * 1_100)]
+        assert (await line.asks(post(chat_body(), fits))).status == 200
+        for path in ("/v1/chat/completions", "/v1/files", "/api/sessions/x/compact"):
+            reply = await line.asks(post(chat_body(), large, path=path))
+            assert (reply.status, reply.code) == (431, "headers_too_large")
