@@ -54,10 +54,10 @@ def heads_of(namespace: str, session: str) -> Reading[Sequence[Head]]:
 def _points(rows: Sequence[Row]) -> list[TreePoint]:
     """A message and the end of a rebased list may bear one digest: the message counts, as for paths."""
     found: dict[bytes, TreePoint] = {}
-    for chain, parent, role, relayed, arrival, is_head, digest, *_ in rows:
+    for chain, parent, role, relayed, arrival, is_head, digest, _, _, preamble in rows:
         if role or chain not in found:
             found[chain] = TreePoint(
-                chain, parent, role, bool(relayed), arrival, bool(is_head), bytes(digest)
+                chain, parent, role, bool(relayed), arrival, bool(is_head), bytes(digest), preamble
             )
     return list(found.values())
 

@@ -81,7 +81,7 @@ async def test_a_carrier_names_the_session_and_is_named(
     first = await asks(line, [user("One list."), assistant("Yes?"), user("a")], given, **filled(fields, name))
     second = await asks(line, [user("Another list of messages.")], given, **filled(fields, name))
     assert session(first) == session(second)
-    assert found(second) == f"found=id; carrier={carrier}"
+    assert found(second) == f"found=id; carrier={carrier}; continues=no"
     other = [(header, value.replace("NAME", name + "x")) for header, value in headers]
     third = await asks(line, [user("Another.")], other, **filled(fields, name + "x"))
     assert session(third) != session(first)
@@ -136,9 +136,9 @@ async def test_codex_is_known_by_its_agent(line: Line, header: str) -> None:
     name = uuid.uuid4().hex
     named = [await asks(line, [user(f"{at} {name}")], [CODEX, (header, name)]) for at in range(2)]
     assert session(named[0]) == session(named[1])
-    assert found(named[1]) == f"found=id; carrier={header}"
+    assert found(named[1]) == f"found=id; carrier={header}; continues=no"
     both = [CODEX, ("x-session-affinity", "a" + name), (header, name)]
-    assert found(await asks(line, [user(f"y {name}")], both)) == f"found=id; carrier={header}"
+    assert found(await asks(line, [user(f"y {name}")], both)) == f"found=id; carrier={header}; continues=no"
     stranger = await asks(line, [user(f"x {name}")], [("user-agent", "curl/8"), (header, name)])
     assert session(stranger) != session(named[0])
     assert found(stranger) == "found=new"

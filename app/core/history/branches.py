@@ -27,7 +27,8 @@ MOST_TEXTS = 64
 class TreePoint(NamedTuple):
     """A message that is on some path, or the end of a rebased list, which has no `role`.
 
-    `parent` is what it goes on from: of a rebased list its anchor. `digest` names the message's body.
+    `parent` is what it goes on from: of a rebased list its anchor. `digest` names the message's body,
+    `preamble` the instructions it came under.
     """
 
     chain: bytes
@@ -37,6 +38,7 @@ class TreePoint(NamedTuple):
     arrival: int
     is_head: bool
     digest: bytes
+    preamble: bytes = b""
 
 
 class Asked(NamedTuple):
@@ -73,7 +75,10 @@ class Texts:
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """The requests that ended at one message. `questions`: how many of a user's lead on from it."""
+    """The requests that ended at one message. `questions`: how many of a user's lead on from it.
+
+    Of several instructions that it was asked under, `preamble` are those of the largest prompt.
+    """
 
     head: bytes
     preamble: bytes
@@ -83,6 +88,7 @@ class _Turn:
     appends: bool
     tokens: int
     is_question: bool
+    preambles: frozenset[bytes]
     parent: _Turn | None = None
     questions: int = 0
 
@@ -118,9 +124,13 @@ class SessionTree:
         tip = self._tip(Texts())
         path = self._path(tip.chain) if tip is not None else set()
         for leaf in self._leaves:
-            for point in self._fork(leaf, path):
-                if point is not None and point.role == "user" and len(bodies) < MOST_TEXTS:
-                    bodies[point.digest] = None
+            first, own = self._fork(leaf, path)
+            if first is None or own is None:
+                continue
+            if first.role == own.role == "user" and len(bodies) < MOST_TEXTS:
+                bodies |= {first.digest: None, own.digest: None}
+            elif first.preamble != own.preamble and len(instructions) < MOST_TEXTS:
+                instructions |= {first.preamble: None, own.preamble: None}
         return tuple(instructions), tuple(bodies)
 
     def branches(self, texts: Texts) -> list[Branch]:
@@ -141,9 +151,11 @@ class SessionTree:
             if (point := self._points.get(asked.head)) is None:
                 continue
             before = turns.get(asked.head)
+            is_larger = before is None or asked.tokens > before.tokens
             turns[asked.head] = _Turn(
                 head=asked.head,
-                preamble=asked.preamble,
+                preamble=asked.preamble if is_larger or before is None else before.preamble,
+                preambles=frozenset([asked.preamble]) | (before.preambles if before else frozenset()),
                 arrival=asked.arrival,
                 began=before.began if before else asked.arrival,
                 # Said again without it, it was more than that.
@@ -210,9 +222,9 @@ class SessionTree:
         if before is None:
             root = self._root
             return [(begin.preamble, root.preamble)] if root is not None and root is not begin else []
-        pairs = [(begin.preamble, before.preamble)]
+        pairs = [_pair(begin, before)]
         if (earlier := self._before(before)) is not None:
-            pairs.append((before.preamble, earlier.preamble))
+            pairs.append(_pair(before, earlier))
         return pairs
 
     def _is_side(self, turn: _Turn, texts: Texts) -> bool:
@@ -246,6 +258,7 @@ class SessionTree:
     def _end(self, turn: _Turn) -> TreePoint:
         """The turn's newest answer; its question where several came at once and none was gone on from."""
         answers = [point for point in self._following[turn.head] if point.relayed]
+        answers = [point for point in answers if point.preamble == turn.preamble] or answers
         chosen = [p for p in answers if p.is_head or self._following[p.chain]]
         return max(chosen, key=lambda point: point.arrival, default=self._points[turn.head])
 
@@ -286,7 +299,10 @@ class SessionTree:
         if first is None:
             return "main"
         if first.role == "assistant":
-            return "retry"
+            told = texts.instructions
+            # Two answers to one message, of which only one is the conversation's: a title, say.
+            is_same = own is None or are_same_instructions(told, first.preamble, own.preamble)
+            return "retry" if is_same or first.preamble not in told else "side"
         is_list = first.parent not in self._points
         if own is not None and own.role == "user" and are_alike(texts.words, first.digest, own.digest):
             return "edit"
@@ -300,3 +316,9 @@ class SessionTree:
         while point.chain not in self._turns and (following := self._following[point.chain]):
             point = following[0]
         return point.chain
+
+
+def _pair(turn: _Turn, before: _Turn) -> tuple[bytes, bytes]:
+    """The instructions of both; the same twice where both were asked under them."""
+    same = turn.preamble in before.preambles
+    return turn.preamble, turn.preamble if same else before.preamble

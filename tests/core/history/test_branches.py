@@ -24,18 +24,21 @@ class Grown:
         self, chain: str, behind: str = "", *, preamble: str = "P", mark: Mark = "", tokens: int = 0
     ) -> None:
         """A user's message, and the request that ends with it."""
-        self._add(chain, behind, "user")
+        if chain.encode() not in self.points:
+            self._add(chain, behind, "user")
         self.arrival += 1
         head = chain.encode()
         self.requests.append(Asked(head, preamble.encode(), self.arrival, mark, False, tokens))
 
-    def hears(self, chain: str, behind: str, *, alone: bool = True) -> None:
+    def hears(self, chain: str, behind: str, *, alone: bool = True, preamble: str = "P") -> None:
         """An answer; not `alone`: one of several at once."""
         self._add(chain, behind, "assistant", relayed=True, is_head=alone)
+        key = chain.encode()
+        self.points[key] = self.points[key]._replace(preamble=preamble.encode())
 
     def turn(self, name: str, behind: str = "", *, preamble: str = "P", mark: Mark = "") -> None:
         self.says(f"q{name}", behind, preamble=preamble, mark=mark)
-        self.hears(f"a{name}", f"q{name}")
+        self.hears(f"a{name}", f"q{name}", preamble=preamble)
 
     def _add(
         self, chain: str, parent: str, role: str, *, relayed: bool = False, is_head: bool = True
@@ -106,6 +109,18 @@ def test_who_goes_on_talking_under_other_instructions_has_a_conversation() -> No
     assert tree.default == "a2"
     tree.turn("4", "a3", preamble="Q")
     assert tree.kinds() == {"a4": "main"}
+
+
+def test_a_title_asked_of_the_very_same_message() -> None:
+    """opencode: the answers stand side by side under one question."""
+    tree = Grown()
+    tree.says("q1", tokens=900)
+    tree.hears("a1", "q1")
+    tree.says("q1", preamble="Q", tokens=90)
+    tree.hears("title", "q1", preamble="Q")
+    assert tree.kinds() == {"a1": "main", "title": "side"}
+    tree.turn("2", "a1")
+    assert tree.kinds() == {"a2": "main", "title": "side"}
 
 
 def test_a_list_of_side_requests_alone_is_shown_all_the_same() -> None:
