@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 import structlog
 import typer
@@ -24,6 +25,7 @@ from app.cli.reloading import Reloading
 from app.cli.schema import ready
 from app.demo.reading import MODEL
 from app.demo.server import DEFAULT_WINDOW_TOKENS
+from app.errors import SettingsError
 from app.main.application import Application, create_app
 from app.settings.settings import Settings
 from app.storage.migrate import schema_of_this_version, sqlite_path
@@ -47,6 +49,7 @@ def serve(settings: Settings, read: Callable[[], Settings]) -> None:
 
     `read` reads the settings anew, for a SIGHUP.
     """
+    _check_folder(settings.compaction.daily_log_folder)
     configure_logs(settings.logging)
     # A terminal that closes, or an operator who means "reload", must not end anybody's answer.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -106,6 +109,12 @@ class OperatorNotices:
         """How many answers the stop has cost."""
         requests = self.application.requests
         _log.info("stopped", reason=by, cut=requests.cut if requests else 0)
+
+
+def _check_folder(daily_log: Path | None) -> None:
+    """At the start it is a slip of the pen; one that goes away later costs nobody an answer."""
+    if daily_log is not None and not daily_log.is_dir():
+        raise SettingsError(f"compaction.daily_log_folder: there is no folder {daily_log}; make it first.")
 
 
 def start_line(settings: Settings, address: str, *, is_demo: bool) -> dict[str, object]:

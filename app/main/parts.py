@@ -195,8 +195,6 @@ def _erasure(
     settings: Settings, store: Store, jobs: Jobs, pepper: Pepper, scrubbing: Scrubbing
 ) -> EraseMeans:
     folder, gone = settings.compaction.daily_log_folder, Gone()
-    if folder is not None and not folder.is_dir():
-        raise SettingsError(f"compaction.daily_log_folder: there is no folder {folder}; make it first.")
     return EraseMeans(
         store=store,
         jobs=jobs,

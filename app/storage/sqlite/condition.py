@@ -24,10 +24,14 @@ class FileCondition:
         self._path = path
         self._log = path.with_name(path.name + "-wal")
         self._opened: dict[Path, tuple[int, int]] = {}
+        # Held as long as SQLite has the file: closing it earlier would give up the process's locks (POSIX).
+        self._descriptor: int | None = None
         self.fault: Reason | None = None
 
     def opened(self) -> None:
         """The files that the path names now are the ones that are used."""
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_RDONLY)
         there = [(path, _stat(path)) for path in (self._path, self._log)]
         self._opened = {path: (found.st_dev, found.st_ino) for path, found in there if found}
 
@@ -73,11 +77,18 @@ class FileCondition:
             self.fault = None
 
     def _begins_well(self) -> bool:
+        if self._descriptor is None:
+            return True
         try:
-            with self._path.open("rb") as file:
-                return file.read(len(_MAGIC)) == _MAGIC
+            return os.pread(self._descriptor, len(_MAGIC), 0) == _MAGIC
         except OSError:
             return False
+
+    def closed(self) -> None:
+        """SQLite has closed the file: nothing of it is held any more."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 class Reserve:

@@ -159,6 +159,7 @@ class SqliteDatabase:
             self._idle.get().close()
         # Last, so that no reader holds the WAL back from being emptied.
         await loop.run_in_executor(None, self._writer.close)
+        self._condition.closed()
         if self._keeps_reserve:
             # Nobody erases anything while nothing runs.
             self._reserve.give_up()
