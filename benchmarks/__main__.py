@@ -18,7 +18,17 @@ _ALL: dict[str, list[str]] = {
     "overhead": ["--rounds", "2"],
 }
 # Those that run when they are named.
-_NAMED = (*_ALL, "checkpoints", "presets", "recall_quality", "recall_store", "policy", "day", "soak", "stalls")
+_NAMED = (
+    *_ALL,
+    "checkpoints",
+    "presets",
+    "recall_quality",
+    "recall_store",
+    "policy",
+    "day",
+    "soak",
+    "stalls",
+)
 
 
 def _run(name: str, options: list[str]) -> int:
