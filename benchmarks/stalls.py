@@ -198,6 +198,8 @@ class Figures:
 
 def _measured(side: Side, phase: Callable[[], object], figures: Figures) -> None:
     """The phase is done, and what comes of it in the background for two seconds."""
+    # What the start itself took is noted at the loop's next turn.
+    time.sleep(0.1)
     side.read_meter()
     with _second_client(side.proxy.port) as seen:
         begun = time.perf_counter()
