@@ -23,6 +23,8 @@ from app.storage.recall.contract import Indexed, RecallRow, Stretch
 
 # An answer's session is indexed so much later: turns that follow at once are indexed together (seconds).
 DELAY_SECONDS = 2.0
+# Sessions that wait to be indexed; of more a search reads what is missing when it is asked.
+MOST_DUE = 2_000
 # Rows indexed before a rest, and entries written in one transaction: others' writes wait for the latter.
 _READ_ROWS = 128
 _WRITTEN_ROWS = 64
@@ -51,7 +53,7 @@ class Indexing:
     def later(self, namespace: str, session: str) -> None:
         """The session is indexed soon, once for all that is recorded until then."""
         key = namespace, session
-        if self._store.has_index and key not in self._due:
+        if self._store.has_index and key not in self._due and len(self._due) < MOST_DUE:
             self._due.add(key)
             self._jobs.start(self._soon(namespace, session))
 
