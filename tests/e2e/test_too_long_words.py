@@ -130,9 +130,9 @@ async def test_every_error_of_ours_has_an_id_of_its_own(line: Line) -> None:
         post(chat_body(), [(b"X-Palimpsest", b"maybe")]),
         post(b"{}", path="/v1/../x"),
         post(b"{}", path="/nowhere"),
-        b"TRACE /v1/models HTTP/1.1\r\nHost: p\r\n\r\n",
-        b"GET /api/sessions/none/timeline HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer key-1\r\n\r\n",
-        b"GET /api/sessions/none HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer key-1\r\n\r\n",
+        b"TRACE /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /api/sessions/none/timeline HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer key-1\r\n\r\n",
+        b"GET /api/sessions/none HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer key-1\r\n\r\n",
     ]
     idents = [(await line.asks(request)).header("x-request-id") for request in requests]
     assert None not in idents

@@ -70,7 +70,7 @@ async def test_300_megabytes_pass_both_ways_in_bounded_memory(tmp_path: Path) ->
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=MEGABYTE)
         before = most = resident(proxy.process.pid)
         size = LENGTH * MEGABYTE
-        writer.write(b"POST /v1/files HTTP/1.1\r\nHost: p\r\nContent-Length: %d\r\n\r\n" % size)
+        writer.write(b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size)
         for _ in range(LENGTH):
             writer.write(PIECE)
             await writer.drain()

@@ -209,7 +209,7 @@ async def settled(way: Way) -> None:
     for _ in range(3):
         way.upstream.expects(replies(b"{}"))
         async with way.caller() as (caller, _writer):
-            await caller.sends(b"GET /v1/files/1 HTTP/1.1\r\nHost: p\r\n\r\n")
+            await caller.sends(b"GET /v1/files/1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert (await caller.reply()).status == 200
 
 
@@ -278,7 +278,7 @@ def too_large(*, expect: bool) -> Check:
     async def check(way: Way) -> None:
         more = b"Expect: 100-continue\r\n" if expect else b""
         async with way.caller() as (caller, _):
-            lines = b"POST /v1/chat/completions HTTP/1.1\r\nHost: p\r\n" + more
+            lines = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + more
             await caller.sends(lines + b"Content-Length: %d\r\n\r\n" % (LIMIT + 1))
             reply = await caller.reply()
             assert (reply.status, reply.is_whole, reply.interim) == (413, True, [])
@@ -292,7 +292,7 @@ async def too_large_and_sent_all_the_same(way: Way) -> None:
     size = 200 * LIMIT
     async with way.caller() as (caller, _):
         await caller.sends(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: p\r\nContent-Length: %d\r\n\r\n" % size
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size
         )
         for _piece in range(200):
             await caller.sends(b"x" * LIMIT)

@@ -316,7 +316,7 @@ async def test_what_only_passes_through_takes_the_time_it_takes(hasty: Line) -> 
     length = (b"Content-Length", b"%d" % sum(map(len, pieces)))
     # Behind its pieces the script says no more, to nobody.
     hasty.upstream.expects(drips(head(200, [length, (b"Connection", b"close")]), pieces))
-    reply = await hasty.asks(b"GET /v1/files/1/content HTTP/1.1\r\nHost: p\r\n\r\n")
+    reply = await hasty.asks(b"GET /v1/files/1/content HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert (reply.is_whole, reply.body) == (True, b"".join(pieces))
 
 
@@ -325,7 +325,7 @@ async def test_an_upload_takes_the_time_it_takes(hasty: Line) -> None:
     """More than the upstream has to begin its answer, which it does once it has all of it."""
     hasty.upstream.expects(replies(b"{}"))
     async with hasty.caller() as caller:
-        await caller.sends(b"POST /v1/files HTTP/1.1\r\nHost: p\r\nContent-Length: 600\r\n\r\n")
+        await caller.sends(b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 600\r\n\r\n")
         for _ in range(60):
             await caller.sends(b"x" * 10)
             await asyncio.sleep(0.02)
