@@ -14,7 +14,7 @@ from tests.kit.proxy import Proxy
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.mark.parametrize("path", ["/", "/api", "/api/nothing", "/docs", "/openapi.json", "/api/sessions/"])
+@pytest.mark.parametrize("path", ["/api", "/api/nothing", "/redoc", "/api/sessions/"])
 async def test_an_unknown_path_is_not_found(proxy: Proxy, path: str) -> None:
     reply = await proxy.http.get(path)
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")

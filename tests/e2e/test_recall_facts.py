@@ -35,7 +35,8 @@ def looks_it_up(seen: Seen) -> Says | None:
         # A summary may hold the words of the question; what was said stands in a message.
         best = next((hit for hit in hits if hit["kind"] == "message"), None)
         return saying(None, ("look_2", "context_describe", {"id": best["id"]})) if best else saying("?")
-    return saying(found["text"])
+    # Of a message that is longer than the room for look-ups its beginning is shown.
+    return saying(found.get("text") or found["beginning"].partition('"text":"')[2])
 
 
 def vague(_: Seen) -> Says:

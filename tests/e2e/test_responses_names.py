@@ -107,7 +107,8 @@ async def test_an_item_of_another_branch_is_what_it_was_there(tmp_path: Path) ->
         await chat.says("Opening")
         session = chat.session
         await chat.says("Left")
-        await chat.post(asked("Opening", reference("msg_1"), "Right", reference("msg_2"), "And now?"))
+        said = ("Opening", reference("msg_1"), "Right", reference("msg_2"), "And now?")
+        await chat.post(asked(*said, instructions=chat.instructions))
         assert chat.session == session
         reply = await proxy.http.get(f"/api/sessions/{session}", headers=KEY)
         (branch,) = reply.json()["branches"]

@@ -77,18 +77,19 @@ async def test_who_names_and_who_tells_are_the_same_client(tmp_path: Path) -> No
         await chat.says("Opening")
         await chat.says("Second message")
         session, told = chat.session, list(chat.said)
+        same = {"instructions": chat.instructions}
         names = [reference(item) if item.get("id") else item for item in told]
         for said in (told, names):
-            await chat.post(asked(*said, "Third message"))
+            await chat.post(asked(*said, "Third message", **same))
             assert chat.session == session
         retried = await proxy.http.post(
             "/v1/responses",
-            json=asked(*names, "Third message"),
+            json=asked(*names, "Third message", **same),
             headers=KEY | {"x-stainless-retry-count": "1"},
         )
         assert retried.headers["x-palimpsest-session"] == session
         # An edited question, behind an answer that is only named.
-        await chat.post(asked(*names[:2], "Second message, edited"))
+        await chat.post(asked(*names[:2], "Second message, edited", **same))
         assert chat.session == session
         reply = await proxy.http.get(f"/api/sessions/{session}", headers=KEY)
         # Three answers to the third message, and the edited second one's.

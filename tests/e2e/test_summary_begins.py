@@ -74,7 +74,7 @@ async def test_the_event_says_how_many_calls_a_summary_took_and_in_which_run(tmp
 @pytest.mark.spec("A27", "A44")
 async def test_a_huge_summary_is_cut_below_the_ceiling_and_an_event_says_so(tmp_path: Path) -> None:
     def huge(seen: Seen) -> Says:
-        return Says({"role": "assistant", "content": f"{plain_summary(seen)}\n{prose(55, 4_500)}"})
+        return Says({"role": "assistant", "content": f"{plain_summary(seen)}\n{prose(55, 3_800)}"})
 
     model = ModelServer(window=WINDOW, summary=huge)
     overrides = {

@@ -195,7 +195,7 @@ def test_the_same_key_in_neighbouring_items_is_none_repeated() -> None:
 def test_what_is_nested_too_deeply_is_refused(kind: str, levels: int) -> None:
     deep = "[" * levels + "]" * levels
     code, _ = error_of(f'{{"input":[{{"type":"{kind}","call_id":"c","output":{deep}}}]}}'.encode())
-    assert code == "invalid_json"
+    assert code == "nested_too_deep"
 
 
 def test_lone_surrogates_are_the_clients_own() -> None:
