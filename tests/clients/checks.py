@@ -54,7 +54,7 @@ def prompts_are_sound(run: Run) -> None:
     are_sound(held.prompts, [asked.messages for asked in held.asked], run.client.window)
     are_sound(held.title_prompts, [asked.messages for asked in held.titles], run.client.window)
     (compactions,) = held.compactions.values()
-    assert 1 < len(compactions) >= rewritten(held)
+    assert len(compactions) >= max(1, rewritten(held))
 
 
 def archive_is_whole(run: Run) -> None:
