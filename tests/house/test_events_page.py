@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 
 from app.core.runtime.events import EVENT_TYPES
 from tests.house.sources import ROOT, sources
@@ -23,10 +24,12 @@ def made_by() -> dict[str, str]:
     return found
 
 
-def used() -> set[str]:
+@cache
+def used() -> frozenset[str]:
     """Every name that other modules use."""
     others = [source for source in sources("app") if source.name != EVENTS]
-    return {node.id for source in others for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+    names = (node for source in others for node in ast.walk(source.tree) if isinstance(node, ast.Name))
+    return frozenset(node.id for node in names)
 
 
 def test_each_type_is_made_by_somebody_who_is_called() -> None:
