@@ -27,6 +27,7 @@ from benchmarks.policy_replay import (
     derived,
     fixed,
     full,
+    lowest,
     optimum,
     replay,
 )
@@ -43,12 +44,11 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PLOT = DOCS / "cost-policy.md", DOCS / "images" / "cost-policy.svg"
 SUMMARIES = (500, 1_000)
 POLICIES: dict[str, Policy] = {
-    "fixed": fixed,
-    "fidelity": derived("fidelity"),
-    "balanced": derived("balanced"),
-    "cost": derived("cost"),
+    "fidelity": fixed,
+    "cost": derived,
+    "lowest": lowest,
 }
-HEADINGS = ("conversations, window", "summary", *POLICIES, "balanced, in background", "optimum, of full")
+HEADINGS = ("conversations, window", "summary", *POLICIES, "cost, in background", "optimum, of full")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def ratios(kind: Kind, setting: Setting) -> list[float]:
     least = sum(least for _, least in known if math.isfinite(least))
     bills = [sum(replay(trace, setting, policy).paid for trace in possible) for policy in POLICIES.values()]
     waited = replace(setting, in_background=setting.asks_model)
-    bills.append(sum(replay(trace, waited, POLICIES["balanced"]).paid for trace in possible))
+    bills.append(sum(replay(trace, waited, POLICIES["cost"]).paid for trace in possible))
     return [*(bill / least for bill in bills), least / sum(full(trace) for trace in possible)]
 
 
@@ -110,7 +110,7 @@ def table(every: Sequence[Kind]) -> str:
 
 
 def curve(kind: Kind, setting: Setting, name: str) -> Curve:
-    """The bill over the trigger, and where the rule and the fixed marks lie on it."""
+    """The bill over the trigger, and where the objectives and the lowest marks lie on it."""
     least = sum(optimum(trace, setting) for trace in kind.traces)
 
     def point(policy: Policy) -> tuple[float, float]:
@@ -118,9 +118,9 @@ def curve(kind: Kind, setting: Setting, name: str) -> Curve:
         turns = sum(len(trace.turns) for trace in kind.traces)
         return sum(b.triggers for b in bills) / turns, sum(b.paid for b in bills) / least
 
-    lowest = max(trace.kept for trace in kind.traces) + setting.summary
-    triggers = range(lowest + 500, int(CEILING_SHARE * setting.window) + 1, 250)
-    points = {label: point(POLICIES[label]) for label in ("cost", "balanced", "fixed")}
+    least_trigger = max(trace.kept for trace in kind.traces) + setting.summary
+    triggers = range(least_trigger + 500, int(CEILING_SHARE * setting.window) + 1, 250)
+    points = {label: point(POLICIES[label]) for label in ("lowest", "cost", "fidelity")}
     return Curve(name, [point(at(trigger)) for trigger in triggers], points)
 
 

@@ -14,9 +14,9 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 32, 40, 52
 # The scale of bills.
 LEAST, MOST = 0.9, 1.7
 COLOURS = ("#1b7f5c", "#b5532a")
-MARKERS = {"cost": "cost", "balanced": "balanced", "fixed": "fixed 0.9 / 0.5"}
+MARKERS = {"lowest": "lowest", "cost": "cost", "fidelity": "fidelity"}
 # Two rows of labels, because two dots may be near each other; where they stand on the scale of bills.
-_LABEL_BILLS = {"cost": 0.965, "balanced": 0.92, "fixed": 0.965}
+_LABEL_BILLS = {"lowest": 0.965, "cost": 0.92, "fidelity": 0.965}
 _BESIDE_SHARE = 0.8
 
 

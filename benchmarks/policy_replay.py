@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from app.core.budget.derived import room_of
 from app.core.budget.economy import (
     Call,
     Growth,
     Marks,
-    Objective,
     Prices,
     Room,
     Summaries,
@@ -69,15 +69,20 @@ def view(trace: Trace, start: int, turn: int, summary: int) -> int:
     return trace.kept + summary + trace.before[turn] - trace.before[start]
 
 
-def derived(objective: Objective) -> Policy:
-    """The rule."""
+def lowest(seen: Seen) -> Marks:
+    """The rule with nothing kept beyond one turn."""
+    return _marks(seen, Room(seen.trace.kept, 0, int(CEILING_SHARE * seen.setting.window)))
 
-    def policy(seen: Seen) -> Marks:
-        room = Room(seen.trace.kept, 0, int(CEILING_SHARE * seen.setting.window))
-        call = Call(PRICES) if seen.setting.asks_model else None
-        return marks(PRICES, seen.growth, seen.summaries, room, objective, call)
 
-    return policy
+def derived(seen: Seen) -> Marks:
+    """The rule with what the objective `cost` keeps, its floor under the trigger apart."""
+    top = int(CEILING_SHARE * seen.setting.window)
+    return _marks(seen, replace(room_of(seen.trace.kept, seen.summaries.block_tokens, top), floor_tokens=0))
+
+
+def _marks(seen: Seen, room: Room) -> Marks:
+    call = Call(PRICES) if seen.setting.asks_model else None
+    return marks(PRICES, seen.growth, seen.summaries, room, call)
 
 
 def fixed(seen: Seen) -> Marks:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from app.errors import BodyTooLarge, ClientLeft, RequestTimeout
 from app.proxy.asgi import ASGIMessage, Receive, Scope
+from app.proxy.offload import offload
 
 # A body that brings less, on average over the idle time, stands still: what Apache's mod_reqtimeout demands
 # by default.
@@ -96,7 +97,8 @@ async def read_body(scope: Scope, receive: Receive, limit: int, idle_seconds: fl
     first = await body.piece()
     if body.finished:
         return first
-    return b"".join([first, *[part async for part in body]])
+    parts = [first, *[part async for part in body]]
+    return await offload(sum(map(len, parts)), b"".join, parts)
 
 
 def is_unread(scope: Scope) -> bool:

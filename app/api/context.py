@@ -15,7 +15,8 @@ from app.api.callers import Admitted
 from app.api.replies import raw_reply, reply
 from app.core.recall.reading import summary_text
 from app.core.recall.tools.ids import chain_digits_of, summary_id
-from app.core.view.masking import context_id, text_of
+from app.core.view.compaction import context_id
+from app.core.view.masking import text_of
 from app.core.wire.json_text import decoded, encoded
 from app.core.wire.responses.items import as_chat
 from app.proxy.archive import Archive

@@ -1,4 +1,4 @@
-"""Messages pinned by hand: they stay verbatim from the next compaction on (A32, rule 14).
+"""Messages pinned by hand or by their own text: they stay word for word from the next compaction on (A32).
 
 Knows nothing of how a view is made.
 """
@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from app.api.callers import Admitted, credentials_of, order_of
 from app.api.replies import raw_reply, reply
-from app.core.view.masking import context_id
+from app.core.view.compaction import context_id
+from app.core.view.text_pins import is_pin_body
 from app.errors import PinsTooLarge
 from app.proxy.archive import Archive, missing
 from app.proxy.compacting.scenes import Scenes
@@ -42,12 +43,13 @@ class PinPages:
         api.add_api_route("/sessions/{name:path}/pins", self.add, methods=["POST"])
         api.add_api_route("/sessions/{name:path}/pins/{message}", self.remove, methods=["DELETE"])
 
-    async def listed(self, caller: Admitted, name: str) -> Response:
-        """In the order in which they were pinned."""
+    async def listed(self, request: Request, caller: Admitted, name: str) -> Response:
+        """Those by hand in the order in which they were pinned, then those by the default branch's texts."""
         row = await self._archive.session(caller.namespace, name)
-        pins = await self._store.pins(caller.namespace, row.id)
-        fields = [{"message": context_id(pin.chain), "created_at": pin.created_at} for pin in pins]
-        return reply({"session": row.id, "pins": fields})
+        pins = [pin for pin in await self._store.pins(caller.namespace, row.id) if not pin.is_lifted]
+        fields = [_fields(pin.chain, pin.created_at, "hand", is_kept=True) for pin in pins]
+        by_text = await self._by_text(request, caller.namespace, row)
+        return reply({"session": row.id, "pins": fields + by_text})
 
     async def add(self, request: Request, caller: Admitted, name: str) -> Response:
         """The message is pinned. PinsTooLarge when a known window has no room for all pins together."""
@@ -64,12 +66,31 @@ class PinPages:
         return reply(fields | ({"warning": warning} if warning else {}), 201)
 
     async def remove(self, caller: Admitted, name: str, message: str) -> Response:
-        """The message is pinned no longer; 404 when it was not."""
+        """The message is pinned no longer, by hand or by its own text; 404 when it was not."""
         row = await self._archive.session(caller.namespace, name)
         found = await self._archive.message_in(caller.namespace, row, message)
-        if not await self._store.remove_pin(caller.namespace, row.id, found.chain):
+        pins = {pin.chain: pin for pin in await self._store.pins(caller.namespace, row.id)}
+        pin = pins.get(found.chain)
+        if is_pin_body(found.role, found.body) and not (pin and pin.is_lifted):
+            await self._store.lift_pin(caller.namespace, row.id, found.chain, time.time())
+        elif not await self._store.remove_pin(caller.namespace, row.id, found.chain):
             raise missing()
         return raw_reply(b"", 204)
+
+    async def _by_text(self, request: Request, namespace: str, row: SessionRow) -> list[dict[str, Any]]:
+        """Those whose own text pins them, in the order in which they were said."""
+        place = await self._archive.place(namespace, row.id, None)
+        branch = await self._archive.branch(place, credentials_of(request))
+        pinned = await self._scenes.pinned(branch, (await self._scenes.of(branch)).budget)
+        found = {*pinned.by_text, *pinned.left_out}
+        if not found:
+            return []
+        rows = await self._store.bodies(namespace, row.id, place.chain)
+        return [
+            _fields(one.chain, one.created_at, "text", is_kept=one.chain in pinned.by_text)
+            for one in rows
+            if one.chain in found
+        ]
 
     async def _checked(
         self, request: Request, namespace: str, row: SessionRow, message: MessageRow
@@ -79,7 +100,7 @@ class PinPages:
         scene = await self._scenes.of(await self._archive.branch(place, credentials_of(request)))
         tokens = scene.budget.fixed_tokens + message.tokens
         for pin in await self._store.pins(namespace, row.id):
-            if pin.chain != message.chain:
+            if pin.chain != message.chain and not pin.is_lifted:
                 tokens += (await self._archive.message(namespace, context_id(pin.chain)))[1].tokens
         # One large message lifts the target of the moment, and the next turn lowers it again.
         room = min(scene.budget.target_tokens, scene.budget.carry_tokens)
@@ -89,3 +110,8 @@ class PinPages:
         if scene.budget.window.is_known:
             raise PinsTooLarge(said, param="message")
         return said
+
+
+def _fields(chain: bytes, at: float, origin: str, *, is_kept: bool) -> dict[str, Any]:
+    """`is_kept`: a compaction keeps it; of pins by text those are not that have no room beside newer ones."""
+    return {"message": context_id(chain), "created_at": at, "origin": origin, "is_kept": is_kept}

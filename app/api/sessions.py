@@ -16,8 +16,7 @@ from app.api.callers import Admitted
 from app.api.replies import array_of, object_with, raw_reply, reply
 from app.core.history.message import Message
 from app.core.view.clients import is_client_summary, may_be_client_summary
-from app.core.view.compaction import Compaction
-from app.core.view.masking import context_id
+from app.core.view.compaction import Compaction, context_id
 from app.core.wire.json_text import decoded
 from app.core.wire.responses.items import as_chat
 from app.proxy.archive import Archive, Place
@@ -152,6 +151,7 @@ def place_fields(place: Place) -> dict[str, Any]:
 
 def compaction_fields(compaction: Compaction) -> dict[str, Any]:
     """A compaction's record: what was folded, what stayed, what it cost and won, who wrote the summary."""
+    names = compaction.names()
     return {
         "id": compaction.id,
         "kind": compaction.kind,
@@ -168,7 +168,7 @@ def compaction_fields(compaction: Compaction) -> dict[str, Any]:
         "watermark": context_id(compaction.watermark) if compaction.watermark else None,
         "kept": [context_id(chain) for chain in compaction.kept],
         "masks": [
-            {"message": context_id(mask.chain), "limit_chars": mask.limit_chars} for mask in compaction.masks
+            {"message": names[mask.chain], "limit_chars": mask.limit_chars} for mask in compaction.masks
         ],
         "summary": compaction.summary,
         "memory": compaction.memory,

@@ -14,7 +14,7 @@ from app.api.callers import Admitted, credentials_of, order_of
 from app.api.replies import array_of, object_with, raw_reply, reply
 from app.api.session.explanation import cost_fields, explanation_fields
 from app.api.sessions import compaction_fields, place_fields
-from app.core.view.masking import context_id
+from app.core.view.compaction import context_id
 from app.core.view.outcomes import ViewPart
 from app.proxy.archive import Archive
 from app.proxy.compacting.scene import Scene
@@ -22,6 +22,16 @@ from app.proxy.compacting.scenes import Scenes
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.turn import Shown
 
+# Of a budget, in the model's tokens.
+_SIZES = (
+    "fixed_tokens",
+    "available_tokens",
+    "precompute_tokens",
+    "trigger_tokens",
+    "target_tokens",
+    "ceiling_tokens",
+    "summary_tokens",
+)
 _NOTHING_TO_FOLD = "nothing_to_fold"
 
 
@@ -68,8 +78,8 @@ class ViewPages:
             "model": subject.model,
             "view": "original" if shown.is_original else "compacted",
             "compaction": scene.current.id if scene.current else None,
-            "tokens": shown.tokens,
-            "tokens_full": subject.tokens,
+            "tokens": scene.budget.for_model(shown.tokens),
+            "tokens_full": scene.budget.for_model(subject.tokens),
             **_budget_fields(scene),
         }
         if explain:
@@ -88,23 +98,17 @@ class ViewPages:
 
 
 def _budget_fields(scene: Scene) -> dict[str, Any]:
-    """The window in the model's tokens, everything else in our count; `ratio` leads from one to the other."""
+    """Window and marks in the model's tokens; `ratio`: so many of them are one of our own count."""
     budget = scene.budget
     return {
         "window": {
             "tokens": budget.window.tokens,
             "source": budget.window.source,
-            "ratio": budget.window.tokens / budget.window_tokens,
+            "ratio": budget.ratio,
         },
         "budget": {
-            "window_tokens": budget.window_tokens,
-            "fixed_tokens": budget.fixed_tokens,
-            "available_tokens": budget.available_tokens,
-            "precompute_tokens": budget.precompute_tokens,
-            "trigger_tokens": budget.trigger_tokens,
-            "target_tokens": budget.target_tokens,
-            "ceiling_tokens": budget.ceiling_tokens,
-            "summary_tokens": budget.summary_tokens,
+            "window_tokens": budget.window.tokens,
+            **{name: budget.for_model(getattr(budget, name)) for name in _SIZES},
             "policy": scene.policy.name,
         },
     }
@@ -119,9 +123,9 @@ def _part(part: ViewPart, scene: Scene, explain: bool) -> bytes:
     fields: dict[str, Any] = {
         "kind": part.kind,
         "reason": part.reason,
-        "tokens": part.tokens,
+        "tokens": scene.budget.for_model(part.tokens),
         "masked": part.masked,
-        "id": None if part.index is None else context_id(scene.conversation.chains[part.index]),
+        "id": None if part.index is None else context_id(scene.conversation.names[part.index]),
     }
     if part.kind == "summary" and scene.current is not None:
         fields["compaction"] = scene.current.id

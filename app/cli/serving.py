@@ -27,6 +27,7 @@ from app.demo.reading import MODEL
 from app.demo.server import DEFAULT_WINDOW_TOKENS
 from app.errors import SettingsError
 from app.main.application import Application, create_app
+from app.main.compacting import instructions_of
 from app.settings.settings import Settings
 from app.storage.migrate import schema_of_this_version, sqlite_path
 from app.storage.sqlite.driver import sqlite_version
@@ -50,6 +51,7 @@ def serve(settings: Settings, read: Callable[[], Settings]) -> None:
     `read` reads the settings anew, for a SIGHUP.
     """
     _check_folder(settings.compaction.daily_log_folder)
+    instructions_of(settings.summarizer)
     configure_logs(settings.logging)
     # A terminal that closes, or an operator who means "reload", must not end anybody's answer.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

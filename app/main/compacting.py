@@ -9,7 +9,9 @@ import time
 from functools import _lru_cache_wrapper, lru_cache, partial
 from typing import TypeAlias
 
+from app.core.summary.prompt import Instructions
 from app.core.view.policy import Policy
+from app.errors import SettingsError
 from app.main.parts import Parts, new_id
 from app.proxy.chronicle.adoption import Adoption
 from app.proxy.chronicle.chronicle import Chronicle, Writing
@@ -26,9 +28,11 @@ from app.proxy.compacting.spending import Spending
 from app.proxy.compacting.summaries import JobRules, Means, Summaries
 from app.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from app.proxy.hidden.replaying import Replays
+from app.settings.models import SummarizerSettings
 from app.settings.session import session_policy
 from app.settings.settings import (
     asked_name,
+    cache_seconds,
     configured_prices,
 )
 from app.upstream.prices import prices_from_model_data
@@ -47,7 +51,8 @@ def policies_of(parts: Parts) -> Policies:
 def scenes_of(parts: Parts, policies: Policies, replays: Replays) -> Scenes:
     """Who gathers what a turn is judged by."""
     facts = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs_of(parts))
-    return Scenes(parts.store, facts, policies, parts.destinations.headers, replays)
+    share = parts.settings.compaction.text_pins_share
+    return Scenes(parts.store, facts, policies, parts.destinations.headers, replays, text_pins_share=share)
 
 
 def costs_of(parts: Parts) -> ModelCosts:
@@ -57,6 +62,7 @@ def costs_of(parts: Parts) -> ModelCosts:
         parts.jobs,
         partial(configured_prices, parts.settings),
         lambda model: prices_from_model_data(asked_name(parts.settings, model)),
+        partial(cache_seconds, parts.settings),
         asks_model=how.deadline_seconds > 0 or how.background,
     )
 
@@ -76,14 +82,31 @@ def writer_of(parts: Parts) -> SummaryWriter:
         window_tokens=chosen.window_tokens,
         may_ride=chosen.base_url is None and chosen.model is None,
         call_seconds=max(1.0, PATIENCE * how.deadline_seconds),
+        instructions=instructions_of(chosen),
     )
     restraint = Restraint(
         Breaker(policy.breaker_failures, how.breaker_seconds, time.monotonic),
         LoopBreaker(how.breaker_seconds, time.monotonic),
         Spending(parts.store, how.summary_tokens_per_day, time.time, new_id()),
     )
-    prompts = Prompts(parts.kept)
+    prompts = Prompts(parts.kept, choice.instructions)
     return SummaryWriter(parts.summarizers, parts.worker, prompts, choice, restraint, new_id)
+
+
+def instructions_of(chosen: SummarizerSettings) -> Instructions:
+    """How summaries in sections are asked for. SettingsError when the operator's prompt cannot be read."""
+    form = ""
+    if chosen.prompt_file is not None:
+        try:
+            form = chosen.prompt_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = "it is not UTF-8" if isinstance(error, ValueError) else str(error.strerror)
+            raise SettingsError(
+                f"summarizer.prompt_file: {chosen.prompt_file} cannot be read: {why}."
+            ) from error
+        if not form:
+            raise SettingsError(f"summarizer.prompt_file: {chosen.prompt_file} is empty.")
+    return Instructions(form, chosen.extra_instructions.strip())
 
 
 def leases_of(parts: Parts) -> Leases:

@@ -52,7 +52,8 @@ def recall_of(parts: Parts, stopping: asyncio.Event) -> Recall:
     offering = Offering(
         refusing,
         partial(recall_enabled, settings),
-        partial(session_recalls, settings),
+        session_recalls,
+        by_default=how.tools,
         without_tools=how.tools_for_all,
     )
     executing = Executing(tools, lambda model: parts.tokens.counter_of(model).count_message, how.result_chars)

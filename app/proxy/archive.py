@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from app.core.history.chain import chains_of, seed_of
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
 from app.core.recall.rounds.hidden import HiddenRounds
 from app.core.recall.tools.ids import chain_digits_of, compaction_of, session_of
-from app.core.view.masking import context_id
+from app.core.view.compaction import context_id
 from app.core.wire.chat_request import Wire
 from app.core.wire.responses.instructions import field_in, messages_in
 from app.core.wire.responses.telling import told_in
@@ -136,7 +137,7 @@ class Archive:
         preamble = await self._reader.read_stored(messages_in(raws), model)
         messages = await self._reader.read_stored([row.body for row in rows], model)
         weight = MESSAGE_WEIGHT * len(messages)
-        talk = await offload(weight, Conversation, preamble, messages, chains)
+        talk = await offload(weight, _listed, preamble, messages, chains, place.namespace)
         return Branch(place.namespace, place.row, talk, headers, model, _fixed_tokens(talk, asked))
 
     async def message(self, namespace: str, ident: str) -> tuple[str, MessageRow]:
@@ -185,6 +186,14 @@ def _fixed_tokens(talk: Conversation, asked: Asked | None) -> int:
     sent = talk.messages if place is None else talk.messages[: place + 1]
     said = sum(message.tokens for message in (*talk.preamble, *sent))
     return max(PRIMING_TOKENS, asked.tokens_full - said)
+
+
+def _listed(
+    preamble: Sequence[Message], messages: Sequence[Message], names: Sequence[bytes], namespace: str
+) -> Conversation:
+    """The list as the client sends it: records of compactions name its messages by their places in it."""
+    chains = chains_of(messages, seed_of(namespace))
+    return Conversation(tuple(preamble), tuple(messages), chains, tuple(names))
 
 
 def _at(namespace: str, row: SessionRow, head: Head, heads: Sequence[Head]) -> Place:

@@ -13,7 +13,7 @@ def compaction_comment(turn: Turn, shown: Shown) -> bytes:
     compaction = shown.view.compaction
     if compaction is None:
         return b""
-    return f": palimpsest compaction={compaction.id} tokens={turn.tokens}/{shown.tokens}\n\n".encode()
+    return f": palimpsest compaction={compaction.id} tokens={_sizes(turn, shown)}\n\n".encode()
 
 
 def exchange_headers(turn: Turn, shown: Shown, *, tells_view: bool = True) -> list[tuple[bytes, bytes]]:
@@ -30,8 +30,13 @@ def exchange_headers(turn: Turn, shown: Shown, *, tells_view: bool = True) -> li
         return headers
     headers += [
         (b"x-palimpsest-view", b"original" if compaction is None else b"compacted"),
-        (b"x-palimpsest-tokens", f"{turn.tokens}/{shown.tokens}".encode()),
+        (b"x-palimpsest-tokens", _sizes(turn, shown).encode()),
     ]
     if compaction is not None:
         headers.append((b"x-palimpsest-compaction", compaction.id.encode()))
     return headers
+
+
+def _sizes(turn: Turn, shown: Shown) -> str:
+    """The whole prompt and what is shown of it, as the model counts."""
+    return f"{shown.for_model(turn.tokens)}/{shown.for_model(shown.tokens)}"

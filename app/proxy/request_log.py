@@ -16,7 +16,7 @@ import structlog
 
 from app.errors import PalimpsestError, RequestError, UpstreamError
 from app.proxy.jobs import Jobs
-from app.proxy.turn import Shown, Turn
+from app.proxy.turn import Shown, Turn, original
 
 # Lines are written so much later at most: written together they cost a third.
 LOG_SECONDS = 0.05
@@ -89,17 +89,18 @@ class RequestEntry:
             "mode": turn.mode,
             "found": turn.placement.found_by,
             "new_messages": len(turn.placement.new),
-            "tokens": turn.tokens,
+            "tokens_full": original(turn).for_model(turn.tokens),
         }
 
-    def forwarded(self, upstream: str, shown: Shown | None = None) -> None:
-        """The request goes upstream, once more perhaps."""
+    def forwarded(self, upstream: str, turn: Turn | None = None, shown: Shown | None = None) -> None:
+        """The request goes upstream, once more perhaps; sizes are as the model counts."""
         self.upstream = upstream
         self.attempts += 1
         self._asked = time.perf_counter()
-        if shown is not None:
+        if turn is not None and shown is not None:
             self.facts["view"] = "original" if shown.is_original else "compacted"
-            self.facts["tokens_forwarded"] = shown.tokens
+            self.facts["tokens_full"] = shown.for_model(turn.tokens)
+            self.facts["tokens"] = shown.for_model(shown.tokens)
 
     def answered(self) -> None:
         """The first byte of the upstream's answer is here."""

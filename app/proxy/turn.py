@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app.core.budget.calibration import as_theirs
 from app.core.history.branches import Mark
 from app.core.history.conversation import Conversation
 from app.core.history.known import Placement
@@ -34,7 +35,8 @@ class Turn:
     (append mode: as it would be), both in our count. `carrier` is where the session's name stood, "" where
     there is none. `mark` says that it stands beside a conversation. `goes_on_unseen`: of the answer that it
     goes on from the upstream keeps what the client was not shown. `begins_unseen`: how the conversation
-    began never came through here, and only the upstream can tell.
+    began never came through here, and only the upstream can tell. `ratio`: the model's tokens for one of
+    ours, as far as that was known when the request came.
     """
 
     namespace: str
@@ -54,6 +56,7 @@ class Turn:
     mark: Mark = ""
     goes_on_unseen: bool = False
     begins_unseen: bool = False
+    ratio: float = 1.0
     tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,6 +125,7 @@ class Shown:
 
     `has_our_tools`: tools of ours go with it. Then `replayed` are the messages of the view with what was
     looked up in earlier turns, both in `tokens`, and what is looked up now may take `room_tokens`.
+    `ratio`: the model's tokens for one of ours.
     """
 
     view: View
@@ -129,6 +133,11 @@ class Shown:
     has_our_tools: bool = False
     replayed: Sequence[bytes] = ()
     room_tokens: int = 0
+    ratio: float = 1.0
+
+    def for_model(self, tokens: int) -> int:
+        """Tokens of our count as the model counts them: what people are shown."""
+        return as_theirs(tokens, self.ratio)
 
     @property
     def is_original(self) -> bool:
@@ -138,4 +147,4 @@ class Shown:
 
 def original(turn: Turn) -> Shown:
     """What the client sent (append mode: what it stands for), as it is."""
-    return Shown(View((), None), turn.tokens)
+    return Shown(View((), None), turn.tokens, ratio=turn.ratio)

@@ -91,6 +91,15 @@ class Compaction(Section):
         ge=0,
         le=600,
     )
+    text_pins_share: float = setting(
+        0.15,
+        'A user message that begins with "[pin]" or "remember for this session:" stays word for word: how'
+        " much such ones may take of what a compaction leaves to messages, the newest first. 0: none.",
+        "A dozen rules fit many times over; who pins everything still leaves room for the conversation.",
+        unit="share",
+        ge=0,
+        le=0.5,
+    )
     breaker_seconds: int = setting(
         300,
         "How long a model is not asked for summaries of a namespace after too many failures in a row.",

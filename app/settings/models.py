@@ -187,6 +187,15 @@ class PriceSettings(Section):
         ge=0,
         le=1_000_000,
     )
+    cache_seconds: int = setting(
+        300,
+        "How long the upstream's cache keeps a prompt that nobody asks for; after it policy.objective cost "
+        "folds sooner. 0: for ever.",
+        "What most services promise at least.",
+        unit="seconds",
+        ge=0,
+        le=604_800,
+    )
 
 
 class ModelSettings(Section):
@@ -295,6 +304,19 @@ class SummarizerSettings(Section):
         "Key for worker_url, sent as a bearer token. Callers' keys are never sent there.",
         "None: the address needs none.",
         unit="secret",
+    )
+    prompt_file: Path | None = setting(
+        None,
+        "File that says what a summary should hold and how it should look, in place of our nine sections.",
+        "None: our own, measured. What is given and how long it may be is said to the model all the same.",
+        unit="path",
+    )
+    extra_instructions: str = setting(
+        "",
+        "What every question for such a summary says at its end, before the length.",
+        "None needed; a house rule or two fit here, without a prompt of your own.",
+        unit="text",
+        max_length=4_000,
     )
     window_tokens: int | None = setting(
         None,

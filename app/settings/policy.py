@@ -6,7 +6,9 @@ chosen preset's.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
 
 from app.core.view.policy import Policy
 from app.settings.fields import setting
@@ -16,6 +18,11 @@ from app.settings.styles import StyleSettings
 _CORE = Policy()
 _SHARE = "share of the window"
 _TARGET_SHARE = "share of the target"
+
+
+def _objective(value: object) -> object:
+    """What two objectives were called in the first release, as configurations and sessions have them."""
+    return {"off": "fidelity", "balanced": "cost"}.get(value, value) if isinstance(value, str) else value
 
 
 class PolicySettings(StyleSettings):
@@ -39,11 +46,12 @@ class PolicySettings(StyleSettings):
         "For those who know what to expect of one of them.",
         unit="preset, cowork, codex or late",
     )
-    objective: Literal["off", "fidelity", "balanced", "cost"] = setting(
+    objective: Annotated[Literal["fidelity", "cost"], BeforeValidator(_objective)] = setting(
         _CORE.objective,
-        "What trigger and target are derived for, from prices and growth; off: the ratios below decide.",
-        "balanced costs about as little as possible and never compacts below half of the trigger.",
-        unit="off, fidelity, balanced or cost",
+        "fidelity: the ratios below decide; cost: trigger and target are derived from prices and growth.",
+        "Nothing is touched before it must be. cost never compacts below half of the trigger, except after a "
+        "pause that the cache did not outlive. Old names: off is fidelity, balanced is cost.",
+        unit="fidelity or cost",
     )
     trigger_ratio: float = setting(
         _CORE.trigger_ratio,
@@ -275,8 +283,8 @@ class PolicySettings(StyleSettings):
     )
     old_result_chars: int = setting(
         _CORE.old_result_chars,
-        "What is left of older tool results where shortening them may do; 0 leaves them alone.",
-        "Head and tail say what a result was; the whole can be read by its id.",
+        "The least that is left of older tool results where shortening them may do; 0 leaves them alone.",
+        "They keep as much as there is room for; below this a fold says more.",
         unit="characters",
         ge=0,
         le=1_000_000,

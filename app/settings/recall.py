@@ -45,8 +45,10 @@ class Recall(Section):
     )
     tools: bool = setting(
         False,
-        "Whether the model of a compacted conversation is offered tools to search and read what was said.",
-        "Each look-up is another call to the upstream, which its caller pays for.",
+        "Whether the model of a compacted conversation is offered tools to search and read what was said,"
+        " where the client sent tools itself. On, it counts from a conversation's next compaction; off, at"
+        " once.",
+        "What was folded is else out of the model's reach. A look-up is another call to the upstream.",
         unit="true or false",
     )
     tools_for_all: bool = setting(

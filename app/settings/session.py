@@ -64,10 +64,9 @@ def session_policy(settings: Settings, model: str, stored: bytes | None) -> Poli
     return policy
 
 
-def session_recalls(settings: Settings, stored: bytes | None) -> bool:
-    """Whether the model of a session with these stored settings is offered the tools of recall."""
-    own = None if stored is None else _own_recall(stored).tools
-    return settings.recall.tools if own is None else own
+def session_recalls(stored: bytes | None) -> bool | None:
+    """Whether a session with these settings offers the tools of recall; None: as the deployment does."""
+    return None if stored is None else _own_recall(stored).tools
 
 
 def recall_enabled(settings: Settings, stored: bytes | None) -> bool:

@@ -18,7 +18,7 @@ from app.core.view.policy import Policy
 from app.core.view.presets import CHAT, PRESETS, THRESHOLDS
 from app.settings.compacting import Compaction, Sessions
 from app.settings.fields import Section, setting
-from app.settings.models import ModelSettings, SummarizerSettings, Upstream, WindowSettings
+from app.settings.models import ModelSettings, PriceSettings, SummarizerSettings, Upstream, WindowSettings
 from app.settings.policy import PolicySettings
 from app.settings.recall import Recall
 from app.settings.routes import Route
@@ -126,6 +126,12 @@ def configured_window(settings: Settings, model: str) -> int | None:
     entry = model_settings(settings, model)
     own = entry.window_tokens if entry else None
     return settings.window.window_tokens if own is None else own
+
+
+def cache_seconds(settings: Settings, model: str) -> int:
+    """How long the upstream's cache keeps a prompt of the model; 0: for ever."""
+    entry = model_settings(settings, model)
+    return (entry.prices if entry else PriceSettings()).cache_seconds
 
 
 def configured_prices(settings: Settings, model: str) -> Prices | None:

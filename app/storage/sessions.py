@@ -62,7 +62,7 @@ _MOST_LISTED = 50
 # The fields of `NamedSession`, in order.
 _NAMED_COLUMNS = ("id", "external_id", "epoch", "full_history", "appends")
 # The fields of `Asked`, in order.
-_SIZES = ("head", "model", "tokens_full", "tokens_forwarded", "prompt_tokens", "compaction")
+_SIZES = ("head", "model", "tokens_full", "tokens_forwarded", "prompt_tokens", "compaction", "finished_at")
 
 
 class SessionRows:
@@ -139,13 +139,22 @@ class SessionRows:
     async def pins(self, namespace: str, session: str) -> Sequence[PinRow]:
         """See the contract."""
         rows = await self._db.near(rows_of(_PINS, {"namespace": namespace, "session": session}))
-        return [PinRow(*row) for row in rows]
+        return [PinRow(chain, at, lifted_at is not None) for chain, at, lifted_at in rows]
 
     async def add_pin(self, namespace: str, session: str, chain: bytes, now: float) -> None:
         """See the contract. Nothing happens when there is no such session."""
+        await self._put_pin(namespace, session, chain, now, lifted_at=None)
+
+    async def lift_pin(self, namespace: str, session: str, chain: bytes, now: float) -> None:
+        """See the contract. Nothing happens when there is no such session."""
+        await self._put_pin(namespace, session, chain, now, lifted_at=now)
+
+    async def _put_pin(
+        self, namespace: str, session: str, chain: bytes, now: float, *, lifted_at: float | None
+    ) -> None:
         key: Params = {"namespace": namespace, "session": session, "chain": chain}
-        pin = {**key, "created_at": now, "back": 0}
-        await self._db.write([drawing(key, 1), Step(_ADD_PIN, [pin])])
+        pin = {**key, "created_at": now, "lifted_at": lifted_at, "back": 0}
+        await self._db.write([drawing(key, 1), Step(_PUT_PIN, [pin])])
 
     async def remove_pin(self, namespace: str, session: str, chain: bytes) -> bool:
         """See the contract."""
@@ -288,18 +297,24 @@ _ANSWERED_AS = Statement(
 )
 _PINS = Statement(
     lambda _: (
-        select(PINS.c.chain, PINS.c.created_at)
+        select(PINS.c.chain, PINS.c.created_at, PINS.c.lifted_at)
         .where(PINS.c.namespace == p("namespace"), PINS.c.session == p("session"))
         .order_by(PINS.c.arrival)
     )
 )
-_ADD_PIN = Statement(
+_PUT_PIN = Statement(
     lambda insert: arriving(
-        insert, PINS, ("namespace", "session", "chain", "created_at")
-    ).on_conflict_do_nothing()
+        insert, PINS, ("namespace", "session", "chain", "created_at", "lifted_at")
+    ).on_conflict_do_update(
+        index_elements=[PINS.c.session, PINS.c.chain, PINS.c.namespace],
+        set_={"lifted_at": p("lifted_at", PINS.c.lifted_at.type)},
+    )
 )
 _REMOVE_PIN = Statement(
     lambda _: delete(PINS).where(
-        PINS.c.namespace == p("namespace"), PINS.c.session == p("session"), PINS.c.chain == p("chain")
+        PINS.c.namespace == p("namespace"),
+        PINS.c.session == p("session"),
+        PINS.c.chain == p("chain"),
+        PINS.c.lifted_at.is_(None),
     )
 )

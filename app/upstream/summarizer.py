@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import Generic, TypeVar
 
 import httpx
@@ -128,6 +129,10 @@ class Summarizer:
             self._dialects.keep(place, dialect)
         return reply
 
+    def key_id(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """What tells the key that is sent from others, and says nothing of it; in memory only."""
+        return sha256(repr(sorted(self._credentials(headers))).encode()).hexdigest()[:16]
+
     def _credentials(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         if self._key is not None:
             return [self._key.header]
@@ -144,6 +149,11 @@ class Summarizers:
     def __init__(self, default: Summarizer, routes: Sequence[tuple[ModelPattern, Summarizer]] = ()) -> None:
         self._default = default
         self._routes = routes
+
+    def key_id(self, model: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """As `Summarizer.key_id`, of who writes for the model."""
+        routed = (summarizer for models, summarizer in self._routes if models.means(model))
+        return next(routed, self._default).key_id(headers)
 
     async def ask(
         self, question: Question, headers: Iterable[tuple[bytes, bytes]], deadline_seconds: float

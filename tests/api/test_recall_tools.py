@@ -84,7 +84,9 @@ async def test_a_hit_has_all_that_is_promised(proxy: Proxy, told: Chat) -> None:
     assert (best["kind"], best["role"], best["session"]) == ("message", "user", told.session)
     assert best["snippet"] == told.said[1]["content"]
     assert best["id"] in [row["id"] for row in await told.rows()]
-    assert datetime.fromisoformat(best["time"]).tzinfo is not None
+    at = datetime.fromisoformat(best["time"])
+    assert at.tzinfo is not None
+    assert best["month"] == f"{at:%B} {at.year}"
     assert (best["depth"], best["sourceMessageCount"]) == (None, None)
     assert found["totalFound"] >= len(found["results"]) >= 1
 
@@ -190,8 +192,8 @@ async def test_the_graph_shows_depths_and_parents(proxy: Proxy, folded: tuple[Ch
 
 async def test_a_summary_is_found_with_its_depth(proxy: Proxy, folded: tuple[Chat, str, str]) -> None:
     chat, first, second = folded
-    found = await grep(proxy, chat, "lighthouse summary question", limit=50)
-    hits = {hit["id"]: hit for hit in found["results"] if hit["kind"] == "summary"}
+    found = await grep(proxy, chat, "lighthouse summary question", limit=50, kind="summary")
+    hits = {hit["id"]: hit for hit in found["results"]}
     nodes = {summary_id(ident): node for ident, node in (await graph(proxy, chat)).items()}
     assert hits
     for ident, hit in hits.items():

@@ -149,16 +149,17 @@ async def test_what_was_edited_away_comes_back_only_when_asked_for(proxy: Proxy,
     assert "9020" in both
 
 
-@pytest.mark.spec("C20")
+@pytest.mark.spec("C14", "C20")
 async def test_a_summary_is_found_once_there_is_one(proxy: Proxy, told: Chat) -> None:
     assert {hit["kind"] for hit in await found(proxy, told, "boat gate greyhound kale")} == {"message"}
     for turn in range(6):
         await told.says(f"Turn {turn}. Tell me of the harbour and its {turn} cranes. {prose(turn, 150)}")
     made = await proxy.http.post(f"/api/sessions/{told.session}/compact", headers=told.headers, json={})
     assert made.json()["compacted"]
-    hits = await found(proxy, told, "boat gate greyhound kale harbour cranes", limit=50)
-    assert {hit["kind"] for hit in hits} == {"message", "summary"}
-    (summary,) = [hit for hit in hits if hit["kind"] == "summary"]
+    question = "boat gate greyhound kale harbour cranes"
+    assert {hit["kind"] for hit in await found(proxy, told, question, limit=50)} == {"message"}
+    (summary,) = await found(proxy, told, question, kind="summary")
+    assert summary["kind"] == "summary"
     assert summary["id"] == "dcs_" + made.json()["compaction"]["id"].replace("-", "")
 
 

@@ -86,7 +86,7 @@ async def test_a_working_state_shows_how_many_slots_are_filled(proxy: Proxy) -> 
 
 @pytest.mark.spec("D23")
 async def test_while_a_compaction_is_made_the_status_says_so(proxy: Proxy) -> None:
-    chat = await long_chat(proxy, objective="off", name="handoff")
+    chat = await long_chat(proxy, objective="fidelity", name="handoff")
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def waits() -> None:

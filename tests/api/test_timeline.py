@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.core.summary.block import PREAMBLE
-from app.core.summary.sections import TITLES
+from app.core.summary.sections import ADDED_TITLE, TITLES
 from tests.kit.chat import Chat
 from tests.kit.model import Says, Seen
 from tests.kit.page import Node, page_of
@@ -78,7 +78,7 @@ async def timeline(proxy: Proxy, chat: Chat, query: str = "") -> Node:
 @pytest.mark.spec("A25")
 async def test_the_numbers_of_a_compaction_are_those_of_its_event(proxy: Proxy) -> None:
     chat = proxy.chat(session="long")
-    event = await compacted(proxy, chat, objective="off", name="handoff")
+    event = await compacted(proxy, chat, objective="fidelity", name="handoff")
     payload = event["payload"]
     entry = (await timeline(proxy, chat)).one("li", id=f"e{event['seq']}")
     assert entry.figure("freed") == payload["tokensFreed"] > 0
@@ -93,13 +93,13 @@ async def test_the_numbers_of_a_compaction_are_those_of_its_event(proxy: Proxy) 
 async def test_each_section_folds_and_four_are_open_at_first(proxy: Proxy) -> None:
     chat = proxy.chat(session="long")
     proxy.model.summary = said_by_model
-    event = await compacted(proxy, chat, objective="off", name="handoff")
+    event = await compacted(proxy, chat, objective="fidelity", name="handoff")
     entry = (await timeline(proxy, chat)).one("li", id=f"e{event['seq']}")
     sections = entry.all("details")
     titles = [section.one("summary").text for section in sections]
     numbered = [f"{number}. {title}" for number, title in enumerate(TITLES, 1)]
     assert titles[:9] == numbered
-    assert titles[9:] in ([], ["Identifiers"])
+    assert titles[9:] in ([], [ADDED_TITLE])
     opened_at_first = [title for title, one in zip(titles, sections, strict=True) if "open" in one.attributes]
     assert opened_at_first == [numbered[number - 1] for number in (1, 7, 8, 9)]
     assert entry.one("div", kind="lead").text == PREAMBLE
@@ -110,7 +110,7 @@ async def test_each_section_folds_and_four_are_open_at_first(proxy: Proxy) -> No
 async def test_what_a_summary_says_stays_text(proxy: Proxy) -> None:
     chat = proxy.chat(session="<b>'\"</b>")
     proxy.model.summary = said_by_model
-    event = await compacted(proxy, chat, objective="off", name="handoff")
+    event = await compacted(proxy, chat, objective="fidelity", name="handoff")
     assert event["payload"]["author"] == "model"
     page = await timeline(proxy, chat)
     sections = page.one("li", id=f"e{event['seq']}").all("details")
@@ -129,7 +129,7 @@ async def test_a_summary_with_fewer_than_three_headings_is_one_text(proxy: Proxy
     told = f"First line of it.\n## 1. {TITLES[0]}\nThe goal.\n## 8. {TITLES[7]}\nWhere it stands: {HOSTILE}"
     delta = '\n\n```json\n{"decisions": [{"id": "d1", "text": "Use port 8443"}]}\n```'
     proxy.model.summary = lambda _: Says({"role": "assistant", "content": told + delta})
-    event = await compacted(proxy, chat, objective="off", name="rolling")
+    event = await compacted(proxy, chat, objective="fidelity", name="rolling")
     assert event["payload"]["author"] == "model"
     entry = (await timeline(proxy, chat)).one("li", id=f"e{event['seq']}")
     assert entry.all("details") == entry.all("div", kind="lead") == []

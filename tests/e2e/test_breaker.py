@@ -19,7 +19,7 @@ def test_it_opens_after_failures_in_a_row_and_closes_by_itself() -> None:
 
     def fails(times: int) -> None:
         for _ in range(times):
-            breaker.failed("model", "mine", is_servers=True)
+            breaker.failed("model", "mine", cause="server")
 
     fails(2)
     breaker.succeeded("model", "mine")
@@ -38,11 +38,11 @@ def test_it_opens_after_failures_in_a_row_and_closes_by_itself() -> None:
 def test_one_caller_cannot_stop_the_summaries_of_others() -> None:
     breaker = Breaker(3, 60.0, lambda: 0.0)
     for _ in range(30):
-        breaker.failed("model", "hers", is_servers=True)
+        breaker.failed("model", "hers", cause="server")
     assert breaker.is_open("model", "hers")
     assert not breaker.is_open("model", "mine")
     # A server that fails two of them is down for all.
-    breaker.failed("model", "his", is_servers=True)
+    breaker.failed("model", "his", cause="server")
     assert breaker.is_open("model", "mine")
     breaker.succeeded("model", "mine")
     assert not breaker.is_open("model", "mine")
@@ -52,7 +52,7 @@ def test_one_caller_cannot_stop_the_summaries_of_others() -> None:
 def test_what_a_key_or_a_conversation_may_have_caused_counts_for_its_namespace() -> None:
     breaker = Breaker(3, 60.0, lambda: 0.0)
     for whose in ("hers", "his") * 5:
-        breaker.failed("model", whose, is_servers=False)
+        breaker.failed("model", whose, cause="conversation")
     assert breaker.is_open("model", "hers")
     assert breaker.is_open("model", "his")
     assert not breaker.is_open("model", "mine")
@@ -70,6 +70,7 @@ async def test_summaries_that_fail_one_caller_are_written_for_another(tmp_path: 
     model = ModelServer(window=4_000, summary=summary)
     settings = {
         "policy.breaker_failures": 1,
+        "policy.objective": "fidelity",
         "compaction.summary_attempts": 1,
         "compaction.background": False,
     }
@@ -83,9 +84,22 @@ async def test_summaries_that_fail_one_caller_are_written_for_another(tmp_path: 
         assert authors == {"hers": {"deterministic"}, "mine": {"model"}}
 
 
+@pytest.mark.spec("H05")
+def test_what_a_key_causes_counts_for_that_key_alone() -> None:
+    breaker = Breaker(3, 60.0, lambda: 0.0)
+    for _ in range(30):
+        breaker.failed("model", "shared", "spent", cause="key")
+    assert breaker.is_open("model", "shared", "spent")
+    assert not breaker.is_open("model", "shared", "paid")
+    assert not breaker.is_open("another", "shared", "spent")
+    breaker.succeeded("model", "shared", "spent")
+    assert not breaker.is_open("model", "shared", "spent")
+
+
 @pytest.mark.spec("F05")
 async def test_having_nothing_to_compact_is_no_failure(tmp_path: Path) -> None:
-    async with proxied(ModelServer(window=4_000), tmp_path, {"policy.breaker_failures": 1}) as proxy:
+    settings = {"policy.breaker_failures": 1, "policy.objective": "fidelity"}
+    async with proxied(ModelServer(window=4_000), tmp_path, settings) as proxy:
         chat = proxy.chat()
         await chat.says("hello")
         for _ in range(3):

@@ -152,7 +152,7 @@ async def test_what_else_cannot_be_kept_costs_no_turn(trigger: str, tmp_path: Pa
 @pytest.mark.spec("F17", "A45")
 async def test_a_summarizer_that_fails_leaves_history_and_watermark(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=lambda _: Says(status=500, error={"error": {"message": "no"}}))
-    background = {"summarizer.window_tokens": 100_000, "policy.objective": "off"}
+    background = {"summarizer.window_tokens": 100_000, "policy.objective": "fidelity"}
     async with proxied(model, tmp_path, background) as proxy:
         chat = proxy.chat(session="notes")
         while not model.summaries:

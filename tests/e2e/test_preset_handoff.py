@@ -70,7 +70,7 @@ async def test_who_writes_summaries(
     own: str | None, deployment: str | None, asked: str | None, tmp_path: Path
 ) -> None:
     model = ModelServer(window=4_000, names=PRESETS)
-    policy = {"trigger_reserve_tokens": 0, **({"summary_model": own} if own else {})}
+    policy = {"trigger_reserve_tokens": 0, "in_background": False, **({"summary_model": own} if own else {})}
     overrides: Json = {"models": [{"match": name, "policy": {"name": name, **policy}} for name in PRESETS]}
     async with proxied(model, tmp_path, overrides | {"summarizer.model": deployment}) as proxy:
         for preset in PRESETS:
@@ -100,7 +100,8 @@ async def test_a_chat_is_folded_now_and_then_and_nothing_falls_between(preset: s
         assert all(two - one <= 1 for one, two in pairwise(calls))
         assert 5 < len(asked) < 9
         assert all(later - earlier >= 3 for earlier, later in pairwise(asked))
-        assert all(seen.body["max_tokens"] <= 1_536 for seen in model.summaries)
+        assert all("(1536 tokens)" in str(seen.messages[-1]["content"]) for seen in model.summaries)
+        assert all(seen.body["max_tokens"] <= 2 * 1_536 for seen in model.summaries)
         assert rewritten(model.prompts) == len(await chat.compactions())
         assert all(len(prompt.messages) <= 1 + 2 + 26 for prompt in model.prompts)
         assert await chat.transcript() == chat.said

@@ -47,8 +47,17 @@ NEXT = "give motor 2 a brake"
 PROBES = ("recall", "artifact", "continuation", "decision", "nothing stale")
 _REQUESTS = "User Requirements lists what users said, in order: the old word stands above the new one (D06)"
 _READ = "of a file that was read its name stays; what it said goes first where the block is small (D03)"
-# What a preset loses by its own design, with a summarizer or without one. "auto" loses nothing.
+_TOOLS = "what only a tool's output said is looked up, not retold: a result gives commands and changes"
+_BOTH = "the user's words stand in their order: the old word above the one that replaced it"
+_RECORD = "a record that a model wrote with the old word stands, and the newer one only where there is room"
+# What a preset loses, with a summarizer or without one, and why.
 LOST: Mapping[tuple[str, str], str] = {
+    ("auto", "recall"): _TOOLS,
+    ("auto", "nothing stale"): _BOTH,
+    ("auto", "decision"): _RECORD,
+    ("handoff", "recall"): _TOOLS,
+    ("handoff", "nothing stale"): _BOTH,
+    ("handoff", "decision"): _RECORD,
     ("batch", "recall"): f"without a model: {_READ}",
     ("batch", "nothing stale"): _REQUESTS,
     ("by_content", "recall"): f"without a model: {_READ}",
@@ -153,6 +162,5 @@ async def test_what_is_left_after_six_compactions(
         assert missing <= lost
 
 
-def test_auto_loses_nothing_by_design() -> None:
-    assert "auto" not in {name for name, _ in LOST}
+def test_what_is_lost_has_a_reason() -> None:
     assert all(name in PRESETS and probe in PROBES and why for (name, probe), why in LOST.items())

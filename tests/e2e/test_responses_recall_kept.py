@@ -17,7 +17,7 @@ from tests.kit.responses import Asked, events_of, result_item, text_item, though
 
 pytestmark = pytest.mark.timeout(90)
 Json = dict[str, Any]
-FEW = {"recall.result_chars": 500}
+FEW = {"recall.result_chars": 500, "policy.objective": "cost"}
 BOTH = pytest.mark.parametrize("stream", [True, False])
 
 

@@ -31,7 +31,7 @@ Json = dict[str, Any]
 pytestmark = [pytest.mark.spec("W56"), pytest.mark.timeout(120)]
 WINDOW = 8_000
 # Begun so early that a question fits behind the prompt, whatever the counts are corrected by.
-SETTINGS: Json = {"policy.objective": "off", "policy.precompute_ratio": 0.75}
+SETTINGS: Json = {"policy.objective": "fidelity", "policy.precompute_ratio": 0.75}
 TOOLS = [{"type": "function", "name": "read_file", "parameters": {"type": "object", "properties": {}}}]
 # As Codex CLI asks.
 CODEX: Json = {
@@ -124,7 +124,7 @@ async def test_a_summary_is_asked_for_behind_the_prompt_that_the_model_knows(
     rest = [json.loads(raw) for raw in elements(question)[len(elements(known)) :]]
     # All that went out, the answer to it unless it calls a tool, then the question.
     assert rest[:-1] in ([], answered)
-    assert rest[-1] == {"role": "user", "content": INSTRUCTION}
+    assert rest[-1]["content"].startswith(INSTRUCTION)
     same = ("model", "instructions", "tools", "reasoning", "parallel_tool_calls", "text", "prompt_cache_key")
     assert {name: question.body.get(name) for name in same} == {name: known.body.get(name) for name in same}
     assert question.body["store"] is False
@@ -164,7 +164,7 @@ async def test_what_the_upstream_keeps_is_left_to_it(
     (question,) = server.questions
     before = [asked for asked in server.asked if question.items[: len(asked.items)] == asked.items]
     known, rest = before[-1], question.items[len(before[-1].items) :]
-    assert rest[-1] == {"role": "user", "content": INSTRUCTION}
+    assert rest[-1]["content"].startswith(INSTRUCTION)
     assert [item["role"] for item in rest[:-1]] == (["assistant"] if answer_words > 3 else [])
     assert question.body.get("previous_response_id") == known.body.get("previous_response_id")
     assert ("previous_response_id" in question.body) is keeps
@@ -198,14 +198,14 @@ class Second:
         self._first = first
 
     def __call__(self, seen: Seen) -> Says:
-        if seen.messages[-1]["content"] == INSTRUCTION:
+        if seen.messages[-1]["content"].startswith(INSTRUCTION):
             return self._first
         return Says({"role": "assistant", "content": plain_summary(seen)})
 
 
 _CALL = {"id": "c1", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
 FAILURES = [
-    Says({"role": "assistant", "content": f"## 1. Primary request\n{prose(3, 60)}"}, finish="length"),
+    Says({"role": "assistant", "content": "## 1. Primary"}, finish="length"),
     Says({"role": "assistant", "content": None, "tool_calls": [_CALL]}),
     Says(status=400, error={"error": {"message": "Item 'rs_1' not found.", "type": "invalid_request_error"}}),
     Says({"role": "assistant", "content": ""}),
@@ -222,7 +222,7 @@ async def test_a_question_of_its_own_follows_where_the_first_answer_is_none(
         compaction = await noting(proxy, chat_of(proxy, tools=TOOLS))
     assert compaction["author"] == "model"
     riding, own = server.questions
-    assert riding.body["input"][-1]["content"] == INSTRUCTION
+    assert riding.body["input"][-1]["content"].startswith(INSTRUCTION)
     assert own.body["instructions"] == INSTRUCTIONS
     assert [item["role"] for item in own.body["input"]] == ["user"]
     assert "Note 1." in own.body["input"][0]["content"]

@@ -42,7 +42,6 @@ NO_ANSWER: list[Failure] = [
     lambda _: Says(status=429, error={"error": {"message": f"{MARK} rate limit", "type": "requests"}}),
     lambda _: Says(status=401, error={"error": {"message": f"{MARK} key", "type": "auth"}}),
     lambda _: _text(""),
-    lambda seen: _text(f"{MARK}\n{plain_summary(seen)}", finish="length"),
 ]
 NO_SUMMARY: list[Failure] = [
     lambda seen: _text(f"{MARK} " + "\n".join(str(message["content"]) for message in seen.messages)),

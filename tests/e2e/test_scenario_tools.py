@@ -50,12 +50,13 @@ async def test_forty_five_steps_in_one_human_turn(
 
 
 @pytest.mark.spec("S4", "A08", "A20", "E10", "A28")
-async def test_a_result_of_two_megabytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("offered", [True, False])
+async def test_a_result_of_two_megabytes(offered: bool, tmp_path: Path) -> None:
     model = ModelServer(window=10_000)
     middle = prose(3, 330_000)
     dump = f"FIRST LINE OF THE DUMP\n{middle}\nLAST LINE OF THE DUMP"
     assert len(dump) > 2_000_000
-    async with proxied(model, tmp_path) as proxy:
+    async with proxied(model, tmp_path, {"recall.tools": offered}) as proxy:
         chat = proxy.chat(system="You read logs.", stream=True, extra={"tools": TOOLS})
         model.calls(("call_1", "read_file", {"path": "dump.log"}))
         await chat.says("Look at dump.log.")
@@ -66,9 +67,13 @@ async def test_a_result_of_two_megabytes(tmp_path: Path) -> None:
         first = model.prompts[1].messages[-1]["content"]
         assert first.startswith("FIRST LINE OF THE DUMP")
         assert first.endswith("LAST LINE OF THE DUMP")
-        # The marker names what was left out; read by that name it is all there, to the character.
-        (ident,) = re.findall(r"dcm_[0-9a-f]{32}", first)
-        assert await chat.recalls(ident) == dump
+        # The marker says how the rest is read where the model has the tool for it, else no name that is of no
+        # use; under the name that the record has it is all there, to the character.
+        (mask, *_) = (await chat.compactions())[0]["masks"]
+        stubs = re.findall(r"characters left out(.*?) \.\.\.\]", first)
+        assert stubs == [f"; the whole result: context_describe {mask['message']}" if offered else ""]
+        assert ("dcm_" in first) is offered
+        assert await chat.recalls(mask["message"]) == dump
         assert model.summaries
         assert all(len(seen.raw) < 100_000 for seen in model.seen)
         assert await chat.transcript() == chat.said

@@ -42,11 +42,11 @@ async def test_an_answer_that_crosses_the_mark_begins_the_summary_itself(tmp_pat
 async def test_a_question_never_rides_behind_calls_that_wait_for_their_results(tmp_path: Path) -> None:
     writer = Writer()
     model = ModelServer(window=WINDOW, summary=writer)
-    async with proxied(model, tmp_path, {"policy.objective": "off"}) as proxy:
+    async with proxied(model, tmp_path, {"policy.objective": "fidelity"}) as proxy:
         chat = proxy.chat(system="You keep notes.")
         await grown(chat, 5_400)
         before = len(chat.said)
-        model.calls(("call-1", "write_file", {"text": prose(77, 1_300)}))
+        model.calls(("call-1", "write_file", {"text": prose(77, 1_100)}))
         await chat.says("Write it down.")
         asked = await writer.is_asked()
         assert asked.faults == ()
@@ -79,7 +79,7 @@ async def test_a_huge_summary_is_cut_below_the_ceiling_and_an_event_says_so(tmp_
     model = ModelServer(window=WINDOW, summary=huge)
     overrides = {
         "compaction.background": False,
-        "policy.objective": "off",
+        "policy.objective": "fidelity",
         "summarizer.window_tokens": 100_000,
     }
     async with proxied(model, tmp_path, overrides) as proxy:

@@ -19,7 +19,7 @@ from tests.kit.words import prose
 
 Json = dict[str, Any]
 CHECKED = ROLLING | {"policy.self_check": True}
-RIDING: Json = {"policy.self_check": True, "policy.objective": "off"}
+RIDING: Json = {"policy.self_check": True, "policy.objective": "fidelity"}
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -134,7 +134,7 @@ async def test_behind_the_cached_prompt_the_first_question_stays_the_first(tmp_p
         while not chat.replies or not await chat.compactions():
             await grown(chat, len(chat.sent))
             await quiet(proxy, chat)
-            await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 390)}")
+            await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 150)}")
         asked, checked = model.summaries[:2]
         assert asked.messages[:2] == chat.said[:2]
         assert checked.extends(asked)

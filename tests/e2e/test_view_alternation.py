@@ -42,7 +42,7 @@ async def test_users_and_assistants_speak_by_turns_and_views_only_grow(stream: b
     model = ModelServer(window=WINDOW)
     async with proxied(model, tmp_path, STRICT) as proxy:
         chat = proxy.chat(system="You keep the log.", stream=stream)
-        await told(chat, 24)
+        await told(chat, 32)
         compactions = await chat.compactions()
         assert len(compactions) >= 2
         for prompt in model.prompts:

@@ -153,6 +153,26 @@ async def test_a_cold_page_of_a_long_session_is_made_beside_the_others(tmp_path:
 
 
 @pytest.mark.spec("H11")
+async def test_long_messages_are_indexed_beside_the_others(tmp_path: Path) -> None:
+    """Nothing is done a word on the loop, long after the request itself was answered."""
+    said = (" ".join(f"word{at}x{word}" for word in range(3_000)) for at in range(64))
+    roles = ("user", "assistant")
+    listed = [json.dumps({"role": roles[at % 2], "content": text}).encode() for at, text in enumerate(said)]
+    messages = b",".join([*listed, history(1)])
+    calls = Calls()
+    async with upstream([]) as address, fronting(address, tmp_path, SETTINGS) as front:
+        # The first page makes every route.
+        await front.http.get("/api/sessions", headers=JSON)
+        with calls.counted():
+            await asked(front, messages, "large")
+            (session,) = (await front.http.get("/api/sessions", headers=JSON)).json()["sessions"]
+            found = f"/api/sessions/{session['id']}/search?q=word63x2999"
+            # A search brings the index up to date before it looks.
+            assert (await front.http.get(found, headers=JSON)).json()["results"]
+    assert calls.most < MOST_CALLS
+
+
+@pytest.mark.spec("H11")
 async def test_the_first_page_after_a_start_is_prepared(tmp_path: Path) -> None:
     """As `serve` starts it; the control starts without, and the first page makes every route."""
     first = {}

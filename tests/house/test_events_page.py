@@ -41,7 +41,7 @@ def test_each_type_is_made_by_somebody_who_is_called() -> None:
 def test_a_maker_that_nobody_calls_would_be_noticed() -> None:
     """The control."""
     assert "prompt_cut" in used()
-    assert "client_changed_prefix" not in used()
+    assert "nobody_calls_this" not in used()
 
 
 def test_the_page_names_them_all() -> None:

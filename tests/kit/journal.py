@@ -18,7 +18,7 @@ Json = dict[str, Any]
 AT_THE_END = {
     "compaction.background": False,
     "summarizer.window_tokens": 100_000,
-    "policy.objective": "off",
+    "policy.objective": "fidelity",
 }
 
 

@@ -19,8 +19,8 @@ async def test_the_newest_finished_request_that_ended_at_a_head(store: Store) ->
     talk = Talk(store)
     said = await talk.turns(2)
     chains = talk.chains(said)
-    assert await store.asked("ns", talk.session, chains[:2]) == _asked(chains[0])
-    assert await store.asked("ns", talk.session, chains) == _asked(chains[2])
+    assert await store.asked("ns", talk.session, chains[:2]) == _asked(chains[0], 1002.0)
+    assert await store.asked("ns", talk.session, chains) == _asked(chains[2], 1004.0)
     assert await store.asked("ns", talk.session, [chains[1]]) is None
     assert await store.asked("ns", talk.session, []) is None
     assert await store.asked("other", talk.session, chains) is None
@@ -37,11 +37,13 @@ async def test_the_newest_finished_request_of_each_session(store: Store) -> None
     await Talk(store, session="0192-c").asks([b"open"])
     await Talk(store, namespace="other", session="0192-d").turns(1)
     asked = await store.newest_asked("ns", ["0192-a", "0192-b", "0192-c", "0192-d", "0192-e"])
-    assert asked == {"0192-a": _asked(heads[0]), "0192-b": _asked(heads[1])}
+    assert asked == {"0192-a": _asked(heads[0], 1006.0), "0192-b": _asked(heads[1], 1002.0)}
     assert await store.newest_asked("ns", []) == {}
     assert await store.newest_asked("other", ["0192-a"]) == {}
 
 
-def _asked(head: bytes) -> Asked:
+def _asked(head: bytes, finished_at: float) -> Asked:
     """What `Talk` says of its requests: ten tokens by our count, seven by the model's."""
-    return Asked(head, "m", 10, tokens_forwarded=10, prompt_tokens=7, compaction=None)
+    return Asked(
+        head, "m", 10, tokens_forwarded=10, prompt_tokens=7, compaction=None, finished_at=finished_at
+    )

@@ -47,11 +47,11 @@ def tool(name: str, content: str) -> list[Json]:
 
 def summed(_: Seen) -> Says:
     """A summary of the same words, as many as are left beside those that introduce it."""
-    return Says({"role": "assistant", "content": f"The zeppelin landed. {prose(3, 100)}"})
+    return Says({"role": "assistant", "content": f"The zeppelin landed on a kumquat. {prose(3, 100)}"})
 
 
-async def searched(proxy: Proxy, chat: Chat, query: str) -> list[Json]:
-    path, params = f"/api/sessions/{chat.session}/search", {"q": query, "limit": "50"}
+async def searched(proxy: Proxy, chat: Chat, query: str, **only: str) -> list[Json]:
+    path, params = f"/api/sessions/{chat.session}/search", {"q": query, "limit": "50", **only}
     reply = await proxy.http.get(path, headers=chat.headers, params=params)
     assert reply.status_code == 200, reply.text
     hits: list[Json] = reply.json()["results"]
@@ -86,7 +86,6 @@ async def test_what_it_is_decides_then_the_words_then_the_time(url: str, tmp_pat
         assert reply.json()["compacted"], reply.text
         hits = [hit for hit in await searched(proxy, chat, "zeppelin") if "zeppelin" in hit["text"]]
         assert [(hit["kind"], hit["role"]) for hit in hits] == [
-            ("summary", ""),
             # Of equal ones the newest.
             ("message", "user"),
             ("message", "assistant"),
@@ -99,5 +98,9 @@ async def test_what_it_is_decides_then_the_words_then_the_time(url: str, tmp_pat
         (wrapper,) = [
             row for row in await chat.rows() if str(row["message"]["content"]).startswith("Execute")
         ]
-        assert hits[4]["id"] == wrapper["id"]
+        # What is folded is found itself: a summary only where it is asked for, or nothing else is found.
+        for only, query in (({"kind": "summary"}, "zeppelin"), ({}, "kumquat")):
+            (summary,) = await searched(proxy, chat, query, **only)
+            assert summary["kind"] == "summary"
+        assert hits[3]["id"] == wrapper["id"]
         await more_often_goes_before_newer(proxy, chat)

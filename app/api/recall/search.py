@@ -5,15 +5,16 @@ Knows nothing of how hits are found or ranked.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from app.api.callers import Admitted
 from app.api.replies import reply
+from app.core.recall.filters import Filters, Holding, Speaker
 from app.core.recall.quotes import Hit, Quote
-from app.core.recall.tools.results import reference
+from app.core.recall.tools.results import month_of, reference, time_of
 from app.proxy.archive import Archive
 from app.proxy.recall.searching import Scope, Searching, Where
 from app.storage.recall.contract import RecallRow
@@ -21,6 +22,18 @@ from app.storage.recall.contract import RecallRow
 # C04.
 _MOST_HITS = 50
 _QUERY_CHARS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """How many hits are wanted, and of what."""
+
+    limit: int
+    only: Filters
+
+
+def _wanted(limit: int = 10, role: Speaker | None = None, kind: Holding | None = None) -> _Wanted:
+    return _Wanted(max(1, min(limit, _MOST_HITS)), Filters(role, kind))
 
 
 class SearchPages:
@@ -39,18 +52,18 @@ class SearchPages:
         caller: Admitted,
         name: str,
         q: Annotated[str, Query(max_length=_QUERY_CHARS)],
-        limit: int = 10,
+        wanted: Annotated[_Wanted, Depends(_wanted)],
         branch: str | None = None,
         scope: Scope = "branch",
     ) -> Response:
         """The hits for `q`, a question in any words. At least one is given and at most 50 (C04).
 
         What a client has edited away is found with `scope=session` only, other sessions with
-        `scope=namespace` only (rule 5).
+        `scope=namespace` only (rule 5). `role` and `kind` keep it to some of them.
         """
         place = await self._archive.place(caller.namespace, name, branch)
         where = Where(caller.namespace, place.row.id, place.chain, scope)
-        answer = await self._searching.search(where, q, max(1, min(limit, _MOST_HITS)))
+        answer = await self._searching.search(where, q, wanted.limit, wanted.only)
         is_elsewhere = scope == "namespace"
         return reply(
             {
@@ -58,6 +71,7 @@ class SearchPages:
                 "branch": place.chain.hex() or None,
                 "scope": scope,
                 "total_found": answer.found,
+                "total_is_counted": answer.is_counted,
                 "is_current": answer.is_current,
                 "results": [
                     _fields(hit, answer.rows[hit.quote.entry.id], is_elsewhere) for hit in answer.hits
@@ -72,7 +86,8 @@ def _fields(hit: Hit, row: RecallRow, is_elsewhere: bool) -> dict[str, Any]:
         "id": entry.id,
         "kind": entry.kind,
         "role": entry.role,
-        "time": datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "time": time_of(entry.at),
+        "month": month_of(entry.at),
         "depth": entry.place,
         "text": hit.quote.text,
         "start": hit.quote.start,

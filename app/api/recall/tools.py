@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from app.api.callers import Admitted, order_of
 from app.api.replies import raw_reply
+from app.core.recall.filters import Filters, Holding, Speaker
 from app.core.recall.tools.arguments import (
     GREP_LIMIT,
     MOST_HITS,
@@ -45,6 +46,8 @@ class GrepOrder(_Placed):
 
     query: str = Field(min_length=1, max_length=QUERY_CHARS)
     limit: int = GREP_LIMIT
+    role: Speaker | None = None
+    kind: Holding | None = None
 
 
 class DescribeOrder(_Placed):
@@ -71,7 +74,8 @@ class ToolPages:
     async def grep(self, caller: Admitted, request: Request) -> Response:
         """The hits, best first: at least one is asked for and at most 50 (C04)."""
         order = await order_of(request, GrepOrder)
-        asked = Grep(order.query, max(1, min(order.limit, MOST_HITS)))
+        limit, only = max(1, min(order.limit, MOST_HITS)), Filters(order.role, order.kind)
+        asked = Grep(order.query, limit, only=only)
         return await self._answer(caller.namespace, order, asked)
 
     async def describe(self, caller: Admitted, request: Request) -> Response:

@@ -16,10 +16,13 @@ _MARKS = ("target_tokens", "precompute_tokens", "trigger_tokens", "ceiling_token
 def explanation_fields(scene: Scene, view_tokens: int) -> dict[str, Any]:
     """Prices of one token, what the whole prompt costs in a turn, and the marks before and behind it.
 
+    `view_tokens` are in our count, what is said in the model's.
+
     `distance_tokens` is below zero for a mark that has been passed.
     """
     budget, prices = scene.budget, scene.costs.prices
-    marks = [(name.removesuffix("_tokens"), int(getattr(budget, name))) for name in _MARKS]
+    marks = [(name.removesuffix("_tokens"), budget.for_model(getattr(budget, name))) for name in _MARKS]
+    shown = budget.for_model(view_tokens)
     return {
         "prices": {
             "input": prices.input,
@@ -32,8 +35,8 @@ def explanation_fields(scene: Scene, view_tokens: int) -> dict[str, Any]:
             {
                 "mark": name,
                 "tokens": tokens,
-                "share": tokens / budget.window_tokens,
-                "distance_tokens": tokens - view_tokens,
+                "share": tokens / budget.window.tokens,
+                "distance_tokens": tokens - shown,
             }
             for name, tokens in sorted(marks, key=lambda mark: mark[1])
         ],
@@ -43,5 +46,5 @@ def explanation_fields(scene: Scene, view_tokens: int) -> dict[str, Any]:
 def cost_fields(scene: Scene, tokens: int) -> dict[str, float]:
     """What so many tokens of ours cost in one turn: read from the upstream's cache, or anew."""
     prices = scene.costs.prices
-    theirs = tokens * scene.budget.window.tokens / scene.budget.window_tokens
+    theirs = scene.budget.for_model(tokens)
     return {"cached": theirs * prices.cached, "uncached": theirs * prices.input}

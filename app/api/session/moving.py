@@ -72,8 +72,8 @@ class MovingPages:
         subject = await self._archive.branch(place, credentials_of(request))
         events = await self._moving.exports.exported(subject)
         if hidden:
-            chains = subject.conversation.chains
-            rounds = await self._archive.hidden(subject.namespace, subject.session, chains)
+            names = subject.conversation.names
+            rounds = await self._archive.hidden(subject.namespace, subject.session, names)
             events = with_hidden(events, rounds)
         document = written(place.row.external_id, subject.model, events)
         return StreamingResponse(document, headers=PRIVATE, media_type="application/json")

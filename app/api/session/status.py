@@ -45,6 +45,7 @@ class StatusPages:
         place, scene = await self._scene(request, caller, name, branch)
         view_tokens = (await scene.done(Scene.under, scene.current)).tokens
         budget = scene.budget
+        tokens, tokens_full = budget.for_model(view_tokens), budget.for_model(scene.turn.tokens)
         state = scene.current.state if scene.current else b""
         slots = slots_of(state)
         stored = await self._store.compactions(caller.namespace, place.row.id)
@@ -55,12 +56,12 @@ class StatusPages:
                 "strategy": scene.policy.name,
                 **({"slots": slots} if slots else {}),
                 "compacting": await self._viewing.is_compacting(scene),
-                "pct": _shares(scene.turn.tokens, view_tokens, budget.window_tokens),
-                "tokens": view_tokens,
-                "tokens_full": scene.turn.tokens,
-                "window_tokens": budget.window_tokens,
-                "trigger_tokens": budget.trigger_tokens,
-                "target_tokens": budget.target_tokens,
+                "pct": _shares(tokens_full, tokens, budget.window.tokens),
+                "tokens": tokens,
+                "tokens_full": tokens_full,
+                "window_tokens": budget.window.tokens,
+                "trigger_tokens": budget.for_model(budget.trigger_tokens),
+                "target_tokens": budget.for_model(budget.target_tokens),
                 "armed": await scene.done(_is_armed, view_tokens),
                 "last_compaction": _last(stored, scene),
                 "spending": await self._spending(caller.namespace),
@@ -119,7 +120,7 @@ def _is_armed(scene: Scene, view_tokens: int) -> bool:
 
 
 def _last(stored: Sequence[StoredCompaction], scene: Scene) -> dict[str, Any] | None:
-    """The newest compaction of the session that stands. Its tokens are the model's own."""
+    """The newest compaction of the session that stands."""
     standing = [row for row in stored if row.undone_at is None]
     if not standing:
         return None

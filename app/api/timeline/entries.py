@@ -5,13 +5,14 @@ Pure. Knows nothing of markup; every text in it is as it was stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import groupby
 from typing import Any
 
 from app.api.timeline.sentences import Payload, Told, number_of, text_of, told_of, why_of, writer_of
+from app.core.budget.calibration import as_theirs
 from app.core.summary.outline import Outline, outline_of
 from app.core.wire.json_text import decoded
 from app.errors import InvalidJson
@@ -27,7 +28,7 @@ _AGES = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A session of the list. `tokens`: its newest request's whole prompt in our count; None without one."""
+    """A session of the list. `tokens`: its newest whole prompt as the model counts; None without one."""
 
     row: SessionRow
     tokens: int | None
@@ -48,7 +49,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How much of the window is used; all tokens in our count. `marks` are places, as in `Bar`."""
+    """How much of the window is used; all tokens as the model counts. `marks` are places, as in `Bar`."""
 
     model: str
     strategy: str
@@ -84,12 +85,15 @@ class Entry:
     summarized: Summarized | None = None
 
 
-def listed_of(rows: Sequence[SessionRow], asked: Mapping[str, Asked], now: float) -> list[Listed]:
-    """The sessions of a page of the list."""
+def listed_of(
+    rows: Sequence[SessionRow], asked: Mapping[str, Asked], now: float, ratio_of: Callable[[str], float]
+) -> list[Listed]:
+    """The sessions of a page of the list; `ratio_of`: a model's tokens for one of ours."""
+    sizes = {name: as_theirs(one.tokens_full, ratio_of(one.model)) for name, one in asked.items()}
     return [
         Listed(
             row,
-            asked[row.id].tokens_full if row.id in asked else None,
+            sizes.get(row.id),
             moment(row.updated_at),
             age_of(now - row.updated_at),
         )
@@ -115,9 +119,10 @@ def moment(seconds: float) -> datetime:
 
 def use_of(scene: Scene) -> Use:
     """The whole conversation and what the model is shown of it, against the window."""
-    budget, whole = scene.budget, scene.turn.tokens
-    shown = scene.under(scene.current).tokens
-    window = budget.window_tokens
+    budget = scene.budget
+    whole = budget.for_model(scene.turn.tokens)
+    shown = budget.for_model(scene.under(scene.current).tokens)
+    window = budget.window.tokens
     most = max(window, whole, shown, 1)
 
     def bar(name: str, label: str, tokens: int) -> Bar:
@@ -134,8 +139,8 @@ def use_of(scene: Scene) -> Use:
             bar("shown", "Shown to the model", shown),
         ),
         marks=(
-            bar("target", "Target", budget.target_tokens),
-            bar("trigger", "Trigger", budget.trigger_tokens),
+            bar("target", "Target", budget.for_model(budget.target_tokens)),
+            bar("trigger", "Trigger", budget.for_model(budget.trigger_tokens)),
             bar("window", "Window", window),
         ),
     )

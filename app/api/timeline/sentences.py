@@ -169,6 +169,11 @@ def _not_continued(payload: Payload) -> Told:
     )
 
 
+def _changed(payload: Payload) -> Told:
+    kept, messages = _figure(payload, "kept"), _figure(payload, "messages")
+    return Told("Client changed its list", f"{kept} of its {messages} messages had been said before.")
+
+
 def _snapshot(_: Payload) -> Told:
     return Told("Snapshot", "What the session was doing was written down.")
 
@@ -231,6 +236,7 @@ _TELLERS: Mapping[str, Callable[[Payload], Told]] = {
     "overflow_recovery_failed": _unrecovered,
     "prompt_cut": _cut,
     "session_not_continued": _not_continued,
+    "client_changed_prefix": _changed,
     "conversation_snapshot": _snapshot,
     "compaction_undone": _undone,
     "session_restored": _restored,

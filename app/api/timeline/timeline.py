@@ -6,6 +6,7 @@ Reads only. Knows nothing of how anything is decided; numbers are those of the e
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -69,7 +70,9 @@ class TimelinePages:
         return await self._paper.page(
             "sessions.html",
             {
-                "sessions": listed_of(page, asked, time.time()),
+                "sessions": listed_of(
+                    page, asked, time.time(), partial(self._scenes.ratio_of, caller.namespace)
+                ),
                 "total": total,
                 "limit": limit,
                 "is_first": before is None,

@@ -6,25 +6,24 @@ Pure numbers. Knows nothing of messages, nor of where a cut falls.
 from __future__ import annotations
 
 from app.core.budget.budget import Budget
-from app.core.view.policy import Policy
 
 # The block takes at most this share of the room for messages: the rest is task and tail.
 _BLOCK_SHARE = 0.72
 # ... and of what it stands for: a fold that frees next to nothing is no use to anybody (F12).
 _REPLACED_SHARE = 0.6
+# A block in records of a model: what binds and what was done is told behind it.
+BLOCK_FACTOR = 3
 # Nothing useful is said in less (A27), tokens.
 LEAST_SUMMARY_TOKENS = 200
 
 
-def block_tokens_for(budget: Budget, policy: Policy, *, tokens: int, wording: int) -> int:
-    """Tokens a block may take that stands for `tokens` folded ones, `wording` of them the user's.
+def block_tokens_for(budget: Budget, tokens: int) -> int:
+    """Tokens a block may take that stands for `tokens` folded ones.
 
-    The model's part (A12), the user's words up to their share (A16) and identifiers up to theirs
-    (idea 7), together at most 72 % of the room for messages and 60 % of what they replace.
+    The model's record (A12) and twice as much of what code knows exactly, together at most 72 % of the room
+    for messages and 60 % of what they replace.
     """
-    words = min(wording, budget.wording_tokens)
-    identifiers = int(policy.identifier_share * budget.carry_tokens)
-    wanted = budget.summary_tokens + words + identifiers
+    wanted = BLOCK_FACTOR * budget.summary_tokens
     room = max(1, budget.carry_tokens - budget.fixed_tokens)
     most = max(budget.summary_tokens, int(_BLOCK_SHARE * room))
     return max(1, min(wanted, most, max(int(_REPLACED_SHARE * tokens), LEAST_SUMMARY_TOKENS)))

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from app.core.budget.calibration import as_theirs
 from app.core.view.policy import Policy
 
 WindowSource = Literal["configured", "upstream", "overflow", "observed", "model_data", "name", "default"]
@@ -38,6 +39,10 @@ class Budget:
     summary block. `available_tokens` is the window less the scaled reserve and the fixed part (A05).
     `carry_tokens` is the target before any derivation: what code carries over is a share of it, users' words
     at most `wording_tokens`. `memory_tokens` are those of the memory block that the next fold will carry.
+    `asked` says for a person what decides the trigger. `idle_seconds`: nobody asked for so long that the
+    upstream's cache is gone, and the marks are those of such a moment; 0: they are the usual ones. `ratio`:
+    the model's tokens for one of ours. `reads_by`: the tool with which the model reads what a mask leaves
+    out; "" where it has none.
     """
 
     window: Window
@@ -56,10 +61,14 @@ class Budget:
     wording_tokens: int
     is_derived: bool = False
     memory_tokens: int = 0
+    asked: str = ""
+    idle_seconds: int = 0
+    ratio: float = 1.0
+    reads_by: str = ""
 
     def for_model(self, tokens: int) -> int:
-        """Tokens of our count as the model counts them, rounded up: what is above the window stays so."""
-        return -(-tokens * self.window.tokens // self.window_tokens)
+        """Tokens of our count as the model counts them: what people are shown."""
+        return as_theirs(tokens, self.ratio)
 
 
 # At most this share of the window is held back for the answer: agents send 32,000 on 32k windows (rule 19).
@@ -73,7 +82,7 @@ _GROWTH_SHARE = 0.25
 _PRECOMPUTE_FLOOR = 0.5
 # A summary is asked for behind the whole prompt (idea 2), so prompt, question and answer must fit
 # together, with this much of the window to spare for one more turn and a count that is off.
-_QUESTION_TOKENS = 500
+_QUESTION_TOKENS = 700
 _SPARE_SHARE = 0.03
 # One summary block takes at most half of the room the target gives to messages: the other half is
 # the task and the tail. It matters below about 4k tokens of window only.
@@ -122,11 +131,9 @@ def budget_of(
     target = target_of(room, fixed_tokens, trigger, policy)
     wanted = min(policy.summary_max_tokens, _share(policy.summary_share, available))
     summary = min(max(policy.summary_min_tokens, wanted), int((target - fixed_tokens) * _SUMMARY_SHARE))
-    precompute = trigger * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
-    halfway = target + (trigger - target) * _PRECOMPUTE_FLOOR
     riding = free - summary - _QUESTION_TOKENS - size * _SPARE_SHARE
-    if policy.rides:
-        precompute = min(precompute, riding)
+    precompute = trigger * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
+    precompute = min(precompute, riding) if policy.rides else precompute
     return Budget(
         window=window,
         window_tokens=size,
@@ -136,12 +143,14 @@ def budget_of(
         trigger_tokens=trigger,
         target_tokens=target,
         ceiling_tokens=max(trigger, min(_share(policy.guard_ratio, size), free)),
-        precompute_tokens=min(trigger, math.ceil(max(precompute, halfway))),
+        precompute_tokens=_between(target, precompute, trigger),
         summary_tokens=max(1, summary),
         riding_tokens=max(1, math.floor(riding)),
         gain_tokens=int(policy.min_gain_ratio * min(size, trigger / policy.trigger_ratio)),
         carry_tokens=target,
         wording_tokens=int(policy.user_wording_share * target),
+        asked=_asked(policy, trigger, free, max_output_tokens or 0, window.tokens),
+        ratio=ratio,
     )
 
 
@@ -163,6 +172,22 @@ def most_after(fixed: int, trigger: int) -> int:
 def memory_room(budget: Budget, policy: Policy) -> int:
     """Tokens that a session's memory block may take in a view: at most an eighth of the window."""
     return min(policy.memory_tokens, budget.window_tokens // _MEMORY_DIVISOR)
+
+
+def _between(target: int, precompute: float, trigger: int) -> int:
+    """Where a background summary begins: not below half way up to the trigger, nor above it."""
+    return min(trigger, math.ceil(max(precompute, target + (trigger - target) * _PRECOMPUTE_FLOOR)))
+
+
+def _asked(policy: Policy, trigger: int, free: int, output: int, window: int) -> str:
+    """What decides the trigger, in the model's tokens."""
+    if trigger == free and output:
+        return f"{min(output, int(window * _OUTPUT_SHARE)):,} kept free for the answer"
+    if policy.trigger_tokens and trigger >= policy.trigger_tokens:
+        return f"{policy.trigger_tokens:,} asked"
+    if policy.trigger_reserve_tokens:
+        return f"{policy.trigger_ratio:.2f} asked, {policy.trigger_reserve_tokens:,} kept free"
+    return f"{policy.trigger_ratio:.2f} asked"
 
 
 def _trigger_tokens(size: int, policy: Policy) -> int:

@@ -25,6 +25,13 @@ _LEAST_FIXED = -0.1
 # A server that cuts the prompt to its window (Ollama) reports a round number that is too small.
 _CUT_MULTIPLE = 1024
 _CUT_RATIO = 0.9
+# 1,000 x 1.1 is 1,100.
+_ROUNDING = 1e-6
+
+
+def as_theirs(tokens: int, ratio: float) -> int:
+    """Tokens of our count as the model counts them, rounded up: what is above its window stays so."""
+    return math.ceil(tokens * ratio - _ROUNDING)
 
 
 @dataclass(frozen=True, slots=True)

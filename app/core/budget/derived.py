@@ -5,7 +5,7 @@ Pure. Knows nothing of price lists; the rule itself is `app.core.budget.economy`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.core.budget.block import block_tokens_for
@@ -13,7 +13,7 @@ from app.core.budget.budget import Budget
 from app.core.budget.economy import (
     Call,
     Growth,
-    Objective,
+    Marks,
     Prices,
     Room,
     Summaries,
@@ -28,22 +28,28 @@ from app.core.view.policy import Policy
 
 # Turns looked back at; older ones hardly weigh (see `grown`).
 _TURNS = 12
-# A conversation is not compacted below these shares of the highest trigger, whatever is saved by it: what
-# the model is shown is worth more than its price. "cost" means what it says.
-_LEAST_TRIGGER: Mapping[Objective, float] = {"cost": 0.0, "balanced": 0.5, "fidelity": 1.0}
-# Users' words get so much of the target at least, whatever it costs (A16); the steps down to it.
-_LEAST_WORDING = 0.25
-_WORDING_STEPS = 3
+# A conversation is not compacted below this share of the highest trigger, whatever is saved by it: what the
+# model is shown is worth more than its price. After a pause that the cache did not outlive it may be.
+_LEAST_TRIGGER = 0.5
+# What the newest turns get at least of the room beside what is kept and the summary. A twentieth is one or
+# two turns at 12k and about five of a coding agent's at 200k.
+_TAIL_SHARE = 0.05
+# As much is kept as makes turns at most so much dearer than the lowest target does.
+_ALLOWANCE = 0.03
 # Cuts fall between messages: a fold seldom comes down to the target exactly.
 _GAIN_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a conversation's tokens cost, and whether a model is asked for its summaries."""
+    """What a conversation's tokens cost, and whether a model is asked for its summaries.
+
+    `cache_seconds`: so long the upstream's cache keeps a prompt that nobody asks for; 0: for ever.
+    """
 
     prices: Prices
     asks_model: bool
+    cache_seconds: int = 0
 
 
 def growth_of(messages: Sequence[Message]) -> Growth:
@@ -62,59 +68,52 @@ def growth_of(messages: Sequence[Message]) -> Growth:
     return growth
 
 
+def room_of(kept_tokens: int, block_tokens: float, ceiling_tokens: int, *, is_cold: bool = False) -> Room:
+    """What the marks of the objective `cost` lie between; tokens of the whole prompt."""
+    free = max(0.0, ceiling_tokens - kept_tokens - max(1.0, block_tokens))
+    return Room(
+        kept_tokens,
+        int(_TAIL_SHARE * free),
+        ceiling_tokens,
+        0 if is_cold else int(_LEAST_TRIGGER * ceiling_tokens),
+        _ALLOWANCE,
+    )
+
+
 def derived(
-    budget: Budget, talk: Conversation, kept_tokens: int, block_tokens: int, policy: Policy, costs: Costs
-) -> Budget:
-    """`budget` with trigger, target, precompute mark and least gain as the policy's objective has them.
-
-    `kept_tokens` are the messages that stay wherever the cut falls, `block_tokens` the summary block in
-    force, 0 without one. No mark is above the budget's own. The room for users' words is lowered where it
-    would bring the cheapest trigger up to the highest: what is carried must not make folds frequent.
-    """
-    objective = policy.objective
-    if objective == "off":
-        return budget
-    most, least = policy.user_wording_share, min(policy.user_wording_share, _LEAST_WORDING)
-    found = budget
-    for step in range(_WORDING_STEPS + 1):
-        share = most - (most - least) * step / _WORDING_STEPS
-        room = replace(budget, wording_tokens=int(share * budget.carry_tokens))
-        found = _marked(room, talk, (kept_tokens, block_tokens), policy, costs, objective)
-        if objective == "fidelity" or most == least or found.trigger_tokens < budget.trigger_tokens:
-            break
-    return found
-
-
-def _marked(
     budget: Budget,
     talk: Conversation,
     sizes: tuple[int, int],
     policy: Policy,
     costs: Costs,
-    objective: Objective,
+    idle_seconds: int = 0,
 ) -> Budget:
-    """As `derived`, for the room for words that `budget` has; `sizes`: what is kept, and the block."""
-    kept_tokens, block_tokens = sizes
-    # A fold reserves so much for its block: were less expected, the target would be out of its reach, and
-    # the user's words and identifiers would be what gives way.
-    wanted = _wanted_block(budget, policy, talk)
+    """`budget` with trigger, target, precompute mark and least gain as the policy's objective has them.
+
+    `sizes` are the tokens of the messages that stay wherever the cut falls, and of the summary block in
+    force, 0 without one. No mark is above the budget's own. `idle_seconds`: for so long nobody asked, longer
+    than the upstream's cache lives; 0: the cache is warm.
+    """
+    if policy.objective == "fidelity":
+        return budget
+    is_cold = idle_seconds > 0
+    # A fold reserves so much for its block: were less expected, the target would be out of its reach.
+    wanted = block_tokens_for(budget, sum(message.tokens for message in talk.messages))
     summaries = Summaries(wanted, budget.summary_tokens)
-    if block_tokens:
-        least = 0 if objective == "cost" else wanted
-        summaries = summarised(summaries, max(least, block_tokens), None)
-    growth = growth_of(talk.messages)
-    top = budget.trigger_tokens
-    room = Room(budget.fixed_tokens + kept_tokens, 0, top, int(_LEAST_TRIGGER[objective] * top))
-    call = Call(costs.prices, policy.rides) if costs.asks_model else None
-    found = marks(costs.prices, growth, summaries, room, objective, call)
-    if call is not None:
-        folded = found.trigger_tokens - found.target_tokens
-        answer = budget.summary_tokens
-        if not is_worth_asking(call, objective, found.trigger_tokens, folded, answer):
-            call = None
-            found = marks(costs.prices, growth, summaries, room, objective, None)
+    if sizes[1]:
+        summaries = summarised(summaries, max(wanted, sizes[1]), None)
+    growth, top, rides = growth_of(talk.messages), budget.trigger_tokens, policy.rides and not is_cold
+    room = room_of(budget.fixed_tokens + sizes[0], summaries.block_tokens, top, is_cold=is_cold)
+    call = Call(costs.prices, rides, is_checked=policy.self_check) if costs.asks_model else None
+    found = marks(costs.prices, growth, summaries, room, call, is_cold=is_cold)
+    if call is not None and not _is_worth(call, found, budget):
+        call = None
+        found = marks(costs.prices, growth, summaries, room, None, is_cold=is_cold)
     trigger, precompute = min(top, found.trigger_tokens), found.precompute_tokens
-    if call is not None and policy.rides:
+    if is_cold:
+        # What frees less is not worth a summary, free or not (F12).
+        trigger = min(top, max(trigger, found.target_tokens + budget.gain_tokens))
+    if call is not None and rides:
         # A question that does not fit behind the prompt costs as much as reading all of it anew.
         precompute = min(precompute, budget.riding_tokens - int(growth.turn_tokens))
     return replace(
@@ -124,11 +123,12 @@ def _marked(
         precompute_tokens=min(trigger, max(found.target_tokens + 1, precompute)),
         is_derived=True,
         gain_tokens=int(_GAIN_SHARE * min(found.gain_tokens, trigger - found.target_tokens)),
+        asked=budget.asked if trigger == top else f"objective cost: from {budget.for_model(trigger):,} on",
+        idle_seconds=idle_seconds,
     )
 
 
-def _wanted_block(budget: Budget, policy: Policy, talk: Conversation) -> int:
-    """Tokens of a block that stands for the whole conversation so far."""
-    sizes = [(message.tokens, message.role == "user") for message in talk.messages]
-    wording = sum(tokens for tokens, is_user in sizes if is_user)
-    return block_tokens_for(budget, policy, tokens=sum(tokens for tokens, _ in sizes), wording=wording)
+def _is_worth(call: Call, found: Marks, budget: Budget) -> bool:
+    folded = found.trigger_tokens - found.target_tokens
+    call = replace(call, read_tokens=folded)
+    return is_worth_asking(call, found.trigger_tokens, folded, budget.summary_tokens)

@@ -7,10 +7,7 @@ figure is in the program's own token count. The derivation, a plot and figures: 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
-
-Objective = Literal["fidelity", "balanced", "cost"]
+from dataclasses import dataclass, replace
 
 # Prompt tokens served from a cache cost this share of the others with most services (2026).
 CACHED_SHARE = 0.1
@@ -67,26 +64,32 @@ class Room:
     `kept_tokens` (fixed part, task, pins) stand at the start of every view, before the summary, so
     they stay cached when it changes. `tail_tokens` is the shortest tail a compaction may leave.
     `ceiling_tokens` is the highest trigger: min(0.9 x window, window - output); `floor_tokens` the
-    lowest, whatever a lower one would save.
+    lowest, whatever a lower one would save. `allowance`: turns may become dearer by this share where
+    that keeps more of the newest turns.
     """
 
     kept_tokens: int
     tail_tokens: int
     ceiling_tokens: int
     floor_tokens: int = 0
+    allowance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call to the model that writes a summary.
 
-    When it rides, its prompt is the last prompt, cached, and `question_tokens` behind it; else what
-    is folded is read anew. `prices` are those of the model asked.
+    When it rides, its prompt is the last prompt, cached, and `question_tokens` behind it; else it reads
+    `read_tokens` of the conversation anew, in `calls` one after the other. `is_checked`: the model looks at
+    its answer once more. `prices` are those of the model asked.
     """
 
     prices: Prices = Prices()
     rides: bool = True
     question_tokens: int = 0
+    read_tokens: int = 0
+    calls: int = 1
+    is_checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +108,12 @@ class Marks:
     gain_tokens: int
 
 
-# What the newest turns get at least of the room beside what is kept and the summary: the floor on
-# fidelity. A twentieth is one or two turns at 12k and about five of a coding agent's at 200k.
-_TAIL_SHARES: dict[Objective, float] = {"cost": 0.0, "balanced": 0.05, "fidelity": 0.3}
-# `balanced` keeps what it can while turns cost at most so much more than with its lowest target.
-_ALLOWANCE = 0.03
 # A step frees at least this share of what may be freed, whatever the prices: no compaction lands
 # where the next one starts (F04).
 _STEP_SHARE = 0.25
-# A call may cost so much more than reading once, uncached, what it folds. Beyond it the summary is made by
-# code: a conversation would cost more with it than if nothing were ever folded.
-_ASK_SHARES: dict[Objective, float] = {"cost": 0.25, "balanced": 1.0, "fidelity": math.inf}
+# A summary may cost, in all its calls, this share of reading once, uncached, what it folds. Beyond it the
+# summary is made by code: a conversation would cost more with it than if nothing were ever folded.
+_ASK_SHARE = 1.0
 # How much of the newest is learned: the last ten turns or so count. Turns differ far more from
 # each other than one part of a conversation from the next.
 _TURN_MEMORY = 10
@@ -180,19 +178,17 @@ def marks(
     growth: Growth,
     summaries: Summaries,
     room: Room,
-    objective: Objective,
     call: Call | None,
+    *,
+    is_cold: bool = False,
 ) -> Marks:
-    """The marks that cost least per turn for what the objective wants kept; `call` None asks no model.
+    """The marks that cost least per turn, with as much kept as the room's tail and allowance say.
 
-    With a target s, the cheapest trigger is S = s + D(s): there, carrying what could be folded has
-    cost as much as folding it. A turn then costs a constant + cached x S (docs/cost-policy.md). The
-    lowest s is what is kept, a summary block and the shortest tail: `tail_tokens`, one turn, or the
-    objective's share of the room, whichever is most. The objectives, all on the line (s, S(s)):
-
-    * cost: no share; the lowest s.
-    * balanced: 5 % of the room; the highest s that makes turns at most 3 % dearer than the lowest.
-    * fidelity: 30 % of the room; the highest s whose S is not above the ceiling.
+    `call` None asks no model. With a target s, the cheapest trigger is S = s + D(s): there, carrying
+    what could be folded has cost as much as folding it. A turn then costs a constant + cached x S
+    (docs/cost-policy.md). The lowest s is what is kept, a summary block and the shortest tail, at least
+    one turn; the target is the highest s that makes turns dearer by no more than the allowance.
+    `is_cold`: the next prompt is read anew whatever is done, so that no cache is lost by folding.
 
     Below the room's floor the trigger is the floor, and the target the highest that goes with it.
 
@@ -201,14 +197,16 @@ def marks(
     and to the ceiling. Precompute lies between half way up and the trigger, gain between 1 and the
     step.
     """
-    cycle = _cycle_of(prices, growth, summaries, room, objective, call)
+    cycle = _cycle_of(prices, growth, summaries, room, call)
+    if is_cold:
+        cycle = _when_cold(cycle, summaries, call)
     top = max(2, room.ceiling_tokens)
     highest = _below(room, top)
     lowest = min(cycle.least, highest)
     target, trigger = lowest, min(cycle.trigger(lowest), top)
-    if objective != "cost" and trigger < top:
-        allowed = trigger + _ALLOWANCE * cycle.turn_cost(trigger) / cycle.cached
-        trigger = top if objective == "fidelity" else min(top, allowed)
+    if room.allowance and trigger < top:
+        allowed = trigger + room.allowance * cycle.turn_cost(trigger) / cycle.cached
+        trigger = min(top, allowed)
         target = max(lowest, cycle.target(trigger))
         trigger = min(trigger, cycle.trigger(target))
     if trigger < (floor := min(room.floor_tokens, top)):
@@ -217,24 +215,29 @@ def marks(
     return _rounded(target, trigger, top, latest)
 
 
-def is_worth_asking(
-    call: Call, objective: Objective, shown_tokens: int, folded_tokens: int, answer_tokens: int
-) -> bool:
-    """True when a model's summary is worth its price for the objective.
+def is_worth_asking(call: Call, shown_tokens: int, folded_tokens: int, answer_tokens: int) -> bool:
+    """True when a model's summary is worth its price.
 
     `shown_tokens` are the prompt the call rides on, `folded_tokens` what the summary will stand for,
-    `answer_tokens` what the model will write. Reading the folded part itself once is not counted.
+    `answer_tokens` what the model will write at each call. Everything that is asked is counted: each call of
+    a question of its own reads the answer before, and a second look reads and writes all of it again.
     """
-    prices = call.prices
-    beside = prices.output * answer_tokens + prices.input * call.question_tokens
+    prices, answer = call.prices, answer_tokens
     if call.rides:
-        beside += prices.cached * shown_tokens
-    return beside <= _ASK_SHARES[objective] * prices.input * folded_tokens
+        first = prices.cached * shown_tokens + prices.input * call.question_tokens
+        written, prompt = answer, shown_tokens + call.question_tokens
+    else:
+        prompt = call.read_tokens + call.calls * call.question_tokens + (call.calls - 1) * answer
+        first, written = prices.input * prompt, call.calls * answer
+    spent = first + prices.output * written
+    if call.is_checked:
+        spent += prices.cached * prompt + prices.input * answer + prices.output * answer
+    return spent <= _ASK_SHARE * prices.input * folded_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class _Cycle:
-    """One cycle from a compaction to the next, per objective; every price is of one token.
+    """One cycle from a compaction to the next; every price is of one token.
 
     Growing from a target s costs `cached` x (tokens above s) a turn; compacting costs
     `setup` + `slope` x (s - `least`) once. `least` is the lowest target.
@@ -277,15 +280,12 @@ class _Cycle:
         return ratio / (math.sqrt(turns * turns + ratio / self.growth) + turns)
 
 
-def _cycle_of(
-    prices: Prices, growth: Growth, summaries: Summaries, room: Room, objective: Objective, call: Call | None
-) -> _Cycle:
+def _cycle_of(prices: Prices, growth: Growth, summaries: Summaries, room: Room, call: Call | None) -> _Cycle:
     turn = max(1.0, growth.turn_tokens)
     read = max(prices.written, prices.cached)
     cached = prices.cached if prices.cached > _FREE_SHARE * read else 0.0
     block = max(1.0, summaries.block_tokens)
-    free = max(0.0, room.ceiling_tokens - room.kept_tokens - block)
-    tail = max(turn, room.tail_tokens, _TAIL_SHARES[objective] * free)
+    tail = max(turn, room.tail_tokens)
     least = room.kept_tokens + block + tail
     # Block and tail are read anew instead of from the cache, but the newest turn is new anyway.
     setup = read * (block + tail - turn) - cached * (block + tail)
@@ -301,6 +301,18 @@ def _cycle_of(
         kept=room.kept_tokens,
         turn_base=(read + extra) * turn,
     )
+
+
+def _when_cold(cycle: _Cycle, summaries: Summaries, call: Call | None) -> _Cycle:
+    """The cycle with the price of a fold at a moment at which the prompt is read anew either way.
+
+    By code it costs nothing. A call has nothing to ride on; it reads what the turn need not, and the block.
+    """
+    if call is None:
+        return replace(cycle, setup=0.0, slope=0.0)
+    prices = call.prices
+    read = prices.input * (call.question_tokens + summaries.block_tokens)
+    return replace(cycle, setup=prices.output * summaries.answer_tokens + read, slope=0.0)
 
 
 def _call_cost(call: Call | None, summaries: Summaries, least: float) -> tuple[float, float]:

@@ -5,6 +5,8 @@ Pure. Knows nothing of tools, nor of what they find.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.core.budget.budget import Budget
 from app.core.budget.estimate import judged_by
 
@@ -20,3 +22,17 @@ def with_room(budget: Budget, wanted_tokens: int) -> Budget:
     wanted = min(wanted_tokens, int(_SHARE * budget.window_tokens))
     most = budget.ceiling_tokens - wanted
     return judged_by(budget, most, budget.trigger_tokens) if most < budget.trigger_tokens else budget
+
+
+def planned_with(budget: Budget, tools_tokens: int) -> Budget:
+    """`budget` for prompts without tools of ours, whose fixed part holds them as the next view will.
+
+    Its marks are higher by their tokens, as far as the ceiling allows: the first compaction comes neither
+    earlier nor later for them, and what it leaves has room for them.
+    """
+    most = budget.ceiling_tokens
+    return replace(
+        budget,
+        trigger_tokens=min(most, budget.trigger_tokens + tools_tokens),
+        precompute_tokens=min(most, budget.precompute_tokens + tools_tokens),
+    )

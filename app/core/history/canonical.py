@@ -237,7 +237,7 @@ def _write(value: Any, into: list[bytes]) -> None:
     if isinstance(value, str):
         # Lone surrogates are legal in JSON escapes and count.
         text = value.encode("utf-8", "surrogatepass")
-        into.append(b"s%d:%b" % (len(text), text))
+        into += (b"s%d:" % len(text), text)
     elif isinstance(value, Mapping):
         into.append(b"o%d:" % len(value))
         for key in sorted(value):

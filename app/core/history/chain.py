@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
@@ -27,9 +27,10 @@ def conversation_of(messages: Sequence[Message], seed: bytes) -> Conversation:
     """What `messages` are: the leading instructions apart (rule 1), the rest chained from `seed`."""
     preamble = tuple(takewhile(lambda message: message.is_instruction, messages))
     spoken = tuple(messages[len(preamble) :])
-    chains: list[bytes] = []
-    parent = seed
-    for message in spoken:
-        parent = chain_of(parent, message.canonical)
-        chains.append(parent)
-    return Conversation(preamble=preamble, messages=spoken, chains=tuple(chains))
+    return Conversation(preamble, spoken, chains_of(spoken, seed))
+
+
+def chains_of(messages: Sequence[Message], seed: bytes) -> tuple[bytes, ...]:
+    """The digest that names each message with those before it, from `seed` on."""
+    digests = accumulate((message.canonical for message in messages), chain_of, initial=seed)
+    return tuple(digests)[1:]

@@ -18,15 +18,18 @@ class Conversation:
 
     `preamble` holds the leading system and developer messages; they stand outside the chain
     (rule 1). `chains[i]` is the 32-byte digest that names `messages[: i + 1]`; it is seeded with
-    the namespace, so equal digests never occur in two namespaces.
+    the namespace, so equal digests never occur in two namespaces. `names[i]` is the digest under which
+    `messages[i]` is stored, where that is known: another one where the client's list jumped (rule 4).
     """
 
     preamble: tuple[Message, ...]
     messages: tuple[Message, ...]
     chains: tuple[bytes, ...]
+    names: tuple[bytes, ...] = ()
     _positions: Mapping[bytes, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "names", self.names or self.chains)
         object.__setattr__(self, "_positions", {c: i for i, c in enumerate(self.chains)})
 
     def position(self, chain: bytes) -> int | None:

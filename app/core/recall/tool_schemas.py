@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.core.recall.filters import KINDS, ROLES
 from app.core.wire.json_text import encoded
 
 GREP = "context_grep"
@@ -18,12 +19,11 @@ NAMES = frozenset({GREP, DESCRIBE})
 _SCOPE: Mapping[str, Any] = {
     "taskId": {
         "type": "string",
-        "description": "Another session to look in. Only with explicitUserRequest, and only if the user's "
-        "newest message names that session; ignored otherwise.",
+        "description": "Another session to look in; ignored unless the user's newest message names it.",
     },
     "explicitUserRequest": {
         "type": "boolean",
-        "description": "True only if the user has just asked for that other session by its name.",
+        "description": "True only with such a taskId.",
     },
 }
 _SESSION: Mapping[str, Any] = {
@@ -37,10 +37,16 @@ _GREP: Mapping[str, Any] = {
     "properties": {
         "query": {
             "type": "string",
-            "description": "A question or a few words: names, numbers and rare words find most. "
-            'Exact wording goes in "quotation marks".',
+            "description": "A question or a few words; names, numbers, rare words find most. "
+            'Exact wording in "quotation marks".',
         },
         "limit": {"type": "integer", "description": "Results, 1 to 50; 10 unless told."},
+        "role": {"type": "string", "enum": list(ROLES), "description": "Only what this one said."},
+        "kind": {
+            "type": "string",
+            "enum": list(KINDS),
+            "description": "Only commands run, paths touched, tool results with an error, or summaries.",
+        },
         **_SCOPE,
     },
     "required": ["query"],
@@ -48,18 +54,18 @@ _GREP: Mapping[str, Any] = {
 _DESCRIBE: Mapping[str, Any] = {
     "type": "object",
     "properties": {
-        "id": {"type": "string", "description": "An id from context_grep, a summary or a shortened result."},
+        "id": {"type": "string", "description": "From context_grep, a summary or a shortened result."},
         "sourceLimit": {
             "type": "integer",
-            "description": "Source messages listed of a summary, 1 to 25; 8 unless told.",
+            "description": "A summary's source messages, 1 to 25; 8 unless told.",
         },
         "offset": {
             "type": "integer",
-            "description": "Read on from this character; a result says where the next page begins.",
+            "description": "The page's first character; a result says where the next begins.",
         },
         "limit": {
             "type": "integer",
-            "description": "Characters of the page, up to 16,000; 4,000 unless told.",
+            "description": "The page's characters, up to 16,000; 4,000 unless told.",
         },
         **_SCOPE,
     },
@@ -67,14 +73,12 @@ _DESCRIBE: Mapping[str, Any] = {
 }
 
 GREP_DESCRIPTION = (
-    "Search this conversation's full history, also what has been summarised and is no longer shown. Returns "
-    "exact quotes with ids, best first. Use it before saying that something is not known, and before asking "
-    "again for what may have been said."
+    "Search this conversation's full history, also what is summarised and no longer shown. Returns exact "
+    "quotes with ids, best first. Use it before saying that something is not known, or asking again for it."
 )
 DESCRIBE_DESCRIPTION = (
-    "Read one entry of this conversation's history in full by its id: a message, a tool result or a summary "
-    "with its source messages. Long texts come in pages. Answers null for an id that is not of this "
-    "conversation."
+    "Read one entry of this conversation's history in full by its id: a message, a tool result, or a summary "
+    "with its sources. Long texts come in pages. Null for an id of no entry here."
 )
 
 

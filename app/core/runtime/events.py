@@ -34,6 +34,7 @@ EventType = Literal[
     "overflow_recovery_failed",
     "prompt_cut",
     "session_not_continued",
+    "client_changed_prefix",
     "conversation_snapshot",
     "compaction_undone",
     "state_delta_invalid",
@@ -218,6 +219,14 @@ def session_not_continued(messages: int) -> Event:
     Nothing of the session was put before them: told once, for whoever meant to append.
     """
     return Event("session_not_continued", {"messages": messages})
+
+
+def client_changed_prefix(messages: int, kept: int) -> Event:
+    """The client's list of so many messages does not go on from its last one: `kept` of it was said before.
+
+    What an upstream had cached of the prompt is lost, and not by a compaction of ours (rule 14).
+    """
+    return Event("client_changed_prefix", {"messages": messages, "kept": kept})
 
 
 def conversation_snapshot(snapshot: RuntimeSnapshot) -> Event:

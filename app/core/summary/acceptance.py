@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from app.core.summary.prompt import SummaryRequest
+from app.core.summary.prompt import CONTENTS, SummaryRequest
 from app.core.summary.secrets import without_secrets
-from app.core.summary.sections import sections_of
+from app.core.summary.sections import numbered_heading, sections_of
 from app.core.summary.source import CountText
 from app.core.summary.wording import without_data
 from app.errors import SummaryRejected
@@ -58,9 +58,17 @@ _PLACEHOLDER = _any(
 _PLACEHOLDER_CHARS = 600
 # From so many headings on a text is a form, to be looked at for content (F10).
 _SKELETON_SECTIONS = 3
+# Placeholders in brackets say no more than no words do.
 _SAYS_NOTHING = re.compile(
-    r"\b(?:none|nothing|not|n/a|recorded|applicable|empty|yet|to report)\b|\W", re.IGNORECASE
+    r"\[[^\]\n]*\](?!\()|<[^>\n]*>"
+    r"|\b(?:none|nothing|not|n/a|recorded|applicable|empty|yet|to report|tbd)\b|\W",
+    re.IGNORECASE,
 )
+_HEADING = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*]+\*\*\s*:?\s*$)")
+_EXTRA = re.compile(r"\s*#{1,6}\s*(?:\*\*)?\d{2,}\s*[.):]")
+_LISTED = re.compile(r"\s*(?:[-*+\u2022]|\d+[.)]|#{1,6}|\||```)(?:\s|$)")
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[\u3002\uff01\uff1f]")
+_FINISHED = frozenset({"stop", "length"})
 # Characters of one sample and the share of samples that make an echo.
 _SAMPLE_CHARS = 40
 _ECHO_SHARE = 0.9
@@ -82,12 +90,19 @@ def accepted(
     """The text that may stand for history, secrets and a leading think block removed.
 
     `replaced_tokens` is what the whole record would replace: the new messages and the previous
-    record. Raises SummaryRejected otherwise; the caller keeps history and may ask once more.
-    Sections are not required here: `model_block` fills by code what is missing (A15).
+    record. Raises SummaryRejected otherwise; the caller keeps history and may ask once more. Of an
+    answer that was cut by its length what is whole is taken. A long text is not refused: whoever shows
+    it cuts it. Sections are not required here: `model_block` fills by code what is missing (A15).
     """
     _check_outcome(reply)
     text = _THINK.sub("", reply.text, count=1).strip()
+    if reply.finish_reason == "length":
+        text = whole_part(text)
+    text = _without_asked(text)
     _check_content(text)
+    if request.sections:
+        text = _without_extra(text)
+        _check_form(text)
     _check_echo(text, request)
     text = without_secrets(without_data(text))
     if count_text(text) > replaced_tokens * (1 - LEAST_GAIN):
@@ -95,11 +110,58 @@ def accepted(
     return text
 
 
+def whole_part(text: str) -> str:
+    """What is whole of a text that ends anywhere: up to its last whole line, of prose its last sentence.
+
+    A heading that nothing follows goes as well; "" where nothing is whole.
+    """
+    lines = text.split("\n")
+    last = lines.pop()
+    if last and not _LISTED.match(last):
+        ends = [match.end() for match in _SENTENCE_END.finditer(last)]
+        lines.extend([last[: ends[-1]]] if ends else [])
+    while lines and (not lines[-1].strip() or _HEADING.match(lines[-1])):
+        lines.pop()
+    return "\n".join(lines).rstrip()
+
+
 def _check_outcome(reply: SummaryReply) -> None:
     if reply.has_tool_calls:
         raise SummaryRejected("the summarizer called a tool")
-    if reply.finish_reason != "stop":
+    if reply.finish_reason == "length" and not reply.text.strip():
+        raise SummaryRejected("the summarizer used up its length before it wrote anything")
+    if reply.finish_reason not in _FINISHED:
         raise SummaryRejected(f"the summarizer did not finish: {reply.finish_reason or 'no finish reason'}")
+
+
+def _without_asked(text: str) -> str:
+    """`text` without what our question says of a section, where the answer copied it behind a heading."""
+    for content in CONTENTS:
+        text = text.replace(f" ({content})", "")
+    return text
+
+
+def _without_extra(text: str) -> str:
+    """`text` without sections numbered ten and up: nobody asked for them, and nobody reads them again."""
+    kept: list[str] = []
+    is_extra = False
+    for line in text.split("\n"):
+        if _EXTRA.match(line):
+            is_extra = True
+        elif numbered_heading(line) is not None:
+            is_extra = False
+        if not is_extra:
+            kept.append(line)
+    return "\n".join(kept).strip()
+
+
+def _check_form(text: str) -> None:
+    """A form of another kind, filled in or not, is no record: at least three headings and none of ours."""
+    if len(text) < LEAST_CHARS:
+        raise SummaryRejected("the summary is empty or too short")
+    headings = sum(bool(_HEADING.match(line)) for line in text.split("\n"))
+    if headings >= _SKELETON_SECTIONS and not sections_of(text).found:
+        raise SummaryRejected("the summary has the sections of another form")
 
 
 def _check_content(text: str) -> None:
@@ -117,14 +179,19 @@ def _check_content(text: str) -> None:
 
 def _is_skeleton(text: str) -> bool:
     sections = sections_of(text)
-    said = "".join((sections.lead, *sections.bodies))
-    return sections.found >= _SKELETON_SECTIONS and len(_SAYS_NOTHING.sub("", said)) < LEAST_CHARS
+    bodies = "\n".join((sections.lead, *sections.bodies)).split("\n")
+    said = _SAYS_NOTHING.sub("", "\n".join(line for line in bodies if not _HEADING.match(line)))
+    if sections.found >= _SKELETON_SECTIONS:
+        return len(said) < LEAST_CHARS
+    headings = sum(bool(_HEADING.match(line)) for line in text.split("\n"))
+    return headings >= _SKELETON_SECTIONS and not said
 
 
 def _check_echo(text: str, request: SummaryRequest) -> None:
     answer = _BLANKS.sub(" ", text)
     given = [_BLANKS.sub(" ", text) for text in (request.user, request.shown)]
-    instructions = _BLANKS.sub(" ", request.system)
+    # What rides has its instructions in the question itself.
+    instructions = _BLANKS.sub(" ", request.system or (request.user if request.shown else ""))
     if _shared(instructions, answer) > 0.3:
         raise SummaryRejected("the summary repeats its instructions")
     # The other way round a summary that quotes would fail: the question is whether all was returned.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from app.core.summary.fence import unfenced
 from app.core.summary.sections import (
-    IDENTIFIERS_TITLE,
+    ADDED_TITLE,
     NOTHING,
     TITLES,
     Sections,
@@ -28,7 +28,7 @@ OPEN_AT_FIRST = frozenset({1, 7, 8, 9})
 
 @dataclass(frozen=True, slots=True)
 class OutlineSection:
-    """One section. `number` is 1 to 9, None for the identifiers; `is_open`: shown unfolded at first."""
+    """One section. `number` is 1 to 9, None for what code added; `is_open`: shown unfolded at first."""
 
     number: int | None
     title: str
@@ -62,7 +62,7 @@ def outline_of(summary: str) -> Outline:
 
 
 def _is_enough(headings: set[int]) -> bool:
-    """The identifiers have no number, so they do not count."""
+    """What code added has no number, so it does not count."""
     return len(headings - {len(TITLES)}) >= LEAST_HEADINGS
 
 
@@ -72,6 +72,6 @@ def _outline(read: Sections, headings: set[int]) -> Outline:
         for index in range(len(TITLES))
         if index in headings or read.bodies[index]
     ]
-    if read.identifiers:
-        numbered.append(OutlineSection(None, IDENTIFIERS_TITLE, read.identifiers, is_open=False))
+    if read.added:
+        numbered.append(OutlineSection(None, ADDED_TITLE, read.added, is_open=False))
     return Outline(tuple(numbered), lead=read.lead)

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from app.core.summary.carry.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from app.core.summary.prompt import SummaryRequest
+from app.core.summary.prompt import DEFAULT_INSTRUCTIONS, Instructions, SummaryRequest, length_asked
 from app.core.summary.rolling.memory_block import MEMORY_TAG
 from app.core.summary.secrets import without_secrets
-from app.core.summary.sections import TITLES
 from app.core.summary.wording import without_data
 from app.core.view.masking import text_of
 from app.core.wire.responses.items import as_chat
@@ -26,19 +24,12 @@ from app.core.wire.responses.items import as_chat
 _MEDIA = ('"image_url"', '"input_audio"', '"file"', '"input_image"', '"input_file"', '"computer_screenshot"')
 # What a model thought, sealed: nobody here can read it, and it goes back where it came from.
 _SEALED = re.compile(rb'(?<!\\)"encrypted_content"\s*:\s*"[^"\\]*(?:\\.[^"\\]*)*"')
-INSTRUCTION = (
-    "[Note of the system that keeps this conversation, not of the user.] The conversation is becoming too "
-    "long and its older part will be replaced by a record. Do not go on with the task and call no tools. "
-    "Summarize everything above, including any earlier record, for an agent who will see nothing else of it. "
-    "Write exactly these nine sections, each under its numbered heading, in the conversation's language:\n"
-    + "\n".join(f"## {number}. {title}" for number, title in enumerate(TITLES, 1))
-    + "\nKeep what still holds; where a later message changes a value or a decision, keep only the new one. "
-    "Mark work and requests as [done] or [pending]. Keep identifiers exact: names, numbers, dates, paths, "
-    "URLs, ids, commands, error messages. Section 2 may be short, user wording is kept elsewhere. "
-    f"{TOOLS_ARE_NOT_USERS} Be dense: "
-    "facts, not story. Never write secrets (keys, passwords, tokens), never dump raw data, never write about "
-    "these instructions. Reply with the record alone."
+_TASK = (
+    "[Note of the system that keeps this conversation, not of the user.] It becomes too long: all above but "
+    "its newest messages will be replaced by a record. Do not go on with the task. Summarize everything "
+    "above, any earlier record included, for whoever goes on with the work and knows nothing else of it."
 )
+INSTRUCTION = DEFAULT_INSTRUCTIONS.after(_TASK)
 
 # The memory block stands in every later view as well: a summary that took it up would say it twice (B16).
 _WITHOUT_MEMORY = f"Leave out what stands between <{MEMORY_TAG}> tags: it is kept elsewhere."
@@ -62,13 +53,32 @@ def _holds_what_is_left_out(text: str) -> bool:
     return without_data(text) != text or without_secrets(text) != text
 
 
-def riding_request(shown: Sequence[bytes], max_tokens: int, focus: str = "") -> SummaryRequest:
+def riding_text(instructions: Instructions, record_tokens: int) -> str:
+    """The question that every request rides with, its length stated."""
+    return f"{instructions.after(_TASK)}\n{length_asked(record_tokens)}"
+
+
+def riding_request(
+    shown: Sequence[bytes],
+    max_tokens: int,
+    record_tokens: int,
+    focus: str = "",
+    instructions: Instructions = DEFAULT_INSTRUCTIONS,
+) -> SummaryRequest:
     """The request behind `shown`, the messages the model was shown last, byte for byte."""
-    text = f"{INSTRUCTION}\nKeep in mind above all: {focus[:500]}" if focus else INSTRUCTION
+    text = riding_text(instructions, record_tokens)
+    text = f"{text}\nKeep in mind above all: {focus[:500]}" if focus else text
     if any(f"<{MEMORY_TAG}>".encode() in raw for raw in shown):
         text = f"{text}\n{_WITHOUT_MEMORY}"
     last = msgspec.json.encode({"role": "user", "content": text})
-    return SummaryRequest((*shown, last), "", text, max_tokens, shown="\n".join(map(_text, shown)))
+    return SummaryRequest(
+        (*shown, last),
+        "",
+        text,
+        max_tokens,
+        shown="\n".join(map(_text, shown)),
+        sections=instructions.sections,
+    )
 
 
 def _text(raw: bytes) -> str:

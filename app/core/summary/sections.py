@@ -21,7 +21,8 @@ TITLES = (
     "Current state",
     "Recommended next step",
 )
-IDENTIFIERS_TITLE = "Identifiers"
+# What code adds behind a record that a model wrote.
+ADDED_TITLE = "Kept from the messages themselves"
 NOTHING = "None recorded."
 
 # What a title must start with, in lower case, to be taken for the section; models vary the rest.
@@ -39,7 +40,7 @@ _ALIASES = (
 _DECORATION = re.compile(r"^[\s#*_>]+|[\s*_:]+$")
 _NUMBER = re.compile(r"^(?:section\s+)?(\d{1,2})\s*[.):\u2013-]?\s*(?:\*\*|__)?\s*", re.IGNORECASE)
 _OWN_HEADING = re.compile(
-    r"^(\\*)(?=## (?:[1-9]\. (?:" + "|".join(map(re.escape, TITLES)) + r")|" + IDENTIFIERS_TITLE + r")\s*$)",
+    r"^(\\*)(?=## (?:[1-9]\. (?:" + "|".join(map(re.escape, TITLES)) + r")|" + ADDED_TITLE + r")\s*$)",
     re.MULTILINE,
 )
 # A heading line longer than this is prose that happens to start like one (characters).
@@ -50,13 +51,13 @@ _HEADING_CHARS = 120
 class Sections:
     """Nine section bodies in order, "" where one is missing.
 
-    `lead` is what stood before the first heading, `identifiers` the part that code appends after
-    section 9 ("" when absent).
+    `lead` is what stood before the first heading, `added` the part that code appends after section 9 (""
+    when absent).
     """
 
     bodies: tuple[str, ...]
     lead: str = ""
-    identifiers: str = ""
+    added: str = ""
 
     @property
     def found(self) -> int:
@@ -76,31 +77,23 @@ def sections_of(text: str) -> Sections:
         current, rest = heading
         parts.setdefault(current, []).extend([rest] if rest else [])
     bodies = tuple(_body(parts.get(number, ())) for number in range(len(TITLES)))
-    return Sections(bodies, lead=_body(parts.get(-1, ())), identifiers=_body(parts.get(len(TITLES), ())))
-
-
-def repaired(sections: Sections, fallback: Sections) -> Sections:
-    """`sections` with every missing body taken from `fallback`, else "None recorded."."""
-    pairs = zip(sections.bodies, fallback.bodies, strict=True)
-    return Sections(
-        bodies=tuple(own or other or NOTHING for own, other in pairs),
-        lead=sections.lead,
-        identifiers=sections.identifiers or fallback.identifiers,
-    )
+    return Sections(bodies, lead=_body(parts.get(-1, ())), added=_body(parts.get(len(TITLES), ())))
 
 
 def rendered(sections: Sections) -> str:
-    """The nine numbered sections as markdown, then the identifiers if there are any.
+    """The numbered sections that have a body as markdown, then what code added.
 
     A line of a body that looks like one of our headings gets a backslash, which reading removes:
     content can never pass for structure.
     """
-    lines = [
-        f"## {number}. {title}\n{guarded(body) or NOTHING}"
+    lines = [sections.lead] if sections.lead else []
+    lines += [
+        f"## {number}. {title}\n{guarded(body)}"
         for number, (title, body) in enumerate(zip(TITLES, sections.bodies, strict=True), 1)
+        if body
     ]
-    if sections.identifiers:
-        lines.append(f"## {IDENTIFIERS_TITLE}\n{guarded(sections.identifiers)}")
+    if sections.added:
+        lines.append(f"## {ADDED_TITLE}\n{guarded(sections.added)}")
     return "\n".join(lines)
 
 
@@ -123,7 +116,7 @@ def block_sections(body: str) -> Sections:
     return Sections(
         bodies=tuple("" if body == NOTHING else body for body in bodies),
         lead=_body(parts.get(-1, ())),
-        identifiers=_body(parts.get(len(TITLES), ())),
+        added=_body(parts.get(len(TITLES), ())),
     )
 
 
@@ -131,7 +124,7 @@ def own_heading(line: str) -> int | None:
     """Index of the section whose heading `line` is, exactly as `rendered` writes it; None for prose."""
     if not line.startswith("## "):
         return None
-    if line == f"## {IDENTIFIERS_TITLE}":
+    if line == f"## {ADDED_TITLE}":
         return len(TITLES)
     number = line[3:4]
     if number.isdigit() and number != "0" and line[3:] == f"{number}. {TITLES[int(number) - 1]}":
@@ -160,7 +153,7 @@ def _heading(line: str) -> tuple[int, str] | None:
     plain = _DECORATION.sub("", stripped)
     numbered = _NUMBER.match(plain)
     title = plain[numbered.end() :] if numbered else plain
-    if marked and not numbered and title.lower() == IDENTIFIERS_TITLE.lower():
+    if marked and not numbered and title.lower() == ADDED_TITLE.lower():
         return len(TITLES), ""
     head, _, rest = title.partition(":")
     number = _section_number(head)

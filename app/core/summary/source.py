@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from app.core.budget.budget import Budget
 from app.core.history.message import Message
-from app.core.summary.fence import DEFAULT_TAG
 from app.core.view.policy import Policy
 
 # Of a block, at most.
@@ -26,11 +25,11 @@ class SummarySource:
 
     `folded`: every message the new watermark covers, oldest first, with its chain digest, except
     those that stay verbatim. `folded[:since]` stand in `previous` already (the whole text of the
-    current block, "" for the first compaction); only user wording is read from them again, so that
-    no paraphrase of it is ever copied. `newest_request` is the text of the newest user message of
-    the conversation, folded or not. `tail` are the messages after the watermark: identifiers they show
-    are not repeated, and newer values in them win. `state` is what the style of the current compaction
-    wants to know again, in its own form; b"" for the first compaction or after another style.
+    current block, "" for the first compaction). `newest_request` is the text of the newest user message of
+    the conversation, folded or not. `tail` are the messages after the watermark. `instructions` and `task`
+    are texts that stay in every view. `is_running`: the newest user message stands after the block, and what
+    is folded was done for it. `state` is what the style of the current compaction wants to know again, in its
+    own form; b"" for the first compaction or after another style.
     """
 
     folded: tuple[tuple[bytes, Message], ...]
@@ -39,6 +38,9 @@ class SummarySource:
     newest_request: str = ""
     tail: tuple[Message, ...] = ()
     state: bytes = b""
+    instructions: str = ""
+    task: str = ""
+    is_running: bool = False
 
     @property
     def fresh(self) -> tuple[tuple[bytes, Message], ...]:
@@ -53,13 +55,6 @@ class SummaryBudget:
     tokens: int
     user_tokens: int
     identifier_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryStyle:
-    """How the block is dressed: the fence's tag (A31)."""
-
-    tag: str = DEFAULT_TAG
 
 
 def summary_budget(policy: Policy, block_tokens: int, budget: Budget) -> SummaryBudget:

@@ -7,12 +7,28 @@ and masked messages are named by their chain digest, so a view is rebuilt from t
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 CompactionKind = Literal["message_removal", "tool_truncation_only"]
 Trigger = Literal["proactive", "reactive", "overflow", "manual", "background"]
 Author = Literal["model", "deterministic", "none"]
+_ID_PREFIX = "dcm_"
+_ID_DIGITS = 32
+_ADDRESS = "GET /api/context/"
+
+
+def context_id(chain: bytes) -> str:
+    """The id under which the whole message is read: `GET /api/context/{id}` (C10)."""
+    return _ID_PREFIX + chain.hex()[:_ID_DIGITS]
+
+
+def reference_to(tool: str, name: str) -> str:
+    """How a model reads the whole of a message with the tool; "" without one, which names no id either."""
+    if tool == _ADDRESS:
+        return tool + name
+    return f"{tool} {name}" if tool else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,55 @@ class Compaction:
     def tells_as_user(self) -> bool:
         """True when its view tells instructions behind the preamble as a user's."""
         return self._says("tells_as_user")
+
+    @property
+    def request_last(self) -> bool:
+        """True when the newest kept user message stands behind the block: what is folded was done for it."""
+        return self._says("request_last")
+
+    @property
+    def offers_tools(self) -> bool:
+        """True when tools of ours go with its view, to clients that send tools themselves (rule 14)."""
+        return self._says("offers_tools")
+
+    def offering_tools(self, offers_tools: bool) -> Compaction:
+        """The same, with or without our tools."""
+        if self.offers_tools == offers_tools:
+            return self
+        said = {**json.loads(self.details), "offers_tools": offers_tools}
+        return replace(
+            self, details=json.dumps({name: value for name, value in said.items() if value}).encode()
+        )
+
+    def references(self) -> Mapping[bytes, str]:
+        """How the whole of each masked result is read, as its stub says; "" where the model has no tool.
+
+        Records of the first release say an address to all.
+        """
+        told = json.loads(self.details)
+        tool = told.get("reads_by", _ADDRESS)
+        names = {mask.chain: context_id(mask.chain) for mask in self.masks} | self._stored(told)
+        return {chain: reference_to(tool, name) for chain, name in names.items()}
+
+    def names(self) -> Mapping[bytes, str]:
+        """The ids under which the masked messages are stored."""
+        own = {mask.chain: context_id(mask.chain) for mask in self.masks}
+        return own | self._stored(json.loads(self.details))
+
+    def named(self, stored: Mapping[bytes, bytes]) -> Compaction:
+        """With the digests under which messages are `stored`, where a client's jump made them others."""
+        changed = {
+            mask.chain.hex(): context_id(stored[mask.chain])
+            for mask in self.masks
+            if stored.get(mask.chain, mask.chain) != mask.chain
+        }
+        if not changed:
+            return self
+        return replace(self, details=json.dumps(json.loads(self.details) | {"stored": changed}).encode())
+
+    @staticmethod
+    def _stored(told: dict[str, Any]) -> dict[bytes, str]:
+        return {bytes.fromhex(chain): str(name) for chain, name in told.get("stored", {}).items()}
 
     def _says(self, name: str) -> bool:
         return f'"{name}"'.encode() in self.details and json.loads(self.details).get(name) is True

@@ -1,35 +1,43 @@
-"""A tool result shown shortened: its head, a marker that says where the rest can be read, its tail.
+"""A tool result shown shortened: its head, a marker, its tail.
 
-A pure function of the message's bytes and its mask, so that a view is rebuilt byte for byte. Knows
-nothing of windows nor of which results ought to be masked.
+A pure function of the message's bytes, the limit and what the marker says, so that a view is rebuilt byte for
+byte. Knows nothing of windows nor of which results ought to be masked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from app.core.view.compaction import Mask
+from app.core.history.message import Message
 from app.core.view.results.marker import cut, ends, marker, marker_room
 from app.core.view.results.structure import structured
 from app.core.view.splice import elements, encoded, members, string_at
-from app.core.wire.responses.items import TEXT_PARTS
+from app.core.wire.json_members import members_of
+from app.core.wire.responses.items import TEXT_PARTS, as_chat
 
 # Above this many characters a text is cut without being read as JSON: a view is built every turn.
 _STRUCTURE_CHARS = 1_000_000
 # Below it an object's own marks would be most of what is shown.
 _LEAST_STRUCTURE_CHARS = 600
-_ID_PREFIX = "dcm_"
 # Where a result stands: in a tool message, and in an item of the Responses API.
 _SAID = frozenset({"content", "output"})
 # Where text stands in a part.
 _PRINTED = frozenset({"text", "stdout", "stderr"})
-_ID_DIGITS = 32
+# Built results that are kept, and bytes of them: a view is built several times a turn.
+_KEPT = 4_000
+_KEPT_BYTES = 32_000_000
 
 
-def context_id(chain: bytes) -> str:
-    """The id under which the whole message is read: `GET /api/context/{id}` (C10)."""
-    return _ID_PREFIX + chain.hex()[:_ID_DIGITS]
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A message as it is shown: its bytes, and the text in them."""
+
+    raw: bytes
+    text: str
 
 
 def text_of(fields: Mapping[str, Any]) -> str:
@@ -42,19 +50,16 @@ def text_of(fields: Mapping[str, Any]) -> str:
     return "".join(part["text"] for part in content if _is_text_part(part))
 
 
-def masked(raw: bytes, mask: Mask) -> bytes:
-    """The message with its text shortened to `mask.limit_chars`; every other byte as it was.
+def masked(message: Message, limit_chars: int, reference: str) -> Masked | None:
+    """The message with its text shortened to `limit_chars`; every other byte as it was.
 
-    A text already that short is left alone. Non-text parts stay; text parts that fall wholly into
-    what is left out are dropped, as an empty text part is refused by some upstreams.
+    None where the text is no longer than that. Non-text parts stay; text parts that fall wholly into
+    what is left out are dropped, as an empty text part is refused by some upstreams. `reference` says how the
+    rest is read, "" not at all. Built once for the same message and limit.
     """
-    text = raw.decode("utf-8", "surrogatepass")
-    for key, start, stop in members(text):
-        if key in _SAID:
-            value = _shown_value(text, start, mask)
-            if value is not None:
-                return (text[:start] + value + text[stop:]).encode("utf-8", "surrogatepass")
-    return raw
+    return _BUILT.get(
+        (message.digest, limit_chars, reference), partial(_masked, message, limit_chars, reference)
+    )
 
 
 def shown(text: str, limit_chars: int, reference: str) -> str:
@@ -72,21 +77,45 @@ def shown(text: str, limit_chars: int, reference: str) -> str:
     return cut(text, limit_chars, reference)
 
 
-def _shown_value(text: str, start: int, mask: Mask) -> str | None:
-    reference = context_id(mask.chain)
-    whole = string_at(text, start)
-    if whole is not None:
-        return None if len(whole) <= mask.limit_chars else encoded(shown(whole, mask.limit_chars, reference))
-    if text[start] != "[":
+def _masked(message: Message, limit_chars: int, reference: str) -> Masked | None:
+    raw = message.raw
+    for key, start, stop in _members(raw):
+        if key in _SAID:
+            value = _shown_value(message, raw[start:stop], limit_chars, reference)
+            if value is not None:
+                short = raw[:start] + value.encode("utf-8", "surrogatepass") + raw[stop:]
+                fields = as_chat(json.loads(short, parse_int=str, parse_float=str))
+                return Masked(short, text_of(fields))
+    return None
+
+
+def _members(raw: bytes) -> Iterator[tuple[str, int, int]]:
+    """Key, start and stop (bytes) of every member; a large text is not unescaped for it."""
+    quick = members_of(raw)
+    if quick is not None:
+        yield from ((member.key, member.start, member.end) for member in quick)
+        return
+    text = raw.decode("utf-8", "surrogatepass")
+    for key, start, stop in members(text):
+        before = len(text[:start].encode("utf-8", "surrogatepass"))
+        yield key, before, before + len(text[start:stop].encode("utf-8", "surrogatepass"))
+
+
+def _shown_value(message: Message, value: bytes, limit_chars: int, reference: str) -> str | None:
+    content = message.fields.get("content")
+    if value[:1] == b'"' and isinstance(content, str):
+        return None if len(content) <= limit_chars else encoded(shown(content, limit_chars, reference))
+    if value[:1] != b"[":
         return None
-    spans = list(elements(text, start))
+    text = value.decode("utf-8", "surrogatepass")
+    spans = list(elements(text))
     texts = [_part_text(text, at) for at, _ in spans]
     joined = "".join(part[2] for part in texts if part)
-    if len(joined) <= mask.limit_chars:
+    if len(joined) <= limit_chars:
         return None
     if sum(1 for part in texts if part and part[2]) == 1:
-        return _one_part(text, spans, texts, shown(joined, mask.limit_chars, reference))
-    kept_chars = max(0, mask.limit_chars - marker_room(joined, reference))
+        return _one_part(text, spans, texts, shown(joined, limit_chars, reference))
+    kept_chars = max(0, limit_chars - marker_room(joined, reference))
     return _shown_parts(text, spans, texts, kept_chars, reference)
 
 
@@ -155,3 +184,35 @@ def _part_text(text: str, at: int) -> tuple[int, int, str] | None:
 
 def _is_text_part(part: object) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+class _Built:
+    """What was built; all of it is forgotten where it becomes too much. Asked from several threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, int, str], Masked | None] = {}
+        self._bytes = 0
+
+    def get(self, key: tuple[bytes, int, str], build: Callable[[], Masked | None]) -> Masked | None:
+        """What `build` gives, which is not asked again while it is kept."""
+        known = self._known.get(key, _UNKNOWN)
+        if not isinstance(known, _Unknown):
+            return known
+        made = build()
+        if len(self._known) >= _KEPT or self._bytes + _size(made) > _KEPT_BYTES:
+            self._known, self._bytes = {}, 0
+        self._known[key] = made
+        self._bytes += _size(made)
+        return made
+
+
+class _Unknown:
+    """None is known of a message that is shown whole."""
+
+
+def _size(made: Masked | None) -> int:
+    return len(made.raw) + len(made.text) if made else 0
+
+
+_UNKNOWN = _Unknown()
+_BUILT = _Built()

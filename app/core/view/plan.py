@@ -121,7 +121,9 @@ def plan_manual(
     situation = situation_of(conversation, current, budget, pins, policy, count_text)
     limits = oversized(situation)
     draft = _by_hand(situation, limits)
-    if draft is None or draft.total >= situation.total:
+    # Once something is folded, a fold that frees less would only break the prefix (F12).
+    least = budget.gain_tokens if situation.current else 1
+    if draft is None or situation.total - draft.total < least:
         return Send(situation.view)
     folded = [index for index in range(situation.since, draft.cut) if index not in draft.kept]
     if len(folded) < _MANUAL_MESSAGES or sum(limits.sizes[index] for index in folded) < _MANUAL_TOKENS:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from app.core.summary.fence import DEFAULT_TAG
 
-Objective = Literal["off", "fidelity", "balanced", "cost"]
+Objective = Literal["fidelity", "cost"]
 Estimator = Literal["tiktoken", "chars3", "chars4", "usage"]
 LaterSystemMessages = Literal["keep", "user"]
 StyleName = Literal["handoff", "rolling", "working_state", "batch", "by_content", "worker"]
@@ -27,9 +27,9 @@ class Policy:
     trigger_ratio: float = 0.90
     # Kept free below the window when deciding the trigger; 40,000 in `rolling` (B02: 32,000 + 8,000).
     trigger_reserve_tokens: int = 0
-    # Trigger and target follow from what tokens cost and how the conversation grows, within the marks below
-    # (docs/cost-policy.md); "off": the marks below decide alone.
-    objective: Objective = "balanced"
+    # fidelity: the shares here decide, and nothing is touched before the trigger. cost: trigger and target
+    # follow from what tokens cost and how the conversation grows, within the shares (docs/cost-policy.md).
+    objective: Objective = "fidelity"
     # What is compared with trigger and precompute mark: the count, characters by three or four, or the
     # upstream's own last figure and what came since (B04). What may go out is always counted.
     estimator: Estimator = "tiktoken"
@@ -69,9 +69,9 @@ class Policy:
     # Serves only the target and the summary budget; scaled to min(this, window / 2) (rule 19).
     reserved_tokens: int = 8_000
     # Summary budget: max(min, min(max, share of what is available)) (A12, A13).
-    summary_max_tokens: int = 4_096
-    summary_min_tokens: int = 500
-    summary_share: float = 0.08
+    summary_max_tokens: int = 2_500
+    summary_min_tokens: int = 700
+    summary_share: float = 0.10
     # Characters given to the summarizer in one call (A21); more is folded in several calls.
     summary_input_chars: int = 60_000
     # Clamps of what the summarizer reads, characters (A19).
@@ -82,8 +82,8 @@ class Policy:
     # A tool result above this is shown masked, 70/30 (A08), but never more than the share of the window.
     tool_result_tokens: int = 10_000
     tool_result_share: float = 0.25
-    # When masks alone may do, results older than the newest ones are shown with so many characters
-    # (idea 6); 0 leaves older results alone.
+    # When masks alone may do, results older than the newest ones are shortened as far as there is need, none
+    # to fewer characters than this (idea 6); 0 leaves older results alone.
     old_result_chars: int = 720
     # The newest tool results, up to this share of the target, are never masked for being old.
     recent_result_share: float = 0.25

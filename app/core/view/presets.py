@@ -17,15 +17,20 @@ _NEVER_TOKENS = 1_000_000
 
 _AUTO = Policy()
 
-# A16: a quarter of the target, as the source has it.
-_SOURCE = Policy(user_wording_share=0.25, identifier_share=0.18)
+# A12, A13 and A16 as the source has them.
+_SOURCE = Policy(
+    user_wording_share=0.25,
+    identifier_share=0.18,
+    summary_max_tokens=4_096,
+    summary_min_tokens=500,
+    summary_share=0.08,
+)
 
 # A: one step from 0.90 to 0.50, the summary asked for in the turn, nothing masked but the oversized.
 _HANDOFF = replace(
     _SOURCE,
     name="handoff",
     summary_tag="cowork_compaction_summary",
-    objective="off",
     target_floor_ratio=0.0,
     precompute_ratio=0.90,
     old_result_chars=0,
@@ -40,7 +45,6 @@ _ROLLING = replace(
     style="rolling",
     # B04: characters by three, which is more than English takes: it begins early.
     estimator="chars3",
-    objective="off",
     trigger_ratio=0.70,
     trigger_reserve_tokens=40_000,
     precompute_ratio=0.70,
@@ -60,7 +64,6 @@ _WORKING_STATE = replace(
     _SOURCE,
     name="working_state",
     style="working_state",
-    objective="off",
     trigger_ratio=0.70,
     precompute_ratio=0.70,
     target_ratio=0.40,
@@ -88,7 +91,6 @@ _WORKER = replace(
     _SOURCE,
     name="worker",
     style="worker",
-    objective="off",
     trigger_ratio=0.80,
     precompute_ratio=0.80,
     target_ratio=0.50,
@@ -117,7 +119,7 @@ THRESHOLDS: Mapping[str, tuple[float, float]] = {
 # A14: a plain chat keeps its sixteen newest messages and is folded at twenty-four, or at 12,000 tokens.
 # Marks derived from prices would put either off.
 CHAT: Mapping[str, Any] = {
-    "objective": "off",
+    "objective": "fidelity",
     "trigger_messages": 24,
     "trigger_tokens": 12_000,
     "tail_messages": 16,

@@ -13,7 +13,15 @@ from app.core.budget.budget import Budget
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Author, Compaction
 from app.core.view.outcomes import Fold, MaskOnly
-from app.core.view.view import CountText, applies, cut_in, kept_in, prompt_tokens, rendered
+from app.core.view.view import (
+    CountText,
+    applies,
+    cut_in,
+    kept_in,
+    newest_user,
+    prompt_tokens,
+    rendered,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +31,10 @@ class Written:
 
     With masks alone: an empty summary, author "none", no model; the state is the current one's.
     `alternates`: the view merges neighbouring user messages and acknowledges the summary. `tells_as_user`:
-    it tells later instructions as a user's. `memory`: the text of the session's memory block, which masks
-    alone leave as it is; `leaves_memory_out`: there was no room for it.
+    it tells later instructions as a user's. `offers_tools`: our tools go with it. `request_last`: the newest
+    user message is kept among the folded ones, and stands behind the block.
+    `memory`: the text of the session's memory block, which masks alone leave as it is;
+    `leaves_memory_out`: there was no room for it.
     `passes` calls to a model gave its text in the run `run_id`; 0 and "" without one. `guard_tokens`: what
     the summary took before it was shortened for the ceiling, what it takes now, and the ceiling (A27).
     """
@@ -38,11 +48,13 @@ class Written:
     notes: tuple[str, ...] = ()
     alternates: bool = False
     tells_as_user: bool = False
+    offers_tools: bool = False
     memory: str = ""
     leaves_memory_out: bool = False
     passes: int = 0
     run_id: str = ""
     guard_tokens: tuple[int, int, int] | None = None
+    request_last: bool = False
 
 
 def compaction_of(
@@ -58,14 +70,20 @@ def compaction_of(
     Masks alone leave watermark, kept messages and summary as `current` has them. The current
     compaction, if there is one, is the parent.
     """
-    folded = _folded(decision, conversation, current, written)
+    folded = _folded(decision, conversation, current, written, budget)
     before = rendered(conversation, current, count_text)
     after = rendered(conversation, folded, count_text)
     return replace(
         folded,
-        tokens_before=calibrated_tokens(prompt_tokens(before, budget), budget),
-        tokens_after=calibrated_tokens(prompt_tokens(after, budget), budget),
+        tokens_before=budget.for_model(prompt_tokens(before, budget)),
+        tokens_after=budget.for_model(prompt_tokens(after, budget)),
     )
+
+
+def is_kept_around(fold: Fold, conversation: Conversation) -> bool:
+    """True when the fold keeps the newest user message and folds what was done for it."""
+    newest = newest_user(conversation)
+    return newest is not None and newest in fold.kept
 
 
 def folded_indexes(fold: Fold, conversation: Conversation, current: Compaction | None) -> tuple[int, ...]:
@@ -104,8 +122,13 @@ def ceiling_room(
 ) -> int:
     """Tokens between the view without a summary and the ceiling; negative where it is above already."""
     written = Written(id="", policy="", tells_as_user=tells_as_user)
-    bare = rendered(conversation, _folded(fold, conversation, None, written), count_text)
+    bare = rendered(conversation, _folded(fold, conversation, None, written, budget), count_text)
     return budget.ceiling_tokens - prompt_tokens(bare, budget) - fold.memory_tokens
+
+
+def folds_more(ready: Compaction, conversation: Conversation, current: Compaction | None) -> bool:
+    """True when the compaction applies here (rule 24) and folds more than the one in force."""
+    return applies(ready, conversation) and cut_in(ready, conversation) > cut_in(current, conversation)
 
 
 def adopts(
@@ -117,31 +140,36 @@ def adopts(
 ) -> bool:
     """True when a compaction prepared in the background does the job now (idea 3, rule 24).
 
-    It applies here, folds more than the current one, and the view it gives is below the precompute
-    mark, so that the next one is not due at once. The caller answers for policy, model and epoch.
+    It applies here, folds more than the current one, and the view it gives is below the precompute mark, so
+    that the next one is not due at once; or it frees the least gain all the same: where more has come since
+    than was thought, waiting for a better one would leave the prompt to grow up to the ceiling. The caller
+    answers for policy, model and epoch.
     """
-    if not applies(ready, conversation) or cut_in(ready, conversation) <= cut_in(current, conversation):
+    if not folds_more(ready, conversation, current):
         return False
-    return prompt_tokens(rendered(conversation, ready, count_text), budget) < budget.precompute_tokens
-
-
-def calibrated_tokens(tokens: int, budget: Budget) -> int:
-    """Our count as the model counts."""
-    return round(tokens * budget.window.tokens / budget.window_tokens)
+    after = prompt_tokens(rendered(conversation, ready, count_text), budget)
+    now = prompt_tokens(rendered(conversation, current, count_text), budget)
+    return after < budget.precompute_tokens or after <= now - max(1, budget.gain_tokens)
 
 
 def _folded(
-    decision: Fold | MaskOnly, conversation: Conversation, current: Compaction | None, written: Written
+    decision: Fold | MaskOnly,
+    conversation: Conversation,
+    current: Compaction | None,
+    written: Written,
+    budget: Budget,
 ) -> Compaction:
     chains = conversation.chains
     is_fold = isinstance(decision, Fold)
     if isinstance(decision, Fold):
+        written = replace(written, request_last=is_kept_around(decision, conversation))
         watermark, kept = chains[decision.cut - 1], tuple(chains[index] for index in decision.kept)
         count = decision.cut - len(decision.kept)
     else:
         watermark = current.watermark if current else b""
         kept = current.kept if current else ()
         count = current.messages_folded if current else 0
+        written = replace(written, request_last=current is not None and current.request_last)
     return Compaction(
         id=written.id,
         kind="message_removal" if is_fold else "tool_truncation_only",
@@ -159,19 +187,23 @@ def _folded(
         parents=(current.id,) if current else (),
         reason=decision.reason,
         state=written.state if is_fold or current is None else current.state,
-        details=_details(written),
+        details=_details(written, budget),
         memory=written.memory if is_fold or current is None else current.memory,
     )
 
 
-def _details(written: Written) -> bytes:
+def _details(written: Written, budget: Budget) -> bytes:
     said = {
         "notes": written.notes,
         "alternates": written.alternates,
         "tells_as_user": written.tells_as_user,
+        "offers_tools": written.offers_tools,
         "leaves_memory_out": written.leaves_memory_out,
         "passes": written.passes,
         "run_id": written.run_id,
         "guard_tokens": written.guard_tokens,
+        "request_last": written.request_last,
     }
-    return json.dumps({name: value for name, value in said.items() if value}).encode()
+    told = {name: value for name, value in said.items() if value}
+    # Said also where there is none: records that say nothing of it are the first release's.
+    return json.dumps(told | {"reads_by": budget.reads_by}).encode()

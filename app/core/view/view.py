@@ -6,13 +6,12 @@ nothing here looks at a message that is not yet there when the record was writte
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from app.core.budget.budget import Budget
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
-from app.core.view.compaction import Compaction, Mask
+from app.core.view.compaction import Compaction
 from app.core.view.cuts import Group, groups_of, is_cut
 from app.core.view.dialects.instructions import told_as_users
 from app.core.view.dialects.turns import FRAME_TOKENS, answered
@@ -21,9 +20,10 @@ from app.core.view.masking import masked, text_of
 from app.core.view.outcomes import PartKind, View, ViewPart
 from app.core.view.policy import Policy
 from app.core.view.splice import encoded
-from app.core.wire.responses.items import as_chat
 
 CountText = Callable[[str], int]
+# Of the masked messages, by digest: the characters that are shown, and what is said of the rest.
+Masks = Mapping[bytes, tuple[int, str]]
 
 
 def applicable(compactions: Sequence[Compaction], conversation: Conversation) -> Compaction | None:
@@ -134,7 +134,8 @@ def rendered(conversation: Conversation, compaction: Compaction | None, count_te
         tail = [_verbatim(conversation, index, "tail", "not compacted") for index in everything]
         return View((*preamble, *tail), None)
     cut = cut_in(compaction, conversation)
-    masks = {mask.chain: mask for mask in compaction.masks}
+    references = compaction.references() if compaction.masks else {}
+    masks = {mask.chain: (mask.limit_chars, references[mask.chain]) for mask in compaction.masks}
     opening = opening_of(conversation)
     kept = [
         _kept(conversation, index, masks, count_text, opening) for index in kept_in(compaction, conversation)
@@ -145,9 +146,12 @@ def rendered(conversation: Conversation, compaction: Compaction | None, count_te
     task = [part for part in kept if part.kind == "task"]
     others = [part for part in kept if part.kind == "pin"]
     block = _block(compaction, count_text) if compaction.summary else []
-    middle = [*setup, *task, *others, *block]
+    asked = _request(conversation, kept) if block and compaction.request_last else None
+    before = [part for part in (*setup, *task, *others) if part is not asked]
+    middle = [*before, *block]
     if block and not _is_user(conversation, middle[0]):
-        middle = [*block, *setup, *task, *others]
+        middle = [*block, *before]
+    middle += [asked] if asked else []
     tail = [
         _part(conversation, index, "tail", masks, count_text)
         for index in range(cut, len(conversation.messages))
@@ -189,6 +193,12 @@ def summary_message(summary: str) -> bytes:
     return f'{{"role":"user","content":{encoded(summary)}}}'.encode()
 
 
+def _request(conversation: Conversation, kept: Sequence[ViewPart]) -> ViewPart | None:
+    """The newest kept user message; a later one, in the tail, changes nothing about it."""
+    asked = [part for part in kept if conversation.messages[part.index or 0].role == "user"]
+    return max(asked, key=lambda part: part.index or 0, default=None)
+
+
 def _is_user(conversation: Conversation, part: ViewPart) -> bool:
     return part.index is None or conversation.messages[part.index].role == "user"
 
@@ -210,7 +220,7 @@ def _written(kind: PartKind, text: str, reason: str, count_text: CountText) -> V
 def _kept(
     conversation: Conversation,
     index: int,
-    masks: dict[bytes, Mask],
+    masks: Masks,
     count_text: CountText,
     opening: Opening,
 ) -> ViewPart:
@@ -231,18 +241,18 @@ _REASONS: dict[PartKind, str] = {"tail": "newest messages", "pin": "kept when th
 
 
 def _part(
-    conversation: Conversation, index: int, kind: PartKind, masks: dict[bytes, Mask], count_text: CountText
+    conversation: Conversation, index: int, kind: PartKind, masks: Masks, count_text: CountText
 ) -> ViewPart:
     mask = masks.get(conversation.chains[index])
     if mask is None:
         return _verbatim(conversation, index, kind, _REASONS[kind])
     message = conversation.messages[index]
-    raw = masked(message.raw, mask)
-    if raw == message.raw:
+    short = masked(message, *mask)
+    if short is None:
         return _verbatim(conversation, index, kind, _REASONS[kind])
-    text = text_of(as_chat(json.loads(raw, parse_int=str, parse_float=str)))
-    reason = f"a tool result of {message.tokens} tokens, shown shortened"
-    return ViewPart(kind, index, raw, masked_tokens(message, text, count_text), True, reason)
+    whole = len(text_of(message.fields))
+    reason = f"a tool result of {whole:,} characters, shown shortened"
+    return ViewPart(kind, index, short.raw, masked_tokens(message, short.text, count_text), True, reason)
 
 
 def _verbatim(conversation: Conversation, index: int, kind: PartKind, reason: str) -> ViewPart:

@@ -23,11 +23,15 @@ class AnsweredChoice:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts as the upstream stated them; None where it said nothing."""
+    """Token counts as the upstream stated them; None where it said nothing.
+
+    `reasoning_tokens`: what of the completion was thought, and is not in its text.
+    """
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 def usage_of(value: Any) -> Usage:
@@ -39,7 +43,11 @@ def usage_of(value: Any) -> Usage:
     if cached is None:
         # DeepSeek's name for it.
         cached = _count(value.get("prompt_cache_hit_tokens"))
-    return Usage(_count(value.get("prompt_tokens")), _count(value.get("completion_tokens")), cached)
+    thought = value.get("completion_tokens_details")
+    reasoning = _count(thought.get("reasoning_tokens")) if isinstance(thought, dict) else None
+    return Usage(
+        _count(value.get("prompt_tokens")), _count(value.get("completion_tokens")), cached, reasoning
+    )
 
 
 def _count(value: Any) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from app.core.wire.json_spans import Member, Span, is_deeper, outline, structure_of
-from app.core.wire.json_text import decoded
+from app.core.wire.json_text import check_utf8, decoded
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
@@ -21,6 +21,7 @@ _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _KEY = re.compile(rb'[ \t\r\n]*[{,][ \t\r\n]*"([^"\\]*)"[ \t\r\n]*:[ \t\r\n]*')
 _END = re.compile(rb"[ \t\r\n]*\}")
 _BETWEEN = b" \t\r\n,"
+_OPENINGS = (b"{", b"[")
 
 
 # Messages and their tool calls are not nested deeper; each level is looked at once more for each above it.
@@ -36,8 +37,7 @@ def members_of(body: bytes) -> tuple[Member, ...] | None:
     """
     try:
         values = _OBJECT.decode(body)
-        # msgspec does not look at the UTF-8 of strings inside a Raw.
-        body.decode()
+        check_utf8(body)
         places = _places(body, values)
         if not places:
             return None
@@ -75,7 +75,7 @@ def is_plain(text: bytes, deepest: int) -> bool:
 def _is_surely_plain(text: bytes, levels: int) -> bool:
     """Whether the quick way finds it plain and within so many levels; it may be so and not be found."""
     first = text.lstrip(b" \t\r\n")[:1]
-    if first not in (b"{", b"["):
+    if first not in _OPENINGS:
         return True
     if not levels:
         return False
@@ -83,7 +83,9 @@ def _is_surely_plain(text: bytes, levels: int) -> bool:
         inner: Iterable[msgspec.Raw] = _ARRAY.decode(text) if first == b"[" else _values(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    return all(_is_surely_plain(bytes(value), levels - 1) for value in inner)
+    # What is no container is not copied: it may be a picture of many megabytes.
+    containers = (value for value in inner if memoryview(value)[:1] in _OPENINGS)
+    return all(_is_surely_plain(bytes(value), levels - 1) for value in containers)
 
 
 def _values(text: bytes) -> Iterable[msgspec.Raw]:

@@ -35,7 +35,7 @@ class Answered:
     def __call__(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """Calibration and windows influence later plans only (rule 14)."""
         self._chronicle.answered(turn, shown, outcome)
-        self._chronicle.not_continued(turn)
+        self._chronicle.placed(turn)
         self._viewing.heard(turn, shown, outcome)
         self._indexing.later(turn.namespace, turn.session)
         theirs = outcome.usage.prompt_tokens

@@ -71,6 +71,7 @@ class CutPrompts:
             usage.cached_tokens or 0,
             self._calibrations.uncalibrated(turn.request),
         )
+        sent = shown.for_model(shown.tokens)
         place, of_caller = f"{namespace}\0{turn.session}\0{model}", f"{namespace}\0{model}"
         most, growth = self._most.get(of_caller, Counted(0, 0)), self._growths.get(place)
         measures = self._calibrations.measures_of(namespace, model)
@@ -82,16 +83,17 @@ class CutPrompts:
         elif all(map(_is_read_whole, _messages_of(turn, shown))):
             window = window_of(now, self._cuts.get(of_caller))
             self._cuts.keep(of_caller, now)
-            self._jobs.start(self._tell(turn, place, now, window))
+            self._jobs.start(self._tell(turn, place, (sent, now.theirs), window))
 
-    async def _tell(self, turn: Turn, place: str, counted: Counted, window: int | None) -> None:
+    async def _tell(self, turn: Turn, place: str, counts: tuple[int, int], window: int | None) -> None:
+        sent, read = counts
         learned = window is not None and await self._windows.observed(turn.model, turn.namespace, window)
         _log.warning(
             "prompt_cut",
             session=turn.session,
             exchange=turn.exchange,
-            tokens=counted.ours + counted.fixed,
-            counted=counted.theirs,
+            tokens=sent,
+            counted=read,
             window=window if learned else None,
         )
         if place in self._told and not learned:
@@ -99,9 +101,7 @@ class CutPrompts:
         self._told[place] = None
         if len(self._told) > REMEMBERED:
             self._told.popitem(last=False)
-        await self._chronicle.tell(
-            turn, prompt_cut(counted.ours + counted.fixed, counted.theirs, window if learned else None)
-        )
+        await self._chronicle.tell(turn, prompt_cut(sent, read, window if learned else None))
 
 
 def _messages_of(turn: Turn, shown: Shown) -> Iterator[Message]:

@@ -112,7 +112,7 @@ class Delivery:
         opening = self._opening(turn, shown, happening)
         near = self._recovery.is_near_window(turn, shown)
         relaying = False
-        client.entry.forwarded(self._sending.destinations.of(turn.model).upstream.origin, shown)
+        client.entry.forwarded(self._sending.destinations.of(turn.model).upstream.origin, turn, shown)
         try:
             async with opening as answer:
                 if answer.status >= 300:

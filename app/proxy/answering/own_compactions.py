@@ -87,7 +87,7 @@ class OwnCompactions:
             raise
         ident = means.new_id()
         item = item_of(made.summary, ident)
-        usage = Usage(turn.tokens, scene.count_text(made.summary))
+        usage = Usage(*map(scene.budget.for_model, (turn.tokens, scene.count_text(made.summary))))
         answer = _answer(turn, ident, item, usage)
         stored = means.reader.read_answers([encoded([item])], turn.model)
         outcome = Outcome(

@@ -86,7 +86,9 @@ class Recovery:
         if attempt > self._retries:
             await self._chronicle.recovery_failed(turn, attempt - 1, "still_too_long")
             return None
-        await self._chronicle.recovery_started(turn, attempt, self._retries, last.shown.tokens)
+        await self._chronicle.recovery_started(
+            turn, attempt, self._retries, last.shown.for_model(last.shown.tokens)
+        )
         self._windows.doubt(turn.model)
         try:
             smaller = await self._viewing.recovered(turn, last.shown, last.window)
@@ -104,7 +106,7 @@ class Recovery:
             await self._learn(turn, named.shown, named.window)
         compaction = shown.view.compaction
         await self._chronicle.recovery_completed(
-            turn, len(refused), compaction.id if compaction else "", shown.tokens
+            turn, len(refused), compaction.id if compaction else "", shown.for_model(shown.tokens)
         )
 
     async def _learn(self, turn: Turn, shown: Shown, window: int) -> None:

@@ -5,6 +5,8 @@ Knows nothing of how it was made nor of whether its view is valid.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from app.core.view.compaction import Compaction
@@ -51,6 +53,16 @@ class Adoption:
             self._chronicle.adopted(chapter)
             _told(turn.session, compaction)
         return stored
+
+    async def named(self, scene: Scene, compaction: Compaction) -> Compaction:
+        """With the ids under which what it masks is stored: others behind a client's jump. StoreError."""
+        if not compaction.masks:
+            return compaction
+        turn, talk = scene.turn, scene.turn.conversation
+        names: Sequence[bytes] = talk.names
+        if names == talk.chains:
+            names = [point.chain for point in await self._store.path(turn.namespace, turn.session, talk.head)]
+        return compaction.named(dict(zip(talk.chains, names, strict=False)))
 
     async def failed(self, scene: Scene, compaction: Compaction, reason: str) -> None:
         """Its event is there, if it can be stored; `reason` is a stable word."""

@@ -16,6 +16,7 @@ import structlog
 from app.core.history.append import brings_only_news
 from app.core.runtime.events import (
     Event,
+    client_changed_prefix,
     compaction_failed,
     overflow_recovery_completed,
     overflow_recovery_failed,
@@ -151,8 +152,15 @@ class Chronicle:
         """The client was told; `code` is the error's."""
         await self.tell(subject, overflow_recovery_failed(attempts, code))
 
-    def not_continued(self, turn: Turn) -> None:
-        """New messages alone under a session's name were not appended to it: told soon, and once."""
+    def placed(self, turn: Turn) -> None:
+        """What is unusual of how its list goes on from what is stored is told, soon.
+
+        The client dropped or changed what it had sent; or new messages alone under a session's name were
+        not appended to it, which is told once.
+        """
+        if turn.placement.rebase is not None:
+            brought, said = len(turn.placement.new), len(turn.conversation.messages)
+            self._jobs.start(self.tell(turn, client_changed_prefix(said, said - brought)))
         if turn.is_apart and brings_only_news((*turn.instructions, *turn.conversation.messages)):
             self._jobs.start(self._tell_once(turn, session_not_continued(len(turn.conversation.messages))))
 

@@ -109,7 +109,8 @@ def _flushed(material: Material, runtime: RuntimeSnapshot) -> tuple[str, Event |
     note = flush_of(entries, FLUSH, scene.count_text)
     if not note:
         return "", None, runtime
-    event = flush_event(note, scene.count_text(note), pressure.slack_tokens, pressure.path_tokens)
+    sizes = (scene.count_text(note), pressure.slack_tokens, pressure.path_tokens)
+    event = flush_event(note, *map(budget.for_model, sizes))
     loop = loop_flushed(runtime.loop, pressure.path_tokens, at)
     return note, event, msgspec.structs.replace(runtime, loop=loop)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Literal
 
 # So many folds within so many turns are a loop: each of them frees too little for one more turn.
 LOOP_FOLDS = 3
@@ -19,37 +20,47 @@ REMEMBERED_SESSIONS = 10_000
 REMEMBERED_ROWS = 10_000
 
 
+Cause = Literal["server", "conversation", "key"]
+
+
 class Breaker:
     """Opens after `failures` in a row, closes by itself after `seconds`; one success resets it.
 
-    Kept for each model, in each namespace. A model rests for all only when failures that no request can
-    cause (a server that is down, slow or broken) have met two namespaces or more: nobody can stop another's
-    summaries by a key that is spent or a conversation that is refused.
+    Kept for each model, whose name says which upstream it is asked of, in each namespace. What a key causes
+    (refused, out of quota) counts for that key alone; what a conversation may cause for its namespace. A
+    model rests for all only when failures of its server (down, slow, broken) have met two namespaces or more:
+    nobody can stop another's summaries.
     """
 
     def __init__(self, failures: int, seconds: float, clock: Callable[[], float]) -> None:
         self._limit = failures
         self._seconds = seconds
         self._clock = clock
-        # By model and namespace, "" for all of them.
-        self._rows: OrderedDict[tuple[str, str], _Row] = OrderedDict()
+        # By model and whom it concerns.
+        self._rows: OrderedDict[tuple[str, tuple[str, ...]], _Row] = OrderedDict()
 
-    def is_open(self, model: str, namespace: str) -> bool:
-        """True while the model should not be asked for the namespace."""
-        rows = (self._rows.get((model, whose)) for whose in (namespace, ""))
+    def is_open(self, model: str, namespace: str, key: str = "") -> bool:
+        """True while the model should not be asked for the namespace with this key."""
+        rows = (self._rows.get((model, whose)) for whose in _concerned(namespace, key))
         return any(row is not None and self._clock() < row.open_until for row in rows)
 
-    def failed(self, model: str, namespace: str, *, is_servers: bool) -> None:
-        """One more failure in a row. `is_servers`: no key and no conversation can have caused it."""
-        for whose in (namespace, "") if is_servers else (namespace,):
+    def failed(self, model: str, namespace: str, key: str = "", *, cause: Cause) -> None:
+        """One more failure in a row. `cause` "server": no key and no conversation can have caused it."""
+        everybody, everyone_of_it, this_key = _concerned(namespace, key)
+        counted = {
+            "server": (everyone_of_it, everybody),
+            "conversation": (everyone_of_it,),
+            "key": (this_key,),
+        }
+        for whose in counted[cause]:
             before = self._rows.pop((model, whose), _Row())
             self._rows[model, whose] = self._after(before, namespace, least=1 if whose else 2)
             if len(self._rows) > REMEMBERED_ROWS:
                 self._rows.popitem(last=False)
 
-    def succeeded(self, model: str, namespace: str) -> None:
+    def succeeded(self, model: str, namespace: str, key: str = "") -> None:
         """The row is broken, everybody's as well."""
-        for whose in (namespace, ""):
+        for whose in _concerned(namespace, key):
             self._rows.pop((model, whose), None)
 
     def _after(self, before: _Row, namespace: str, *, least: int) -> _Row:
@@ -58,6 +69,11 @@ class Breaker:
             return _Row(open_until=self._clock() + self._seconds)
         # Two names tell as much as a hundred.
         return _Row(failures, whose if len(whose) <= least else before.whose, before.open_until)
+
+
+def _concerned(namespace: str, key: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Everybody, the namespace, one key in it."""
+    return (), (namespace,), (namespace, key)
 
 
 class LoopBreaker:

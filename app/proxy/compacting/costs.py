@@ -21,19 +21,24 @@ _log = structlog.get_logger("palimpsest.costs")
 
 
 class ModelCosts:
-    """One for the application. `configured` and `published` give a model's prices, None when unknown."""
+    """One for the application. `configured` and `published` give a model's prices, None when unknown.
+
+    `cache_seconds` gives how long its upstream's cache keeps a prompt; 0: for ever.
+    """
 
     def __init__(
         self,
         jobs: Jobs,
         configured: Callable[[str], Prices | None],
         published: Callable[[str], Prices | None],
+        cache_seconds: Callable[[str], int],
         *,
         asks_model: bool,
     ) -> None:
         self._jobs = jobs
         self._configured = configured
         self._published = published
+        self._cache_seconds = cache_seconds
         self._asks_model = asks_model
         self._known: dict[str, Prices] = {}
 
@@ -45,7 +50,7 @@ class ModelCosts:
             self._remember(model, prices or Prices())
             if prices is None:
                 self._jobs.start(self._look_up(model))
-        return Costs(prices or Prices(), self._asks_model)
+        return Costs(prices or Prices(), self._asks_model, self._cache_seconds(model))
 
     async def _look_up(self, model: str) -> None:
         try:

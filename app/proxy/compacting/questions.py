@@ -10,18 +10,17 @@ from dataclasses import dataclass, replace
 
 from app.core.history.append import open_calls
 from app.core.history.conversation import Conversation
-from app.core.summary.prompt import SummaryRequest
-from app.core.summary.riding import INSTRUCTION, may_be_shown, riding_request
+from app.core.summary.prompt import DEFAULT_INSTRUCTIONS, Instructions, SummaryRequest, answer_tokens
+from app.core.summary.riding import may_be_shown, riding_request, riding_text
 from app.core.view.cuts import groups_of
 from app.core.wire.responses.asking import Members, is_lone_thought, members_behind, previous_of
 from app.proxy.answering.previous import KeptAnswers
 from app.proxy.compacting.scene import Scene
+from app.proxy.compacting.thoughts import THOUGHT_TOKENS
 from app.proxy.turn import Turn
 
 # A question that rides must fit with its answer; our count may be off by this share of the window.
 RIDING_SHARE = 0.98
-# What a model that thinks may think before it answers, tokens, where the window has room for it.
-THOUGHT_TOKENS = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +32,50 @@ class Riding:
 
 
 class Prompts:
-    """The prompts that models know. One for the application; `kept` knows which answers upstreams have."""
+    """The prompts that models know, and what is asked behind them.
 
-    def __init__(self, kept: KeptAnswers) -> None:
+    One for the application; `kept` knows which answers upstreams have.
+    """
+
+    def __init__(self, kept: KeptAnswers, instructions: Instructions = DEFAULT_INSTRUCTIONS) -> None:
         self._kept = kept
+        self._instructions = instructions
 
-    def may_ride(self, scene: Scene) -> bool:
-        """True when the model knows the prompt, the question fits behind it, and all of it may be shown."""
+    def may_ride(self, scene: Scene, thought_tokens: int) -> bool:
+        """True when the model knows the prompt, the question fits behind it, and all of it may be shown.
+
+        An answer of the length asked for fits as well, and the thoughts that the model is known for.
+        """
         policy = scene.policy
         if not policy.rides or policy.summary_model is not None or policy.style != "handoff":
             # What rides is answered in nine sections.
             return False
         shown = scene.under(scene.current)
-        if shown.tokens + _asked_tokens(scene) > _room(scene) or not self._is_known(scene):
+        asked = self.question_tokens(scene) + scene.budget.summary_tokens + thought_tokens
+        if shown.tokens + asked > _room(scene) or not self._is_known(scene):
             return False
         return may_be_shown(shown.view.messages)
 
-    def riding(self, scene: Scene) -> Riding | None:
-        """The question behind what was shown; None where it cannot be put there."""
+    def question_tokens(self, scene: Scene) -> int:
+        """Tokens of the question alone."""
+        return scene.count_text(riding_text(self._instructions, scene.budget.summary_tokens))
+
+    def riding(self, scene: Scene, thought_tokens: int) -> Riding | None:
+        """The question behind what was shown; None where it cannot be put there.
+
+        Its answer has as much headroom as the window leaves.
+        """
         if not self._is_known(scene):
             return None
         shown, end, behind = scene.under(scene.current), _end(scene), self._behind(scene)
         raws = [part.raw for part in shown.view.parts if part.index is None or part.index < end]
-        most = scene.budget.summary_tokens + _thought_tokens(scene, shown.tokens, behind)
-        request = riding_request(raws, most, scene.focus)
+        length = scene.budget.summary_tokens
+        if any(name == "reasoning" for name, _ in behind):
+            # On the Responses API thoughts count as a part of the answer.
+            thought_tokens = THOUGHT_TOKENS
+        left = int(_room(scene) - shown.tokens - self.question_tokens(scene))
+        most = max(length, min(answer_tokens(length, thought_tokens), left))
+        request = riding_request(raws, most, length, scene.focus, self._instructions)
         own = self._own(scene)
         if own is not None:
             # Of what the upstream keeps only the rest is sent; an echo of all of it is none the less one.
@@ -88,20 +107,8 @@ class Prompts:
         return scene.current is None and isinstance(turn, Turn) and self._kept.goes_on(turn)
 
 
-def _thought_tokens(scene: Scene, shown_tokens: int, behind: Members) -> int:
-    """Room for what is thought: on the Responses API it counts as a part of the answer."""
-    if not any(name == "reasoning" for name, _ in behind):
-        return 0
-    return int(min(THOUGHT_TOKENS, max(0.0, _room(scene) - shown_tokens - _asked_tokens(scene))))
-
-
 def _room(scene: Scene) -> float:
     return RIDING_SHARE * scene.budget.window_tokens
-
-
-def _asked_tokens(scene: Scene) -> int:
-    """The question and its answer."""
-    return scene.count_text(INSTRUCTION) + scene.budget.summary_tokens
 
 
 def _end(scene: Scene) -> int:

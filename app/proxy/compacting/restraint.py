@@ -22,21 +22,32 @@ class Restraint:
     loops: LoopBreaker
     spending: Spending
 
-    def holds(self, scene: Scene, model: str) -> bool:
-        """True while `model` should not be asked for this conversation."""
+    def reason(self, scene: Scene, model: str, key: str) -> str:
+        """Why `model` should not be asked for this conversation, a stable word; "" where it may be."""
         namespace = scene.turn.namespace
-        is_resting = self.failures.is_open(model, namespace)
-        return is_resting or self.spending.is_spent(namespace) or self.is_looping(scene)
+        if self.spending.is_spent(namespace):
+            return "spending_limit"
+        if self.failures.is_open(model, namespace, key):
+            return "breaker_open"
+        return "looping" if self.is_looping(scene) else ""
 
     def is_looping(self, scene: Scene) -> bool:
         """True for a while after the session was folded in three turns out of three (F04)."""
         return self.loops.is_open(_session(scene))
 
     def compacted(self, scene: Scene, compaction: Compaction) -> None:
-        """A compaction is in force. One by hand is no sign of a loop, nor are masks."""
-        if isinstance(scene.turn, Turn) and compaction.kind == "message_removal":
+        """A compaction is in force. One by hand is no sign of a loop, nor are masks, nor another text for
+        what is folded already.
+        """
+        is_fold = compaction.kind == "message_removal" and not is_same_fold(scene.current, compaction)
+        if isinstance(scene.turn, Turn) and is_fold:
             answers = sum(message.role == "assistant" for message in scene.conversation.messages)
             self.loops.folded(_session(scene), answers)
+
+
+def is_same_fold(current: Compaction | None, other: Compaction) -> bool:
+    """True where both stand for the same messages."""
+    return current is not None and (current.watermark, current.kept) == (other.watermark, other.kept)
 
 
 def _session(scene: Scene) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 from app.core.budget.budget import Budget
 from app.core.budget.derived import Costs
 from app.core.history.conversation import Conversation
+from app.core.history.message import Message
 from app.core.recall.echo import without_echoes
 from app.core.recall.rounds.hidden import replayed
 from app.core.recall.rounds.offer import with_ours
@@ -22,26 +23,30 @@ from app.core.summary.styles.style import Written as Block
 from app.core.view.clients import client_summary_of
 from app.core.view.compaction import Compaction
 from app.core.view.dialects.turns import FRAME_TOKENS, acknowledgement_tokens, as_sent
+from app.core.view.harness import opening_of
 from app.core.view.masking import text_of
 from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from app.core.view.plan import plan_all, plan_manual, plan_of, plan_overflow
+from app.core.view.planning.reasons import what_it_saves, why
 from app.core.view.planning.thinning import plan_masks
 from app.core.view.policy import Policy
 from app.core.view.record import (
     Written,
-    calibrated_tokens,
     ceiling_room,
     compaction_of,
     folded_indexes,
+    is_kept_around,
     summary_room,
 )
 from app.core.view.validity import Fault, added_faults
-from app.core.view.view import CountText, fits, newest_user, prompt_tokens, view_of
+from app.core.view.view import CountText, cut_in, fits, newest_user, prompt_tokens, view_of
 from app.proxy.hidden.replaying import NOTHING, Replay
 from app.proxy.offload import offload, weight_of
 from app.proxy.subject import Subject
 from app.proxy.turn import Shown, Turn
 
+# What a record's reason says behind the numbers where no model wrote the block.
+BY_CODE = "; written by code: "
 # Making a block of history costs a dozen times what reading it does: 5 ms for 20,000 bytes.
 _BLOCK_WEIGHT = 12
 A = ParamSpec("A")
@@ -96,8 +101,13 @@ class Scene:
     @property
     def tools(self) -> bytes | None:
         """The schemas that went with the last prompt: what rides on it is cached only with the same ones."""
-        is_offered = self.replay.offers and self.current is not None
+        is_offered = self.replay.goes_with(self.current)
         return with_ours(self.turn.tools, self.replay.wire) if is_offered else self.turn.tools
+
+    @property
+    def unsent_tokens(self) -> int:
+        """Tokens of our tools while they are planned with and do not go with the prompt yet."""
+        return 0 if self.replay.goes_with(self.current) else self.replay.schema_tokens
 
     @property
     def style(self) -> Style:
@@ -157,16 +167,23 @@ class Scene:
         """What the model would see with `compaction` in force."""
         return self.shown(view_of(self.conversation, compaction, self.count_text))
 
+    def frees_enough(self, compaction: Compaction) -> bool:
+        """True when the view is below the trigger with `compaction` in force."""
+        return self.under(compaction).tokens < self.budget.trigger_tokens
+
     def shown(self, view: View) -> Shown:
         """A view as it goes out, with its cost."""
         sent, tokens = as_sent(view), prompt_tokens(view, self.budget)
         if not self.replay.offers:
-            return Shown(sent, tokens)
+            return Shown(sent, tokens, ratio=self.budget.ratio)
         if view.compaction is None:
             # Planned with them, sent without (P1).
-            return Shown(sent, self.turn.tokens)
+            return Shown(sent, self.turn.tokens, ratio=self.budget.ratio)
+        if not self.replay.goes_with(view.compaction):
+            return Shown(sent, tokens - self.replay.schema_tokens, ratio=self.budget.ratio)
         messages = replayed(sent, self.turn.conversation, self.replay.rounds)
-        return Shown(sent, tokens, True, messages, max(0, self.budget.ceiling_tokens - tokens))
+        room = max(0, self.budget.ceiling_tokens - tokens)
+        return Shown(sent, tokens, True, messages, room, self.budget.ratio)
 
     def lightened(self) -> Scene:
         """Without what was looked up in earlier turns, where that leaves too little room for the rest."""
@@ -183,14 +200,24 @@ class Scene:
         return self._record(plan, self._written(compaction_id))
 
     def measured(self, compaction: Compaction) -> Compaction:
-        """The record with memory and figures of this moment: one prepared in advance has earlier ones."""
-        compaction = self._remembering(compaction)
-        before, after = self.under(self.current).tokens, self.under(compaction).tokens
+        """The record with tools, memory and figures of this moment: one prepared ahead has earlier ones."""
+        compaction = self._remembering(compaction.offering_tools(self.replay.is_recorded))
+        shown = self.under(self.current).tokens
+        before = self.budget.for_model(shown)
+        after = self.budget.for_model(self.under(compaction).tokens)
+        reason = compaction.reason
+        if compaction.kind == "message_removal":
+            unfolded = len(self.conversation.messages) - cut_in(self.current, self.conversation)
+            _, by_code, rest = reason.partition(BY_CODE)
+            reason = why(shown, unfolded, self.budget, self.policy, compaction.trigger) + by_code + rest
+            if self.budget.idle_seconds:
+                reason += what_it_saves(before, after)
         return replace(
             compaction,
-            tokens_before=calibrated_tokens(before, self.budget),
-            tokens_after=calibrated_tokens(after, self.budget),
+            tokens_before=before,
+            tokens_after=after,
             parents=(self.current.id,) if self.current else (),
+            reason=reason,
         )
 
     def _remembering(self, compaction: Compaction) -> Compaction:
@@ -224,15 +251,17 @@ class Scene:
             previous=self.current.summary if self.current else "",
             newest_request=_text(talk, newest),
             tail=tuple(map(without_echoes, talk.messages[fold.cut :])),
+            is_running=is_kept_around(fold, talk),
             # Another style could not read it.
             state=self.current.state if self.current and self.current.policy == self.policy.name else b"",
+            instructions="\n\n".join(text_of(message.fields) for message in talk.preamble),
+            task=_text(talk, task) if (task := opening_of(talk).task) in fold.kept else "",
         )
 
-    def folded_tokens(self, fold: Fold) -> int:
-        """Tokens of what a summary of the fold would stand for, the summary before it included."""
-        fresh = folded_indexes(fold, self.conversation, self.current)
-        previous = self.count_text(self.current.summary) if self.current else 0
-        return previous + sum(self.conversation.messages[index].tokens for index in fresh)
+    def fresh(self, fold: Fold) -> list[Message]:
+        """The messages of the fold that no summary has seen yet."""
+        messages = self.conversation.messages
+        return [messages[index] for index in folded_indexes(fold, self.conversation, self.current)]
 
     async def folded(self, fold: Fold, compaction_id: str, told: Told | None) -> Compaction:
         """The record of a fold with a summarizer's accepted text, or without one (`told` None)."""
@@ -264,6 +293,7 @@ class Scene:
             policy=self.policy.name,
             alternates=self.policy.strict_alternation,
             tells_as_user=self._tells_as_user,
+            offers_tools=self.replay.is_recorded,
         )
 
     @property
@@ -279,7 +309,7 @@ class Scene:
         if said <= shown or said <= self._room(ceiling_room, fold):
             return None
         before, after, ceiling = (
-            calibrated_tokens(tokens, self.budget) for tokens in (said, shown, self.budget.ceiling_tokens)
+            self.budget.for_model(tokens) for tokens in (said, shown, self.budget.ceiling_tokens)
         )
         return before, after, ceiling
 

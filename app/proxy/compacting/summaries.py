@@ -21,6 +21,7 @@ from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold
 from app.errors import StoreError
 from app.proxy.compacting.leases import Leases
+from app.proxy.compacting.restraint import is_same_fold
 from app.proxy.compacting.scene import Scene, Told
 from app.proxy.compacting.scenes import in_force
 from app.proxy.compacting.summary_writer import NotTold, SummaryWriter
@@ -47,7 +48,8 @@ class Job:
     """One summary on its way. The task's result is the record made of it, None when there will be none.
 
     `hurried` is set once a request waits for it. `is_shared`: it is what any server would write now, so that
-    it may be another one's work, and another one may put it into force.
+    it may be another one's work, and another one may put it into force. `reason` says, once it came to
+    nothing, why; a stable word.
     """
 
     watermark: bytes
@@ -55,6 +57,7 @@ class Job:
     model: str
     hurried: asyncio.Event
     is_shared: bool
+    reason: str = ""
     task: asyncio.Task[Compaction | None] = field(init=False)
 
     def serves(self, scene: Scene) -> bool:
@@ -114,9 +117,13 @@ class Summaries:
         # By session, the one that began a summary last at the end.
         self._running: OrderedDict[tuple[str, str], list[Job]] = OrderedDict()
 
+    def rests(self, scene: Scene) -> str:
+        """Why nobody should be asked for this conversation now, a stable word; "" where somebody may be."""
+        return self._writer.rests(scene)
+
     def can_begin(self, scene: Scene) -> bool:
         """False while nobody should be asked for this conversation."""
-        return not self._writer.rests(scene)
+        return not self.rests(scene)
 
     def has_room(self, scene: Scene) -> bool:
         """False where so many of the namespace wait for a place that one more is not begun ahead."""
@@ -134,7 +141,7 @@ class Summaries:
 
     async def is_worth(self, scene: Scene, fold: Fold) -> bool:
         """False when a model's summary of this fold would cost more than it is worth."""
-        return await scene.done(lambda own: self._writer.is_worth(own, own.folded_tokens(fold)))
+        return await scene.done(lambda own: self._writer.is_worth(own, own.fresh(fold)))
 
     def begun(self, scene: Scene) -> Job | None:
         """The newest summary, being written or done, that would serve this conversation."""
@@ -143,6 +150,16 @@ class Summaries:
         current = _place(scene.conversation, scene.current)
         ahead = [job for job in serving if _position(scene.conversation, job.watermark) > current]
         return max(ahead, key=lambda job: _position(scene.conversation, job.watermark), default=None)
+
+    def late(self, scene: Scene) -> Compaction | None:
+        """A model's summary of just what stands folded by code, which came after a request had gone on."""
+        current = scene.current
+        if current is None or current.author != "deterministic" or current.kind != "message_removal":
+            return None
+        jobs = [job for job in self._running.get(_key(scene), []) if job.serves(scene)]
+        done = [job.task.result() for job in jobs if job.task.done() and not _came_to_nothing(job)]
+        same = [made for made in done if made is not None and is_same_fold(current, made)]
+        return same[-1] if same else None
 
     def begin(self, scene: Scene, fold: Fold, *, is_shared: bool) -> Job | None:
         """A summary for this fold is being written; None when nobody should be asked.
@@ -171,7 +188,10 @@ class Summaries:
             del self._running[key]
 
     def forget(self, scene: Scene, compaction: Compaction) -> None:
-        """A compaction is in force: what was prepared for no more than it is of no use any longer."""
+        """A compaction is in force: what was prepared for no more than it is of no use any longer.
+
+        What is still being written stays: it may come late.
+        """
         self._writer.restraint.compacted(scene, compaction)
         reached = _place(scene.conversation, compaction)
         jobs = [
@@ -205,6 +225,7 @@ class Summaries:
         async with self.leased(scene) as is_ours:
             if not is_ours:
                 _log.info("summary_elsewhere", session=scene.turn.session)
+                job.reason = "elsewhere"
                 return None
             if job.is_shared and (found := await self._elsewhere(scene, job)) is not None:
                 return found.compaction
@@ -222,6 +243,7 @@ class Summaries:
                 else:
                     await keeping
                 return done
+            job.reason = told.reason
             if told.is_failure and not job.hurried.is_set():
                 # Whoever waits has a summary by code, which says of itself that no model wrote it.
                 await self._failed(scene.turn, told.reason, fold.trigger, job.watermark)
@@ -244,6 +266,9 @@ class Summaries:
             return None
         place = _place(scene.conversation, ready.compaction)
         if place <= _place(scene.conversation, scene.current):
+            return None
+        if not await scene.done(Scene.frees_enough, ready.compaction):
+            # It was our own, as likely as not: what no longer does is written anew.
             return None
         job.watermark = ready.compaction.watermark
         return Elsewhere(ready.compaction)

@@ -9,30 +9,41 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
 from app.core.budget.economy import Call, is_worth_asking
+from app.core.history.message import Message
 from app.core.summary.acceptance import SummaryReply
-from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.riding import INSTRUCTION
+from app.core.summary.prompt import (
+    DEFAULT_INSTRUCTIONS,
+    Instructions,
+    SummaryLimits,
+    SummaryRequest,
+    answer_tokens,
+    question_size,
+    with_headroom,
+)
 from app.core.summary.source import SummarySource
 from app.core.summary.styles.self_check import check_request, is_unchanged
 from app.core.wire.responses.asking import Members
 from app.errors import SummaryRejected
+from app.proxy.compacting.breaker import Cause
 from app.proxy.compacting.questions import Prompts
 from app.proxy.compacting.restraint import Restraint
 from app.proxy.compacting.scene import Scene, Told
+from app.proxy.compacting.thoughts import Thoughts
 from app.proxy.jobs import unless
 from app.upstream.questions import Failed, KeyRefused, Question, SummaryAnswer, SummaryOutcome, TooLong
 from app.upstream.summarizer import Summarizers
 from app.upstream.worker import Task, Worker
 
 _log = structlog.get_logger("palimpsest.summaries")
-# What a conversation, or its key, may itself have caused.
-_OF_THE_REQUEST = frozenset({"rejected", "too_long"})
+# What a conversation may itself have caused, and what is its key's: refused, or out of quota.
+_OF_THE_CONVERSATION = frozenset({"rejected", "too_long"})
+_OF_THE_KEY = frozenset({"key_refused", "status_402", "status_429"})
 # No model has this name.
 _WORKER = "\0worker"
 # How servers refuse a question behind a prompt, for its tools or a thought: one without may be taken.
@@ -44,13 +55,15 @@ class SummarizerChoice:
     """Who writes: `model` None is the conversation's own; `window_tokens` None is the conversation's.
 
     `may_ride`: the conversation's own model on its own upstream is asked, so that its cached prompt can be
-    used. One summary takes at most `call_seconds`, all its calls together.
+    used. One summary takes at most `call_seconds`, all its calls together. `instructions` are for those in
+    nine sections.
     """
 
     model: str | None
     window_tokens: int | None
     may_ride: bool
     call_seconds: float
+    instructions: Instructions = DEFAULT_INSTRUCTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +121,12 @@ class SummaryWriter:
         self._choice = choice
         self._restraint = restraint
         self._breaker = restraint.failures
+        self._thoughts = Thoughts()
         self._new_id = new_id
 
-    def rests(self, scene: Scene) -> bool:
-        """True while nobody is asked for this conversation."""
-        return self._restraint.holds(scene, self._asked_of(scene))
+    def rests(self, scene: Scene) -> str:
+        """Why nobody is asked for this conversation now, a stable word; "" where somebody may be."""
+        return self._restraint.reason(scene, self._asked_of(scene), self._key(scene))
 
     @property
     def restraint(self) -> Restraint:
@@ -137,14 +151,16 @@ class SummaryWriter:
         run = self._run(hurried)
         await self._restraint.spending.look(scene.turn.namespace)
         replaced = await scene.done(_replaced, source)
-        if not await scene.done(self.is_worth, replaced):
+        if not await scene.done(self.is_worth, [message for _, message in source.fresh]):
             return NotTold("not_worth_asking", is_failure=False, may_again=False)
         reason = ""
         for rides in (True, False) if await scene.done(self._rides) else (False, False):
             try:
                 told = await self._asked(scene, source, replaced, run, rides=rides)
             except SummaryRejected as rejected:
-                _log.warning("summary_rejected", reason=rejected.message, session=scene.turn.session)
+                _log.warning(
+                    "summary_rejected", reason=rejected.message, rides=rides, session=scene.turn.session
+                )
                 reason = "rejected"
             except _NobodyAsked:
                 return NotTold("nothing_to_ask", is_failure=False, may_again=False)
@@ -152,7 +168,7 @@ class SummaryWriter:
                 _log.warning("summary_failed", reason=failure.reason, session=scene.turn.session)
                 reason = failure.reason
                 if failure.is_final:
-                    self._failed(scene, reason, counts=failure.counts)
+                    self._failed(scene, reason)
                     # A key that is refused, a limit or a text that is too long is so a little later, too.
                     return NotTold(reason, may_again=failure.counts and reason != "too_long")
             else:
@@ -163,27 +179,40 @@ class SummaryWriter:
 
     async def replied(self, scene: Scene, request: SummaryRequest) -> SummaryReply | None:
         """The answer to a question of another kind, in the scene's name; None when nobody gave one."""
-        if self._breaker.is_open(self._asked_of(scene), scene.turn.namespace):
+        if self._breaker.is_open(self._asked_of(scene), scene.turn.namespace, self._key(scene)):
             return None
         try:
             answer = await self._answer(scene, request, self._run(asyncio.Event()), None)
         except _NoAnswer as failure:
             _log.warning("question_failed", reason=failure.reason, session=scene.turn.session)
-            self._failed(scene, failure.reason, counts=failure.counts)
+            self._failed(scene, failure.reason)
             return None
         self._succeeded(scene)
         return SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
 
-    def is_worth(self, scene: Scene, replaced: int) -> bool:
-        """False when asking the conversation's own model costs too much for it (docs/cost-policy.md)."""
+    def is_worth(self, scene: Scene, fresh: Sequence[Message]) -> bool:
+        """False when asking the conversation's own model costs too much for it (docs/cost-policy.md).
+
+        `fresh` are the messages that no summary has seen yet.
+        """
         policy = scene.policy
         is_chosen = not self._choice.may_ride or policy.summary_model is not None or self._has_worker(scene)
-        if policy.objective == "off" or is_chosen or scene.is_ordered:
+        if policy.objective == "fidelity" or is_chosen or scene.is_ordered:
             # Whoever has chosen another model for summaries, or asked for one now, has decided.
             return True
-        call = Call(scene.costs.prices, self._rides(scene), scene.count_text(INSTRUCTION))
+        previous = scene.count_text(scene.current.summary) if scene.current else 0
+        read, calls = question_size(fresh, previous, self._limits(scene), scene.count_text)
+        call = Call(
+            scene.costs.prices,
+            self._rides(scene),
+            question_tokens=self._prompts.question_tokens(scene),
+            read_tokens=read,
+            calls=calls,
+            is_checked=policy.self_check,
+        )
         shown = scene.under(scene.current).tokens
-        return is_worth_asking(call, policy.objective, shown, replaced, scene.budget.summary_tokens)
+        replaced = previous + sum(message.tokens for message in fresh)
+        return is_worth_asking(call, shown, replaced, scene.budget.summary_tokens)
 
     def _run(self, hurried: asyncio.Event) -> Run:
         return Run(self._new_id(), time.monotonic() + self._choice.call_seconds, hurried)
@@ -191,7 +220,7 @@ class SummaryWriter:
     async def _asked(
         self, scene: Scene, source: SummarySource, replaced: int, run: Run, *, rides: bool
     ) -> Told:
-        riding = await scene.done(self._prompts.riding) if rides else None
+        riding = await scene.done(self._prompts.riding, self._thought_tokens(scene)) if rides else None
         behind = riding.behind if riding else None
         questions = self._own(scene, source) if riding is None else _alone(riding.request)
         request = await scene.done(lambda _: next(questions, None))
@@ -199,6 +228,8 @@ class SummaryWriter:
             raise _NobodyAsked
         passes = 0
         while True:
+            if riding is None and not self._has_worker(scene):
+                request = await scene.done(self._with_headroom, request)
             answer = await self._answer(scene, request, run, behind)
             passes += 1
             reply = SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
@@ -284,12 +315,18 @@ class SummaryWriter:
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
             completion_tokens=usage.completion_tokens,
+            max_tokens=request.max_tokens,
+            finish_reason=answer.finish_reason,
         )
         if usage.prompt_tokens is None:
             tokens = await scene.done(_prompt_tokens, request, rides=rides)
             usage = replace(usage, prompt_tokens=tokens)
         if usage.completion_tokens is None:
             usage = replace(usage, completion_tokens=scene.count_text(answer.text))
+        model = self.model_for(scene)
+        self._thoughts.answered(turn.namespace, model, usage)
+        if answer.finish_reason == "length" and not answer.text.strip():
+            self._thoughts.used_up(turn.namespace, model, request.max_tokens)
         await spending.add(turn.namespace, usage)
         if spending.is_spent(turn.namespace):
             await spending.tell(turn.namespace, turn.session)
@@ -299,26 +336,48 @@ class SummaryWriter:
         return self._worker is not None and scene.policy.style == "worker"
 
     def _own(self, scene: Scene, source: SummarySource) -> Generator[SummaryRequest, str, None]:
+        return scene.style.requests(source, self._limits(scene), scene.count_text, scene.focus)
+
+    def _limits(self, scene: Scene) -> SummaryLimits:
         window = self._choice.window_tokens or scene.budget.window_tokens
-        limits = SummaryLimits.of(scene.policy, window, scene.budget.summary_tokens)
-        return scene.style.requests(source, limits, scene.count_text, scene.focus)
+        length = scene.budget.summary_tokens
+        limits = SummaryLimits.of(scene.policy, window, length)
+        return limits.asking_for(length, self._thought_tokens(scene), self._choice.instructions)
+
+    def _with_headroom(self, scene: Scene, request: SummaryRequest) -> SummaryRequest:
+        most = answer_tokens(scene.budget.summary_tokens, self._thought_tokens(scene))
+        return with_headroom(request, self._limits(scene), most, scene.count_text)
+
+    def _thought_tokens(self, scene: Scene) -> int:
+        return self._thoughts.of(scene.turn.namespace, self.model_for(scene))
 
     def _rides(self, scene: Scene) -> bool:
         """True where the model's own prompt can be used."""
-        return self._choice.may_ride and self._prompts.may_ride(scene)
+        return self._choice.may_ride and self._prompts.may_ride(scene, self._thought_tokens(scene))
 
     def _asked_of(self, scene: Scene) -> str:
         """Who is asked, for the breaker: a model's name, or the program behind an address."""
         return _WORKER if self._has_worker(scene) else self.model_for(scene)
 
-    def _failed(self, scene: Scene, reason: str, *, counts: bool = True) -> None:
-        if not counts:
+    def _key(self, scene: Scene) -> str:
+        """Which key asks, for the breaker; a program behind an address has the operator's."""
+        if self._has_worker(scene):
+            return ""
+        return self._summarizers.key_id(self.model_for(scene), scene.outgoing)
+
+    def _failed(self, scene: Scene, reason: str) -> None:
+        if reason == "spending_limit":
+            # Nobody was asked.
             return
-        is_servers = not (reason in _OF_THE_REQUEST or reason.startswith("status_4"))
-        self._breaker.failed(self._asked_of(scene), scene.turn.namespace, is_servers=is_servers)
+        cause: Cause = "server"
+        if reason in _OF_THE_KEY:
+            cause = "key"
+        elif reason in _OF_THE_CONVERSATION or reason.startswith("status_4"):
+            cause = "conversation"
+        self._breaker.failed(self._asked_of(scene), scene.turn.namespace, self._key(scene), cause=cause)
 
     def _succeeded(self, scene: Scene) -> None:
-        self._breaker.succeeded(self._asked_of(scene), scene.turn.namespace)
+        self._breaker.succeeded(self._asked_of(scene), scene.turn.namespace, self._key(scene))
 
 
 class _NobodyAsked(Exception):
@@ -328,7 +387,7 @@ class _NobodyAsked(Exception):
 class _NoAnswer(Exception):
     """No summary from this question.
 
-    `counts`: the breaker should hear of it (rule 23). `is_final`: another question would fare no better.
+    `counts`: it may be over a little later. `is_final`: another question would fare no better.
     """
 
     def __init__(self, reason: str, *, counts: bool = True, is_final: bool = True) -> None:

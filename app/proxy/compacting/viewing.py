@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import NoReturn, assert_never
@@ -88,10 +88,8 @@ class Viewing:
         if watched.due is not None:
             # Nothing that is asked of the store first stands between the turn and its summary.
             self._jobs.start(self._compactor.prepare(watched.scene, watched.due))
-        elif (
-            watched.answer is not None
-            and self._compactor.prepares(watched.scene)
-            and _may_be_due(watched.scene, watched.tokens + watched.answer.tokens)
+        elif watched.answer is not None and _may_be_due(
+            watched.scene, watched.tokens + watched.answer.tokens
         ):
             self._jobs.start(self._prepared(_with_answer(turn, watched.answer)))
 
@@ -151,9 +149,12 @@ class Viewing:
     async def _decided(self, turn: Turn) -> Shown:
         scene = await self._scenes.of(turn, untouched=turn.is_new)
         self._watched[turn.exchange] = _Watched(scene)
-        is_short = turn.tokens < scene.budget.precompute_tokens and not scene.policy.trigger_messages
+        tokens = turn.tokens + scene.unsent_tokens
+        is_short = tokens < scene.budget.precompute_tokens and not scene.policy.trigger_messages
         if scene.current is None and is_short:
             return original(turn)
+        if shown := await self._adopted(turn, scene, self._compactor.late):
+            return shown
         plan = await self._planned(scene)
         if isinstance(plan, Send):
             return await self._sent(turn, scene, plan)
@@ -188,17 +189,14 @@ class Viewing:
 
     async def _without_waiting(self, turn: Turn, scene: Scene, fold: Fold) -> Shown | None:
         """The view of a ready summary, else the current one while there is room and one will be written."""
-        if ready := await self._compactor.ready(scene):
-            async with self._one_at_a_time(turn):
-                fresh = await self._scenes.of(turn)
-                if await self._compactor.ready(fresh) is ready:
-                    adopted = await self._compactor.adopt(fresh, ready)
-                    return await fresh.done(Scene.under, adopted.compaction)
-                return None
+        if await self._compactor.ready(scene):
+            return await self._adopted(turn, scene, self._compactor.ready)
         policy = scene.policy
         is_waited_for = policy.waits and self._compactor.is_preparing(scene)
         if (
-            fold.fits_now
+            # A turn later the cache is warm again.
+            not scene.budget.idle_seconds
+            and fold.fits_now
             and policy.in_background
             and not is_waited_for
             and await self._compactor.may_prepare(scene, fold)
@@ -207,6 +205,20 @@ class Viewing:
             return await scene.done(Scene.under, scene.current)
         return None
 
+    async def _adopted(
+        self, turn: Turn, scene: Scene, finished: Callable[[Scene], Awaitable[Compaction | None]]
+    ) -> Shown | None:
+        """The view of a finished summary; None without one, or where another request was faster."""
+        done = await finished(scene)
+        if done is None:
+            return None
+        async with self._one_at_a_time(turn):
+            fresh = await self._scenes.of(turn)
+            if await finished(fresh) is not done:
+                return None
+            adopted = await self._compactor.adopt(fresh, done)
+            return await fresh.done(Scene.under, adopted.compaction)
+
     async def _prepared(self, turn: Turn) -> None:
         """The summary that a conversation with its answer needs soon is being written, if it needs one."""
         try:
@@ -214,9 +226,11 @@ class Viewing:
         except StoreError as error:
             _log.warning("preparing_failed", error=type(error).__name__, session=turn.session)
             return
+        if not await self._compactor.prepares(scene):
+            return
         plan = await self._planned(scene)
         fold = plan.precompute if isinstance(plan, Send) else plan
-        if isinstance(fold, Fold) and self._compactor.prepares(scene):
+        if isinstance(fold, Fold):
             await self._compactor.prepare(scene, fold)
 
     async def _planned(self, scene: Scene) -> Plan:
@@ -261,7 +275,7 @@ def _key(turn: Subject) -> str:
 def _may_be_due(scene: Scene, tokens: int) -> bool:
     """False where a conversation of so many tokens is below every mark: then nothing more is looked at."""
     most = scene.policy.trigger_messages
-    if tokens >= scene.budget.precompute_tokens:
+    if tokens + scene.unsent_tokens >= scene.budget.precompute_tokens:
         return True
     # With the answer.
     unfolded = len(scene.conversation.messages) + 1 - cut_in(scene.current, scene.conversation)

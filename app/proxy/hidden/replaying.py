@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from app.core.history.conversation import Conversation
 from app.core.recall.rounds.hidden import HiddenRounds, told_rounds, weighed
 from app.core.recall.rounds.offer import schemas
+from app.core.recall.tool_schemas import DESCRIBE
 from app.core.view.compaction import Compaction
 from app.core.view.view import cut_in, kept_in
 from app.core.wire.chat_request import Wire
@@ -29,12 +30,16 @@ _CHARS_A_TOKEN = 4
 class Replay:
     """What goes with a conversation where our tools are offered: `rounds` by the index of their answer.
 
-    `schema_tokens` are those of our tools; 0 where they are not offered. `talk` is the conversation whose
+    `schema_tokens` are those of our tools; 0 where they are not offered. `is_recorded`: a
+    compaction that is made now says that they go with its view; `as_recorded`: they go with the request only
+    where the one in force says so. `talk` is the conversation whose
     answers take the room of their rounds, None without any. One look-up may take `result_tokens`. All of it
     is told on `wire`.
     """
 
     schema_tokens: int = 0
+    is_recorded: bool = False
+    as_recorded: bool = False
     rounds: Mapping[int, HiddenRounds] = field(default_factory=dict)
     talk: Conversation | None = None
     result_tokens: int = 0
@@ -42,8 +47,17 @@ class Replay:
 
     @property
     def offers(self) -> bool:
-        """True where our tools go with the request, once something is folded."""
+        """True where our tools may go with the request, once something is folded."""
         return self.schema_tokens > 0
+
+    @property
+    def reads_by(self) -> str:
+        """The tool by which a model reads what is shown shortened; "" where it has none."""
+        return DESCRIBE if self.offers else ""
+
+    def goes_with(self, compaction: Compaction | None) -> bool:
+        """True where they go with the request under this compaction; never before the first."""
+        return self.offers and compaction is not None and (not self.as_recorded or compaction.offers_tools)
 
 
 NOTHING = Replay()
@@ -60,11 +74,13 @@ class Replays:
 
     def offered(self, subject: Subject, own_settings: bytes | None) -> Replay:
         """What our tools cost, without any rounds; nothing is read."""
-        if not self._offering.offers(subject, own_settings):
-            return NOTHING
+        is_recorded = self._offering.is_recorded(own_settings)
+        if not (offered := self._offering.offers(subject, own_settings)):
+            return Replay(is_recorded=is_recorded)
         wire = subject.request.wire if isinstance(subject, Turn) else "chat"
         tokens = max(1, self._tokens.schema_tokens(subject.model, schemas(wire)))
-        return Replay(tokens, result_tokens=self._result_tokens, wire=wire)
+        as_recorded = offered == "as_recorded"
+        return Replay(tokens, is_recorded, as_recorded, result_tokens=self._result_tokens, wire=wire)
 
     async def read(self, subject: Subject, offered: Replay, current: Compaction | None) -> Replay:
         """With the rounds of the answers that `current` leaves in the view. StoreError."""

@@ -10,8 +10,7 @@ from app.core.recall.reading import summary_text, whole_text
 from app.core.recall.tools.arguments import Describe
 from app.core.recall.tools.ids import chain_digits_of, compaction_of, payload_id, summary_id
 from app.core.recall.tools.results import Json, Source, Told, message_result, payload_result, summary_result
-from app.core.view.compaction import Compaction
-from app.core.view.masking import context_id
+from app.core.view.compaction import Compaction, context_id
 from app.proxy.recall.lineages import lineages_in
 from app.proxy.recall.searching import Where
 from app.storage.contract import MessageRow, Store, StoredCompaction

@@ -23,7 +23,7 @@ from app.core.recall.tools.arguments import (
     read_call,
 )
 from app.core.recall.tools.ids import conversation_id
-from app.core.recall.tools.results import Json, Stored, error_result, grep_result
+from app.core.recall.tools.results import Json, Many, Stored, error_result, grep_result
 from app.core.runtime.events import Recalled, Via, context_recalled
 from app.core.wire.json_text import encoded
 from app.errors import RecallDisabled, StoreError
@@ -90,10 +90,11 @@ class RecallTools:
         """
         await self._switch.check(where.namespace, where.session)
         if isinstance(asked, Grep):
-            found = await self._searching.search(where, asked.query, asked.limit)
+            found = await self._searching.search(where, asked.query, asked.limit, asked.only)
             lineages = await self._lineages(where, found)
             stored = {ident: _stored(row) for ident, row in found.rows.items()}
-            result: Json | None = grep_result(where.session, found.found, found.hits, stored, lineages)
+            many = Many(found.found, found.is_counted)
+            result: Json | None = grep_result(where.session, many, found.hits, stored, lineages)
             told = Recalled(GREP, asked.query, len(found.hits), found.found)
         else:
             result = await self._describing.described(where, asked)

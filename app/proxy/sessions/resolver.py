@@ -108,6 +108,7 @@ class Resolver:
             instructions=instructions,
             fixed_tokens=fixed_tokens,
             started_at=time.time(),
+            ratio=self._calibrations.ratio_of(namespace, request.model),
             carrier=name.carrier if name else "",
             mark=mark,
             goes_on_unseen=bool(before and before.has_hidden),

@@ -16,7 +16,7 @@ class Asked:
     """A finished request: its last message, its model, and its whole prompt in our count, tools included.
 
     `tokens_forwarded` is the prompt that went out, in our count, `prompt_tokens` the same in the upstream's,
-    under `compaction`; None when unknown, or when there was none.
+    under `compaction`; None when unknown, or when there was none. `finished_at` is in seconds since 1970.
     """
 
     head: bytes
@@ -25,6 +25,7 @@ class Asked:
     tokens_forwarded: int | None = None
     prompt_tokens: int | None = None
     compaction: str | None = None
+    finished_at: float | None = None
 
 
 class FinishedRequests(Protocol):

@@ -6,6 +6,7 @@ session's row is locked first, so that nothing is added to a session that is era
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,10 +64,8 @@ class CatchingUp:
     ) -> bool:
         """See the contract."""
         key: Params = {"namespace": namespace, "session": session}
-        scopes = f"{scope_of(namespace, None)} {scope_of(namespace, session)}"
-        rows = [
-            {**key, "place": entry.arrival, "words": f"{scopes} {words_of(entry.words)}"} for entry in entries
-        ]
+        # Fifty long messages have words for a third of a second.
+        rows = await asyncio.to_thread(_spelled, namespace, session, entries)
         mark = {
             **key,
             "after": stretch.after,
@@ -80,6 +79,15 @@ class CatchingUp:
             *([Step(_ADD_WORDS, rows, "touched")] if rows else []),
         ]
         return (await self._db.write(steps))[1] > 0
+
+
+def _spelled(namespace: str, session: str, entries: Sequence[Indexed]) -> list[Params]:
+    """The rows of the index, each with the words that say whose it is."""
+    key: Params = {"namespace": namespace, "session": session}
+    scopes = f"{scope_of(namespace, None)} {scope_of(namespace, session)}"
+    return [
+        {**key, "place": entry.arrival, "words": f"{scopes} {words_of(entry.words)}"} for entry in entries
+    ]
 
 
 def _unindexed(namespace: str, session: str, limit: int) -> Reading[Unindexed | None]:

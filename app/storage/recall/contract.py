@@ -79,10 +79,16 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows that hold any of the words, best first; and what was searched as a whole."""
+    """Rows that hold any of the words, best first; and what was searched as a whole.
+
+    `others` hold them too and are told without their bodies: those behind the best, and those too large.
+    `is_all`: nothing else holds them.
+    """
 
     rows: Sequence[RecallRow]
     holdings: Holdings
+    others: Sequence[RecallRow] = ()
+    is_all: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,8 @@ class Recall(Protocol):
 
         Better is who holds more and rarer ones, by what the session holds, or all of the namespace's sessions
         where `session` is None. The first 96 different words count. Bodies of `most_bytes` at most: a row
-        that would exceed them is left out, but for the best one.
+        that would exceed them is told without its body, but for the best one. At most 1,000 rows are told
+        in all.
         """
 
     async def holding(self, namespace: str, session: str | None, words: Sequence[str]) -> Holdings:

@@ -43,6 +43,8 @@ from app.storage.recall.word_index import Holds, WordIndex
 from app.storage.tables.conversations import COMPACTIONS, MESSAGES, RECALL_MARKS, RECALL_WORDS
 
 _MOST_FOUND = 500
+# Rows told of, their bodies or not: how many there are is counted so far.
+_MOST_TOLD = 1_000
 # Words asked for by one statement.
 _SIZES = (1, 4, 12, 32, MOST_WORDS)
 # Rows asked for at once.
@@ -117,12 +119,15 @@ def _found(scope: _Scope, words: Sequence[str], most: _Most) -> Reading[Found]:
         return Found((), holdings)
     size = _size_for(len(held))
     weights = [_weight(holdings.entries, count) for count in held.values()]
-    asked = {**scope.key, **_scoped(scope, list(held), size), "limit": most.rows}
+    asked = {**scope.key, **_scoped(scope, list(held), size), "limit": _MOST_TOLD + 1}
     asked |= {f"weight_{i}": weights[i] if i < len(weights) else 0 for i in range(size)}
     best = [row[0] for row in (yield from rows_of(_BEST[size], asked))]
-    facts = yield from _facts(scope.namespace, best)
-    rows: list[RecallRow] = yield from with_bodies(scope.namespace, fitting(facts, most.bytes))
-    return Found(rows, holdings)
+    facts = yield from _facts(scope.namespace, best[:_MOST_TOLD])
+    chosen = fitting(facts[: most.rows], most.bytes)
+    rows: list[RecallRow] = yield from with_bodies(scope.namespace, chosen)
+    read = {(row.session, row.ref) for row in rows}
+    others = [fact.row for fact in facts if (fact.row.session, fact.row.ref) not in read]
+    return Found(rows, holdings, others, len(best) <= _MOST_TOLD)
 
 
 def _facts(namespace: str, entries: Sequence[int]) -> Reading[list[Fact]]:

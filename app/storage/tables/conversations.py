@@ -209,6 +209,7 @@ Index(None, COMPACTIONS.c.id, COMPACTIONS.c.namespace)
 # A compaction that is ready and not in force yet, at most one a session, as its values; for whose `model`.
 PREPARED = Table("prepared", METADATA, *session_key(), *(text("id"), text("model"), binary("payload")))
 
+# `lifted_at`: the message is a pin by its own text, and was taken back.
 PINS = Table(
     "pins",
     METADATA,
@@ -217,6 +218,7 @@ PINS = Table(
     text("namespace", key=True),
     whole("arrival"),
     moment("created_at"),
+    moment("lifted_at", null=True),
     sqlite_with_rowid=False,
 )
 

@@ -4,7 +4,9 @@ from hypothesis import strategies as st
 
 from app.core.budget.budget import Budget, Window, budget_of
 from app.core.view.policy import Policy
+from app.core.view.presets import PRESETS
 
+HANDOFF = PRESETS["handoff"]
 ROLLING = Policy(name="rolling", trigger_ratio=0.7, precompute_ratio=0.6, trigger_reserve_tokens=40_000)
 
 
@@ -57,13 +59,18 @@ def test_the_target_is_half_of_what_is_available() -> None:
 @pytest.mark.spec("A12")
 @pytest.mark.parametrize(("window", "tokens"), [(200_000, 4_096), (128_000, 4_096), (16_000, 640)])
 def test_a_summary_takes_eight_percent_of_what_is_available(window: int, tokens: int) -> None:
+    assert budget(window, policy=HANDOFF).summary_tokens == tokens
+
+
+@pytest.mark.parametrize(("window", "tokens"), [(200_000, 2_500), (12_000, 700), (6_000, 700)])
+def test_of_our_own_a_record_takes_a_tenth(window: int, tokens: int) -> None:
     assert budget(window).summary_tokens == tokens
 
 
 @pytest.mark.spec("A13")
 def test_a_summary_has_at_least_five_hundred_tokens() -> None:
-    assert budget(4_000).summary_tokens == 500
-    assert budget(6_000, fixed=1_000).summary_tokens == 500
+    assert budget(4_000, policy=HANDOFF).summary_tokens == 500
+    assert budget(6_000, fixed=1_000, policy=HANDOFF).summary_tokens == 500
 
 
 @pytest.mark.spec("B02")

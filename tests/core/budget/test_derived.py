@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.budget.budget import Budget, Window, budget_of
-from app.core.budget.derived import Costs, derived, growth_of
-from app.core.budget.economy import Call, Prices, Room, is_worth_asking
+from app.core.budget.derived import Costs, derived, growth_of, room_of
+from app.core.budget.economy import Call, Growth, Prices, Summaries, is_worth_asking, marks
 from app.core.history.conversation import Conversation
 from app.core.view.policy import Policy
 from app.core.view.presets import PRESETS
@@ -19,7 +19,7 @@ from tests.core.histories import assistant, conversation, prose, user
 
 COSTS = Costs(Prices(), asks_model=True)
 BY_CODE = Costs(Prices(), asks_model=False)
-OBJECTIVES = ["fidelity", "balanced", "cost"]
+COST = Policy(objective="cost")
 
 
 def talk(turns: int, size: int) -> Conversation:
@@ -35,9 +35,8 @@ def plain(window: int, policy: Policy, fixed: int = 300) -> Budget:
     )
 
 
-def marks_of(window: int, objective: Any, costs: Costs = COSTS, *, size: int = 400, block: int = 0) -> Budget:
-    policy = replace(Policy(), objective=objective)
-    return derived(plain(window, policy), talk(30, size), 20, block, policy, costs)
+def marks_of(window: int, costs: Costs = COSTS, *, size: int = 400, block: int = 0, idle: int = 0) -> Budget:
+    return derived(plain(window, COST), talk(30, size), (20, block), COST, costs, idle)
 
 
 def test_growth_is_what_the_newest_turns_added() -> None:
@@ -49,92 +48,97 @@ def test_growth_is_what_the_newest_turns_added() -> None:
     assert growth_of(mixed).turn_tokens < 400
 
 
-def test_a_policy_that_derives_nothing_keeps_its_marks() -> None:
-    budget = plain(100_000, PRESETS["handoff"])
-    assert derived(budget, talk(5, 100), 20, 0, PRESETS["handoff"], COSTS) is budget
+@pytest.mark.parametrize("name", PRESETS)
+def test_fidelity_keeps_the_marks_of_the_policy(name: str) -> None:
+    budget = plain(100_000, PRESETS[name])
+    assert PRESETS[name].objective == "fidelity"
+    assert derived(budget, talk(5, 100), (20, 0), PRESETS[name], COSTS) is budget
 
 
 @given(
     st.integers(2_000, 1_000_000),
-    st.sampled_from(OBJECTIVES),
     st.booleans(),
     st.integers(10, 3_000),
     st.integers(0, 4_000),
     st.integers(0, 1_500),
+    st.sampled_from([0, 400]),
 )
 def test_no_mark_leaves_its_bounds(
-    window: int, objective: Any, asks: bool, size: int, block: int, fixed: int
+    window: int, asks: bool, size: int, block: int, fixed: int, idle: int
 ) -> None:
-    policy = replace(Policy(), objective=objective)
-    budget = plain(window, policy, fixed)
-    found = derived(budget, talk(12, size), 20, block, policy, Costs(Prices(), asks_model=asks))
+    budget = plain(window, COST, fixed)
+    found = derived(budget, talk(12, size), (20, block), COST, Costs(Prices(), asks_model=asks), idle)
     assert 1 <= found.target_tokens < found.precompute_tokens <= found.trigger_tokens <= budget.trigger_tokens
     assert 0 <= found.gain_tokens <= found.trigger_tokens - found.target_tokens
     assert found.ceiling_tokens == budget.ceiling_tokens
 
 
-def test_whoever_wants_more_kept_compacts_later() -> None:
-    triggers = [marks_of(200_000, objective).trigger_tokens for objective in OBJECTIVES]
-    assert triggers[0] == 180_000
-    assert triggers == sorted(triggers, reverse=True)
-
-
-def test_balanced_never_begins_below_half_of_the_highest_trigger() -> None:
+def test_cost_never_begins_below_half_of_the_highest_trigger() -> None:
     for window in (16_000, 128_000, 1_000_000):
-        top = plain(window, Policy()).trigger_tokens
-        found = marks_of(window, "balanced", BY_CODE, size=100)
+        top = plain(window, COST).trigger_tokens
+        found = marks_of(window, BY_CODE, size=100)
         assert found.trigger_tokens >= top // 2
         assert found.target_tokens > found.fixed_tokens
 
 
+@pytest.mark.parametrize("window", [16_000, 128_000, 1_000_000])
+def test_a_cold_cache_is_folded_sooner_and_never_for_little(window: int) -> None:
+    plain_budget = plain(window, COST)
+    warm, cold = marks_of(window, BY_CODE), marks_of(window, BY_CODE, idle=400)
+    assert cold.trigger_tokens < warm.trigger_tokens
+    assert cold.trigger_tokens - cold.target_tokens >= plain_budget.gain_tokens
+    assert (cold.idle_seconds, warm.idle_seconds) == (400, 0)
+
+
 def test_fast_growth_and_large_blocks_make_longer_steps() -> None:
-    slow, fast = (marks_of(64_000, "cost", size=size) for size in (100, 2_000))
+    slow, fast = (marks_of(64_000, size=size) for size in (100, 2_000))
     assert fast.trigger_tokens - fast.target_tokens > slow.trigger_tokens - slow.target_tokens
-    small, large = (marks_of(64_000, "cost", block=block) for block in (300, 3_000))
-    assert large.target_tokens > small.target_tokens
+    small, large = (marks_of(64_000, block=block, idle=400) for block in (300, 12_000))
+    assert large.trigger_tokens > small.trigger_tokens
 
 
 def test_the_share_of_wording_does_not_shrink_with_the_target() -> None:
-    policy = Policy()
-    budget = plain(12_000, policy)
-    found = derived(budget, talk(30, 400), 20, 0, policy, COSTS)
+    budget = plain(12_000, COST)
+    found = derived(budget, talk(30, 400), (20, 0), COST, COSTS)
     assert found.target_tokens < budget.target_tokens
     assert found.carry_tokens == budget.carry_tokens
 
 
 def test_a_question_is_put_while_it_fits_behind_the_prompt() -> None:
-    found = marks_of(6_000, "balanced", size=600)
+    found = marks_of(12_000, size=600)
     assert found.precompute_tokens <= found.riding_tokens - 500
 
 
-@pytest.mark.parametrize(
-    ("objective", "folded", "worth"),
-    [
-        ("balanced", 4_000, True),
-        ("balanced", 2_000, False),
-        ("fidelity", 1, True),
-        ("cost", 4_000, False),
-        ("cost", 12_000, True),
-    ],
-)
-def test_a_model_is_asked_where_it_is_worth_its_price(objective: Any, folded: int, worth: bool) -> None:
+@pytest.mark.parametrize(("folded", "worth"), [(4_000, True), (2_000, False)])
+def test_a_model_is_asked_where_it_is_worth_its_price(folded: int, worth: bool) -> None:
     call = Call(Prices(), rides=True, question_tokens=250)
     # 250 for the question, 500 for a prompt of 5,000 from the cache, 4 x 500 for the answer.
-    assert is_worth_asking(call, objective, 5_000, folded, 500) is worth
+    assert is_worth_asking(call, 5_000, folded, 500) is worth
 
 
 def test_a_tight_window_is_compacted_as_if_nobody_were_asked() -> None:
-    policy = Policy()
-    budget = plain(4_000, policy, fixed=2_000)
-    assert derived(budget, talk(8, 200), 20, 0, policy, COSTS) == derived(
-        budget, talk(8, 200), 20, 0, policy, BY_CODE
+    budget = plain(4_000, COST, fixed=2_000)
+    assert derived(budget, talk(8, 200), (20, 0), COST, COSTS) == derived(
+        budget, talk(8, 200), (20, 0), COST, BY_CODE
     )
 
 
 def test_the_floor_lifts_trigger_and_target_together() -> None:
-    room = Room(500, 0, 90_000, 45_000)
-    policy = replace(Policy(), objective="balanced")
-    found = derived(plain(100_000, policy, 480), talk(30, 300), 20, 0, policy, BY_CODE)
-    low = marks_of(100_000, "cost", BY_CODE, size=300)
-    assert found.trigger_tokens == room.floor_tokens
-    assert 2 * found.target_tokens > 3 * low.target_tokens
+    found = marks_of(100_000, BY_CODE, size=300)
+    free = replace(room_of(20, 500, 90_000), floor_tokens=0)
+    low = marks(Prices(), Growth(300), Summaries(500, 500), free, None)
+    assert found.trigger_tokens == 45_000 > low.trigger_tokens
+    assert found.target_tokens > low.target_tokens
+
+
+def test_what_decides_the_trigger_is_said() -> None:
+    window = Window(128_000, "configured")
+
+    def said(policy: Policy, output: int | None = None) -> str:
+        return budget_of(window, fixed_tokens=0, max_output_tokens=output, ratio=1.0, policy=policy).asked
+
+    assert said(Policy()) == "0.90 asked"
+    assert said(Policy(), 32_000) == "32,000 kept free for the answer"
+    assert said(Policy(trigger_tokens=20_000)) == "20,000 asked"
+    assert said(PRESETS["rolling"]) == "0.70 asked, 40,000 kept free"
+    assert marks_of(128_000).asked.startswith("objective cost: from ")

@@ -1,12 +1,13 @@
 """The marks that follow from prices: examples that read as the rule."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.core.budget.economy import (
     Call,
     Growth,
     Marks,
-    Objective,
     Prices,
     Room,
     Summaries,
@@ -23,14 +24,14 @@ BLOCK = Summaries(block_tokens=1_000, answer_tokens=1_000)
 
 
 def agent(
-    objective: Objective = "cost",
     *,
     room: Room = AGENT,
     prices: Prices | None = None,
     growth: float = 250,
     call: Call | None = None,
+    is_cold: bool = False,
 ) -> Marks:
-    return marks(prices or Prices(), Growth(growth), BLOCK, room, objective, call)
+    return marks(prices or Prices(), Growth(growth), BLOCK, room, call, is_cold=is_cold)
 
 
 def test_without_a_call_it_compacts_often_and_small() -> None:
@@ -59,7 +60,7 @@ def test_a_cheap_summarizer_makes_steps_smaller() -> None:
 
 
 def test_summaries_decide_more_than_growth() -> None:
-    doubled = marks(Prices(), Growth(250), Summaries(2_000, 2_000), ROOMY, "cost", None)
+    doubled = marks(Prices(), Growth(250), Summaries(2_000, 2_000), ROOMY, None)
     assert doubled.trigger_tokens - agent(room=ROOMY).trigger_tokens > 1_000
     assert agent(room=ROOMY, growth=500).trigger_tokens - agent(room=ROOMY).trigger_tokens < 1_250
 
@@ -78,20 +79,29 @@ def test_a_dearer_write_makes_steps_larger() -> None:
     assert agent(prices=Prices(written=1.25)).trigger_tokens > agent().trigger_tokens
 
 
-def test_fidelity_uses_the_window_and_keeps_what_it_can() -> None:
-    found = agent("fidelity", room=ROOMY)
-    assert found.trigger_tokens == ROOMY.ceiling_tokens
-    assert found.target_tokens > 0.6 * ROOMY.ceiling_tokens
+def test_an_allowance_keeps_more_than_the_lowest_target() -> None:
+    least, more = agent(), agent(room=replace(AGENT, allowance=0.03))
+    assert least.target_tokens < more.target_tokens < more.trigger_tokens < AGENT.ceiling_tokens
 
 
-def test_balanced_keeps_more_than_the_cheapest_and_less_than_all() -> None:
-    targets = [agent(objective).target_tokens for objective in ("cost", "balanced", "fidelity")]
-    assert targets == sorted(set(targets))
+def test_a_floor_lifts_trigger_and_target() -> None:
+    found = agent(room=replace(ROOMY, floor_tokens=90_000))
+    assert found.trigger_tokens == 90_000
+    assert found.target_tokens > 0.6 * 90_000
 
 
-def test_balanced_keeps_a_share_of_a_large_window() -> None:
-    found = agent("balanced", room=ROOMY)
-    assert found.target_tokens >= 4_000 + 1_000 + 0.05 * (180_000 - 5_000)
+def test_a_lost_cache_makes_a_fold_by_code_free() -> None:
+    warm, cold = agent(), agent(is_cold=True)
+    assert cold.target_tokens == warm.target_tokens
+    # The least step there is: a quarter of what lies above what is kept.
+    assert cold.trigger_tokens == cold.target_tokens + (cold.target_tokens - 4_000) // 3
+    assert cold.trigger_tokens < warm.trigger_tokens
+
+
+def test_a_lost_cache_leaves_the_price_of_the_answer() -> None:
+    apart = Call(rides=False)
+    free, asked = agent(room=ROOMY, is_cold=True), agent(room=ROOMY, call=apart, is_cold=True)
+    assert free.trigger_tokens < asked.trigger_tokens < agent(room=ROOMY, call=apart).trigger_tokens
 
 
 def test_the_tail_is_at_least_what_is_asked_for() -> None:
@@ -102,7 +112,7 @@ def test_the_tail_is_at_least_what_is_asked_for() -> None:
 def test_a_background_summary_begins_at_the_trigger_unless_the_ceiling_is_near() -> None:
     far = agent(room=ROOMY, call=Call())
     assert far.precompute_tokens == far.trigger_tokens
-    near = agent("fidelity", call=Call())
+    near = agent(room=replace(AGENT, floor_tokens=AGENT.ceiling_tokens), call=Call())
     assert near.precompute_tokens == AGENT.ceiling_tokens - 250
 
 

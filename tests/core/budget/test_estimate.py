@@ -31,7 +31,7 @@ BUDGET = budget_of(
     fixed_tokens=50,
     max_output_tokens=None,
     ratio=1.0,
-    policy=Policy(objective="off"),
+    policy=Policy(),
 )
 
 

@@ -224,7 +224,7 @@ def test_a_quoted_phrase_must_not_be_scattered() -> None:
 
 
 def test_of_equal_words_the_kind_decides_then_the_time() -> None:
-    """C14: summaries, what was said, other, execution wrappers, references to payloads, tools."""
+    """C14: what was said, other, execution wrappers, references to payloads, tools; summaries."""
     text = "Morning note: the harbour code is 4471"
     told = [
         entry(10, text, "tool"),
@@ -235,7 +235,7 @@ def test_of_equal_words_the_kind_decides_then_the_time() -> None:
         entry(60, text, "assistant"),
         entry(70, text, "", "summary"),
     ]
-    assert order("harbour code", told) == ["e70", "e60", "e50", "e40", "e30", "e20", "e10"]
+    assert order("harbour code", told) == ["e60", "e50", "e40", "e30", "e20", "e10", "e70"]
 
 
 def test_what_says_nothing_to_the_question_is_not_found() -> None:

@@ -40,6 +40,7 @@ EVERY = (
     events.overflow_recovery_failed(3, "context_length_exceeded"),
     events.prompt_cut(20_000, 4_000, None),
     events.session_not_continued(1),
+    events.client_changed_prefix(9, 7),
     events.conversation_snapshot(new_snapshot(TranscriptSection(head="ab"))),
     events.compaction_undone(compaction(), None),
     events.state_delta_invalid("cmp_1", ["not_json"]),

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core.history.message import Message
-from app.core.summary.source import SummaryBudget, SummarySource, SummaryStyle
+from app.core.summary.source import SummaryBudget, SummarySource
 
-STYLE = SummaryStyle()
 ROOMY = SummaryBudget(tokens=4_000, user_tokens=1_500, identifier_tokens=800)
 
 

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.summary.acceptance import SummaryReply, accepted
-from app.core.summary.prompt import INSTRUCTIONS, SummaryLimits, SummaryRequest, summary_requests
+from app.core.summary.acceptance import SummaryReply, accepted, whole_part
+from app.core.summary.prompt import (
+    CONTENTS,
+    INSTRUCTIONS,
+    Instructions,
+    SummaryLimits,
+    SummaryRequest,
+    summary_requests,
+)
+from app.core.summary.riding import INSTRUCTION, riding_request
 from app.core.summary.sections import TITLES
 from app.core.view.policy import Policy
 from app.errors import SummaryRejected
@@ -27,6 +35,11 @@ def request() -> SummaryRequest:
     return next(summary_requests(source(TALK), SummaryLimits.of(Policy(), 100_000, 800), count))
 
 
+def riding() -> SummaryRequest:
+    shown = [message.raw for message in TALK]
+    return riding_request(shown, 1_000, 500)
+
+
 def verdict(text: str, finish: str | None = "stop", tools: bool = False, replaced: int = 2_000) -> str:
     return accepted(SummaryReply(text, finish, tools), request(), replaced, count)
 
@@ -42,7 +55,7 @@ def test_missing_sections_are_no_reason_to_refuse() -> None:
 
 
 @pytest.mark.spec("F09")
-@pytest.mark.parametrize("finish", ["length", "content_filter", "tool_calls", None, "error"])
+@pytest.mark.parametrize("finish", ["content_filter", "tool_calls", None, "error"])
 def test_only_a_finished_answer_counts(finish: str | None) -> None:
     with pytest.raises(SummaryRejected, match="finish"):
         verdict(GOOD, finish)
@@ -149,3 +162,79 @@ def test_the_reason_never_quotes_the_answer() -> None:
     with pytest.raises(SummaryRejected) as caught:
         verdict("I'm sorry, PRIVATE-WORD cannot be summarized by me because of its contents.")
     assert "PRIVATE-WORD" not in caught.value.message
+
+
+@pytest.mark.spec("F09")
+@pytest.mark.parametrize(
+    ("cut", "whole"),
+    [
+        (GOOD + "\n## 9. Recommended next st", GOOD),
+        (GOOD + "\n## 9. Recommended next step\nWrite to the tw", GOOD),
+        (GOOD + "\n- Ana was told. Rui was not to", GOOD),
+        (GOOD + "\n1. Ana was told. Rui was not to", GOOD),
+        (GOOD + "\nAna was told. Rui was no", GOOD + "\nAna was told."),
+        (GOOD + "\n", GOOD),
+        ("船はリスボンにあります。次の便は", "船はリスボンにあります。"),
+        ("## 1. Primary request and intent\n## 2. User mess", ""),
+        ("no end anywhere", ""),
+    ],
+)
+def test_of_a_text_that_was_cut_what_is_whole_stays(cut: str, whole: str) -> None:
+    assert whole_part(cut) == whole
+
+
+@pytest.mark.spec("F09", "A15")
+def test_an_answer_cut_by_its_length_is_taken_as_far_as_it_is_whole() -> None:
+    assert verdict(GOOD + "\n- Ask Rui to se", "length") == GOOD
+    for nothing in ("## 1. Primary request and intent\nMove the launch to", "", "The launch moved. The"):
+        with pytest.raises(SummaryRejected):
+            verdict(nothing, "length")
+
+
+def test_an_answer_longer_than_was_asked_for_is_not_refused() -> None:
+    long = GOOD + "".join(f"\n- Mail {n} to crew member {n} was sent on 9 May." for n in range(300))
+    assert count(long) > 3 * request().max_tokens
+    assert verdict(long, replaced=20_000) == long
+
+
+def test_sections_from_ten_on_are_left_out() -> None:
+    extra = "\n## 10. Identifiers\nana@crew.test\n**11. More**\n## 12) Notes\nnothing of use"
+    last = "\n## 9. Recommended next step\nWrite to Ana."
+    assert verdict(GOOD + extra) == GOOD
+    assert verdict(GOOD + extra + last) == GOOD + last
+
+
+FORM = "\n".join(f"## {title}\nThe crew in Lisbon was told." for title in ("Files", "Plan", "Tools", "State"))
+
+
+@pytest.mark.spec("F10")
+def test_a_form_with_other_sections_is_refused_where_ours_were_asked_for() -> None:
+    for asked in (request(), riding()):
+        with pytest.raises(SummaryRejected, match="another form"):
+            accepted(SummaryReply(FORM, "stop"), asked, 2_000, count)
+    limits = SummaryLimits.of(Policy(), 100_000, 800).asking_for(800, 0, Instructions("Four sections."))
+    free = next(summary_requests(source(TALK), limits, count))
+    assert accepted(SummaryReply(FORM, "stop"), free, 2_000, count) == FORM
+
+
+@pytest.mark.spec("F10")
+@pytest.mark.parametrize("filler", ["None.", "[what was done]", "<to be filled in>", "TBD", ""])
+def test_a_template_of_any_sections_is_refused(filler: str) -> None:
+    titles = ("KEY FACTS", "CONVERSATION FLOW", "OPEN THREADS", "DECISIONS")
+    with pytest.raises(SummaryRejected, match="headings"):
+        verdict("\n".join(f"## {title} of the conversation so far\n{filler}" for title in titles))
+
+
+def test_what_the_question_says_of_a_section_is_not_part_of_it() -> None:
+    copied = GOOD.replace("intent\n", f"intent ({CONTENTS[0]})\n").replace(
+        "state\n", f"state ({CONTENTS[7]})\n"
+    )
+    assert verdict(copied) == GOOD
+
+
+@pytest.mark.spec("F09")
+def test_the_question_that_rides_is_no_summary_either() -> None:
+    for echo in (INSTRUCTION, INSTRUCTION + GOOD, riding().user):
+        with pytest.raises(SummaryRejected, match="repeats"):
+            accepted(SummaryReply(echo, "stop"), riding(), 1_000_000, count)
+    assert accepted(SummaryReply(GOOD, "stop"), riding(), 2_000, count) == GOOD

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.core.summary.fence import fenced
 from app.core.summary.outline import Outline, OutlineSection, outline_of
-from app.core.summary.sections import NOTHING, TITLES, Sections, rendered
+from app.core.summary.sections import ADDED_TITLE, TITLES, Sections, rendered
 
 BODIES = tuple(f"body of {number}" for number in range(1, 10))
 
@@ -19,17 +19,17 @@ def block(sections: Sections, lead: str = "Handoff.") -> str:
 
 @pytest.mark.spec("A24")
 def test_a_block_of_ours_has_nine_sections_of_which_four_are_open() -> None:
-    outline = outline_of(block(Sections(BODIES, identifiers="- dcm_1")))
+    outline = outline_of(block(Sections(BODIES, added="- dcm_1")))
     assert [section.number for section in outline.sections] == [*range(1, 10), None]
-    assert [section.title for section in outline.sections] == [*TITLES, "Identifiers"]
+    assert [section.title for section in outline.sections] == [*TITLES, ADDED_TITLE]
     assert [section.body for section in outline.sections] == [*BODIES, "- dcm_1"]
     assert [section.number for section in outline.sections if section.is_open] == [1, 7, 8, 9]
     assert (outline.lead, outline.text) == ("Handoff.", "")
 
 
-def test_an_empty_section_is_there_and_says_so() -> None:
-    outline = outline_of(block(Sections(("goal",) + ("",) * 8)))
-    assert [section.body for section in outline.sections] == ["goal"] + [NOTHING] * 8
+def test_a_section_that_has_nothing_is_left_out() -> None:
+    outline = outline_of(block(Sections(("goal", "", "work", "errors") + ("",) * 5)))
+    assert [section.number for section in outline.sections] == [1, 3, 4]
 
 
 @pytest.mark.spec("A24")
@@ -39,8 +39,8 @@ def test_fewer_than_three_headings_are_one_text(count: int) -> None:
     assert outline_of(fenced(text, "x")) == Outline(text=text)
 
 
-def test_identifiers_are_no_numbered_heading() -> None:
-    text = "## 1. Primary request and intent\na\n## 2. User messages\nb\n## Identifiers\nc"
+def test_what_code_added_is_no_numbered_heading() -> None:
+    text = "## 1. Primary request and intent\na\n## 2. User messages\nb\n## " + ADDED_TITLE + "\nc"
     assert outline_of(text).sections == ()
 
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import pytest
 
 from app.core.history.message import Message
-from app.core.summary.block import PREAMBLE, deterministic_block
+from app.core.summary.block import PREAMBLE, Frame, summary_block
 from app.core.summary.prompt import SummaryLimits, SummaryRequest, summary_chunks, summary_requests
 from app.core.summary.sections import TITLES
 from app.core.view.policy import Policy
-from tests.core.summary.talk import ROOMY, STYLE, calls, count, result, says, source, user
+from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
 
 LIMITS = SummaryLimits.of(Policy(), window_tokens=200_000, max_tokens=1_000)
 
@@ -55,7 +55,7 @@ def test_secrets_are_forbidden_and_removed() -> None:
     (request,) = asked(
         [user(f"use {secret}"), calls("login", token=secret), result(f"got {secret}")], previous=secret
     )
-    assert "Never write secrets" in request.system
+    assert "no secrets" in request.system
     assert not any(secret.encode() in raw for raw in request.messages)
 
 
@@ -132,8 +132,9 @@ def test_a_previous_record_never_crowds_out_the_conversation() -> None:
 
 
 def test_the_previous_block_goes_in_without_its_fence_and_preamble() -> None:
-    block = deterministic_block(source([user("I need a boat"), says("ok")]), ROOMY, count, STYLE)
+    made_of = source([user("I need a boat"), says("ok")])
+    block = summary_block(made_of, "", None, Frame(ROOMY.tokens, count, "palimpsest_summary")).text
     (request,) = asked([user("and sails")], previous=block)
     assert "I need a boat" in request.user
-    assert STYLE.tag not in request.user
+    assert "palimpsest_summary" not in request.user
     assert PREAMBLE not in request.user

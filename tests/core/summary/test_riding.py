@@ -17,7 +17,7 @@ def test_a_memory_block_that_is_shown_is_to_be_left_out_of_the_summary() -> None
     memory = shown_memory(MemoryBlock("", ("Berth two is free.",)), 500, count)
     plain = summary_message("what was")
     for shown, is_named in (((plain,), False), ((plain, summary_message(memory)), True)):
-        request = riding_request(shown, 500)
+        request = riding_request(shown, 1_000, 500)
         assert request.messages[:-1] == shown
         assert json.loads(request.messages[-1])["content"] == request.user
         assert request.user.startswith(INSTRUCTION)
@@ -57,4 +57,4 @@ def test_what_items_say_is_known_so_that_an_echo_is_noticed() -> None:
         b'[{"type":"output_text","text":"The pump stands."}]}]',
         b'{"type":"function_call_output","call_id":"c","output":"Rust in the valve."}',
     )
-    assert riding_request(shown, 500).shown == "The pump stands.\nRust in the valve."
+    assert riding_request(shown, 1_000, 500).shown == "The pump stands.\nRust in the valve."

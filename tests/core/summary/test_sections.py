@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.summary.sections import (
-    NOTHING,
     TITLES,
     Sections,
     block_sections,
     rendered,
-    repaired,
     sections_of,
 )
 
@@ -64,16 +62,6 @@ def test_a_repeated_section_adds_to_the_first() -> None:
     assert found.bodies[5] == "red\nblue"
 
 
-@pytest.mark.spec("A15")
-def test_missing_sections_are_filled_by_code() -> None:
-    told = sections_of("## 3. Work completed\nthe roof\n## 8. Current state\nraining")
-    fallback = Sections(tuple("by code" if number == 6 else "" for number in range(9)))
-    whole = repaired(told, fallback)
-    assert whole.bodies[2] == "the roof"
-    assert whole.bodies[6] == "by code"
-    assert [whole.bodies[number] for number in (0, 1, 3, 4, 5, 8)] == [NOTHING] * 6
-
-
 LINES = st.sampled_from(
     [
         "## 3. Work completed",
@@ -94,5 +82,5 @@ BODY = st.lists(LINES, max_size=5).map("\n".join)
 @given(st.lists(BODY, min_size=9, max_size=9), BODY)
 def test_what_is_written_is_read_back_whatever_it_says(bodies: list[str], identifiers: str) -> None:
     clean = tuple(body.strip("\n").rstrip() for body in bodies)
-    sections = Sections(clean, identifiers=identifiers.strip("\n").rstrip())
+    sections = Sections(clean, added=identifiers.strip("\n").rstrip())
     assert block_sections(rendered(sections)) == sections

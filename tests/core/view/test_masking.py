@@ -6,18 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.view.compaction import Mask
-from app.core.view.masking import context_id, masked, shown, text_of
+from app.core.history.read import read_message
+from app.core.view.compaction import context_id, reference_to
+from app.core.view.masking import masked, shown, text_of
 from app.core.view.results.structure import structured
 
 CHAIN = bytes(range(32))
 ID = "dcm_" + CHAIN.hex()[:32]
+WAY = reference_to("context_describe", ID)
 # The longest marker here.
-LEAST = len(shown("x" * 10_000_000, 0, ID))
+LEAST = len(shown("x" * 10_000_000, 0, WAY))
+
+
+def built(raw: bytes, limit: int) -> bytes:
+    """The message as it is shown; the same text stands in it as is told beside it."""
+    made = masked(read_message(raw, lambda _: 1), limit, WAY)
+    if made is None:
+        return raw
+    assert made.text == text_of(json.loads(made.raw, parse_int=str))
+    return made.raw
 
 
 def shortened(raw: bytes, limit: int) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads(masked(raw, Mask(CHAIN, limit)))
+    fields: dict[str, Any] = json.loads(built(raw, limit))
     return fields
 
 
@@ -29,8 +40,8 @@ def test_the_id_is_the_start_of_the_chain() -> None:
 @pytest.mark.spec("E10")
 def test_head_and_tail_stay_and_the_marker_names_where_the_rest_is() -> None:
     text = "H" * 800 + "m" * 5_000 + "T" * 400
-    short = shown(text, 1_000, ID)
-    marker = f"\n[... 5,319 of 6,200 characters left out; the whole result: GET /api/context/{ID} ...]\n"
+    short = shown(text, 1_000, WAY)
+    marker = f"\n[... 5,319 of 6,200 characters left out; the whole result: context_describe {ID} ...]\n"
     kept = 1_000 - len(marker)
     assert short == text[: int(kept * 0.7)] + marker + text[-(kept - int(kept * 0.7)) :]
     assert len(short) == 1_000
@@ -38,15 +49,33 @@ def test_head_and_tail_stay_and_the_marker_names_where_the_rest_is() -> None:
 
 def test_below_the_marker_the_marker_stands_alone() -> None:
     for length in (40, 400):
-        short = shown("漢" * length, 10, ID)
+        short = shown("漢" * length, 10, WAY)
         assert short == f"\n[... {length} of {length} characters left out; {short.split('; ')[1]}"
         assert len(short) <= LEAST
+
+
+@pytest.mark.spec("E10")
+def test_a_model_without_the_tool_is_told_what_is_missing_and_no_id() -> None:
+    short = shown("H" * 6_200, 1_000, reference_to("", ID))
+    assert "characters left out ...]" in short
+    assert "dcm_" not in short
+
+
+def test_a_message_is_built_once_and_not_unescaped_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = json.dumps({"role": "tool", "tool_call_id": "big", "content": "line\\n" * 100_000}).encode()
+    message = read_message(raw, lambda _: 1)
+    # What would read the whole of it as text.
+    monkeypatch.setattr("app.core.view.masking.members", None)
+    first = masked(message, 5_000, WAY)
+    assert first is not None
+    assert masked(message, 5_000, WAY) is first
+    assert masked(message, 5_000, "") is not first
 
 
 @pytest.mark.spec("A08")
 def test_an_array_keeps_fifty_items_and_stays_an_array() -> None:
     text = json.dumps([{"n": i, "text": "x" * 20} for i in range(400)])
-    items = json.loads(shown(text, 4_000, ID))
+    items = json.loads(shown(text, 4_000, WAY))
     assert len(items) == 51
     assert [items[0]["n"], items[34]["n"], items[36]["n"], items[-1]["n"]] == [0, 34, 385, 399]
     assert "50 of 400 items" in items[35]
@@ -55,7 +84,7 @@ def test_an_array_keeps_fifty_items_and_stays_an_array() -> None:
 @pytest.mark.spec("A08")
 def test_an_object_is_cut_inside_its_content_and_stays_an_object() -> None:
     text = json.dumps({"path": "a.py", "content": 'first "line"\n' * 2_000, "lines": 2_000})
-    short = shown(text, 3_000, ID)
+    short = shown(text, 3_000, WAY)
     fields = json.loads(short)
     assert len(short) <= 3_000
     assert (fields["path"], fields["lines"]) == ("a.py", 2_000)
@@ -66,7 +95,7 @@ def test_an_object_is_cut_inside_its_content_and_stays_an_object() -> None:
 @pytest.mark.spec("A08")
 def test_an_array_in_an_object_keeps_fifty_items_and_the_other_members_stay() -> None:
     text = json.dumps({"query": "x", "results": [{"n": i, "text": "x" * 90} for i in range(400)], "next": 1})
-    fields = json.loads(shown(text, 9_000, ID))
+    fields = json.loads(shown(text, 9_000, WAY))
     assert list(fields) == ["query", "results", "next"]
     assert [item["n"] for item in fields["results"] if isinstance(item, dict)][-1] == 399
     assert "50 of 400 items" in fields["results"][35]
@@ -76,7 +105,7 @@ def test_an_array_in_an_object_keeps_fifty_items_and_the_other_members_stay() ->
 @pytest.mark.spec("A08")
 def test_long_items_are_cut_inside_and_the_id_is_named_once() -> None:
     text = json.dumps([{"url": f"https://a/{i}", "content": f"page {i} " * 900} for i in range(20)])
-    short = shown(text, 12_000, ID)
+    short = shown(text, 12_000, WAY)
     items = json.loads(short)
     assert len(short) <= 12_000
     assert [item["url"] for item in items] == [f"https://a/{i}" for i in range(20)]
@@ -88,7 +117,7 @@ def test_long_items_are_cut_inside_and_the_id_is_named_once() -> None:
 @pytest.mark.spec("A08")
 def test_items_that_cannot_be_cut_inside_become_fewer() -> None:
     text = json.dumps([{f"k{j}": i for j in range(60)} for i in range(40)])
-    items = json.loads(shown(text, 4_000, ID))
+    items = json.loads(shown(text, 4_000, WAY))
     assert items[0] == {f"k{j}": 0 for j in range(60)}
     assert items[-1]["k0"] == 39
     note = next(item for item in items if isinstance(item, str))
@@ -99,7 +128,7 @@ def test_items_that_cannot_be_cut_inside_become_fewer() -> None:
 def test_a_member_that_cannot_be_cut_stays_whole_and_the_others_share_the_rest() -> None:
     schema = {f"column_{i}": i for i in range(150)}
     text = json.dumps({"schema": schema, "rows": [["x" * 90, i] for i in range(700)]})
-    fields = json.loads(shown(text, 4_000, ID))
+    fields = json.loads(shown(text, 4_000, WAY))
     assert fields["schema"] == schema
     assert fields["rows"][0] == ["x" * 90, 0]
     assert fields["rows"][-1] == ["x" * 90, 699]
@@ -109,7 +138,7 @@ def test_a_member_that_cannot_be_cut_stays_whole_and_the_others_share_the_rest()
 def test_numbers_keep_their_spelling() -> None:
     numbers = ["1e2", "1.0", "12345678901234567890.10", "-0", "9" * 900]
     text = "[" + ", ".join(f'{{"n": {number}, "t": "{"x" * 3_000}"}}' for number in numbers) + "]"
-    short = shown(text, 9_000, ID)
+    short = shown(text, 9_000, WAY)
     assert len(short) <= 9_000
     assert [item["n"] for item in json.loads(short, parse_int=str, parse_float=str)] == numbers
 
@@ -127,16 +156,16 @@ def test_the_only_text_part_is_shortened_as_json() -> None:
 @pytest.mark.spec("A08")
 def test_what_follows_json_is_not_dropped_with_it() -> None:
     listed = "[" + ",".join(["1"] * 400) + "]"
-    assert shown(listed + " and then it failed", 700, ID).endswith("and then it failed")
-    kept = shown(json.dumps({"content": "x" * 4_000}) + "\nexit code 1", 700, ID)
+    assert shown(listed + " and then it failed", 700, WAY).endswith("and then it failed")
+    kept = shown(json.dumps({"content": "x" * 4_000}) + "\nexit code 1", 700, WAY)
     assert kept.endswith("exit code 1")
 
 
 @pytest.mark.spec("A08")
 def test_what_only_looks_like_json_is_cut_plainly() -> None:
-    assert shown("[1, 2" * 1_000, 800, ID).startswith("[1, 2[1, 2")
-    assert shown("{not json" * 1_000, 800, ID).startswith("{not json")
-    assert shown("[" * 100_000, 800, ID).startswith("[[[")
+    assert shown("[1, 2" * 1_000, 800, WAY).startswith("[1, 2[1, 2")
+    assert shown("{not json" * 1_000, 800, WAY).startswith("{not json")
+    assert shown("[" * 100_000, 800, WAY).startswith("[[[")
 
 
 def test_every_byte_but_the_content_stays() -> None:
@@ -145,7 +174,7 @@ def test_every_byte_but_the_content_stays() -> None:
         b' , "role":"tool" }',
     )
     raw = before + json.dumps("é" * 2_000).encode() + after
-    short = masked(raw, Mask(CHAIN, 100))
+    short = built(raw, 100)
     assert short.startswith(before)
     assert short.endswith(after)
     assert len(json.loads(short[len(before) : -len(after)])) < 300
@@ -158,7 +187,7 @@ def test_a_short_text_and_a_missing_one_are_left_alone() -> None:
         b'{"role":"tool"}',
         b"{}",
     ):
-        assert masked(raw, Mask(CHAIN, 100)) == raw
+        assert built(raw, 100) == raw
 
 
 def test_text_parts_are_shortened_as_one_text_and_images_stay() -> None:
@@ -184,8 +213,8 @@ text = st.text(st.characters() | st.sampled_from('\ud800\udfff[]{}",:\\ '), max_
 @given(text, st.integers(0, 300))
 def test_a_masked_message_is_valid_json_and_the_same_each_time(value: str, limit: int) -> None:
     raw = json.dumps({"role": "tool", "content": value, "tool_call_id": "a"}).encode()
-    short = masked(raw, Mask(CHAIN, limit))
-    assert short == masked(raw, Mask(CHAIN, limit))
+    short = built(raw, limit)
+    assert short == built(raw, limit)
     fields = json.loads(short)
     assert fields["tool_call_id"] == "a"
     assert len(fields["content"]) <= max(limit, LEAST)
@@ -208,7 +237,7 @@ def test_masked_parts_hold_head_and_tail(values: list[str], limit: int) -> None:
     if len(whole) <= limit:
         assert joined == whole
     else:
-        assert joined.count(f"GET /api/context/{ID}") == 1
+        assert joined.count(f"context_describe {ID}") == 1
         head = max(0, int((limit - LEAST) * 0.7))
         tail = max(0, int((limit - LEAST) * 0.3))
         assert joined.startswith(whole[:head])
@@ -245,10 +274,10 @@ def test_json_is_never_larger_than_the_limit(
     raw = json.dumps({"role": "tool", "content": whole, "tool_call_id": "a"}).encode()
     short = shortened(raw, limit)["content"]
     assert len(short) <= max(limit, LEAST)
-    assert short == shown(whole, limit, ID)
+    assert short == shown(whole, limit, WAY)
     assert (short == whole) == (len(whole) <= limit)
     assert short == whole or short.count(ID) == 1
-    if short == whole or (shape := structured(whole, limit, ID)) is None:
+    if short == whole or (shape := structured(whole, limit, WAY)) is None:
         return
     assert len(shape) <= limit
     assert type(json.loads(shape)) is type(value)
@@ -269,7 +298,7 @@ def test_every_kind_of_nesting_that_agents_send_stays_json() -> None:
         {"files": {f"src/{i}.py": page["text"] for i in range(12)}},
         [[i, "é" * 200] for i in range(600)],
     ):
-        short = shown(json.dumps(value), 8_000, ID)
+        short = shown(json.dumps(value), 8_000, WAY)
         assert len(short) <= 8_000
         assert type(json.loads(short)) is type(value)
         assert short.count(ID) == 1

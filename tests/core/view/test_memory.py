@@ -17,7 +17,7 @@ from tests.core.histories import assistant, calls, count_text, prose, result, us
 from tests.core.view.planning import Talk
 
 MEMORY = prose(400, "kept")
-POLICY = Policy(objective="off")
+POLICY = Policy()
 
 
 class Remembering(Talk):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.core.recall.filters import ANY, KINDS, ROLES, Filters
 from app.core.recall.tool_schemas import DESCRIBE, GREP
 from app.core.summary.fence import sendable
 from app.core.wire.json_text import decoded
@@ -39,11 +40,12 @@ class Scoped:
 
 @dataclass(frozen=True, slots=True)
 class Grep:
-    """Look for `query`; `limit` is within 1 and 50."""
+    """Look for `query` in what `only` lets through; `limit` is within 1 and 50."""
 
     query: str
     limit: int = GREP_LIMIT
     scope: Scoped = Scoped()
+    only: Filters = ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,13 @@ def grep_of(fields: Mapping[str, Any]) -> Grep | Unreadable:
     query = _text(fields, "query")
     if not query:
         return Unreadable("missing_field", "query is required: what to look for, in words.")
-    return Grep(query[:QUERY_CHARS], _bounded(fields, "limit", GREP_LIMIT, MOST_HITS), _scope(fields))
+    role, kind = _text(fields, "role").lower() or None, _text(fields, "kind").lower() or None
+    if role is not None and role not in ROLES:
+        return Unreadable("invalid_value", f"role is one of {', '.join(ROLES)}, or left out.")
+    if kind is not None and kind not in KINDS:
+        return Unreadable("invalid_value", f"kind is one of {', '.join(KINDS)}, or left out.")
+    limit = _bounded(fields, "limit", GREP_LIMIT, MOST_HITS)
+    return Grep(query[:QUERY_CHARS], limit, _scope(fields), Filters(role, kind))
 
 
 def describe_of(fields: Mapping[str, Any]) -> Describe | Unreadable:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from app.core.view.masking import context_id
+from app.core.view.compaction import context_id
 
 _CONVERSATION, _SUMMARY, _PAYLOAD = "dcc_", "dcs_", "dcp_"
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

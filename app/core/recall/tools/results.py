@@ -16,6 +16,7 @@ from app.core.recall.quotes import Hit, Quote
 from app.core.recall.tool_schemas import DESCRIBE, GREP
 from app.core.recall.tools.arguments import PAGE_CHARS, Unreadable
 from app.core.recall.tools.ids import conversation_id, summary_id
+from app.core.view.compaction import reference_to
 from app.core.view.masking import shown
 from app.core.view.results.marker import cut
 
@@ -23,6 +24,11 @@ from app.core.view.results.marker import cut
 REFERENCE_CHARS = 1_200
 PREVIEW_CHARS = 4_000
 _LINE_CHARS = 160
+# The same in every locale.
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+)
 
 Json = dict[str, Any]
 
@@ -56,9 +62,23 @@ class Stored:
     compaction: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Many:
+    """How many entries match; where not all could be counted, at least so many."""
+
+    found: int
+    is_counted: bool = True
+
+
 def time_of(at: float) -> str:
     """UTC seconds as ISO 8601."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def month_of(at: float) -> str:
+    """Month and year of UTC seconds, as people say them: "May 2026"."""
+    day = datetime.fromtimestamp(at, UTC)
+    return f"{_MONTHS[day.month - 1]} {day.year}"
 
 
 def first_line(text: str) -> str:
@@ -69,7 +89,7 @@ def first_line(text: str) -> str:
 
 def grep_result(
     session: str,
-    found: int,
+    many: Many,
     hits: Sequence[Hit],
     stored: Mapping[str, Stored],
     lineages: Mapping[str, Lineage],
@@ -82,7 +102,8 @@ def grep_result(
         "tool": GREP,
         "session": session,
         "conversation": conversation_id(session),
-        "totalFound": found,
+        "totalFound": many.found,
+        **({} if many.is_counted else {"totalFoundIsAtLeast": True}),
         "results": [_item(hit, stored[hit.quote.entry.id], lineages) for hit in hits],
     }
 
@@ -128,7 +149,7 @@ def payload_result(told: Told, role: str, text: str, tokens: int) -> Json:
         **_head(told),
         "role": role,
         "tokens": tokens,
-        "preview": shown(text, PREVIEW_CHARS, told.id)[:PREVIEW_CHARS],
+        "preview": shown(text, PREVIEW_CHARS, reference_to(DESCRIBE, told.id))[:PREVIEW_CHARS],
         "totalChars": len(text),
         "nextOffset": 0,
         "howToRead": f"{DESCRIBE} with this id, offset 0 and a limit of up to 16000 gives the first page; "
@@ -172,6 +193,7 @@ def _item(hit: Hit, stored: Stored, lineages: Mapping[str, Lineage]) -> Json:
         "role": entry.role or None,
         "session": stored.session,
         "time": time_of(entry.at),
+        "month": month_of(entry.at),
         "snippet": hit.quote.text,
         "depth": lineage.depth if lineage else None,
         "sourceMessageCount": len(lineage.sources) if lineage else None,

@@ -120,7 +120,7 @@ def _sightings(
 ) -> tuple[Sighting, ...]:
     kinds: dict[str, tuple[str, str] | None] = {}
     seen: dict[str, Sighting] = {}
-    for line in previous.identifiers.split("\n"):
+    for line in previous.added.split("\n"):
         label, colon, names = line.removeprefix("- ").rpartition(": ")
         for text, kind in identifiers_in(names, kinds):
             seen.setdefault(text, Sighting(text, kind, label if colon else "", -1, 1, 1.2, frozenset()))

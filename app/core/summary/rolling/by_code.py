@@ -62,7 +62,7 @@ def reading_of(source: SummarySource, kept: Digest, tools: ToolAllowList) -> Rea
     marked = [line for body in kept.bodies for line in body.split("\n")]
     earlier = Sections(
         bodies=tuple(_earlier(number, marked) for number in range(len(TITLES))),
-        identifiers="\n".join("- " + line.removeprefix(_NAMES) for line in marked if line.startswith(_NAMES)),
+        added="\n".join("- " + line.removeprefix(_NAMES) for line in marked if line.startswith(_NAMES)),
     )
     material = material_of(replace(readable(source, tools), previous=rendered(earlier)))
     return Reading(kept, Digest(*(_prose(body) for body in kept.bodies)), material, bool(source.fresh))

@@ -17,6 +17,7 @@ from app.core.summary.rolling.digest import clipped, lines_within
 from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText
 from app.core.summary.wording import headline, on_one_line, without_data
+from app.errors import SummaryRejected
 
 # The fence of the block in a view; summaries have their own.
 MEMORY_TAG = "palimpsest_memory"
@@ -104,7 +105,10 @@ def fold_request(
 def accepted_fold(
     reply: SummaryReply, request: SummaryRequest, fold: MemoryFold, count_text: CountText
 ) -> str:
-    """The text that may stand for what was folded; SummaryRejected otherwise. It must be smaller."""
+    """The text that may stand for what was folded; SummaryRejected otherwise. It is whole, and smaller."""
+    if reply.finish_reason == "length":
+        # The entries go when their summary is taken.
+        raise SummaryRejected("the summary of the memory was cut")
     replaced = count_text(fold.previous) + sum(count_text(entry) for entry in fold.entries)
     return accepted(reply, request, replaced, count_text)
 

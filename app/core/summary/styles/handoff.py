@@ -1,19 +1,28 @@
-"""The handoff: nine sections, with the user's words, facts and identifiers carried over by code.
+"""The handoff: a model's record in nine sections, and behind it what binds and what was done, by code.
 
-Knows nothing of other styles. It needs no state of its own: everything is read from the block before.
+What the model wrote is kept apart from the block, so that the next question gives it back as it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from app.core.summary.acceptance import SummaryReply, accepted
-from app.core.summary.block import deterministic_block, model_block
+from app.core.summary.block import Frame, summary_block
 from app.core.summary.fence import DEFAULT_TAG
 from app.core.summary.prompt import SummaryLimits, SummaryRequest, summary_requests
-from app.core.summary.source import CountText, SummaryBudget, SummarySource, SummaryStyle
+from app.core.summary.source import CountText, SummaryBudget, SummarySource
 from app.core.summary.styles.style import Written
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a model wrote, as it stands in the block, and how many lines of it were taken out."""
+
+    record: str = ""
+    taken_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +35,10 @@ class HandoffStyle:
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> Generator[SummaryRequest, str, None]:
         """As many calls as the input needs, each continuing the record of the one before (A21, F07)."""
-        return summary_requests(source, limits, count_text, focus)
+        earlier = record_in(source.state).record
+        return summary_requests(
+            replace(source, previous=earlier or source.previous), limits, count_text, focus
+        )
 
     def accepted(
         self, reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
@@ -37,8 +49,16 @@ class HandoffStyle:
     def written(
         self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
     ) -> Written:
-        """Nine sections, repaired by code; by code alone without a model's text."""
-        style = SummaryStyle(self.tag)
-        if told is None:
-            return Written(deterministic_block(source, budget, count_text, style))
-        return Written(model_block(source, told, budget, count_text, style))
+        """The record first, then what it does not say; by code alone without one."""
+        frame = Frame(budget.tokens, count_text, self.tag)
+        block = summary_block(source, record_in(source.state).record, told, frame)
+        state = msgspec.json.encode(Record(block.record, block.taken_out)) if block.record else b""
+        return Written(block.text, state)
+
+
+def record_in(state: bytes) -> Record:
+    """What an earlier block's state holds; an empty record for none, and for damaged bytes."""
+    try:
+        return msgspec.json.decode(state, type=Record) if state else Record()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Record()

@@ -77,15 +77,15 @@ def drafts(
 ) -> Iterator[Draft]:
     """A draft for every legal cut beyond what is folded, or from `start` on; longest tail first."""
     first = situation.since + 1 if start is None else max(1, start)
-    messages, sizes = situation.conversation.messages, limits.sizes
+    sizes = limits.sizes
     beside = situation.budget.fixed_tokens + situation.budget.memory_tokens
     whole = tail = sum(sizes)
-    kept_tokens, wording = 0, 0
+    kept_tokens = 0
     kept: frozenset[int] = frozenset()
     passed: list[int] = []
     for group in situation.groups:
         if group.start >= first:
-            summary = block_room(situation, tokens=whole - tail - kept_tokens, wording=wording)
+            summary = block_tokens_for(situation.budget, whole - tail - kept_tokens)
             total = beside + kept_tokens + summary + tail
             if len(kept) < len(passed):
                 kept = frozenset(passed)
@@ -95,13 +95,6 @@ def drafts(
             if index in must:
                 passed.append(index)
                 kept_tokens += sizes[index]
-            elif messages[index].role == "user":
-                wording += sizes[index]
-
-
-def block_room(situation: Situation, *, tokens: int, wording: int) -> int:
-    """Tokens a summary block may take that stands for `tokens` folded ones, `wording` of them the user's."""
-    return block_tokens_for(situation.budget, situation.policy, tokens=tokens, wording=wording)
 
 
 def _best(situation: Situation, limits: Limits, must: frozenset[int], target: int) -> Draft | None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from app.core.history.conversation import Conversation
+from app.core.summary.wording import calls_of
+from app.core.view.compaction import context_id, reference_to
 from app.core.view.cuts import RESULT_ROLES, group_index
 from app.core.view.dialects.instructions import label_tokens
-from app.core.view.masking import context_id, shown, text_of
+from app.core.view.masking import shown, text_of
 from app.core.view.planning.situation import Limits, Situation
 from app.core.view.results.documents import is_document
 from app.core.view.view import masked_tokens
@@ -28,15 +31,16 @@ def oversized(situation: Situation) -> Limits:
     """Results above the tool result limit, shown with that many tokens; documents with thrice that (A08).
 
     Neither is shown with more than its share of the window. The newest group is what the model is about
-    to act on: it stays whole while there is room (see `squeezed`). A result that was pinned after it
-    was masked is whole again.
+    to act on: it stays whole while there is room (see `squeezed`), and so does what was asked for again.
+    A result that was pinned after it was masked is whole again.
     """
     policy = situation.policy
     by_window = int(policy.tool_result_share * situation.budget.window_tokens)
     plain = max(1, min(policy.tool_result_tokens, by_window))
     document = max(1, min(_DOCUMENT_FACTOR * policy.tool_result_tokens, by_window))
     newest = situation.groups[-1].start if situation.groups else 0
-    old = (index for index in maskable(situation) if index < newest)
+    again = asked_again(situation.conversation)
+    old = (index for index in maskable(situation) if index < newest and index not in again)
     large = [index for index in old if situation.limits.sizes[index] > plain]
     documents = {index for index in large if _is_document(situation, index)}
     limits = shortened(situation, _anew(situation), documents, document)
@@ -44,23 +48,19 @@ def oversized(situation: Situation) -> Limits:
 
 
 def older(situation: Situation, limits: Limits, target: int) -> Limits:
-    """Old results shown as stubs, oldest first, until the prompt is at the target or none is left.
+    """Old results cut to the same length, the longest first, as far as the target asks for.
 
-    The newest results, up to their share of the target and at least the newest group, stay.
+    None to fewer characters than the policy's least. The newest results, up to their share of the target
+    and at least the newest group, stay; so does what the agent asked for again.
     """
-    stub = situation.policy.old_result_chars
-    if not stub:
+    least = situation.policy.old_result_chars
+    if not least:
         return limits
-    chars, sizes = dict(limits.chars), list(limits.sizes)
-    total = situation.total_with(limits)
-    for index in _old(situation, limits):
-        if total <= target:
-            break
-        tokens = _tokens_at(situation, index, stub)
-        if tokens < _WORTH * sizes[index]:
-            total -= sizes[index] - tokens
-            chars[index], sizes[index] = stub, tokens
-    return Limits(chars, tuple(sizes))
+    old = _old(situation, limits)
+    sizes = [limits.sizes[index] for index in old]
+    room = target - (situation.total_with(limits) - sum(sizes))
+    most = max(1, _level(sorted(sizes), max(0, room)))
+    return shortened(situation, limits, old, most, least)
 
 
 def squeezed(situation: Situation, limits: Limits, start: int, room: int, floor: int) -> Limits:
@@ -74,14 +74,23 @@ def squeezed(situation: Situation, limits: Limits, start: int, room: int, floor:
     return shortened(situation, limits, indexes, most)
 
 
-def shortened(situation: Situation, limits: Limits, indexes: Iterable[int], most: int) -> Limits:
-    """Those of the results that take more than `most` tokens are shown with at most that many."""
+def shortened(
+    situation: Situation, limits: Limits, indexes: Iterable[int], most: int, least_chars: int = 0
+) -> Limits:
+    """Those of the results that take more than `most` tokens are shown with at most that many.
+
+    Or with `least_chars`, where that is more: then only where it wins something worth a changed prompt.
+    """
     chars, sizes = dict(limits.chars), list(limits.sizes)
     for index in indexes:
         if sizes[index] <= most:
             continue
         limit, tokens = _limit_for(situation, index, most)
-        if tokens < sizes[index]:
+        worth = sizes[index]
+        if limit < least_chars:
+            limit, tokens = least_chars, _tokens_at(situation, index, least_chars)
+            worth = int(_WORTH * worth)
+        if tokens < worth:
             chars[index], sizes[index] = limit, tokens
     return Limits(chars, tuple(sizes))
 
@@ -91,6 +100,25 @@ def maskable(situation: Situation) -> Iterator[int]:
     for index, message in enumerate(situation.conversation.messages):
         if message.role in RESULT_ROLES and index not in situation.pins and situation.is_visible(index):
             yield index
+
+
+def asked_again(conversation: Conversation) -> frozenset[int]:
+    """The newest result of every call that was made more than once with the same arguments.
+
+    The agent needed it again: were it cut, it would ask once more.
+    """
+    newest: dict[tuple[str, str], int] = {}
+    again: set[tuple[str, str]] = set()
+    calls: dict[str, tuple[str, str]] = {}
+    for index, message in enumerate(conversation.messages):
+        for call in calls_of(message):
+            calls[call.id] = (call.name, call.arguments.strip())
+        if message.answers is None or (asked := calls.pop(message.answers, None)) is None:
+            continue
+        if asked in newest:
+            again.add(asked)
+        newest[asked] = index
+    return frozenset(newest[asked] for asked in again)
 
 
 def _anew(situation: Situation) -> Limits:
@@ -117,14 +145,15 @@ def _is_document(situation: Situation, index: int) -> bool:
 
 
 def _old(situation: Situation, limits: Limits) -> list[int]:
-    """Results older than the newest ones, oldest first."""
+    """Results older than the newest ones, oldest first, but for what was asked for again."""
+    again = asked_again(situation.conversation)
     indexes = list(maskable(situation))
     recent = int(situation.policy.recent_result_share * situation.room)
     newest_group = situation.groups[-1].start
     taken = 0
     while indexes and (indexes[-1] >= newest_group or taken + limits.sizes[indexes[-1]] <= recent):
         taken += limits.sizes[indexes.pop()]
-    return indexes
+    return [index for index in indexes if index not in again]
 
 
 def _level(sizes: list[int], room: int) -> int:
@@ -154,6 +183,7 @@ def _limit_for(situation: Situation, index: int, most: int) -> tuple[int, int]:
 
 def _tokens_at(situation: Situation, index: int, limit: int) -> int:
     message = situation.conversation.messages[index]
-    reference = context_id(situation.conversation.chains[index])
+    name = context_id(situation.conversation.chains[index])
+    reference = reference_to(situation.budget.reads_by, name)
     text = shown(text_of(message.fields), limit, reference)
     return masked_tokens(message, text, situation.count_text)

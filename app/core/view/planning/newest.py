@@ -15,14 +15,17 @@ from app.core.view.planning.situation import Situation, must_keep
 _EXCHANGES = 2
 
 
-def with_newest(situation: Situation, draft: Draft, *, target: int, most: int) -> Draft:
+def with_newest(situation: Situation, draft: Draft, *, target: int, most: int, records: int = 2) -> Draft:
     """The draft with the newest exchanges in its tail, where the prompt then takes at most `most` tokens.
 
-    The summary gives way down to what a model writes, as far as that brings the prompt to `target`.
+    The summary gives way as far as that brings the prompt to `target`: down to `records` of what a model
+    writes, and to one where there is no room for more.
     """
     for cut in _starts(situation):
-        if cut < draft.cut and (kept := _cut_at(situation, draft, cut, target)).total <= most:
-            return kept
+        for factor in range(records, 0, -1):
+            least = factor * situation.budget.summary_tokens
+            if cut < draft.cut and (kept := _cut_at(situation, draft, cut, target, least)).total <= most:
+                return kept
     return draft
 
 
@@ -36,15 +39,15 @@ def _starts(situation: Situation) -> list[int]:
     return [start for start in wanted if start > situation.since and start in cuts]
 
 
-def _cut_at(situation: Situation, draft: Draft, cut: int, target: int) -> Draft:
+def _cut_at(situation: Situation, draft: Draft, cut: int, target: int, least: int) -> Draft:
     sizes = draft.limits.sizes
     # What is retained for its path alone goes with the fold that chose it.
     kept = frozenset(index for index in must_keep(situation, with_task=True) | draft.kept if index < cut)
     tail = sum(sizes[cut:])
     rest = draft.total - draft.summary_tokens - draft.tail_tokens
     rest += sum(sizes[i] for i in kept) - sum(sizes[i] for i in draft.kept)
-    least = min(draft.summary_tokens, situation.budget.summary_tokens)
-    summary = max(least, min(draft.summary_tokens, target - rest - tail))
+    # A record, and as much of what binds and was done.
+    summary = min(draft.summary_tokens, max(least, target - rest - tail))
     return replace(
         draft, cut=cut, kept=kept, summary_tokens=summary, tail_tokens=tail, total=rest + summary + tail
     )

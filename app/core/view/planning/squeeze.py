@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.core.budget.block import LEAST_SUMMARY_TOKENS
+from app.core.budget.block import LEAST_SUMMARY_TOKENS, block_tokens_for
 from app.core.view.outcomes import Refuse
-from app.core.view.planning.fold import Draft, block_room
+from app.core.view.planning.fold import Draft
 from app.core.view.planning.limits import maskable, squeezed
 from app.core.view.planning.situation import Limits, Situation, must_keep
 
@@ -101,6 +101,6 @@ def _with_longer_summary(situation: Situation, draft: Draft, room: int) -> Draft
     folded = sum(
         size for index, size in enumerate(draft.limits.sizes[: draft.cut]) if index not in draft.kept
     )
-    wanted = block_room(situation, tokens=folded, wording=0)
+    wanted = block_tokens_for(situation.budget, folded)
     more = max(0, min(wanted - draft.summary_tokens, room - draft.total))
     return replace(draft, summary_tokens=draft.summary_tokens + more, total=draft.total + more)

@@ -14,6 +14,7 @@ from app.core.view.outcomes import Fold, MaskOnly, Plan, Send
 from app.core.view.planning.fold import Draft, counted, fold_to
 from app.core.view.planning.limits import older, squeezed
 from app.core.view.planning.newest import with_newest
+from app.core.view.planning.reasons import why
 from app.core.view.planning.situation import Limits, Situation, masks_of
 from app.core.view.planning.squeeze import (
     is_new,
@@ -97,7 +98,7 @@ def fold_of(situation: Situation, draft: Draft, goal: Goal) -> Fold:
         summary_tokens=draft.summary_tokens,
         target_tokens=goal.target,
         trigger=goal.trigger,
-        reason=reason_of(situation),
+        reason=reason_of(situation, goal.trigger),
         fits_now=situation.total <= situation.budget.ceiling_tokens,
         memory_tokens=situation.budget.memory_tokens,
     )
@@ -105,16 +106,19 @@ def fold_of(situation: Situation, draft: Draft, goal: Goal) -> Fold:
 
 def with_room(situation: Situation, draft: Draft, goal: Goal) -> Draft:
     """The draft with the newest exchanges, where there is room for them and it is still worth folding."""
-    kept = with_newest(situation, draft, target=goal.target, most=goal.most)
+    kept = with_newest(
+        situation,
+        draft,
+        target=goal.target,
+        most=goal.most,
+        records=1 if goal.trigger == "overflow" else 2,
+    )
     return kept if _is_worth(situation, kept.total, goal) else draft
 
 
-def reason_of(situation: Situation) -> str:
-    """Sizes for a person, in the style of "820000 / 1000000 at 0.9" (E11), or "24 messages at 24" (A14)."""
-    most = situation.policy.trigger_messages
-    if 0 < most <= situation.unfolded and situation.total < situation.budget.trigger_tokens:
-        return f"{situation.unfolded} messages at {most}"
-    return f"{situation.total} / {situation.budget.window_tokens} at {situation.policy.trigger_ratio:g}"
+def reason_of(situation: Situation, trigger: Trigger) -> str:
+    """See `why`."""
+    return why(situation.total, situation.unfolded, situation.budget, situation.policy, trigger)
 
 
 def _by_count(situation: Situation, limits: Limits, goal: Goal) -> Fold | None:
@@ -193,7 +197,7 @@ def _masks(situation: Situation, limits: Limits, goal: Goal, what: str) -> MaskO
     masks = masks_of(situation, limits, situation.since, situation.kept)
     if limits.chars == situation.limits.chars:
         return None
-    return MaskOnly(masks, goal.trigger, f"{reason_of(situation)}: {what}")
+    return MaskOnly(masks, goal.trigger, f"{reason_of(situation, goal.trigger)}: {what}")
 
 
 def _newest_fits(situation: Situation, limits: Limits, goal: Goal) -> bool:

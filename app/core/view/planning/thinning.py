@@ -37,4 +37,6 @@ def plan_masks(
         return Send(situation.view)
     masks = masks_of(situation, limits, situation.since, situation.kept)
     trigger: Trigger = "proactive" if situation.total < budget.window_tokens else "reactive"
-    return MaskOnly(masks, trigger, f"{reason_of(situation)}: tool results shortened in place of a fold")
+    return MaskOnly(
+        masks, trigger, f"{reason_of(situation, trigger)}: tool results shortened in place of a fold"
+    )

@@ -1,6 +1,6 @@
 """What stands where something of a tool result was left out, and the plain cut around it.
 
-Knows nothing of JSON nor of messages. Every first marker names the id under which the rest is read (E10).
+Knows nothing of JSON nor of messages. The first marker says how the rest is read where its reader can (E10).
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ def note(kept: int, whole: int, reference: str) -> str:
 
 
 def _where(reference: str) -> str:
-    # The id once only: 32 hex digits cost some 20 tokens in every marker.
-    return f"; the whole result: GET /api/context/{reference}" if reference else ""
+    # Once only: 32 hex digits cost some 20 tokens in every marker.
+    return f"; the whole result: {reference}" if reference else ""

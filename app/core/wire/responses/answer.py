@@ -74,4 +74,5 @@ def tokens_of(usage: Any) -> Usage:
         "prompt_tokens": usage.get("input_tokens"),
         "completion_tokens": usage.get("output_tokens"),
         "prompt_tokens_details": usage.get("input_tokens_details"),
+        "completion_tokens_details": usage.get("output_tokens_details"),
     })  # fmt: skip

@@ -250,7 +250,7 @@ def test_nothing_to_read_asks_nobody_and_nothing_new_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        SummaryReply(nth(None, 1), "length"),  # type: ignore[arg-type]
+        SummaryReply(nth(None, 1), "content_filter"),  # type: ignore[arg-type]
         SummaryReply(nth(None, 1), "stop", has_tool_calls=True),  # type: ignore[arg-type]
         SummaryReply("", "stop"),
         SummaryReply(

@@ -92,7 +92,7 @@ def test_what_exceeds_a_request_becomes_several_each_with_the_result_before() ->
 def test_an_answer_that_is_no_summary_is_refused() -> None:
     request = next(STYLE.requests(source(TALK), LIMITS, count, ""))
     with pytest.raises(SummaryRejected):
-        STYLE.accepted(SummaryReply(TOLD, "length"), request, 1_000, count)
+        STYLE.accepted(SummaryReply(TOLD, "content_filter"), request, 1_000, count)
 
 
 def test_without_a_model_code_goes_on_from_what_was_told() -> None:

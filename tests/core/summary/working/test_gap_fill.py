@@ -124,7 +124,7 @@ def test_what_is_missing_stands_under_its_own_heading() -> None:
     [
         ("COMPLETE", "length", False),
         ("COMPLETE", "stop", True),
-        (MISSING, "length", False),
+        (MISSING, "content_filter", False),
         ("Error: the service is not available at the moment, please try again.", "stop", False),
         ("", "stop", False),
         ("word " * 3_000, "stop", False),

@@ -12,7 +12,6 @@ from openai.types.responses import Response
 from app.core.history.message import Message
 from app.core.history.read import read_answer, read_message
 from app.core.recall.reading import message_text
-from app.core.view.compaction import Mask
 from app.core.view.masking import masked
 from app.core.wire.request_body import Limits
 from app.core.wire.responses.request import parse_responses_request
@@ -247,7 +246,9 @@ def test_long_results_are_shown_shortened_in_their_own_form(item: Json) -> None:
     text = json.dumps(item).replace("found it", "FIRST " + "line\\n" * 2_000 + " LAST")
     if "FIRST" not in text:
         return
-    shown = masked(text.encode(), Mask(b"\x01" * 32, 800))
+    made = masked(read_message(text.encode(), lambda _: 1), 800, "")
+    assert made is not None
+    shown = made.raw
     told = json.loads(shown)
     assert told.keys() == item.keys()
     assert len(shown) < 2_000

@@ -1,0 +1,244 @@
+"""The one budget: which notes a block shows in so many tokens.
+
+Floors first: what binds stands in every block. What is left is spent by worth, and need not be used up.
+Knows nothing of headings, nor of who wrote the rest of the block.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.core.notes.facts import Information, replaced
+from app.core.notes.note import Kind, Note, Notes
+from app.core.summary.wording import cut_middle
+
+CountText = Callable[[str], int]
+
+# Of each of these the newest so many folded ones bind.
+_NEWEST: dict[Kind, int] = {"command": 5, "outcome": 3}
+# In this order floors are given room, and lose it from the end.
+_FLOORS: tuple[Kind, ...] = (
+    "rule",
+    "open",
+    "task",
+    "change",
+    "failure",
+    "command",
+    "request",
+    "picture",
+    "outcome",
+)
+# Of what floors leave, older requests may take so much, and facts so much of what is left then.
+_REQUEST_SHARE = 0.4
+_FACT_SHARE = 0.85
+# So many facts of one message at most.
+_MOST_A_MESSAGE = 3
+# A fact must say at least so much a token (see `facts.Information`).
+_LEAST_WORTH = 0.12
+# Characters of a bound request, of another one, and of lines shortened because room is short.
+_BOUND_CHARS = 1_200
+_REQUEST_CHARS = 240
+_SHORT_CHARS = 80
+# Stands for what is left out.
+_MARK = "[...]"
+# Files and pages that were read, by name, in one line (tokens).
+_READ_TOKENS = 60
+
+
+@dataclass(slots=True)
+class Choice:
+    """What a block shows, each kind oldest first. `left_out` counts floors that had no room."""
+
+    notes: list[Note] = field(default_factory=list)
+    tokens: int = 0
+    left_out: int = 0
+
+    def of(self, *kinds: Kind) -> list[Note]:
+        """Those of these kinds, oldest first."""
+        return sorted((note for note in self.notes if note.kind in kinds), key=lambda note: note.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Tokens for the notes of a block; `rules` is what those of the user may take, whatever else must go."""
+
+    tokens: int
+    rules: int
+
+
+def chosen(
+    notes: Notes, folded: Collection[int], room: Room, count_text: CountText, told: Callable[[Note], bool]
+) -> Choice:
+    """The notes of the messages `folded` (places) that a block shows.
+
+    `told` is true of a note that the rest of the block says already.
+    """
+    hidden = [note for note in notes.notes if note.place in folded]
+    rules = [note.text for note in hidden if note.kind == "rule"]
+    news = [note for note in (_without(note, rules) for note in hidden) if note.text and not told(note)]
+    choice = _floors(_bound(news), room, count_text)
+    # What is left is spent by worth, a kind after the other, each leaving something to the next.
+    _requests(choice, news, int(_REQUEST_SHARE * (room.tokens - choice.tokens)), count_text)
+    facts = [note for note in hidden if note.kind == "fact"]
+    _facts(choice, facts, told, int(_FACT_SHARE * (room.tokens - choice.tokens)), count_text)
+    _outcomes(choice, news, room.tokens - choice.tokens, count_text)
+    _reads(choice, news, min(_READ_TOKENS, room.tokens - choice.tokens), count_text)
+    return choice
+
+
+def _without(note: Note, rules: Sequence[str]) -> Note:
+    """A request without the rules in it, which stand by themselves: "" where it says nothing else."""
+    if note.kind != "request" or not any(rule in note.text for rule in rules):
+        return note
+    text = note.text
+    for rule in rules:
+        text = text.replace(rule, _MARK)
+    return replace(note, text=text.strip() if text.replace(_MARK, "").strip(" .\n") else "")
+
+
+def line_of(note: Note) -> str:
+    """The note as a line: who said it and when, where the kind does not tell."""
+    text = note.text
+    match note.kind:
+        case "rule":
+            who = "" if note.by == "user" else f" ({note.by})"
+            return f'- "{" ".join(text.split())}"{who}'
+        case "request" | "fact":
+            return f"- turn {note.turn}, {note.by}: {text}"
+        case "outcome":
+            return f"- turn {note.turn}, assistant: {text}"
+        case "picture":
+            return f"- turn {note.turn}: {text}"
+        case "read":
+            return f"- read: {text}"
+        case "task":
+            return text if text.startswith("[") else f"- {text}"
+    return f"- {text}"
+
+
+def _bound(hidden: Sequence[Note]) -> list[Note]:
+    """Floors: what binds by itself, the newest commands and outcomes, the first and newest request."""
+    newest = {
+        id(note)
+        for kind, most in _NEWEST.items()
+        for note in [note for note in hidden if note.kind == kind][-most:]
+    }
+    requests = [note for note in hidden if note.kind == "request"]
+    newest |= {id(note) for note in (*requests[:1], *requests[-1:])}
+    return [replace(note, binds=True) for note in hidden if note.binds or id(note) in newest]
+
+
+def _floors(bound: Sequence[Note], room: Room, count_text: CountText) -> Choice:
+    """Each floor whole, then shortened, then left out and counted; of a kind the oldest goes first."""
+    choice = Choice()
+    for kind in _FLOORS:
+        most = max(room.tokens, room.rules) if kind == "rule" else room.tokens
+        lengths = (_BOUND_CHARS if kind == "request" else None, _SHORT_CHARS)
+        for note in reversed([note for note in bound if note.kind == kind]):
+            if not any(_take(choice, note, most, count_text, length) for length in lengths):
+                choice.left_out += 1
+    return choice
+
+
+def _take(choice: Choice, note: Note, room: int, count_text: CountText, limit: int | None = None) -> bool:
+    """True when the note, in at most `limit` characters, is in the choice."""
+    shown = note if limit is None else replace(note, text=cut_middle(note.text, limit))
+    cost = count_text(line_of(shown)) + 1
+    if choice.tokens + cost > room:
+        return False
+    choice.notes.append(shown)
+    choice.tokens += cost
+    return True
+
+
+def _requests(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
+    """Older requests, the newest first, as far as the room goes."""
+    most = choice.tokens + room
+    taken = {note.place for note in choice.of("request")}
+    for note in reversed(hidden):
+        if note.kind == "request" and note.place not in taken:
+            _take(choice, note, most, count_text, _REQUEST_CHARS)
+
+
+def _facts(
+    choice: Choice, facts: Sequence[Note], told: Callable[[Note], bool], room: int, count_text: CountText
+) -> None:
+    """Sentences of either speaker by what they say that the others do not.
+
+    One whose value was replaced later is not chosen; where a request shows it, the newer one is told too.
+    """
+    if not facts or room <= 0:
+        return
+    most = choice.tokens + room
+    shown = "\n".join(note.text for note in choice.notes)
+    newer = _newer(facts)
+    for old, new in newer.items():
+        if facts[old].text in shown and facts[new].text not in shown:
+            _take(choice, facts[new], most, count_text)
+    said = "\n".join(note.text for note in choice.notes)
+    information = Information([note.text for note in facts])
+    telling = _telling(facts, information.worths)
+    best = information.best(
+        lambda index: index in telling and index not in newer and not _is_said(facts[index], said, told),
+        lambda index: count_text(line_of(facts[index])) + 1,
+        most - choice.tokens,
+        _LEAST_WORTH,
+    )
+    for index in best:
+        _take(choice, facts[index], most, count_text)
+
+
+def _telling(facts: Sequence[Note], worths: Sequence[float]) -> frozenset[int]:
+    """Of each message the few sentences that say most: a long text must not crowd out all others."""
+    ranked = sorted(range(len(facts)), key=worths.__getitem__, reverse=True)
+    taken = Counter[int]()
+    telling = set()
+    for index in ranked:
+        taken[facts[index].place] += 1
+        if taken[facts[index].place] <= _MOST_A_MESSAGE:
+            telling.add(index)
+    return frozenset(telling)
+
+
+def _is_said(note: Note, said: str, told: Callable[[Note], bool]) -> bool:
+    return note.text in said or told(note)
+
+
+def _newer(facts: Sequence[Note]) -> dict[int, int]:
+    """Of each replaced sentence the newest that replaces it, by the same speaker."""
+    found: dict[int, int] = {}
+    for speaker in ("user", "assistant"):
+        places = [index for index, note in enumerate(facts) if note.by == speaker]
+        for old, new in replaced([facts[index].text for index in places]).items():
+            found[places[old]] = places[new]
+    return found
+
+
+def _outcomes(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
+    most = choice.tokens + max(0, room) // 2
+    taken = {note.place for note in choice.of("outcome")}
+    said = "\n".join(note.text for note in choice.notes)
+    for note in reversed(hidden):
+        if note.kind == "outcome" and note.place not in taken and note.text not in said:
+            _take(choice, note, most, count_text)
+
+
+def _reads(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
+    """Names of what was only looked at, newest first, in one line."""
+    names = _fitting((note for note in reversed(hidden) if note.kind == "read"), room, count_text)
+    if names:
+        first = names[0]
+        text = ", ".join(note.text for note in reversed(names))
+        _take(choice, replace(first, text=text), choice.tokens + room, count_text)
+
+
+def _fitting(notes: Iterable[Note], room: int, count_text: CountText) -> list[Note]:
+    taken: list[Note] = []
+    for note in notes:
+        room -= count_text(note.text) + 2
+        if room < 0:
+            break
+        taken.append(note)
+    return taken

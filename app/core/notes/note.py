@@ -1,0 +1,59 @@
+"""One thing worth knowing of a conversation, and all of those that were read from it.
+
+Pure values. Knows nothing of how messages are read, nor of what a block shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "rule",
+    "request",
+    "change",
+    "command",
+    "failure",
+    "task",
+    "open",
+    "outcome",
+    "read",
+    "fact",
+    "picture",
+]
+Speaker = Literal["user", "assistant", "system", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line of a block.
+
+    `text` is what it says, on one line but for a user's own words; `place` the index of the message it was
+    read from, `turn` the user's turn (from 1, 0 before the first). `binds`: it stands in every block while it
+    holds (a floor). `subject` is what a later note of the same kind replaces it by: a path, a command.
+    """
+
+    kind: Kind
+    text: str
+    place: int
+    turn: int
+    by: Speaker = "user"
+    binds: bool = False
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What was read, each kind in the order in which it was said.
+
+    `turns` counts the user's messages that were read. `running` is the place of the user's request that the
+    last of the folded messages still works on, None where it was answered.
+    """
+
+    notes: tuple[Note, ...] = ()
+    turns: int = 0
+    running: int | None = None
+
+    def of(self, *kinds: Kind) -> tuple[Note, ...]:
+        """Those of these kinds, in order."""
+        return tuple(note for note in self.notes if note.kind in kinds)

@@ -1,0 +1,120 @@
+"""Questions and short answers: what an assistant waits for, what only its question explains, what it said.
+
+Knows nothing of messages, turns or budgets.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from app.core.notes.languages import languages, languages_of, plain, words_in
+from app.core.notes.sentences import prose_of, sentences_of
+
+# Words, and characters of a text without spaces: a longer answer says by itself what it is about.
+_SHORT_WORDS, _SHORT_CHARS = 8, 20
+# Words that are told beside a filler in a sentence that says something: "Great, the refund went out".
+_LEAST_TOLD = 2
+# Characters of the end of a text in which its last paragraph is looked for.
+_END_READ = 4_000
+_QUESTION_MARKS = ("?", "？")
+_PARAGRAPH = re.compile(r"\n[ \t]*\n")
+_ITEM = re.compile(r"\s*(?:[-*+•–]|\(?\w{1,2}[.)])\s")
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+_CLOSING = "\"'”’»)*_` "
+
+
+def question_in(text: str) -> str:
+    """The last question that an assistant's text ends with and waits for, verbatim; "" when it asks nothing.
+
+    It stands in the last paragraph, or before a list of choices that ends the text. Offers ("Is there
+    anything else I can help with?") are none; "Please provide your order number." asks without a mark.
+    """
+    asked = ""
+    for sentence in sentences_of(_last_paragraph(text)):
+        low = plain(sentence)
+        if any(offer in low for offer in _entries("offer")):
+            continue
+        if sentence.rstrip(_CLOSING).endswith(_QUESTION_MARKS) or (
+            not asked.rstrip(_CLOSING).endswith(_QUESTION_MARKS) and _opens("request").match(low)
+        ):
+            asked = sentence
+    return asked
+
+
+def is_assent(text: str) -> bool:
+    """True for a short answer that cannot be understood without the question before it.
+
+    At most 8 words, or 20 characters of a text without spaces; no question; it opens as answers do in
+    one of the tables ("yes", "no", "the second one", "it's"), or it is a single word or nothing but
+    numbers and ids.
+    """
+    low = plain(text).strip()
+    if not low or "?" in low or "？" in low:
+        return False
+    if _UNSPACED.search(low):
+        return len(low) <= _SHORT_CHARS and _opens("assent").match(low) is not None
+    words = low.split()
+    if len(words) > _SHORT_WORDS:
+        return False
+    if _opens("assent").match(low) or all(map(_is_value, words)):
+        return True
+    return len(words) == 1 and not _is_small_talk(low)
+
+
+def opening_of(text: str, most_chars: int) -> str:
+    """The first sentence or two of an assistant's closing words that say something.
+
+    Whole sentences, joined by a space, at most `most_chars` characters; without filler ("Great!"),
+    questions and announcements that end in a colon. "" when there is none that fits.
+    """
+    found = ""
+    for sentence in sentences_of(text):
+        if found and len(found) + 1 + len(sentence) > most_chars:
+            return found
+        if len(sentence) > most_chars or _says_nothing(sentence):
+            continue
+        if found:
+            return f"{found} {sentence}"
+        found = sentence
+    return found
+
+
+def _last_paragraph(text: str) -> str:
+    paragraphs = [part for part in _PARAGRAPH.split(prose_of(text[-_END_READ:])) if part.strip()]
+    if not paragraphs:
+        return ""
+    first = len(paragraphs) - 1
+    while first and all(_ITEM.match(line) for line in paragraphs[first].strip("\n").split("\n")):
+        first -= 1
+    return "\n\n".join(paragraphs[first:])
+
+
+def _says_nothing(sentence: str) -> bool:
+    last = sentence.rstrip(_CLOSING)[-1:]
+    return last in (*_QUESTION_MARKS, ":", "：") or _is_small_talk(plain(sentence))
+
+
+def _is_small_talk(low: str) -> bool:
+    """True when nothing but an opening that says nothing stands there, and function words."""
+    match = _opens("filler").match(low)
+    if match is None:
+        return False
+    rest = words_in(low[match.end() :])
+    known = {word for language in languages_of(low, words_in(low)) for word in language.betraying}
+    return len(rest - known) < _LEAST_TOLD
+
+
+def _is_value(word: str) -> bool:
+    return any(map(str.isdigit, word))
+
+
+@lru_cache(maxsize=16)
+def _entries(key: str) -> tuple[str, ...]:
+    return tuple(entry for language in languages().values() for entry in language[key])
+
+
+@lru_cache(maxsize=16)
+def _opens(key: str) -> re.Pattern[str]:
+    parts = [language.opens(key) for language in languages().values()]
+    return re.compile("|".join(f"(?:{part.pattern})" for part in parts if part))

@@ -1,0 +1,277 @@
+"""The one reader: from stored messages to typed notes.
+
+Every note comes from the messages themselves, never from the text of an earlier block, so that fifty folds
+lose no more than one. What later messages settle is settled here: a file's last state, a command that passed
+after it failed, a rule said again, a question that was answered. Knows nothing of tokens or of blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.core.history.message import Message
+from app.core.notes.acts import (
+    Action,
+    Command,
+    Effect,
+    Failure,
+    FileChange,
+    Read,
+    TaskList,
+    merged,
+    same_file,
+)
+from app.core.notes.effects import effects_in_text, effects_of, opened_by
+from app.core.notes.facts import words_of
+from app.core.notes.note import Note, Notes, Speaker
+from app.core.notes.questions import is_assent, opening_of, question_in
+from app.core.notes.rules import rules_in
+from app.core.notes.sentences import sentences_of
+from app.core.summary.secrets import without_secrets
+from app.core.summary.wording import Call, calls_of, cut_middle, on_one_line, text_of, without_data
+
+_RESULTS = frozenset({"tool", "function"})
+# Characters: of an assistant's closing words, of a call without a result.
+_OUTCOME_CHARS = 240
+_CALL_CHARS = 120
+_PICTURE_CHARS = 160
+# Characters of a message that are read for requests: beyond it, head and tail.
+_REQUEST_CHARS = 6_000
+_PICTURE = re.compile(r"\[IMAGE (\S+)(?: (\d+) bytes)?[^\]]*\]")
+_ASKED = 'asked of the user, no answer seen: "{}"'
+_MARKS = {"done": "[x]", "doing": "[in progress]", "open": "[ ]", "dropped": "[dropped]"}
+
+
+@dataclass(slots=True)
+class _File:
+    """What became of a file: its state and how often it was changed, newest last."""
+
+    path: str
+    state: str
+    place: int
+    turn: int
+    times: int = 1
+    to: str = ""
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been read so far."""
+
+    turn: int = 0
+    place: int = 0
+    opened: str = ""
+    asked: str = ""
+    unanswered: Note | None = None
+    running: int | None = None
+    calls: dict[str, Call] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    rules: dict[str, Note] = field(default_factory=dict)
+    files: list[_File] = field(default_factory=list)
+    actions: dict[tuple[str, str], list[Note]] = field(default_factory=dict)
+    commands: dict[str, Note] = field(default_factory=dict)
+    failed: dict[str, Note] = field(default_factory=dict)
+    reads: dict[str, Note] = field(default_factory=dict)
+    todo: TaskList | None = None
+    tasks: list[Note] = field(default_factory=list)
+    outcomes: list[Note] = field(default_factory=list)
+    seen_lines: set[str] = field(default_factory=set)
+
+    def note(self, kind: str, text: str, by: Speaker, **others: object) -> Note:
+        """A note of the message that is being read."""
+        return Note(kind, text, self.place, self.turn, by, **others)  # type: ignore[arg-type]
+
+
+def notes_of(messages: Sequence[Message], turns: int = 0) -> Notes:
+    """The notes of a conversation, oldest message first, echoes of ours taken out before.
+
+    Read to its end, whatever of it is folded: what stands in a tail settles what was said before it. `turns`
+    of the user came before the first of them.
+    """
+    reading = _Reading(turns)
+    for place, message in enumerate(messages):
+        reading.place = place
+        if message.role in _RESULTS:
+            _hear_result(reading, message)
+        elif message.role == "assistant":
+            _hear_assistant(reading, message)
+        elif message.role == "user":
+            _hear_user(reading, message)
+        elif message.is_instruction and reading.turn:
+            for rule in rules_in(_clean(message)):
+                _add_rule(reading, rule, "system")
+    found = sorted((*reading.notes, *_settled(reading)), key=lambda note: note.place)
+    return Notes(tuple(found), reading.turn, reading.running)
+
+
+def _clean(message: Message) -> str:
+    return without_secrets(without_data(text_of(message)))
+
+
+def _hear_user(reading: _Reading, message: Message) -> None:
+    text = _clean(message).strip()
+    reading.turn += 1
+    reading.running = reading.place
+    # What the user did not wait for has no result any more.
+    reading.calls.clear()
+    pictures = _PICTURE.findall(text)
+    text = _PICTURE.sub("", text).strip()
+    for mime, size in pictures:
+        kind = f"{mime}, {int(size):,} bytes" if size else mime
+        told = f"a picture ({kind}) was shown here; it is not visible now"
+        words = f', with the words "{cut_middle(on_one_line(text), _PICTURE_CHARS)}"' if text else ""
+        reading.notes.append(reading.note("picture", told + words, "user", binds=True))
+    if not text:
+        return
+    for rule in rules_in(text):
+        _add_rule(reading, rule, "user")
+    words = _new_lines(reading, text)
+    if reading.asked and is_assent(text):
+        words = f'{text} (asked: "{reading.asked}")'
+    elif reading.asked and not words_of(text) & words_of(reading.asked):
+        reading.unanswered = reading.note("open", _ASKED.format(reading.asked), "assistant", binds=True)
+    reading.asked = ""
+    if words:
+        reading.notes.append(reading.note("request", words, "user"))
+        _add_facts(reading, text, "user")
+
+
+def _hear_assistant(reading: _Reading, message: Message) -> None:
+    text = _clean(message).strip()
+    calls = calls_of(message)
+    reading.calls.update((call.id, call) for call in calls)
+    if not text:
+        return
+    for effect in effects_in_text(text):
+        _settle(reading, effect)
+    reading.asked = question_in(text) if not calls else ""
+    _add_facts(reading, text, "assistant")
+    if calls:
+        return
+    reading.running = None
+    closing = opening_of(text, _OUTCOME_CHARS)
+    if closing:
+        reading.outcomes.append(reading.note("outcome", closing, "assistant"))
+
+
+def _hear_result(reading: _Reading, message: Message) -> None:
+    call = reading.calls.pop(message.answers or "", None)
+    if call is None:
+        return
+    result = text_of(message)
+    for effect in effects_of(call, result, reading.opened):
+        _settle(reading, effect)
+    reading.opened = opened_by(call, result) or reading.opened
+
+
+def _settle(reading: _Reading, effect: Effect) -> None:
+    """Takes an effect in: what is newer of the same file, command or list replaces what was there."""
+    match effect:
+        case FileChange():
+            _add_file(reading, effect)
+        case Command():
+            _add_command(reading, effect)
+        case Action():
+            note = reading.note("change", _action(effect), "assistant", binds=True, subject=effect.name)
+            reading.actions.setdefault((effect.name, effect.arguments), []).append(note)
+            reading.failed.pop(f"{effect.name} {effect.arguments}", None)
+        case Failure():
+            text = f"{effect.what}: failed{f', {effect.said}' if effect.said else ''}"
+            reading.failed.pop(effect.what, None)
+            reading.failed[effect.what] = reading.note(
+                "failure", text, "tool", binds=True, subject=effect.what
+            )
+        case TaskList():
+            reading.todo = merged(reading.todo, effect)
+            lines = [f"{_MARKS[state]} {item}" for item, state in reading.todo.items]
+            reading.tasks = [reading.note("task", line, "assistant", binds=True) for line in lines]
+        case Read():
+            reading.reads.pop(effect.what, None)
+            reading.reads[effect.what] = reading.note("read", effect.what, "assistant")
+
+
+def _action(action: Action) -> str:
+    return f"{action.name} {action.arguments}".rstrip() + f": {action.outcome or 'ok'}"
+
+
+def _add_rule(reading: _Reading, rule: str, by: Speaker) -> None:
+    """Said again, the newest spelling counts, where it was said first."""
+    key = " ".join(re.findall(r"\w+", rule.lower()))
+    reading.rules[key] = reading.note("rule", rule, by, binds=True)
+
+
+def _add_command(reading: _Reading, command: Command) -> None:
+    said = f", {command.said}" if command.said else ""
+    outcome = {True: "ok", False: "failed", None: "no outcome yet"}[command.ok]
+    note = reading.note("command", f"`{command.line}`: {outcome}{said}", "tool", subject=command.line)
+    # The newest run of a command counts, at its new place.
+    reading.commands.pop(command.line, None)
+    reading.commands[command.line] = replace(note, binds=command.ok is False)
+
+
+def _add_file(reading: _Reading, change: FileChange) -> None:
+    known = next((file for file in reversed(reading.files) if same_file(file.path, change.path)), None)
+    if known is None:
+        known = _File(change.path, change.state, reading.place, reading.turn, 0)
+        reading.files.append(known)
+    stays_new = known.state == "created" and change.state == "edited" and known.times
+    known.state = known.state if stays_new else change.state
+    known.place, known.turn = reading.place, reading.turn
+    known.times += 1
+    known.to, known.detail = change.to, change.detail if change.state in ("created", "edited") else ""
+
+
+def _add_facts(reading: _Reading, text: str, by: Speaker) -> None:
+    reading.notes += [reading.note("fact", sentence, by) for sentence in sentences_of(text)]
+
+
+def _new_lines(reading: _Reading, text: str) -> str:
+    """The text without lines that an earlier message of the user already had: boilerplate stands once."""
+    if len(text) > _REQUEST_CHARS:
+        text = f"{text[: _REQUEST_CHARS * 2 // 3]}\n[...]\n{text[-_REQUEST_CHARS // 3 :]}"
+    kept = []
+    for line in text.split("\n"):
+        key = " ".join(line.split())
+        if key not in reading.seen_lines or len(key) < _LEAST_LINE:
+            kept.append(line)
+        reading.seen_lines.add(key)
+    return "\n".join(kept).strip()
+
+
+# A shorter line may be said twice and mean two things ("yes").
+_LEAST_LINE = 24
+
+
+def _settled(reading: _Reading) -> Iterator[Note]:
+    yield from reading.rules.values()
+    yield from reading.tasks
+    yield from (_file_note(file) for file in reading.files)
+    for notes in reading.actions.values():
+        times = f" (x{len(notes)})" if len(notes) > 1 else ""
+        yield replace(notes[-1], text=notes[-1].text + times)
+    yield from reading.commands.values()
+    yield from reading.failed.values()
+    yield from reading.reads.values()
+    yield from reading.outcomes
+    yield from _open(reading)
+
+
+def _file_note(file: _File) -> Note:
+    times = f" ({file.times} times)" if file.times > 1 and file.state == "edited" else ""
+    where = f" -> {file.to}" if file.to else ""
+    detail = f": {file.detail}" if file.detail else ""
+    text = f"{file.state} {file.path}{where}{times}{detail}"
+    return Note("change", text, file.place, file.turn, "assistant", True, file.path)
+
+
+def _open(reading: _Reading) -> Iterator[Note]:
+    if reading.asked:
+        yield reading.note("open", _ASKED.format(reading.asked), "assistant", binds=True)
+    elif reading.unanswered:
+        yield reading.unanswered
+    for call in reading.calls.values():
+        text = f"no result yet: {call.name} {' '.join(call.arguments.split())[:_CALL_CHARS]}"
+        yield reading.note("open", text, "assistant", binds=True)

@@ -1,0 +1,111 @@
+"""How much sentences say, each thing counted once, and which values were replaced."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.notes.facts import Information, replaced, words_of
+
+CHATTER = [
+    "Thanks a lot!",
+    "Sure, here is the flight you asked for.",
+    "Can you help me with my flight?",
+    "I would like to talk about my flight.",
+    "The flight looks good to me.",
+    "That flight is fine.",
+] * 5
+FACT = "My passport number is K7741902 and I live in Trondheim."
+
+
+def chosen(sentences: list[str], room: int = 30, least: float = 0.0) -> list[str]:
+    information = Information(sentences)
+    best = information.best(None, lambda index: len(sentences[index]) // 4 + 1, room, least)
+    return [sentences[index] for index in best]
+
+
+def test_stems_leave_out_what_says_nothing() -> None:
+    assert words_of("The flights were cancelled") == words_of("a flight, and it was cancelled!")
+    assert "2024-05-03" in words_of("It was on 2024-05-03.")
+    assert "src/foo_bar.py" in words_of("See `src/foo_bar.py`.")
+    assert words_of("and of the") == frozenset()
+    assert "北京" in words_of("我要去北京")
+
+
+def test_a_rare_fact_wins_over_chatter() -> None:
+    assert chosen([*CHATTER, FACT, *CHATTER])[0] == FACT
+
+
+def test_the_same_stem_is_not_paid_twice() -> None:
+    again = "I live in Trondheim, my passport number is K7741902."
+    other = "Our dog Bruno has an allergy to chicken."
+    best = chosen([*CHATTER, FACT, again, other], room=40)
+    assert other in best
+    assert (FACT in best) != (again in best)
+
+
+def test_questions_and_small_talk_carry_little() -> None:
+    said, asked = "The gearbox is a Rohloff.", "Is the gearbox a Rohloff?"
+    assert chosen([asked, said, *CHATTER], room=10)[0] == said
+    assert chosen(["Thanks for the gearbox, Rohloff!", said, *CHATTER], room=10)[0] == said
+
+
+def test_room_least_and_wanted_bound_what_is_chosen() -> None:
+    sentences = [FACT, *CHATTER]
+    information = Information(sentences)
+    costs = [len(sentence) // 4 + 1 for sentence in sentences]
+    best = information.best(None, costs.__getitem__, 25, 0.0)
+    assert sum(costs[index] for index in best) <= 25
+    assert information.best(None, costs.__getitem__, 25, 1_000.0) == []
+    assert information.best(lambda index: index > 0, costs.__getitem__, 25, 0.0)[0] > 0
+    assert information.best(None, costs.__getitem__, 0, 0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("The budget is $500.", "Actually, the budget is $600."),
+        ("The API port is 80", "The API port is 8080."),
+        ("The party is on May 3.", "The party is on June 14."),
+        ("The meeting is at 5 pm.", "The meeting is at 17:30."),
+        ("The call is on Monday.", "The call is on Tuesday."),
+        ("Use Python 3.11.", "Use Python 3.12."),
+        ('The project is called "Heron".', 'The project is called "Egret".'),
+        ("Deploy to /srv/a.", "Deploy to /srv/b."),
+        ("Das Treffen ist um 10 Uhr.", "Das Treffen ist um 11 Uhr."),
+        ("预算是500元。", "预算是600元。"),
+    ],
+)
+def test_the_same_frame_with_another_value_is_replaced(old: str, new: str) -> None:
+    assert replaced([old, "Thanks.", new]) == {0: 2}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("The API port is 80", "The DB port is 90"),
+        ("Ticket 7 is closed.", "Ticket 8 is closed."),
+        ("a.py has 3 errors.", "b.py has 3 errors."),
+        ("Step 1: go.", "Step 2: go."),
+        ("The budget is $500.", "The budget is $500."),
+        ("The range is 5 to 10.", "The range is 6 to 11."),
+        ("Is the budget $500?", "Is the budget $600?"),
+        ("The budget is $500.", "The budget was never $600."),
+    ],
+)
+def test_another_subject_or_another_frame_replaces_nothing(first: str, second: str) -> None:
+    assert replaced([first, second]) == {}
+
+
+def test_the_last_value_counts_and_one_that_is_said_again_holds() -> None:
+    assert replaced(["The port is 1.", "The port is 2.", "The port is 3."]) == {0: 2, 1: 2}
+    assert replaced(["The port is 1.", "The port is 2.", "The port is 1."]) == {1: 2}
+
+
+@given(st.lists(st.text(max_size=60), max_size=12))
+def test_nothing_raises_and_indexes_are_those_given(sentences: list[str]) -> None:
+    best = Information(sentences).best(None, lambda index: len(sentences[index]), 50, 0.01)
+    assert len(set(best)) == len(best)
+    assert set(best) <= set(range(len(sentences)))
+    assert all(old < new for old, new in replaced(sentences).items())

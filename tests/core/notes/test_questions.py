@@ -1,0 +1,92 @@
+"""What an assistant waits for, which answers need their question, and what closing words say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.notes.questions import is_assent, opening_of, question_in
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("All tests pass.\n\nShould I push it?", "Should I push it?"),
+        ("Which one do you want?\n\n1. The blue one\n2. The red one", "Which one do you want?"),
+        ("I can do that. Do you want to proceed (yes/no)? I will wait.", "Do you want to proceed (yes/no)?"),
+        ("I found two. Is it A? Or is it B?", "Or is it B?"),
+        ("I can cancel it. Please provide your order number.", "Please provide your order number."),
+        ("Soll ich das löschen?", "Soll ich das löschen?"),
+        ("您想继续吗？", "您想继续吗？"),
+        ("All set! Is there anything else I can help with?", ""),
+        ("Let me know if you need anything else.", ""),
+        ("Why did it fail? The port was taken.\n\nI fixed it.", ""),
+        ("Done.\n\n```\nreally?\n```", ""),
+        ("", ""),
+    ],
+)
+def test_the_question_that_is_waited_for(text: str, asked: str) -> None:
+    assert question_in(text) == asked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "yes, please",
+        "No",
+        "the second one",
+        "It's downtown",
+        "ok go ahead",
+        "4411",
+        "Boston",
+        "ja bitte",
+        "Oui, merci.",
+        "el segundo",
+        "pode ser",
+        "好的",
+        "第二个",
+        "はい、お願いします",
+    ],
+)
+def test_short_answers_need_their_question(text: str) -> None:
+    assert is_assent(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Thanks!",
+        "What?",
+        "Cancel my flight",
+        "I want to book another flight to Rome",
+        "Yes, and then please move the whole thing to the new server.",
+        "取消我的航班",
+        "Fix the test",
+    ],
+)
+def test_other_messages_stand_by_themselves(text: str) -> None:
+    assert not is_assent(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "opening"),
+    [
+        ("Great! I fixed the parser. All tests pass. Bye.", 100, "I fixed the parser. All tests pass."),
+        ("I fixed the parser. All tests pass.", 25, "I fixed the parser."),
+        ("Thanks for waiting! Flight HAT1 was cancelled. Anything else?", 100, "Flight HAT1 was cancelled."),
+        ("Sure. Here is what I did:\n- moved the file\n- ran the tests", 100, "moved the file ran the tests"),
+        ("I fixed the parser.", 5, ""),
+        ("Sure!", 50, ""),
+    ],
+)
+def test_the_opening_says_something_in_whole_sentences(text: str, most: int, opening: str) -> None:
+    assert opening_of(text, most) == opening
+
+
+@given(st.text(max_size=300), st.integers(0, 100))
+def test_nothing_raises_and_what_is_found_is_verbatim(text: str, most: int) -> None:
+    assert question_in(text) in text
+    assert is_assent(text) in (True, False)
+    assert len(opening_of(text, most)) <= most

@@ -1,0 +1,364 @@
+"""Which sentences of a user bind, in every language that has a table, and which only look so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.notes.rules import is_pinned, rules_in
+
+BINDING = {
+    "en": """
+        do not push until I say so
+        Never use rm -rf
+        Please keep answers short
+        Only change files under src/
+        From now on write tests first
+        Use spaces, not tabs
+        The budget is at most $500
+        Ask me before you delete anything
+        Prefer composition over inheritance
+        I want every commit signed
+        Under no circumstances share my address.
+        No external dependencies
+        Don't touch the migrations
+        Could you always answer in German?
+        All commits must be signed off.
+        You must never force-push.
+        I'd rather have aisle seats.
+        Answer in Spanish please.
+        I don't want any layovers.
+        The flight must arrive before 6 pm.
+        Make sure the public API stays the same.
+        Avoid global variables.
+        Stop adding comments to my code.
+        Leave the config file untouched.
+        Nothing over $300.
+        No more than 3 files per commit.
+        Whenever you finish a step, run the linter.
+        I can't eat peanuts.
+        It has to work on Python 3.8.
+        Stick to the standard library.
+        Tests should never hit the network.
+        We never commit generated files.
+        Window seats only.
+        **Never** edit `vendor/`.
+        Remember that I'm vegetarian.
+    """,
+    "de": """
+        Bitte pushe nichts, bevor ich es sage.
+        Verwende niemals rm -rf.
+        Ändere nur Dateien unter src/.
+        Antworte bitte immer auf Deutsch.
+        Das Budget liegt bei höchstens 500 Euro.
+        Ab jetzt schreibst du zuerst die Tests.
+        Fass die Migrationen nicht an.
+        Keine externen Abhängigkeiten.
+        Frag mich, bevor du etwas löschst.
+        Ich fliege nur mit Handgepäck.
+        Löschen Sie keine Kundendaten.
+        Kannst du ab jetzt immer kurz antworten?
+    """,
+    "fr": """
+        Ne touche pas aux migrations.
+        N'utilise jamais rm -rf.
+        Réponds toujours en français, s'il te plaît.
+        Désormais, écris les tests en premier.
+        Le budget est de 500 euros au maximum.
+        Demande-moi avant de supprimer quoi que ce soit.
+        Aucune dépendance externe.
+        Ne supprimez rien sans mon accord.
+        Je préfère un siège côté couloir.
+        Modifie uniquement les fichiers sous src/.
+    """,
+    "es": """
+        No toques las migraciones.
+        Nunca uses rm -rf.
+        Responde siempre en español, por favor.
+        A partir de ahora escribe primero las pruebas.
+        El presupuesto es de 500 euros como máximo.
+        Pregúntame antes de borrar algo.
+        Ninguna dependencia externa.
+        No borres nada sin mi permiso.
+        Prefiero un asiento de pasillo.
+        Cambia solo los archivos de src/.
+    """,
+    "pt": """
+        Não toque nas migrações.
+        Nunca use rm -rf.
+        Responda sempre em português, por favor.
+        A partir de agora escreva os testes primeiro.
+        O orçamento é de 500 euros no máximo.
+        Me pergunte antes de apagar qualquer coisa.
+        Nenhuma dependência externa.
+        Prefiro um assento no corredor.
+        Altere apenas os arquivos em src/.
+    """,
+    "it": """
+        Non toccare le migrazioni.
+        Non usare mai rm -rf.
+        Rispondi sempre in italiano, per favore.
+        D'ora in poi scrivi prima i test.
+        Il budget è di 500 euro al massimo.
+        Chiedimi prima di cancellare qualcosa.
+        Preferisco un posto sul corridoio.
+    """,
+    "nl": """
+        Raak de migraties niet aan.
+        Gebruik nooit rm -rf.
+        Antwoord altijd in het Nederlands, alsjeblieft.
+        Schrijf vanaf nu eerst de tests.
+        Het budget is maximaal 500 euro.
+        Vraag het mij eerst voordat je iets verwijdert.
+        Geen externe afhankelijkheden.
+    """,
+    "pl": """
+        Nie ruszaj migracji.
+        Nigdy nie używaj rm -rf.
+        Odpowiadaj zawsze po polsku, proszę.
+        Od teraz pisz najpierw testy.
+        Budżet wynosi maksymalnie 500 euro.
+        Zapytaj mnie, zanim coś usuniesz.
+        Wolę miejsce przy przejściu.
+    """,
+    "ru": """
+        Не трогай миграции.
+        Никогда не используй rm -rf.
+        Отвечай всегда на русском.
+        Впредь сначала пиши тесты.
+        Бюджет составляет не более 500 евро.
+        Спроси меня, прежде чем что-то удалить.
+        Предпочитаю место у прохода.
+    """,
+    "zh": """
+        不要修改迁移文件。
+        永远不要使用 rm -rf。
+        请用中文回答。
+        从现在起先写测试。
+        预算最多五百元。
+        删除任何东西之前先问我。
+        只修改 src 目录下的文件。
+        我更喜欢靠过道的座位。
+    """,
+    "ja": """
+        マイグレーションには触らないでください。
+        決して rm -rf を使わないでください。
+        必ず日本語で答えてください。
+        今後は先にテストを書いてください。
+        予算は最大5万円です。
+        何かを削除する前に確認してください。
+        src 以下のファイルだけ変更してください。
+    """,
+    "ko": """
+        마이그레이션은 건드리지 마세요.
+        절대 rm -rf를 사용하지 마세요.
+        항상 한국어로 답해 주세요.
+        앞으로는 먼저 테스트를 작성해 주세요.
+        예산은 최대 50만원입니다.
+        제 허락 없이 삭제하면 안 됩니다.
+    """,
+}
+NOT_BINDING = {
+    "en": """
+        I don't remember my booking number
+        It does not work
+        Why must this be so?
+        Do you only see one file?
+        You didn't answer
+        He never called back
+        The test must have failed because the disk was full
+        I only have one bag
+        Fix the failing test
+        Cancel my flight
+        Don't worry about it.
+        No, that's wrong.
+        No problem.
+        No thanks
+        I never got a confirmation email.
+        It always fails on the second run.
+        I have always wanted to go there.
+        Can you only see one booking?
+        The app does not start and I do not know why.
+        I want to change my flight.
+        Do not worry about the fee.
+        There must be some mistake.
+        I must have lost it.
+        Keep going.
+        Only one of the tests fails.
+        No errors this time.
+        Never mind.
+        Use the second one.
+        That should not happen.
+        It says "do not use this".
+        Why does it never stop?
+        I tried and don't understand it.
+        No one answered the phone.
+        What is the maximum?
+        Jane Miller, 12 Main Street, Springfield
+        yes please
+    """,
+    "de": """
+        Es funktioniert nicht.
+        Ich weiß meine Buchungsnummer nicht.
+        Warum muss das so sein?
+        Behebe den fehlgeschlagenen Test.
+        Storniere meinen Flug.
+        Keine Ahnung, woran das liegt.
+        Er hat nie geantwortet.
+        Mach dir keine Sorgen.
+        Ich habe nur eine Tasche.
+        Siehst du nur eine Datei?
+    """,
+    "fr": """
+        Ça ne marche pas.
+        Je ne sais pas pourquoi.
+        Corrige le test qui échoue.
+        Annule mon vol.
+        Ne t'inquiète pas.
+        Il n'a jamais répondu.
+        Aucune idée.
+        Pourquoi est-ce toujours aussi lent ?
+    """,
+    "es": """
+        No funciona.
+        No sé por qué falla.
+        Arregla la prueba que falla.
+        Cancela mi vuelo.
+        No te preocupes.
+        Nunca recibí el correo.
+        ¿Por qué siempre falla?
+        Solo tengo una maleta.
+    """,
+    "pt": """
+        Não funciona.
+        Não sei por que falha.
+        Corrija o teste que falha.
+        Cancele meu voo.
+        Não se preocupe.
+        Nunca recebi o e-mail.
+        Por que sempre falha?
+    """,
+    "it": """
+        Non funziona.
+        Non so perché.
+        Correggi il test che fallisce.
+        Cancella il mio volo.
+        Non ti preoccupare.
+        Perché è sempre così lento?
+    """,
+    "nl": """
+        Het werkt niet.
+        Ik weet niet waarom.
+        Repareer de test die faalt.
+        Annuleer mijn vlucht.
+        Geen probleem.
+        Waarom is het altijd zo traag?
+    """,
+    "pl": """
+        To nie działa.
+        Nie wiem dlaczego.
+        Napraw ten test.
+        Anuluj mój lot.
+        Nie martw się.
+        Dlaczego to zawsze trwa tak długo?
+    """,
+    "ru": """
+        Это не работает.
+        Я не помню номер брони.
+        Исправь этот тест.
+        Отмени мой рейс.
+        Не беспокойся.
+        Почему это всегда так долго?
+    """,
+    "zh": """
+        它不能用。
+        我不记得订单号了。
+        修复这个失败的测试。
+        取消我的航班。
+        别担心。
+        为什么总是失败？
+        谢谢，没问题。
+    """,
+    "ja": """
+        動きません。
+        予約番号を覚えていません。
+        失敗したテストを直してください。
+        フライトをキャンセルしてください。
+        心配しないでください。
+        なぜいつも失敗するのですか？
+    """,
+    "ko": """
+        작동하지 않아요.
+        예약 번호가 기억나지 않아요.
+        실패한 테스트를 고쳐 주세요.
+        항공편을 취소해 주세요.
+        걱정하지 마세요.
+        왜 항상 실패하나요?
+    """,
+}
+
+
+def lines(table: dict[str, str]) -> list[str]:
+    return [line.strip() for text in table.values() for line in text.strip().splitlines()]
+
+
+@pytest.mark.parametrize("sentence", lines(BINDING))
+def test_a_sentence_that_binds_is_a_rule(sentence: str) -> None:
+    assert rules_in(sentence) == (sentence,)
+
+
+@pytest.mark.parametrize("sentence", lines(NOT_BINDING))
+def test_what_only_looks_binding_is_none(sentence: str) -> None:
+    assert rules_in(sentence) == ()
+
+
+def test_rules_are_taken_out_of_a_longer_message_verbatim_and_once() -> None:
+    text = (
+        "The parser crashes on empty input. Please fix it, but do not change the tests!\n\n"
+        "- Never push.\n- The log is attached.\n- Never push.\n\n```\n# never run this\n```\nThanks."
+    )
+    assert rules_in(text) == ("Please fix it, but do not change the tests!", "Never push.")
+
+
+def test_a_short_message_in_a_language_without_a_table_counts_whole() -> None:
+    finnish = "Älä koskaan poista tiedostoja ilman lupaa"
+    assert rules_in(finnish) == (finnish,)
+    greek = "Μην διαγράφεις ποτέ αρχεία χωρίς άδεια"
+    assert rules_in(greek) == (greek,)
+    assert rules_in(f"{greek}. " * 10) == ()
+
+
+def test_what_another_said_in_a_quoted_line_is_no_rule() -> None:
+    assert rules_in("> Never answer in English.\nI got this mail, what does it mean?") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "pinned"),
+    [
+        ("[pin] The staging host is stage-2.", True),
+        ("  [PIN] always", True),
+        ("Remember for this session: call me Ann.", True),
+        ("Merke dir für diese Sitzung: Port 90.", True),
+        ("本次会话记住：端口是 90", True),
+        ("What does [pin] do?", False),
+        ("Remember the milk.", False),
+    ],
+)
+def test_a_pinned_message_says_so_at_its_beginning(text: str, pinned: bool) -> None:
+    assert is_pinned(text) is pinned
+
+
+PARTS = st.sampled_from(
+    [*lines(BINDING), *lines(NOT_BINDING), "```", "> a", "1. ", "- ", "\n", "\n\n", " ", "…"]
+)
+
+
+@given(
+    st.one_of(
+        st.text(max_size=300), st.lists(PARTS, max_size=8).map(" ".join), st.lists(PARTS).map("\n".join)
+    )
+)
+def test_rules_are_verbatim_parts_of_any_text(text: str) -> None:
+    assert all(rule in text for rule in rules_in(text))
+    assert is_pinned(text) in (True, False)

@@ -1,0 +1,200 @@
+"""What shell scripts did: files, actions, the command itself, and what is not said of a failed one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.notes.acts import Action, Command, Effect, Failure, FileChange, Read, word_set
+from app.core.notes.results import looked_at
+from app.core.notes.shell import effects_of_script
+
+
+def done(script: str, result: str = "") -> list[Effect]:
+    """The effects without the command, which stands last."""
+    found = effects_of_script(script, looked_at(result))
+    assert found, script
+    assert isinstance(found[-1], Command), found
+    return list(found[:-1])
+
+
+def edited(path: str, detail: str = "") -> FileChange:
+    return FileChange(path, "edited", detail=detail)
+
+
+def created(path: str, detail: str = "") -> FileChange:
+    return FileChange(path, "created", detail=detail)
+
+
+def deleted(path: str) -> FileChange:
+    return FileChange(path, "deleted")
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("sed -i 's/a = 1/a = 2/' src/a.py", [edited("src/a.py", '"a = 1" -> "a = 2"')]),
+        ("sed -i.bak -e 's|x|y|g' a b", [edited("a", '"x" -> "y"'), edited("b", '"x" -> "y"')]),
+        ("sed -i '' -e '3d' a.py", [edited("a.py", "sed 3d")]),
+        ("perl -pi -e 's/old/new/' a.py", [edited("a.py", '"old" -> "new"')]),
+        ("perl -i -pe 's/old/new/' a.py", [edited("a.py", '"old" -> "new"')]),
+        ("mv a.py b.py", [FileChange("a.py", "moved", "b.py")]),
+        (
+            "mv a.py b.py src/",
+            [FileChange("a.py", "moved", "src/a.py"), FileChange("b.py", "moved", "src/b.py")],
+        ),
+        ("git mv a.py src/b.py", [FileChange("a.py", "moved", "src/b.py")]),
+        ("cp -r a.py b.py", [created("b.py", "copy of a.py")]),
+        ("rm -rf build/ a.py", [deleted("build/"), deleted("a.py")]),
+        ("git rm -f a.py", [deleted("a.py")]),
+        ("git rm --cached a.py", []),
+        ("rmdir old", [deleted("old")]),
+        ("touch a.py && mkdir -p src/x", [created("a.py"), created("src/x", "folder")]),
+        ("chmod +x run.sh", [edited("run.sh", "chmod +x")]),
+        ("echo 'hello there' > a.txt", [created("a.txt", '"hello there"')]),
+        ("echo b >> a.txt", [edited("a.txt", 'added "b"')]),
+        ("pytest > out.log 2>&1", [created("out.log", "output of pytest")]),
+        ("pytest 2> err.log >/dev/null", []),
+        (
+            "cat > src/a.py <<'EOF'\nx = 1\nif a > b:\n    rm = 'rm -rf x'\nEOF",
+            [created("src/a.py", "3 lines")],
+        ),
+        ("cat <<EOF >> a.txt\nmore\nEOF\nrm b.txt", [edited("a.txt", "added 1 line"), deleted("b.txt")]),
+        ("cat <<-'E' | tee a.txt\n\tx\n\tE\n", [created("a.txt")]),
+        ("tee -a a.txt <<EOF\nx\nEOF", [edited("a.txt", "1 line")]),
+        ("cd /repo && rm a.py", [deleted("/repo/a.py")]),
+        ("cd sub; cd deep; touch ../x.py", [created("sub/deep/../x.py")]),
+        ("bash -lc \"cd /r && rm 'a b.py'\"", [deleted("/r/a b.py")]),
+        ("sudo -u root rm /etc/x", [deleted("/etc/x")]),
+        ("FOO=1 timeout 60 touch a", [created("a")]),
+        ("for f in a b; do rm $f; done", []),
+        ('rm "$OUT" `ls`', []),
+        ("[ -f a ] || touch b", []),
+        ("git checkout -- a.py b.py", [edited("a.py", "restored by git"), edited("b.py", "restored by git")]),
+        ("git restore a.py", [edited("a.py", "restored by git")]),
+        ('git add -A && git commit -m "Fix the bug\n\nLong text"', [Action("git commit", "Fix the bug", "")]),
+        ("git commit -qam 'Fix'", [Action("git commit", "Fix", "")]),
+        ("git push -u origin main", [Action("git push", "-u origin main", "")]),
+        ("git checkout -b topic", [Action("git checkout", "-b topic", "")]),
+        ("git -C /r merge topic", [Action("git merge", "topic", "")]),
+        ("git stash && git stash pop", [Action("git stash", "", ""), Action("git stash", "pop", "")]),
+        ("git tag v1.2", [Action("git tag", "v1.2", "")]),
+        ("git revert HEAD", [Action("git revert", "HEAD", "")]),
+        (
+            "git apply <<'EOF'\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\nEOF",
+            [edited("x.py", '"a" -> "b"')],
+        ),
+        ("patch -p1 < fix.diff", [Action("patch", "-p1 fix.diff", "")]),
+        ("pip install -q flask", [Action("pip install", "-q flask", "")]),
+        ("python -m pip install flask", [Action("pip install", "flask", "")]),
+        ("npm install --save-dev jest && npm test", [Action("npm install", "--save-dev jest", "")]),
+        ("apt-get update && apt-get install -y jq", [Action("apt-get install", "-y jq", "")]),
+        ("docker compose up -d", [Action("docker compose", "up -d", "")]),
+        ("kubectl apply -f k8s/", [Action("kubectl apply", "-f k8s/", "")]),
+        ("terraform apply -auto-approve", [Action("terraform apply", "-auto-approve", "")]),
+        ("alembic upgrade head", [Action("alembic upgrade", "head", "")]),
+        ("python manage.py migrate shop", [Action("manage.py migrate", "shop", "")]),
+        ("gh pr create --title x", [Action("gh create", "pr --title x", "")]),
+        ("curl -X POST http://h/x -d '{}'", [Action("curl POST", "http://h/x", "")]),
+        ("curl -o a.tgz https://h/a.tgz", [created("a.tgz", "from https://h/a.tgz")]),
+        (
+            "python - <<'PY'\nfrom pathlib import Path\np = Path('a.py')\np.write_text('x')\nPY",
+            [edited("a.py", "by a script")],
+        ),
+        ("python3 -c \"open('b.txt', 'w').write('x')\"", [edited("b.txt", "by a script")]),
+        ("pytest -q tests", []),
+        ("python run.py | tee out.txt", [created("out.txt")]),
+        ("kubectl get pods; make build", []),
+    ],
+)
+def test_what_scripts_do(script: str, expected: list[Effect]) -> None:
+    assert done(script) == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("cat a.py", [Read("a.py")]),
+        ("cd src && head -n 20 a.py", [Read("src/a.py")]),
+        ('grep -n "def f" a.py b.py | head', [Read('"def f" in a.py, b.py')]),
+        ("rg -n todo", [Read('"todo"')]),
+        ("curl -s https://h/x", [Read("https://h/x")]),
+        ("ls && git status", []),
+        ("find . -name '*.py' | xargs wc -l", []),
+        ("git log --oneline | head -3; git stash list", []),
+        ("sed -n '1,5p' a.py 2>/dev/null", [Read("a.py")]),
+        ("# only a comment\nwc -l a.py", []),
+    ],
+)
+def test_what_only_looks_is_read(script: str, expected: list[Effect]) -> None:
+    found = effects_of_script(script, looked_at("Error handling: 3 errors\nfailed\n"))
+    assert list(found) == expected
+
+
+def test_a_look_that_failed_is_a_command() -> None:
+    result = looked_at("cat: a.py: No such file or directory")
+    assert effects_of_script("cat a.py", result) == (
+        Command("cat a.py", False, "cat: a.py: No such file or directory"),
+    )
+    assert effects_of_script("grep -n x a.py", looked_at("Exit code: 1\nOutput:\n")) == (Read('"x" in a.py'),)
+
+
+@pytest.mark.parametrize(
+    ("script", "result", "expected"),
+    [
+        ("rm a.py", "rm: cannot remove 'a.py': No such file or directory", []),
+        ("sed -i s/a/b/ x.py && pytest", "1 failed in 0.1s", [edited("x.py", '"a" -> "b"')]),
+        ("pytest && git commit -m done && git push", "1 failed in 0.1s", []),
+        ("pytest && rm a.py", "1 failed in 0.1s", []),
+        ("pytest; rm a.py", "1 failed in 0.1s", [deleted("a.py")]),
+        ("mv a b && rm c", "mv: cannot stat 'a': No such file or directory", []),
+        (
+            "git commit -m 'Fix it' && git push",
+            "[main 1a2b3c4] Fix it\nerror: failed to push",
+            [Action("git commit", "Fix it", "")],
+        ),
+        (
+            "cat > a.py <<E\nx\nE\npython a.py",
+            "Traceback (most recent call last):\nNameError: x",
+            [created("a.py", "1 line")],
+        ),
+        ("pip install nope", "ERROR: No matching distribution found for nope", []),
+    ],
+)
+def test_of_a_failed_script_only_what_is_sure(script: str, result: str, expected: list[Effect]) -> None:
+    assert done(script, result) == expected
+    assert effects_of_script(script, looked_at(result))[-1].ok is False  # type: ignore[union-attr]
+
+
+def test_a_command_line_is_shown_without_its_heredocs() -> None:
+    found = effects_of_script("cat > a.py <<'EOF'\nsecret\nEOF\npython a.py", looked_at("1"))
+    assert found[-1] == Command("cat > a.py <<EOF ... python a.py", True, "1")
+    assert len(effects_of_script("make " + "x" * 900, looked_at(""))[-1].line) == 200  # type: ignore[union-attr]
+
+
+def test_a_patch_in_a_shell_that_failed() -> None:
+    script = "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.py\n-x\n+y\n*** End Patch\nEOF"
+    found = effects_of_script(script, looked_at("Exit code: 1\nOutput:\nFailed to find context"))
+    assert found == (Failure("apply_patch a.py", "Failed to find context"),)
+
+
+def test_nothing_is_known_before_the_result() -> None:
+    assert effects_of_script("rm a.py", None) == ()
+    assert effects_of_script("cat a.py", None) == (Read("a.py"),)
+
+
+SIGNS = sorted(word_set("> >> < << <<EOF && || ; | & ( ) { } ' # \\ ` $("))
+NAMES = sorted(
+    word_set("rm mv cp sed -i git commit -m cat tee a.py bash -c then fi if apply_patch curl -X EOF")
+)
+WORDS = st.sampled_from([*NAMES, *SIGNS, "\n", '"', "\0", "\0001\0"])
+
+
+@given(
+    st.lists(WORDS, max_size=14).map(" ".join) | st.text(max_size=80),
+    st.sampled_from(["", "Error: x", "Exit code: 0"]),
+)
+def test_no_script_is_too_odd(script: str, result: str) -> None:
+    for found in effects_of_script(script, looked_at(result)):
+        assert "\0" not in repr(found).replace("\\x00", "\0")
