@@ -49,15 +49,12 @@ _REQUESTS = "User Requirements lists what users said, in order: the old word sta
 _READ = "of a file that was read its name stays; what it said goes first where the block is small (D03)"
 _TOOLS = "what only a tool's output said is looked up, not retold: a result gives commands and changes"
 _BOTH = "the user's words stand in their order: the old word above the one that replaced it"
-_RECORD = "a record that a model wrote with the old word stands, and the newer one only where there is room"
 # What a preset loses, with a summarizer or without one, and why.
 LOST: Mapping[tuple[str, str], str] = {
     ("auto", "recall"): _TOOLS,
     ("auto", "nothing stale"): _BOTH,
-    ("auto", "decision"): _RECORD,
     ("handoff", "recall"): _TOOLS,
     ("handoff", "nothing stale"): _BOTH,
-    ("handoff", "decision"): _RECORD,
     ("batch", "recall"): f"without a model: {_READ}",
     ("batch", "nothing stale"): _REQUESTS,
     ("by_content", "recall"): f"without a model: {_READ}",

@@ -63,7 +63,8 @@ def effects_of_tool(name: str, tool: Tool, arguments: Arguments, result: Result 
     if result is None:
         return (Read(whole),) if verb == "read" else ()
     if result.failed(quoting=verb == "read"):
-        return (Failure(whole, result.error()),)
+        about = Read(whole).name if verb == "read" else whole
+        return (Failure(whole, result.error(), (about,)),)
     if verb == "read" or (not verb and not _did_something(result)):
         return (Read(whole),)
     return (Action(name, told, _outcome(tool, result, arguments.raw)),)

@@ -16,6 +16,8 @@ LINE_CHARS = 160
 # Characters of a command line, and of what an action's result says.
 COMMAND_CHARS = 200
 OUTCOME_CHARS = 120
+# What a task list that could not be written is about.
+TASKS = "the task list"
 # A longer path is not one: some models put the content where the path belongs.
 PATH_CHARS = 500
 
@@ -50,10 +52,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A call other than a command that failed: what was tried, and the first line that says why not."""
+    """A call other than a command that failed: what was tried, and the first line that says why not.
+
+    `about` is what a later success settles: the paths of files, the call, what was looked at (`Read.name`).
+    """
 
     what: str
     said: str
+    about: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,11 @@ class Read:
     """A file, address or search that was looked at."""
 
     what: str
+
+    @property
+    def name(self) -> str:
+        """As `Failure.about` names it: looking at a file does not settle that it could not be changed."""
+        return f"read {self.what}"
 
 
 Effect = FileChange | Action | Command | Failure | TaskList | Read

@@ -6,13 +6,14 @@ Knows nothing of headings, nor of who wrote the rest of the block.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.notes.facts import Information, replaced
-from app.core.notes.note import Kind, Note, Notes
-from app.core.summary.wording import cut_middle
+from app.core.notes.facts import Information, put_aside, replaced
+from app.core.notes.note import Kind, Note
+from app.core.summary.wording import LEFT_OUT, cut_middle
 
 CountText = Callable[[str], int]
 
@@ -28,6 +29,7 @@ _FLOORS: tuple[Kind, ...] = (
     "command",
     "request",
     "picture",
+    "fact",
     "outcome",
 )
 # Of what floors leave, older requests may take so much, and facts so much of what is left then.
@@ -41,8 +43,6 @@ _LEAST_WORTH = 0.12
 _BOUND_CHARS = 1_200
 _REQUEST_CHARS = 240
 _SHORT_CHARS = 80
-# Stands for what is left out.
-_MARK = "[...]"
 # Files and pages that were read, by name, in one line (tokens).
 _READ_TOKENS = 60
 
@@ -69,20 +69,28 @@ class Room:
 
 
 def chosen(
-    notes: Notes, folded: Collection[int], room: Room, count_text: CountText, told: Callable[[Note], bool]
+    notes: Iterable[Note],
+    folded: Collection[int],
+    room: Room,
+    count_text: CountText,
+    told: Callable[[Note], bool],
 ) -> Choice:
     """The notes of the messages `folded` (places) that a block shows.
 
     `told` is true of a note that the rest of the block says already.
     """
-    hidden = [note for note in notes.notes if note.place in folded]
+    hidden = [note for note in notes if note.place in folded]
     rules = [note.text for note in hidden if note.kind == "rule"]
     news = [note for note in (_without(note, rules) for note in hidden) if note.text and not told(note)]
     choice = _floors(_bound(news), room, count_text)
-    # What is left is spent by worth, a kind after the other, each leaving something to the next.
-    _requests(choice, news, int(_REQUEST_SHARE * (room.tokens - choice.tokens)), count_text)
     facts = [note for note in hidden if note.kind == "fact"]
-    _facts(choice, facts, told, int(_FACT_SHARE * (room.tokens - choice.tokens)), count_text)
+    newer = _newer(facts)
+    _corrections(choice, facts, newer, room.tokens, count_text)
+    # What is left is spent by worth, a kind after the other, each leaving something to the next.
+    holding = _without_replaced(news, facts, newer)
+    _requests(choice, holding, int(_REQUEST_SHARE * (room.tokens - choice.tokens)), count_text)
+    holding = [note for index, note in enumerate(facts) if index not in newer]
+    _facts(choice, holding, told, int(_FACT_SHARE * (room.tokens - choice.tokens)), count_text)
     _outcomes(choice, news, room.tokens - choice.tokens, count_text)
     _reads(choice, news, min(_READ_TOKENS, room.tokens - choice.tokens), count_text)
     return choice
@@ -94,8 +102,8 @@ def _without(note: Note, rules: Sequence[str]) -> Note:
         return note
     text = note.text
     for rule in rules:
-        text = text.replace(rule, _MARK)
-    return replace(note, text=text.strip() if text.replace(_MARK, "").strip(" .\n") else "")
+        text = text.replace(rule, LEFT_OUT)
+    return replace(note, text=text.strip() if text.replace(LEFT_OUT, "").strip(" .\n") else "")
 
 
 def line_of(note: Note) -> str:
@@ -162,26 +170,38 @@ def _requests(choice: Choice, hidden: Sequence[Note], room: int, count_text: Cou
             _take(choice, note, most, count_text, _REQUEST_CHARS)
 
 
+def _corrections(
+    choice: Choice, facts: Sequence[Note], newer: Mapping[int, int], room: int, count_text: CountText
+) -> None:
+    """Where a floor shows a sentence whose value was replaced later, the newer one is told too."""
+    shown = "\n".join(note.text for note in choice.notes)
+    for new in dict.fromkeys(new for old, new in newer.items() if facts[old].text in shown):
+        if facts[new].text not in shown:
+            _take(choice, facts[new], room, count_text)
+
+
+def _without_replaced(
+    notes: Sequence[Note], facts: Sequence[Note], newer: Mapping[int, int]
+) -> Sequence[Note]:
+    """The notes without those that tell a sentence whose value was replaced later."""
+    replaced_in: dict[int, list[str]] = {}
+    for old in newer:
+        replaced_in.setdefault(facts[old].place, []).append(facts[old].text)
+    return [note for note in notes if not any(text in note.text for text in replaced_in.get(note.place, ()))]
+
+
 def _facts(
     choice: Choice, facts: Sequence[Note], told: Callable[[Note], bool], room: int, count_text: CountText
 ) -> None:
-    """Sentences of either speaker by what they say that the others do not.
-
-    One whose value was replaced later is not chosen; where a request shows it, the newer one is told too.
-    """
+    """Sentences of either speaker by what they say that the others do not."""
     if not facts or room <= 0:
         return
     most = choice.tokens + room
-    shown = "\n".join(note.text for note in choice.notes)
-    newer = _newer(facts)
-    for old, new in newer.items():
-        if facts[old].text in shown and facts[new].text not in shown:
-            _take(choice, facts[new], most, count_text)
     said = "\n".join(note.text for note in choice.notes)
     information = Information([note.text for note in facts])
     telling = _telling(facts, information.worths)
     best = information.best(
-        lambda index: index in telling and index not in newer and not _is_said(facts[index], said, told),
+        lambda index: index in telling and not _is_said(facts[index], said, told),
         lambda index: count_text(line_of(facts[index])) + 1,
         most - choice.tokens,
         _LEAST_WORTH,
@@ -207,12 +227,17 @@ def _is_said(note: Note, said: str, told: Callable[[Note], bool]) -> bool:
 
 
 def _newer(facts: Sequence[Note]) -> dict[int, int]:
-    """Of each replaced sentence the newest that replaces it, by the same speaker."""
+    """Of each replaced sentence the newest that replaces it: the same speaker's, or "X instead of Y"."""
     found: dict[int, int] = {}
     for speaker in ("user", "assistant"):
         places = [index for index, note in enumerate(facts) if note.by == speaker]
         for old, new in replaced([facts[index].text for index in places]).items():
             found[places[old]] = places[new]
+    said = [note.text.lower() for note in facts]
+    for new, note in enumerate(facts):
+        for value in put_aside(note.text) if note.by == "user" else ():
+            named = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
+            found |= {old: new for old in range(new) if value in said[old] and named.search(said[old])}
     return found
 
 

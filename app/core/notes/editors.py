@@ -71,7 +71,7 @@ def effects_of_patch(name: str, patch: str, arguments: Arguments, result: Result
     path = arguments.path
     found = (replaced(patch, path),) if path else patched(patch)
     if result.not_applied():
-        return (_failure(name, path or ", ".join(change.path for change in found), result),)
+        return (_failure(name, [path] if path else [change.path for change in found], result),)
     return found
 
 
@@ -91,7 +91,7 @@ def effects_of_edit(
     """The change of the file that the call names, its result shows, or that is open; none without a file."""
     path = arguments.path or shown_file(result) or opened
     if result.not_applied():
-        return (_failure(name, path, result),)
+        return (_failure(name, [path], result),)
     if not path:
         return tuple(_several("", _inner(arguments))) if state == "edited" else ()
     if state == "moved":
@@ -115,8 +115,9 @@ def shown_file(result: Result) -> str:
     return ""
 
 
-def _failure(name: str, path: str, result: Result) -> Failure:
-    return Failure(one_line(f"{name} {path}".strip(), LINE_CHARS), result.error())
+def _failure(name: str, paths: Sequence[str], result: Result) -> Failure:
+    what = one_line(f"{name} {', '.join(paths)}".strip(), LINE_CHARS)
+    return Failure(what, result.error(), tuple(paths))
 
 
 def _beside(path: str, target: str) -> str:

@@ -17,6 +17,7 @@ from app.core.notes.actions import effects_of_tool, key_arguments
 from app.core.notes.acts import (
     COMMAND_CHARS,
     LINE_CHARS,
+    TASKS,
     Action,
     Command,
     Effect,
@@ -184,7 +185,7 @@ def _command(line: str, seen: Result) -> Command:
 
 def _tasked(name: str, tool: Tool, arguments: Arguments, seen: Result | None) -> tuple[Effect, ...]:
     if seen is not None and seen.failed(quoting=True):
-        return (Failure(name, seen.error()),)
+        return (Failure(name, seen.error(), (TASKS,)),)
     bare = not arguments.given and arguments.raw.lstrip()[:1] == "["
     given = {"todos": arguments.raw} if bare else arguments.given
     tasks = tasks_of(tool.plain, given, seen.head if seen is not None else None)
@@ -215,7 +216,7 @@ def _looked_up(tool: Tool, arguments: Arguments) -> str:
 
 def _read(name: str, what: str, seen: Result | None) -> tuple[Effect, ...]:
     if seen is not None and seen.failed(quoting=True):
-        return (Failure(one_line(f"{name} {what}", LINE_CHARS), seen.error()),)
+        return (Failure(one_line(f"{name} {what}", LINE_CHARS), seen.error(), (Read(what).name,)),)
     return (Read(what),)
 
 

@@ -20,6 +20,8 @@ _VALUE, _NAME = 2.0, 1.5
 _QUESTION, _SMALL_TALK = 0.3, 0.15
 # A sentence of one stem is a word without its context.
 _SINGLE = 0.5
+# Characters of a value that means the same wherever it stands: "8080" does, "3" does not.
+_LEAST_VALUE = 4
 # Characters that a stem keeps at least.
 _SHORTEST_STEM = 4
 _ENDINGS = ("ingly", "edly", "ing", "ed", "ies", "es", "s", "ly", "en", "er", "e")
@@ -117,6 +119,26 @@ def replaced(sentences: Sequence[str]) -> Mapping[int, int]:
             if earlier != value:
                 found[index] = max(last, found.get(index, 0))
     return found
+
+
+def put_aside(sentence: str) -> frozenset[str]:
+    """Values of which the sentence says that they hold no more ("instead of SQLite-41"), in lower case.
+
+    A value has a digit, a mark or a capital inside: of plain words nobody knows what they stand for.
+    """
+    text = sentence.replace("*", "").replace("`", "")
+    low = plain(text)
+    if len(low) != len(text):
+        return frozenset()
+    known = languages_of(low, words_in(low)) or (languages()["en"],)
+    spans = {found.span(1) for each in known for found in each.instead.finditer(low)}
+    named = [text[first:last].rstrip(".:") for first, last in spans]
+    return frozenset(
+        value.lower()
+        for value in named
+        if len(value) >= _LEAST_VALUE
+        and (_VALUE_SHAPE.fullmatch(value.lower()) or any(map(str.isupper, value[1:])))
+    )
 
 
 def _framed(sentences: Sequence[str]) -> dict[tuple[str, ...], list[tuple[int, str]]]:

@@ -17,11 +17,13 @@ _UNSPACED = frozenset({"zh", "ja"})
 _JOINED = frozenset({"zh", "ja", "ko"})
 _KEYS = (
     *("script", "words", "common", "leads", "asks", "pin", "assent", "filler", "offer", "request"),
-    *("months", "weekdays", "is", "be"),
+    *("months", "weekdays", "is", "be", "instead"),
 )
 _ENTRY = re.compile(r"([a-z]+): *(.*)")
 _TOKEN = re.compile(r"!?\([^)]*\)|\S+")
 _BETWEEN_WORDS = r"[\s\"':]+"
+# Their words of relation stand behind what they relate to.
+_JOINED_BEHIND = frozenset({"ja", "ko"})
 # Characters that "..." of a cue may stand for: a clause, not a paragraph.
 _GAP = r"[^.!?;。！？]{0,60}"
 # Greedy up to a space: a literal behind it lets the matcher skip everything else.
@@ -169,6 +171,14 @@ class Language:
     def opens(self, key: str) -> re.Pattern[str] | None:
         """A plain text that begins with one of the phrases under a key."""
         return re.compile(r"\W*" + self._any(self[key])) if self[key] else None
+
+    @cached_property
+    def instead(self) -> re.Pattern[str]:
+        """A phrase beside a value that holds no more; the value, as far as it can be one, is its group."""
+        phrases, value = self._any(self["instead"]), r"[\"'“«]?([\w./:@-]*\w)"
+        if self.code in _JOINED_BEHIND:
+            return re.compile(rf"([A-Za-z0-9][A-Za-z0-9./:@_-]*)[^\w\s]?\w?\s*{phrases}")
+        return re.compile(rf"{phrases}\s*(?:(?:the|le|la|el|il|den|die|das|der|het|de)\s)?{value}")
 
     def _read(self, line: str) -> None:
         if not line or line.startswith("#"):

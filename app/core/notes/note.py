@@ -1,7 +1,4 @@
-"""One thing worth knowing of a conversation, and all of those that were read from it.
-
-Pure values. Knows nothing of how messages are read, nor of what a block shows.
-"""
+"""One thing worth knowing of a conversation. Pure values."""
 
 from __future__ import annotations
 
@@ -40,20 +37,3 @@ class Note:
     by: Speaker = "user"
     binds: bool = False
     subject: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Notes:
-    """What was read, each kind in the order in which it was said.
-
-    `turns` counts the user's messages that were read. `running` is the place of the user's request that the
-    last of the folded messages still works on, None where it was answered.
-    """
-
-    notes: tuple[Note, ...] = ()
-    turns: int = 0
-    running: int | None = None
-
-    def of(self, *kinds: Kind) -> tuple[Note, ...]:
-        """Those of these kinds, in order."""
-        return tuple(note for note in self.notes if note.kind in kinds)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from app.core.history.message import Message
 from app.core.notes.acts import (
+    LINE_CHARS,
+    TASKS,
     Action,
     Command,
     Effect,
@@ -21,16 +23,17 @@ from app.core.notes.acts import (
     Read,
     TaskList,
     merged,
+    one_line,
     same_file,
 )
 from app.core.notes.effects import effects_in_text, effects_of, opened_by
 from app.core.notes.facts import words_of
-from app.core.notes.note import Note, Notes, Speaker
+from app.core.notes.note import Kind, Note, Speaker
 from app.core.notes.questions import is_assent, opening_of, question_in
 from app.core.notes.rules import rules_in
 from app.core.notes.sentences import sentences_of
 from app.core.summary.secrets import without_secrets
-from app.core.summary.wording import Call, calls_of, cut_middle, on_one_line, text_of, without_data
+from app.core.summary.wording import LEFT_OUT, Call, calls_of, cut_middle, on_one_line, text_of, without_data
 
 _RESULTS = frozenset({"tool", "function"})
 # Characters: of an assistant's closing words, of a call without a result.
@@ -39,6 +42,8 @@ _CALL_CHARS = 120
 _PICTURE_CHARS = 160
 # Characters of a message that are read for requests: beyond it, head and tail.
 _REQUEST_CHARS = 6_000
+# A shorter line may be said twice and mean two things ("yes").
+_LEAST_LINE = 24
 _PICTURE = re.compile(r"\[IMAGE (\S+)(?: (\d+) bytes)?[^\]]*\]")
 _ASKED = 'asked of the user, no answer seen: "{}"'
 _MARKS = {"done": "[x]", "doing": "[in progress]", "open": "[ ]", "dropped": "[dropped]"}
@@ -66,26 +71,25 @@ class _Reading:
     opened: str = ""
     asked: str = ""
     unanswered: Note | None = None
-    running: int | None = None
     calls: dict[str, Call] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     rules: dict[str, Note] = field(default_factory=dict)
     files: list[_File] = field(default_factory=list)
     actions: dict[tuple[str, str], list[Note]] = field(default_factory=dict)
     commands: dict[str, Note] = field(default_factory=dict)
-    failed: dict[str, Note] = field(default_factory=dict)
+    failed: dict[Failure, Note] = field(default_factory=dict)
     reads: dict[str, Note] = field(default_factory=dict)
     todo: TaskList | None = None
     tasks: list[Note] = field(default_factory=list)
     outcomes: list[Note] = field(default_factory=list)
     seen_lines: set[str] = field(default_factory=set)
 
-    def note(self, kind: str, text: str, by: Speaker, **others: object) -> Note:
+    def note(self, kind: Kind, text: str, by: Speaker, *, binds: bool = False, subject: str = "") -> Note:
         """A note of the message that is being read."""
-        return Note(kind, text, self.place, self.turn, by, **others)  # type: ignore[arg-type]
+        return Note(kind, text, self.place, self.turn, by, binds, subject)
 
 
-def notes_of(messages: Sequence[Message], turns: int = 0) -> Notes:
+def notes_of(messages: Sequence[Message], turns: int = 0) -> tuple[Note, ...]:
     """The notes of a conversation, oldest message first, echoes of ours taken out before.
 
     Read to its end, whatever of it is folded: what stands in a tail settles what was said before it. `turns`
@@ -104,7 +108,7 @@ def notes_of(messages: Sequence[Message], turns: int = 0) -> Notes:
             for rule in rules_in(_clean(message)):
                 _add_rule(reading, rule, "system")
     found = sorted((*reading.notes, *_settled(reading)), key=lambda note: note.place)
-    return Notes(tuple(found), reading.turn, reading.running)
+    return tuple(found)
 
 
 def _clean(message: Message) -> str:
@@ -114,7 +118,6 @@ def _clean(message: Message) -> str:
 def _hear_user(reading: _Reading, message: Message) -> None:
     text = _clean(message).strip()
     reading.turn += 1
-    reading.running = reading.place
     # What the user did not wait for has no result any more.
     reading.calls.clear()
     pictures = _PICTURE.findall(text)
@@ -151,7 +154,6 @@ def _hear_assistant(reading: _Reading, message: Message) -> None:
     _add_facts(reading, text, "assistant")
     if calls:
         return
-    reading.running = None
     closing = opening_of(text, _OUTCOME_CHARS)
     if closing:
         reading.outcomes.append(reading.note("outcome", closing, "assistant"))
@@ -171,26 +173,38 @@ def _settle(reading: _Reading, effect: Effect) -> None:
     """Takes an effect in: what is newer of the same file, command or list replaces what was there."""
     match effect:
         case FileChange():
+            _cure(reading, effect.path)
             _add_file(reading, effect)
         case Command():
             _add_command(reading, effect)
         case Action():
             note = reading.note("change", _action(effect), "assistant", binds=True, subject=effect.name)
             reading.actions.setdefault((effect.name, effect.arguments), []).append(note)
-            reading.failed.pop(f"{effect.name} {effect.arguments}", None)
+            _cure(reading, one_line(f"{effect.name} {effect.arguments}", LINE_CHARS))
         case Failure():
             text = f"{effect.what}: failed{f', {effect.said}' if effect.said else ''}"
-            reading.failed.pop(effect.what, None)
-            reading.failed[effect.what] = reading.note(
-                "failure", text, "tool", binds=True, subject=effect.what
-            )
+            _cure(reading, *effect.about)
+            reading.failed[effect] = reading.note("failure", text, "tool", binds=True, subject=effect.what)
         case TaskList():
+            _cure(reading, TASKS)
             reading.todo = merged(reading.todo, effect)
             lines = [f"{_MARKS[state]} {item}" for item, state in reading.todo.items]
             reading.tasks = [reading.note("task", line, "assistant", binds=True) for line in lines]
         case Read():
+            _cure(reading, effect.name)
             reading.reads.pop(effect.what, None)
             reading.reads[effect.what] = reading.note("read", effect.what, "assistant")
+
+
+def _cure(reading: _Reading, *names: str) -> None:
+    """A failure holds until one of the things that it was about succeeds, or fails anew."""
+    cured = [
+        failure
+        for failure in reading.failed
+        if any(same_file(name, about) for name in names for about in failure.about)
+    ]
+    for failure in cured:
+        del reading.failed[failure]
 
 
 def _action(action: Action) -> str:
@@ -231,7 +245,7 @@ def _add_facts(reading: _Reading, text: str, by: Speaker) -> None:
 def _new_lines(reading: _Reading, text: str) -> str:
     """The text without lines that an earlier message of the user already had: boilerplate stands once."""
     if len(text) > _REQUEST_CHARS:
-        text = f"{text[: _REQUEST_CHARS * 2 // 3]}\n[...]\n{text[-_REQUEST_CHARS // 3 :]}"
+        text = f"{text[: _REQUEST_CHARS * 2 // 3]}\n{LEFT_OUT}\n{text[-_REQUEST_CHARS // 3 :]}"
     kept = []
     for line in text.split("\n"):
         key = " ".join(line.split())
@@ -239,10 +253,6 @@ def _new_lines(reading: _Reading, text: str) -> str:
             kept.append(line)
         reading.seen_lines.add(key)
     return "\n".join(kept).strip()
-
-
-# A shorter line may be said twice and mean two things ("yes").
-_LEAST_LINE = 24
 
 
 def _settled(reading: _Reading) -> Iterator[Note]:

@@ -43,9 +43,9 @@ def effects_of_script(script: str, result: Result | None) -> tuple[Effect, ...]:
         return reads
     done = tuple(dict.fromkeys(_done(commands, result, ok is not False)))
     if _is_patch(commands) and ok is False:
-        return (
-            Failure(one_line(f"apply_patch {_patched_paths(commands)}".strip(), LINE_CHARS), result.error()),
-        )
+        paths = _patched_paths(commands)
+        what = one_line(f"apply_patch {', '.join(paths)}".strip(), LINE_CHARS)
+        return (Failure(what, result.error(), paths),)
     if _is_patch(commands) and done:
         return done
     said = "" if ok is None else result.summary() if ok else result.error()
@@ -112,7 +112,7 @@ def _is_patch(commands: Sequence[Simple]) -> bool:
     return bool(runs) and all(each.program in ("apply_patch", "applypatch") for each in runs)
 
 
-def _patched_paths(commands: Sequence[Simple]) -> str:
-    return ", ".join(
+def _patched_paths(commands: Sequence[Simple]) -> tuple[str, ...]:
+    return tuple(
         change.path for each in commands for change in patched(each.text or " ".join(each.words[1:]))
     )

@@ -8,11 +8,11 @@ the same bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from app.core.notes.choosing import Choice, Room, chosen, line_of
-from app.core.notes.note import Kind, Note, Notes
+from app.core.notes.note import Kind, Note
 from app.core.notes.reader import notes_of
 from app.core.summary.carry.tool_voice import as_tools, tool_lines
 from app.core.summary.fence import fenced
@@ -55,8 +55,9 @@ _RULES_SHARE = 0.6
 # What headings and labels take at most, and how fast the room shrinks where they take more.
 _FRAME = "\n".join(["## 0. " + ADDED_TITLE, _RUNNING, *(label for label, _ in _BEHIND)])
 _SHRINKING = 0.9
-# What is rare in a line: numbers, paths, names with marks in them, long words.
-_RARE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+|[^\W\d_]{6,}")
+# A value: a number, a path, a name with marks in it. What is rare in a line: values and long words.
+_VALUE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+")
+_RARE = re.compile(rf"{_VALUE.pattern}|[^\W\d_]{{6,}}")
 _STATES = {"created": "creat", "edited": "edit", "deleted": "delet", "moved": "mov"}
 
 
@@ -117,7 +118,7 @@ def _said(source: SummarySource) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class _Writer:
     source: SummarySource
-    notes: Notes
+    notes: tuple[Note, ...]
     record: str
     frame: Frame
 
@@ -155,7 +156,8 @@ class _Writer:
         """The record whole, as far as there is room, and behind it what it does not say."""
         own = self.frame.count_text(self.record)
         share = max(room - own, int(room * (1 - _RECORD_SHARE)))
-        choice = self._chosen(Room(share, int(_RULES_SHARE * room)), _Said(self.record).says)
+        said = _Said(self.record)
+        choice = self._chosen(Room(share, int(_RULES_SHARE * room)), said.says, said.corrections(self.notes))
         record = cut_record(self.record, room - choice.tokens, self.frame.count_text)
         groups = [f"{label}\n{lines}" for label, kinds in _BEHIND if (lines := _lines(choice, kinds))]
         running = [_RUNNING] if self.source.is_running else []
@@ -163,8 +165,11 @@ class _Writer:
         told = sections_of(record)
         return Sections(told.bodies, told.lead, added)
 
-    def _chosen(self, room: Room, told: Callable[[Note], bool]) -> Choice:
-        return chosen(self.notes, range(len(self.source.folded)), room, self.frame.count_text, told)
+    def _chosen(
+        self, room: Room, told: Callable[[Note], bool], binding: Collection[Note] = frozenset()
+    ) -> Choice:
+        notes = [replace(note, binds=True) if note in binding else note for note in self.notes]
+        return chosen(notes, range(len(self.source.folded)), room, self.frame.count_text, told)
 
 
 def cut_record(record: str, room: int, count_text: CountText) -> str:
@@ -206,6 +211,22 @@ class _Said:
                 else wanted
             )
         return bool(wanted) and any(all(word in line for word in wanted) for line in self._lines)
+
+    def corrections(self, notes: Iterable[Note]) -> frozenset[Note]:
+        """The user's newest sentence about each value of the record, where it tells another value as well."""
+        newest: dict[str, Note] = {}
+        for note in notes:
+            values = _values_in(note.text) if note.kind == "fact" and note.by == "user" else frozenset()
+            newest |= dict.fromkeys((value for value in values if value in self._text), note)
+        return frozenset(
+            note
+            for note in newest.values()
+            if any(value not in self._text for value in _values_in(note.text))
+        )
+
+
+def _values_in(text: str) -> frozenset[str]:
+    return frozenset(_plain(value).strip(".:/-") for value in _VALUE.findall(text))
 
 
 def _plain(text: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 # letters and digits, amounts of money, numbers of three digits and more.
 _NAMED = re.compile(
     r"https?://[^\s)\"'<>\]]+|(?:[\w.-]*/)+[\w.-]*\w|\b[\w-]+\.[a-z]{1,5}\b(?!\.)|\b\w+_\w+\b"
-    r"|\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])\w[\w-]{3,}\b|[$€£¥]\s?\d[\d.,]*|\b\d[\d,.]{2,}\b"
+    r"|\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])\w[\w-]{3,}\b|[$€£¥]\d[\d.,]*|\b\d[\d,.]{2,}\b"
 )
 _ORDERS = re.compile(
     r"\b(?:ignore|disregard|forget)\b.{0,40}\b(?:instruction|message|rule|request|above|previous|prior|later)"
@@ -23,7 +23,6 @@ _ORDERS = re.compile(
     re.IGNORECASE,
 )
 _HEADING = re.compile(r"\s*(?:#|\*\*[^*]+\*\*\s*$)")
-_SPACE = re.compile(r"[\s,]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,4 @@ def _names_in(line: str) -> frozenset[str]:
 
 def _plain(text: str) -> str:
     """Spelled alike: 1,500 is 1500, and capitals say nothing."""
-    return _SPACE.sub(
-        lambda space: "" if "," in space[0] and space[0].strip() == "," and len(space[0]) == 1 else " ", text
-    ).lower()
+    return text.lower().replace(",", "")

@@ -23,7 +23,8 @@ _DATA_URI = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*(?:;base64)?,",
 # Below this limit a head and a tail would both be useless: plain cut (A20).
 _HEAD_TAIL_FROM = 600
 _HEAD_SHARE = 0.7
-_LEFT_OUT = " [...] "
+# Stands for words that are left out.
+LEFT_OUT = "[...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,11 @@ def cut_middle(text: str, limit_chars: int) -> str:
     """`text` in at most `limit_chars` characters: head and tail at word ends, the middle marked."""
     if len(text) <= limit_chars:
         return text
-    room = max(0, limit_chars - len(_LEFT_OUT))
+    mark = f" {LEFT_OUT} "
+    room = max(0, limit_chars - len(mark))
     head = text[: int(room * _HEAD_SHARE)].rsplit(" ", 1)[0]
     tail = text[len(text) - (room - len(head)) :].partition(" ")[2]
-    return f"{head}{_LEFT_OUT}{tail}"[:limit_chars]
+    return f"{head}{mark}{tail}"[:limit_chars]
 
 
 def headline(text: str, limit_chars: int) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.notes.facts import Information, replaced, words_of
+from app.core.notes.facts import Information, put_aside, replaced, words_of
 
 CHATTER = [
     "Thanks a lot!",

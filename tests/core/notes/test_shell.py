@@ -176,7 +176,7 @@ def test_a_command_line_is_shown_without_its_heredocs() -> None:
 def test_a_patch_in_a_shell_that_failed() -> None:
     script = "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.py\n-x\n+y\n*** End Patch\nEOF"
     found = effects_of_script(script, looked_at("Exit code: 1\nOutput:\nFailed to find context"))
-    assert found == (Failure("apply_patch a.py", "Failed to find context"),)
+    assert found == (Failure("apply_patch a.py", "Failed to find context", ("a.py",)),)
 
 
 def test_nothing_is_known_before_the_result() -> None:

@@ -1,0 +1,92 @@
+"""What later messages settle: files, commands, failures, questions, lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.history.message import Message
+from app.core.notes.note import Kind
+from app.core.notes.reader import notes_of
+from tests.core.summary.talk import calls, result, says, user
+
+
+def told(kind: Kind, *messages: Message) -> list[str]:
+    return [note.text for note in notes_of(messages) if note.kind == kind]
+
+
+def edit(ident: str, path: str = "a.py") -> Message:
+    return calls("edit_file", ident, path=path, old_string="1", new_string="2")
+
+
+FAILED = "Error: old_string not found"
+DONE = "The file has been updated."
+
+
+def test_an_edit_that_failed_is_settled_by_one_that_succeeds() -> None:
+    assert told("failure", edit("1"), result(FAILED, "1")) == [f"edit_file a.py: failed, {FAILED}"]
+    assert told("failure", edit("1"), result(FAILED, "1"), edit("2"), result(DONE, "2")) == []
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        (calls("read_file", "2", path="a.py"), result("x = 1", "2")),
+        (edit("2", "b.py"), result(DONE, "2")),
+    ],
+    ids=["reading it", "another file"],
+)
+def test_nothing_else_settles_it(after: tuple[Message, ...]) -> None:
+    assert len(told("failure", edit("1"), result(FAILED, "1"), *after)) == 1
+
+
+def test_a_patch_of_two_files_is_settled_by_either() -> None:
+    patch = "*** Begin Patch\n*** Update File: {}\n@@\n-1\n+2\n{}*** End Patch"
+    both = patch.format("src/a.py", "*** Update File: src/b.py\n@@\n-1\n+2\n")
+    failed = (calls("apply_patch", "1", input=both), result("Error: Failed to find context", "1"))
+    assert len(told("failure", *failed)) == 1
+    again = (calls("apply_patch", "2", input=patch.format("b.py", "")), result("Success.", "2"))
+    assert told("failure", *failed, *again) == []
+
+
+def test_a_look_up_that_failed_is_settled_by_the_same() -> None:
+    missing = (calls("read_file", "1", path="a.py"), result("Error: no such file", "1"))
+    assert len(told("failure", *missing)) == 1
+    found = (calls("read_file", "2", path="a.py"), result("x = 1", "2"))
+    assert told("failure", *missing, *found) == []
+
+
+def test_a_call_that_failed_is_settled_by_the_same_call() -> None:
+    def books(ident: str, said: str, flight: str = "HAT-12") -> tuple[Message, ...]:
+        return calls("book_flight", ident, flight=flight), result(said, ident)
+
+    refused = books("1", "Error: payment refused")
+    assert len(told("failure", *refused)) == 1
+    assert told("failure", *refused, *books("2", '{"status": "booked"}')) == []
+    assert len(told("failure", *refused, *books("2", '{"status": "booked"}', "HAT-99"))) == 1
+
+
+def test_what_fails_again_stands_once_with_its_newest_error() -> None:
+    found = told("failure", edit("1"), result(FAILED, "1"), edit("2"), result("Error: file is locked", "2"))
+    assert found == ["edit_file a.py: failed, Error: file is locked"]
+
+
+def test_the_newest_run_of_a_command_counts() -> None:
+    runs = [
+        message
+        for ident, said in (("1", "2 failed"), ("2", "3 passed"))
+        for message in (calls("bash", ident, command="pytest -q"), result(said, ident))
+    ]
+    assert told("command", *runs) == ["`pytest -q`: ok, 3 passed"]
+
+
+def test_a_question_is_open_until_the_user_speaks_of_it() -> None:
+    asked = [user("Book me a flight."), says("Shall it be the morning or the evening flight?")]
+    assert len(told("open", *asked)) == 1
+    assert told("open", *asked, user("The morning flight.")) == []
+    assert len(told("open", *asked, user("Where is my bag?"))) == 1
+
+
+def test_a_call_without_a_result_is_open_until_the_user_speaks() -> None:
+    begun = [user("Book it."), calls("book_flight", "1", flight="HAT-12")]
+    assert told("open", *begun) == ['no result yet: book_flight {"flight": "HAT-12"}']
+    assert told("open", *begun, user("Never mind.")) == []
