@@ -271,6 +271,12 @@ def languages() -> dict[str, Language]:
 
 
 @lru_cache(maxsize=1)
+def triggers() -> frozenset[str]:
+    """The words of all tables that divide words by spaces: a sentence without one of them has no cue."""
+    return frozenset().union(*(each.by_trigger for each in languages().values() if not each.joined))
+
+
+@lru_cache(maxsize=1)
 def _betraying() -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for language in languages().values():

@@ -33,11 +33,9 @@ def question_in(text: str) -> str:
     asked = ""
     for sentence in sentences_of(_last_paragraph(text)):
         low = plain(sentence)
-        if any(offer in low for offer in _entries("offer")):
-            continue
-        if sentence.rstrip(_CLOSING).endswith(_QUESTION_MARKS) or (
-            not asked.rstrip(_CLOSING).endswith(_QUESTION_MARKS) and _opens("request").match(low)
-        ):
+        asks = sentence.rstrip(_CLOSING).endswith(_QUESTION_MARKS)
+        demands = not asked.rstrip(_CLOSING).endswith(_QUESTION_MARKS) and _opens("request").match(low)
+        if (asks or demands) and not any(offer in low for offer in _entries("offer")):
             asked = sentence
     return asked
 

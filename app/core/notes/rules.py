@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from app.core.notes.languages import Language, languages, languages_of, plain, words_in
+from app.core.notes.languages import Language, languages, languages_of, plain, triggers, words_in
 from app.core.notes.sentences import MOST_READ, sentences_of
 
 # Characters: a message in a language without a table counts whole up to this.
@@ -64,11 +64,10 @@ def _binds(sentence: str, of_message: tuple[Language, ...]) -> bool:
     if "\n" in low or "\t" in low:
         low = " ".join(low.split())
     words = words_in(low)
-    hits = {table: found for table in languages().values() if (found := _triggered(table, low, words))}
-    if not hits:
+    if low.isascii() and triggers().isdisjoint(words):
         return False
     tables = _tables(languages_of(low, words) or of_message, words)
-    return any(table in hits and _matches(low, words, table, hits[table]) for table in tables)
+    return any(_matches(low, words, table, _triggered(table, low, words)) for table in tables)
 
 
 def _matches(low: str, words: frozenset[str], table: Language, hits: Iterable[str]) -> bool:

@@ -6,6 +6,7 @@ Knows nothing of what the sentences say, of speakers or of budgets.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 # Characters: of a longer text the beginning is read. Pasted logs have megabytes, wishes stand in front.
 MOST_READ = 20_000
@@ -88,6 +89,8 @@ def prose_of(text: str) -> str:
     return "\n".join(kept)
 
 
+# One message is asked for its rules, its facts and its question, one after the other.
+@lru_cache(maxsize=4)
 def sentences_of(text: str) -> tuple[str, ...]:
     """Sentences and list items of the prose in order, each a verbatim part of `text`, stripped.
 

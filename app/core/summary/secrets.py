@@ -105,6 +105,8 @@ def without_secrets(text: str) -> str:
     """`text` with every key-shaped string replaced by "[secret removed]". Idempotent."""
     low = text.lower()
     for shape in SHAPES:
-        if any(needle in low for needle in shape.needles):
-            text = shape.pattern.sub(shape.replacement, text)
+        for needle in shape.needles:
+            if needle in low:
+                text = shape.pattern.sub(shape.replacement, text)
+                break
     return text
