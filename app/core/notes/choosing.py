@@ -6,12 +6,11 @@ Knows nothing of headings, nor of who wrote the rest of the block.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.notes.facts import Information, put_aside, replaced
+from app.core.notes.facts import Information
 from app.core.notes.note import Kind, Note
 from app.core.summary.wording import LEFT_OUT, cut_middle
 
@@ -84,13 +83,9 @@ def chosen(
     news = [note for note in (_without(note, rules) for note in hidden) if note.text and not told(note)]
     choice = _floors(_bound(news), room, count_text)
     facts = [note for note in hidden if note.kind == "fact"]
-    newer = _newer(facts)
-    _corrections(choice, facts, newer, room.tokens, count_text)
     # What is left is spent by worth, a kind after the other, each leaving something to the next.
-    holding = _without_replaced(news, facts, newer)
-    _requests(choice, holding, int(_REQUEST_SHARE * (room.tokens - choice.tokens)), count_text)
-    holding = [note for index, note in enumerate(facts) if index not in newer]
-    _facts(choice, holding, told, int(_FACT_SHARE * (room.tokens - choice.tokens)), count_text)
+    _requests(choice, news, int(_REQUEST_SHARE * (room.tokens - choice.tokens)), count_text)
+    _facts(choice, facts, told, int(_FACT_SHARE * (room.tokens - choice.tokens)), count_text)
     _outcomes(choice, news, room.tokens - choice.tokens, count_text)
     _reads(choice, news, min(_READ_TOKENS, room.tokens - choice.tokens), count_text)
     return choice
@@ -170,26 +165,6 @@ def _requests(choice: Choice, hidden: Sequence[Note], room: int, count_text: Cou
             _take(choice, note, most, count_text, _REQUEST_CHARS)
 
 
-def _corrections(
-    choice: Choice, facts: Sequence[Note], newer: Mapping[int, int], room: int, count_text: CountText
-) -> None:
-    """Where a floor shows a sentence whose value was replaced later, the newer one is told too."""
-    shown = "\n".join(note.text for note in choice.notes)
-    for new in dict.fromkeys(new for old, new in newer.items() if facts[old].text in shown):
-        if facts[new].text not in shown:
-            _take(choice, facts[new], room, count_text)
-
-
-def _without_replaced(
-    notes: Sequence[Note], facts: Sequence[Note], newer: Mapping[int, int]
-) -> Sequence[Note]:
-    """The notes without those that tell a sentence whose value was replaced later."""
-    replaced_in: dict[int, list[str]] = {}
-    for old in newer:
-        replaced_in.setdefault(facts[old].place, []).append(facts[old].text)
-    return [note for note in notes if not any(text in note.text for text in replaced_in.get(note.place, ()))]
-
-
 def _facts(
     choice: Choice, facts: Sequence[Note], told: Callable[[Note], bool], room: int, count_text: CountText
 ) -> None:
@@ -224,21 +199,6 @@ def _telling(facts: Sequence[Note], worths: Sequence[float]) -> frozenset[int]:
 
 def _is_said(note: Note, said: str, told: Callable[[Note], bool]) -> bool:
     return note.text in said or told(note)
-
-
-def _newer(facts: Sequence[Note]) -> dict[int, int]:
-    """Of each replaced sentence the newest that replaces it: the same speaker's, or "X instead of Y"."""
-    found: dict[int, int] = {}
-    for speaker in ("user", "assistant"):
-        places = [index for index, note in enumerate(facts) if note.by == speaker]
-        for old, new in replaced([facts[index].text for index in places]).items():
-            found[places[old]] = places[new]
-    said = [note.text.lower() for note in facts]
-    for new, note in enumerate(facts):
-        for value in put_aside(note.text) if note.by == "user" else ():
-            named = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
-            found |= {old: new for old in range(new) if value in said[old] and named.search(said[old])}
-    return found
 
 
 def _outcomes(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:

@@ -104,20 +104,20 @@ class Information:
         return sum(map(self._weights.__getitem__, stems)) * self._shares[index]
 
 
-def replaced(sentences: Sequence[str]) -> Mapping[int, int]:
-    """Index of a sentence -> index of the last one with the same frame and another value.
+def replaced(sentences: Sequence[str]) -> Mapping[int, tuple[int, str]]:
+    """Index of a sentence -> index and value of the last one with the same frame and another value.
 
     The same frame: the same words in the same order, exactly one value different. A value is a number,
     amount, date, version, id, path or quoted text that stands behind a word like "is", "to" or "have"
     and before no verb of being, so that "Ticket 7 is closed" and "Ticket 8 is closed" are two subjects.
     The sentences are one speaker's, in order. A value that is said again later holds.
     """
-    found: dict[int, int] = {}
+    found: dict[int, tuple[int, str]] = {}
     for said in _framed(sentences).values():
         last, value = said[-1]
         for index, earlier in said[:-1]:
             if earlier != value:
-                found[index] = max(last, found.get(index, 0))
+                found[index] = max((last, value), found.get(index, (0, "")))
     return found
 
 

@@ -27,7 +27,7 @@ from app.core.notes.acts import (
     same_file,
 )
 from app.core.notes.effects import effects_in_text, effects_of, opened_by
-from app.core.notes.facts import words_of
+from app.core.notes.facts import put_aside, replaced, words_of
 from app.core.notes.note import Kind, Note, Speaker
 from app.core.notes.questions import is_assent, opening_of, question_in
 from app.core.notes.rules import rules_in
@@ -40,6 +40,8 @@ _RESULTS = frozenset({"tool", "function"})
 _OUTCOME_CHARS = 240
 _CALL_CHARS = 120
 _PICTURE_CHARS = 160
+# ... and of a sentence that tells what holds instead of another one.
+_MARK_CHARS = 120
 # Characters of a message that are read for requests: beyond it, head and tail.
 _REQUEST_CHARS = 6_000
 # A shorter line may be said twice and mean two things ("yes").
@@ -107,8 +109,8 @@ def notes_of(messages: Sequence[Message], turns: int = 0) -> tuple[Note, ...]:
         elif message.is_instruction and reading.turn:
             for rule in rules_in(_clean(message)):
                 _add_rule(reading, rule, "system")
-    found = sorted((*reading.notes, *_settled(reading)), key=lambda note: note.place)
-    return tuple(found)
+    told = [*_holding(reading.notes), *_settled(reading)]
+    return tuple(sorted(told, key=lambda note: note.place))
 
 
 def _clean(message: Message) -> str:
@@ -267,6 +269,41 @@ def _settled(reading: _Reading) -> Iterator[Note]:
     yield from reading.reads.values()
     yield from reading.outcomes
     yield from _open(reading)
+
+
+def _holding(notes: Sequence[Note]) -> list[Note]:
+    """The notes without facts whose value was replaced later; in a request such a sentence is marked."""
+    facts = [note for note in notes if note.kind == "fact"]
+    marks = _replacements(facts)
+    gone = {id(facts[index]) for index in marks}
+    told: dict[int, list[tuple[str, str]]] = {}
+    for index, mark in marks.items():
+        told.setdefault(facts[index].place, []).append((facts[index].text, mark))
+    kept = []
+    for note in notes:
+        if id(note) in gone:
+            continue
+        if note.kind == "request":
+            for sentence, mark in told.get(note.place, ()):
+                note = replace(note, text=note.text.replace(sentence, f"{sentence} {mark}"))
+        kept.append(note)
+    return kept
+
+
+def _replacements(facts: Sequence[Note]) -> dict[int, str]:
+    """Of each replaced sentence what holds now: the same speaker's value, or the user's "X instead of Y"."""
+    found: dict[int, str] = {}
+    for speaker in ("user", "assistant"):
+        places = [index for index, note in enumerate(facts) if note.by == speaker]
+        newer = replaced([facts[index].text for index in places])
+        found |= {places[old]: f"[later: {value}]" for old, (_, value) in newer.items()}
+    said = [note.text.lower() for note in facts]
+    for new, note in enumerate(facts):
+        for value in put_aside(note.text) if note.by == "user" else ():
+            named = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
+            mark = f"[turn {note.turn}: {cut_middle(note.text, _MARK_CHARS)}]"
+            found |= {old: mark for old in range(new) if value in said[old] and named.search(said[old])}
+    return found
 
 
 def _file_note(file: _File) -> Note:

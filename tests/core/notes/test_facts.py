@@ -62,6 +62,10 @@ def test_room_least_and_wanted_bound_what_is_chosen() -> None:
     assert information.best(None, costs.__getitem__, 0, 0.0) == []
 
 
+def newer(sentences: list[str]) -> dict[int, int]:
+    return {old: new for old, (new, _) in replaced(sentences).items()}
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -78,7 +82,7 @@ def test_room_least_and_wanted_bound_what_is_chosen() -> None:
     ],
 )
 def test_the_same_frame_with_another_value_is_replaced(old: str, new: str) -> None:
-    assert replaced([old, "Thanks.", new]) == {0: 2}
+    assert newer([old, "Thanks.", new]) == {0: 2}
 
 
 @pytest.mark.parametrize(
@@ -99,8 +103,8 @@ def test_another_subject_or_another_frame_replaces_nothing(first: str, second: s
 
 
 def test_the_last_value_counts_and_one_that_is_said_again_holds() -> None:
-    assert replaced(["The port is 1.", "The port is 2.", "The port is 3."]) == {0: 2, 1: 2}
-    assert replaced(["The port is 1.", "The port is 2.", "The port is 1."]) == {1: 2}
+    assert replaced(["The port is 1.", "The port is 2.", "The port is 3."]) == {0: (2, "3"), 1: (2, "3")}
+    assert newer(["The port is 1.", "The port is 2.", "The port is 1."]) == {1: 2}
 
 
 @given(st.lists(st.text(max_size=60), max_size=12))
@@ -108,4 +112,27 @@ def test_nothing_raises_and_indexes_are_those_given(sentences: list[str]) -> Non
     best = Information(sentences).best(None, lambda index: len(sentences[index]), 50, 0.01)
     assert len(set(best)) == len(best)
     assert set(best) <= set(range(len(sentences)))
-    assert all(old < new for old, new in replaced(sentences).items())
+    assert all(old < new for old, new in newer(sentences).items())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "values"),
+    [
+        ("The ledger is kept in Postgres-77 instead of SQLite-41.", {"sqlite-41"}),
+        ("Use Postgres rather than SQLite", {"sqlite"}),
+        ("The port is 8081, no longer 8080.", {"8080"}),
+        ("Nimm Postgres statt SQLite, bitte.", {"sqlite"}),
+        ("Usa Postgres en vez de MySQL-8.", {"mysql-8"}),
+        ("Utilise `uv` au lieu de `pip3.11`", {"pip3.11"}),
+        ("请用 Postgres-77 而不是 SQLite-41。", {"sqlite-41"}),
+        ("SQLite-41の代わりにPostgres-77を使ってください", {"sqlite-41"}),
+        ("SQLite-41 대신 Postgres-77 을 써 주세요", {"sqlite-41"}),
+        ("вместо MySQL-5 возьми Postgres", {"mysql-5"}),
+        # Plain words and small numbers mean another thing in every sentence.
+        ("Use tabs instead of spaces.", set()),
+        ("Make it 4 instead of 3.", set()),
+        ("Postgres-77 is kept in the ledger.", set()),
+    ],
+)
+def test_what_is_put_aside(sentence: str, values: set[str]) -> None:
+    assert put_aside(sentence) == values
