@@ -95,7 +95,7 @@ def test_a_call_without_a_result_is_open_until_the_user_speaks() -> None:
 def test_a_value_that_was_replaced_is_marked_and_is_no_fact() -> None:
     said = [user("The port is 8080. Set it up."), says("Done."), user("Sorry, the port is 9090.")]
     assert told("request", *said)[0] == "The port is 8080. [later: 9090] Set it up."
-    assert told("fact", *said) == ["Set it up.", "Sorry, the port is 9090."]
+    assert told("fact", *said) == ["Set it up.", "Done.", "Sorry, the port is 9090."]
 
 
 def test_what_the_user_puts_aside_is_marked_by_the_newer_sentence() -> None:
