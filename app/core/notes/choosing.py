@@ -38,7 +38,7 @@ _FACT_SHARE = 0.85
 _MOST_A_MESSAGE = 3
 # A fact must say at least so much a token (see `facts.Information`).
 _LEAST_WORTH = 0.12
-# Characters of a bound request, of another one, and of lines shortened because room is short.
+# Characters of a bound request, of one that is shown whole, and of lines shortened because room is short.
 _BOUND_CHARS = 1_200
 _REQUEST_CHARS = 240
 _SHORT_CHARS = 80
@@ -157,12 +157,17 @@ def _take(choice: Choice, note: Note, room: int, count_text: CountText, limit: i
 
 
 def _requests(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
-    """Older requests, the newest first, as far as the room goes."""
-    most = choice.tokens + room
+    """Older short requests by what they say that the others do not; of long ones facts tell what matters."""
     taken = {note.place for note in choice.of("request")}
-    for note in reversed(hidden):
-        if note.kind == "request" and note.place not in taken:
-            _take(choice, note, most, count_text, _REQUEST_CHARS)
+    requests = [
+        note
+        for note in hidden
+        if note.kind == "request" and note.place not in taken and len(note.text) <= _REQUEST_CHARS
+    ]
+    costs = [count_text(line_of(note)) + 1 for note in requests]
+    best = Information([note.text for note in requests]).best(None, costs.__getitem__, room, 0.0)
+    for index in best:
+        _take(choice, requests[index], choice.tokens + costs[index], count_text)
 
 
 def _facts(

@@ -39,11 +39,13 @@ _RESULTS = frozenset({"tool", "function"})
 # Characters: of an assistant's closing words, of a call without a result.
 _OUTCOME_CHARS = 240
 _CALL_CHARS = 120
-_PICTURE_CHARS = 160
+_PICTURE_CHARS = 240
 # ... and of a sentence that tells what holds instead of another one.
 _MARK_CHARS = 120
 # Characters of a message that are read for requests: beyond it, head and tail.
 _REQUEST_CHARS = 6_000
+# Stems: between calls a shorter sentence narrates ("I want to see how it is used").
+_LEAST_TOLD = 5
 # A shorter line may be said twice and mean two things ("yes").
 _LEAST_LINE = 24
 _PICTURE = re.compile(r"\[IMAGE (\S+)(?: (\d+) bytes)?[^\]]*\]")
@@ -153,7 +155,7 @@ def _hear_assistant(reading: _Reading, message: Message) -> None:
     for effect in effects_in_text(text):
         _settle(reading, effect)
     reading.asked = question_in(text) if not calls else ""
-    _add_facts(reading, text, "assistant")
+    _add_facts(reading, text, "assistant", _LEAST_TOLD if calls else 0)
     if calls:
         return
     closing = opening_of(text, _OUTCOME_CHARS)
@@ -240,8 +242,13 @@ def _add_file(reading: _Reading, change: FileChange) -> None:
     known.to, known.detail = change.to, change.detail if change.state in ("created", "edited") else ""
 
 
-def _add_facts(reading: _Reading, text: str, by: Speaker) -> None:
-    reading.notes += [reading.note("fact", sentence, by) for sentence in sentences_of(text)]
+def _add_facts(reading: _Reading, text: str, by: Speaker, least: int = 0) -> None:
+    """The sentences of a text that say at least so many things."""
+    reading.notes += [
+        reading.note("fact", sentence, by)
+        for sentence in sentences_of(text)
+        if not least or len(words_of(sentence)) >= least
+    ]
 
 
 def _new_lines(reading: _Reading, text: str) -> str:
