@@ -123,7 +123,7 @@ def plan_manual(
     draft = _by_hand(situation, limits)
     # Once something is folded, a fold that frees less would only break the prefix (F12).
     least = budget.gain_tokens if situation.current else 1
-    if draft is None or situation.total - draft.total < least:
+    if draft is None or situation.total - _expected(draft, budget) < least:
         return Send(situation.view)
     folded = [index for index in range(situation.since, draft.cut) if index not in draft.kept]
     if len(folded) < _MANUAL_MESSAGES or sum(limits.sizes[index] for index in folded) < _MANUAL_TOKENS:
@@ -195,6 +195,11 @@ def _prepared_gain(situation: Situation, growth: int) -> int:
     if situation.budget.is_derived:
         return max(1, situation.min_gain - growth)
     return situation.min_gain
+
+
+def _expected(draft: Draft, budget: Budget) -> int:
+    """Tokens of the view: a block has room for three records, and as a rule is little longer than one."""
+    return draft.total - max(0, draft.summary_tokens - budget.summary_tokens)
 
 
 def _by_hand(situation: Situation, limits: Limits) -> Draft | None:
