@@ -14,7 +14,7 @@ from tests.kit.proxy import Proxy, proxied
 from tests.kit.recalls import GREP, OURS, names_in, saying
 
 pytestmark = pytest.mark.timeout(90)
-ON = AT_THE_END | {"recall.tools": True}
+ON = AT_THE_END
 OFF = {"recall.tools": False}
 
 
