@@ -143,7 +143,7 @@ async def test_an_upstream_that_knows_no_items_is_told_them(server: ResponsesSer
 async def test_an_upstream_that_knows_no_items_is_told_them_with_our_tools(
     lack: dict[str, bool], tmp_path: Path
 ) -> None:
-    """What is known of an upstream is lost with the process: the next prompt has our tools, and names items."""
+    """What is known of an upstream is lost with the process: the next prompt with our tools names items."""
     server = ResponsesServer(window=8_000, **lack)
     async with proxied(server, tmp_path) as proxy:
         chat = naming(proxy, tools=TOOLS)

@@ -184,9 +184,9 @@ def body_of(turn: Turn, shown: Shown, *, goes_on: bool, may_pass: bool) -> bytes
     client only named are told.
     """
     request = turn.request
-    if shown.is_original and (goes_on or not turn.is_delta):
-        if goes_on or (may_pass and not request.holds_ours):
-            return request.bared if request.is_bared else turn.incoming.body
+    is_as_sent = goes_on or not (turn.is_delta or request.holds_ours)
+    if shown.is_original and (goes_on or may_pass) and is_as_sent:
+        return request.bared if request.is_bared else turn.incoming.body
     if shown.is_original:
         talk = turn.conversation
         return request.spliced([m.raw for m in (*talk.preamble, *talk.messages)])

@@ -284,8 +284,8 @@ class Scenes:
 def _as_asked(policy: Policy, turn: Subject) -> Policy:
     """The policy with the mark that the client asks for, where that is lower.
 
-    The API compacts in the answer that crosses it (reference, "Compaction", 2026-11), so that a turn waits for
-    a summary that is on its way.
+    The API compacts in the answer that crosses it (reference, "Compaction", 2026-11), so that a turn waits
+    for a summary that is on its way.
     """
     asked = turn.compact_threshold if isinstance(turn, Turn) else 0
     if not asked or 0 < policy.trigger_tokens <= asked:
