@@ -44,7 +44,7 @@ class Recall(Section):
         le=64_000_000,
     )
     tools: bool = setting(
-        False,
+        True,
         "Whether the model of a compacted conversation is offered tools to search and read what was said,"
         " where the client sent tools itself. On, it counts from a conversation's next compaction; off, at"
         " once.",

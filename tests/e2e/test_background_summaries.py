@@ -9,6 +9,7 @@ import pytest
 
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import proxied
+from tests.kit.summaries import Held, quiet
 from tests.kit.words import prose
 
 TURNS = 24
@@ -52,3 +53,23 @@ async def test_a_server_that_takes_one_request_at_a_time_answers_the_turn_first(
             await chat.says(f"Entry {turn}. {prose(turn, 700)}")
         assert watch.about
         assert not any(watch.besides)
+
+
+@pytest.mark.spec("B17", "F04")
+async def test_after_a_summary_that_came_too_late_the_next_is_waited_for(tmp_path: Path) -> None:
+    """The window has room for many more turns: each of their summaries would come too late, too."""
+    held = Held(lambda seen: Says({"role": "assistant", "content": plain_summary(seen)}))
+    model = ModelServer(window=100_000, summary=held)
+    async with proxied(model, tmp_path, {"policy.trigger_tokens": 3_000}) as proxy:
+        chat = proxy.chat()
+        while not held.asked.is_set():
+            await chat.says(f"Entry {len(chat.sent)}. {prose(len(chat.sent), 300)}")
+        for _ in range(6):
+            await chat.says(f"Entry {len(chat.sent)}. {prose(len(chat.sent), 300)}")
+        assert model.prompts[-1].tokens > 5_000
+        held.let_go.set()
+        await quiet(proxy, chat)
+        await chat.says("And now?")
+        assert model.prompts[-1].tokens < 3_000
+        assert len(model.summaries) == 2
+        assert [one["author"] for one in await chat.compactions()] == ["model"]

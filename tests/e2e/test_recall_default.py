@@ -14,8 +14,10 @@ from tests.kit.proxy import Proxy, proxied
 from tests.kit.recalls import GREP, OURS, names_in, saying
 
 pytestmark = pytest.mark.timeout(90)
-ON = AT_THE_END | {"recall.tools": True}
+ON = AT_THE_END
 OFF = {"recall.tools": False}
+# What the block says of them.
+SEARCHED = "What it leaves out, context_grep finds word for word."
 
 
 def agent(proxy: Proxy, before: Chat | None = None) -> Chat:
@@ -38,6 +40,7 @@ async def test_nobody_has_to_ask_for_them(tmp_path: Path) -> None:
         await compacted(chat, words=1_500)
         # With the first compaction itself, and with no prompt before.
         assert [offers(seen) for seen in proxy.model.prompts[-2:]] == [False, True]
+        assert SEARCHED in proxy.model.prompts[-1].text
         proxy.model.answers.extend([saying(None, GREP), saying("Port 8000.")])
         assert (await chat.says("Which port?"))["content"] == "Port 8000."
         assert "8000" in proxy.model.prompts[-1].messages[-1]["content"]
@@ -50,6 +53,8 @@ async def test_a_client_without_tools_is_never_given_any(tmp_path: Path) -> None
         chat = proxy.chat(system="You help.")
         await compacted(chat, rounds=2, words=1_500)
         assert not any("tools" in seen.body for seen in proxy.model.prompts)
+        # Nor is it sent to where it cannot look.
+        assert "context_" not in proxy.model.prompts[-1].text
 
 
 @pytest.mark.spec("C01", "P10")
@@ -104,6 +109,7 @@ async def test_tools_that_do_not_go_yet_bring_no_compaction_nearer(tmp_path: Pat
             chat = agent(proxy)
             await compacted(chat, words=150)
             turns.append(len(chat.replies))
+            assert (SEARCHED in proxy.model.prompts[-1].text) == (name == "with")
     assert turns[0] == turns[1] > 10
 
 

@@ -19,7 +19,6 @@ from tests.kit.words import prose
 
 pytestmark = pytest.mark.timeout(60)
 Json = dict[str, Any]
-SETTINGS: Json = AT_THE_END | {"recall.tools": True}
 
 
 def looks_it_up(seen: Seen) -> Says | None:
@@ -64,7 +63,7 @@ async def buried(proxy: Proxy, chat: Chat) -> None:
 async def test_five_planted_facts_are_recovered_by_the_tools(stream: bool, tmp_path: Path) -> None:
     model = ModelServer(window=6_000)
     model.summary = vague
-    async with proxied(model, tmp_path, SETTINGS) as proxy:
+    async with proxied(model, tmp_path, AT_THE_END) as proxy:
         chat = proxy.chat(system="You help.", stream=stream, extra={"tools": TOOLS})
         await buried(proxy, chat)
         model.script = looks_it_up
@@ -81,10 +80,10 @@ async def test_five_planted_facts_are_recovered_by_the_tools(stream: bool, tmp_p
 
 @pytest.mark.spec("C21")
 async def test_without_the_tools_some_of_them_are_out_of_reach(tmp_path: Path) -> None:
-    """The control: what no rule carries over is nowhere in the prompt, and nobody is asked for it."""
-    model = ModelServer(window=6_000)
+    """The control, in a window where code cannot carry all: what it leaves is nowhere in the prompt."""
+    model = ModelServer(window=4_000)
     model.summary = vague
-    async with proxied(model, tmp_path, SETTINGS | {"recall.tools": False}) as proxy:
+    async with proxied(model, tmp_path, AT_THE_END | {"recall.tools": False}) as proxy:
         chat = proxy.chat(system="You help.", extra={"tools": TOOLS})
         await buried(proxy, chat)
         model.script = looks_it_up
@@ -120,7 +119,7 @@ async def test_after_five_compactions_each_fact_is_found_word_for_word(tmp_path:
 async def test_of_three_sessions_each_finds_its_own(tmp_path: Path) -> None:
     """Two of one key and one of another are asked the same; nothing crosses, neither to a model nor back."""
     question = FACTS[0][2]
-    async with proxied(ModelServer(window=8_000), tmp_path, SETTINGS) as proxy:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
         chats = {
             "HERON-A1": proxy.chat(extra={"tools": TOOLS}, session="first"),
             "HERON-A2": proxy.chat(extra={"tools": TOOLS}, session="second"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +118,41 @@ async def test_they_go_with_their_answer_and_are_nowhere_else(tmp_path: Path) ->
         )
         assert found.json()["totalFound"] == 0, found.text
         assert await chat.transcript() == chat.said
+
+
+async def files_read(model: ModelServer, chat: Chat, numbers: Iterable[int]) -> None:
+    """The client's own tool reads a file of some 600 tokens each."""
+    for number in numbers:
+        model.calls((f"f{number}", "read_file", {"path": f"{number}.txt"}))
+        await chat.says(f"Read {number}.")
+        await chat.sends({"role": "tool", "tool_call_id": f"f{number}", "content": prose(number, 500)})
+
+
+def result_of(seen: Seen, ident: str) -> str:
+    (content,) = [m["content"] for m in seen.messages if m.get("tool_call_id") == ident]
+    return str(content)
+
+
+async def test_what_was_read_again_by_our_tools_is_not_cut_again(tmp_path: Path) -> None:
+    """A shortened result stays so in its old place; what the model read of it stands whole where it did."""
+    model = ModelServer(window=16_000)
+    async with proxied(model, tmp_path, RECALLING | {"policy.old_result_chars": 100}) as proxy:
+        chat = proxy.chat(system="You help.", extra={"tools": TOOLS})
+        numbers = iter(range(60))
+        while not chat.replies or not (made := await chat.compactions()):
+            await files_read(model, chat, [next(numbers)])
+        assert made[0]["kind"] == "tool_truncation_only"
+        stub = result_of(model.prompts[-1], "f0")
+        (ident,) = re.findall(r"context_describe (dcm_\w+)", stub)
+        model.answers.extend([saying(None, ("d1", "context_describe", {"id": ident})), saying("Read.")])
+        await chat.says("What was in the first file?")
+        told = result_of(model.prompts[-1], "d1")
+        assert json.loads(told)["text"] == f"tool: {prose(0, 500)}"
+        while len(await chat.compactions()) < 2:
+            await files_read(model, chat, [next(numbers)])
+        assert {one["kind"] for one in await chat.compactions()} == {"tool_truncation_only"}
+        assert result_of(model.prompts[-1], "d1") == told
+        assert len(result_of(model.prompts[-1], "f0")) <= len(stub)
 
 
 @pytest.mark.spec("P3", "P6")

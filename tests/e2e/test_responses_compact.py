@@ -263,8 +263,8 @@ async def test_a_threshold_that_is_left_out_is_kept_here(
             await chat.says(f"Turn {turn}: {prose(turn, 300)}")
         listed = await proxy.http.get(f"/api/sessions/{chat.session}/compactions", headers=KEY)
     assert bool(listed.json()["compactions"]) == compactions
-    # Some turns go out while the summary is written.
-    assert (max(asked.tokens for asked in server.asked) < 7_000) == compactions
+    # One turn beyond it may go out while its summary is begun.
+    assert (max(asked.tokens for asked in server.asked) < 3_500) == compactions
 
 
 async def test_a_conversation_with_nothing_to_fold_is_compacted_too(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from tests.kit.responses import Asked, events_of, result_item, text_item, though
 
 pytestmark = pytest.mark.timeout(90)
 Json = dict[str, Any]
-FEW = {"recall.result_chars": 500, "policy.objective": "cost"}
+# Compacted so early that the whole conversation still fits where the proxy is switched off.
+FEW = {"recall.result_chars": 500, "policy.trigger_ratio": 0.7}
 BOTH = pytest.mark.parametrize("stream", [True, False])
 
 

@@ -138,6 +138,29 @@ async def test_an_upstream_that_knows_no_items_is_told_them(server: ResponsesSer
     assert "<palimpsest_summary" in server.asked[-1].text
 
 
+@pytest.mark.spec("C01", "W48", "W55")
+@pytest.mark.parametrize("lack", [{"keeps": False}, {"resolves": False}])
+async def test_an_upstream_that_knows_no_items_is_told_them_with_our_tools(
+    lack: dict[str, bool], tmp_path: Path
+) -> None:
+    """What is known of an upstream is lost with the process: the next prompt with our tools names items."""
+    server = ResponsesServer(window=8_000, **lack)
+    async with proxied(server, tmp_path) as proxy:
+        chat = naming(proxy, tools=TOOLS)
+        await chat.says("Project: the harbour.")
+        await worked(chat, server, 30)
+    before = len(server.asked)
+    assert len(server.asked[-1].tools) > len(TOOLS)
+    async with proxied(server, tmp_path) as proxy:
+        chat.http = proxy.http
+        await chat.says("And now?")
+        await chat.says("And then?")
+    again = server.asked[before:]
+    assert len(again) == 2
+    assert [len(one.tools) > len(TOOLS) for one in again] == [True, True]
+    assert not any(named_in(one.body["input"]) or one.faults for one in again)
+
+
 @pytest.mark.spec("W48", "W55")
 async def test_an_upstream_that_is_said_to_keep_nothing_is_told_at_once(tmp_path: Path) -> None:
     server = ResponsesServer(keeps=False)

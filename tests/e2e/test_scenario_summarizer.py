@@ -42,6 +42,10 @@ NO_ANSWER: list[Failure] = [
     lambda _: Says(status=429, error={"error": {"message": f"{MARK} rate limit", "type": "requests"}}),
     lambda _: Says(status=401, error={"error": {"message": f"{MARK} key", "type": "auth"}}),
     lambda _: _text(""),
+    # Cut by its length before anything was whole; what is whole is used (test_summary_asking).
+    lambda _: _text(
+        f"## 1. Primary request and intent\nThe {MARK} is to be moved behind the", finish="length"
+    ),
 ]
 NO_SUMMARY: list[Failure] = [
     lambda seen: _text(f"{MARK} " + "\n".join(str(message["content"]) for message in seen.messages)),

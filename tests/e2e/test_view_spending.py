@@ -172,13 +172,14 @@ async def test_a_session_folded_at_every_turn_is_masked_and_no_model_is_asked_fo
         await told(chat, 3, words=3_300)
         assert len(model.summaries) == asked
         assert authors(await chat.compactions())[3:] == ["deterministic"] * 3
-        # What can be masked is masked now.
+        # What can be masked is masked now, and nothing is folded: the first result fits below the trigger.
+        await told(chat, 1, words=2_600)
         folds = len(authors(await chat.compactions()))
         await reads(model, chat, 0, words=600)
-        await reads(model, chat, 1, words=180)
+        await reads(model, chat, 1, words=360)
         compactions = await chat.compactions()
         assert compactions[-1]["kind"] == "tool_truncation_only"
-        assert len(authors(compactions)) <= folds + 1
+        assert len(authors(compactions)) == folds
         are_sound(model.prompts, chat.sent, WINDOW)
         assert await chat.transcript() == chat.said
 

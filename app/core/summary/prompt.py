@@ -365,7 +365,9 @@ def _pieces(source: SummarySource, limits: SummaryLimits, room_chars: int) -> It
 
 
 def _record(previous: str) -> str:
-    return unfenced(previous).replace(PREAMBLE, "").strip()
+    body = unfenced(previous)
+    # What stands behind it in the same paragraph is of our tools, and no part of the record either.
+    return (body.partition("\n\n")[2] if body.startswith(PREAMBLE) else body).strip()
 
 
 def _encoded(role: str, text: str) -> bytes:

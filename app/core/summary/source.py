@@ -29,7 +29,8 @@ class SummarySource:
     the conversation, folded or not. `tail` are the messages after the watermark. `instructions` and `task`
     are texts that stay in every view. `is_running`: the newest user message stands after the block, and what
     is folded was done for it. `state` is what the style of the current compaction wants to know again, in its
-    own form; b"" for the first compaction or after another style.
+    own form; b"" for the first compaction or after another style. `search_tool` is the tool with which the
+    block's reader finds what is folded; "" where it has none.
     """
 
     folded: tuple[tuple[bytes, Message], ...]
@@ -41,6 +42,7 @@ class SummarySource:
     instructions: str = ""
     task: str = ""
     is_running: bool = False
+    search_tool: str = ""
 
     @property
     def fresh(self) -> tuple[tuple[bytes, Message], ...]:

@@ -142,10 +142,11 @@ class Delivery:
         """How the view goes upstream, with our tools where they are offered."""
         there = self._sending.destinations.of(turn.model)
         headers = there.outgoing(turn.incoming.headers)
-        if happening is not None:
-            return self._sending.recalling.open(turn, shown, headers, happening)
         kept = self._sending.kept
-        body = body_of(turn, shown, goes_on=kept.goes_on(turn), names_items=kept.are_named(turn))
+        worded = kept.worded(turn)
+        if happening is not None:
+            return self._sending.recalling.open(worded, shown, headers, happening)
+        body = body_of(worded, shown, goes_on=kept.goes_on(turn), may_pass=worded is turn)
         if body is not turn.incoming.body:
             headers = [header for header in headers if header[0].lower() not in OF_THE_BYTES]
         return there.upstream.open("POST", there.outgoing.target(turn.incoming.target), headers, body)
@@ -176,17 +177,16 @@ class Delivery:
         await client.end(refusal.body)
 
 
-def body_of(turn: Turn, shown: Shown, *, goes_on: bool, names_items: bool) -> bytes:
+def body_of(turn: Turn, shown: Shown, *, goes_on: bool, may_pass: bool) -> bytes:
     """The client's own bytes while nothing is changed (P1), else the same body with other messages.
 
-    `goes_on`: what was said before is left to the upstream's memory; `names_items`: so are items that the
-    client only named.
+    `goes_on`: what was said before is left to the upstream's memory. `may_pass` is false where items that the
+    client only named are told.
     """
-    request = turn.request if names_items else turn.request.whole
-    if shown.is_original and (goes_on or not turn.is_delta):
-        is_as_sent = goes_on or not (request.holds_ours or request is not turn.request)
-        if is_as_sent:
-            return request.bared if request.is_bared else turn.incoming.body
+    request = turn.request
+    is_as_sent = goes_on or not (turn.is_delta or request.holds_ours)
+    if shown.is_original and (goes_on or may_pass) and is_as_sent:
+        return request.bared if request.is_bared else turn.incoming.body
     if shown.is_original:
         talk = turn.conversation
         return request.spliced([m.raw for m in (*talk.preamble, *talk.messages)])

@@ -7,6 +7,7 @@ with it. Knows nothing of how requests travel.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from app.proxy.recall.refusing import Refusing
 from app.proxy.turn import Turn
@@ -36,8 +37,13 @@ class KeptAnswers:
             return False
         return self._are_kept and _place(turn) not in self._forgetting
 
-    def are_named(self, turn: Turn) -> bool:
-        """True when items that the request only names may be left to the upstream's memory."""
+    def worded(self, turn: Turn) -> Turn:
+        """The turn; where the upstream knows no items that the request only names, with their words."""
+        if self._are_named(turn) or not turn.request.as_sent:
+            return turn
+        return replace(turn, request=turn.request.whole)
+
+    def _are_named(self, turn: Turn) -> bool:
         return self._are_kept and _place(turn) not in self._forgetting
 
     def are_forgotten(self, turn: Turn, status: int, body: bytes) -> bool:
@@ -58,7 +64,7 @@ class KeptAnswers:
 
     def _lacks_item(self, turn: Turn, body: bytes) -> bool:
         """Only of items that can be told: what nobody here knows is the upstream's to judge."""
-        if not turn.request.as_sent or not self.are_named(turn):
+        if not turn.request.as_sent or not self._are_named(turn):
             return False
         idents = (ident.encode("utf-8", "surrogatepass") for ident in turn.request.references.values())
         names = any(ident in body for ident in idents)

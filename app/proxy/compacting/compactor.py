@@ -124,6 +124,14 @@ class Compactor:
         job = self._summaries.begun(scene)
         return job is not None and not job.task.done()
 
+    async def is_behind(self, scene: Scene) -> bool:
+        """True when the newest summary came too late to bring the view below the trigger.
+
+        Where turns are faster than summaries the next one would be late as well.
+        """
+        job = self._summaries.begun(scene)
+        return job is not None and job.task.done() and await self._serving(scene) is None
+
     async def ready(self, scene: Scene) -> Compaction | None:
         """A finished background summary that does what is needed now, not stored yet."""
         job = await self._serving(scene)

@@ -256,6 +256,7 @@ class Scene:
             state=self.current.state if self.current and self.current.policy == self.policy.name else b"",
             instructions="\n\n".join(text_of(message.fields) for message in talk.preamble),
             task=_text(talk, task) if (task := opening_of(talk).task) in fold.kept else "",
+            search_tool=self.replay.finds_by,
         )
 
     def fresh(self, fold: Fold) -> list[Message]:

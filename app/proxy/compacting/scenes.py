@@ -282,11 +282,15 @@ class Scenes:
 
 
 def _as_asked(policy: Policy, turn: Subject) -> Policy:
-    """The policy with the mark that the client asks for, where that is lower."""
+    """The policy with the mark that the client asks for, where that is lower.
+
+    The API compacts in the answer that crosses it (reference, "Compaction", 2026-11), so that a turn waits
+    for a summary that is on its way.
+    """
     asked = turn.compact_threshold if isinstance(turn, Turn) else 0
     if not asked or 0 < policy.trigger_tokens <= asked:
         return policy
-    return replace(policy, trigger_tokens=asked)
+    return replace(policy, trigger_tokens=asked, waits=True)
 
 
 def in_force(stored: Sequence[StoredCompaction], turn: Subject) -> Compaction | None:

@@ -199,6 +199,7 @@ class Viewing:
             and fold.fits_now
             and policy.in_background
             and not is_waited_for
+            and not await self._compactor.is_behind(scene)
             and await self._compactor.may_prepare(scene, fold)
         ):
             self._watched[turn.exchange] = _Watched(scene, fold)
