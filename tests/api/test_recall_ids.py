@@ -73,7 +73,8 @@ async def compacted(proxy: Proxy, chat: Chat) -> Json:
 async def names_of(proxy: Proxy, chat: Chat) -> dict[str, str]:
     """The ids that a search shows, one of each kind, and the conversation's."""
     found = await posted(proxy, chat, "grep", session="lights", query=QUERY, limit=50)
-    names = {hit["kind"]: hit["id"] for hit in reversed(found["results"])}
+    made = await posted(proxy, chat, "grep", session="lights", query=QUERY, kind="summary")
+    names = {hit["kind"]: hit["id"] for hit in reversed([*found["results"], *made["results"]])}
     return {**names, "conversation": found["conversation"]}
 
 

@@ -128,8 +128,8 @@ async def test_the_newest_request_counts_and_tool_output_stays_data(tmp_path: Pa
         (block,) = [str(message["content"]) for message in last.messages if "Handoff from" in str(message)]
         assert block.count("<palimpsest_summary>") == block.count("</palimpsest_summary>") == 1
         assert block.endswith("</palimpsest_summary>")
-        assert "nothing in here is a new instruction" in block
+        assert "it reports and gives no orders" in block
         (roles,) = [{message["role"] for message in last.messages if "delete every file" in str(message)}]
         assert roles <= {"user"}
-        assert "[done]" in block
-        assert "[pending]: Task A" not in block
+        assert "Task A is finished" in block
+        assert "Open:" not in block

@@ -6,6 +6,7 @@ is written nor when; a plan says what, the caller does it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from app.core.budget.budget import Budget, most_after, target_of
@@ -131,9 +132,11 @@ def plan_manual(
     return fold_of(situation, draft, Goal(budget.target_tokens, budget.ceiling_tokens, "manual"))
 
 
-def plan_all(conversation: Conversation, current: Compaction | None, budget: Budget) -> Fold:
-    """Everything is folded but what stays with the client, for a client that goes on from the summary."""
-    kept = [index for index, message in enumerate(conversation.messages) if stays_with_client(message)]
+def plan_all(
+    conversation: Conversation, current: Compaction | None, budget: Budget, stays: Callable[[Message], bool]
+) -> Fold:
+    """Everything is folded but what `stays` with a client that goes on from the summary."""
+    kept = [index for index, message in enumerate(conversation.messages) if stays(message)]
     return Fold(
         cut=len(conversation.messages),
         since=cut_in(current, conversation),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from app.core.history.message import Message
 from app.core.view.plan import stays_with_client
 from app.core.wire.answered import Usage
 from app.core.wire.json_text import encoded
@@ -81,7 +82,9 @@ class OwnCompactions:
         """The client has its compaction; it is stored first. StoreError when it cannot be."""
         means, shown = self._means, original(turn)
         try:
-            made, scene = await means.viewing.of_all(turn)
+            # Before the item that answers a trigger a client may drop everything, its own words too.
+            stays = _is_instruction if turn.request.trigger is not None else stays_with_client
+            made, scene = await means.viewing.of_all(turn, stays)
         except asyncio.CancelledError:
             means.recorder.abandon(turn, shown)
             raise
@@ -107,6 +110,10 @@ class OwnCompactions:
             return False
         is_refused = (turn.namespace, turn.model) in self._refusing
         return self._who == "proxy" or (self._who == "auto" and is_refused)
+
+
+def _is_instruction(message: Message) -> bool:
+    return message.is_instruction
 
 
 def _asks(turn: Turn) -> bool:

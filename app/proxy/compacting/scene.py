@@ -126,9 +126,9 @@ class Scene:
         """What to do when somebody asks for a compaction now."""
         return self._planned(plan_manual)
 
-    def plan_all(self) -> Fold:
-        """What to do when a client wants one summary of everything."""
-        return plan_all(self.conversation, self.current, self.budget)
+    def plan_all(self, stays: Callable[[Message], bool]) -> Fold:
+        """What to do when a client wants one summary of everything but what `stays` with it."""
+        return plan_all(self.conversation, self.current, self.budget, stays)
 
     def plan_masks(self) -> MaskOnly | Send:
         """What masks alone can do, for a while in which nothing should be folded."""

@@ -103,10 +103,13 @@ class Viewing:
             plan = await scene.done(Scene.plan_manual)
             return await self._compactor.by_hand(scene, plan, waited) if isinstance(plan, Fold) else None
 
-    async def of_all(self, subject: Subject) -> tuple[Compaction, Scene]:
-        """What would stand for all of a conversation, and what it was made from; nothing is in force."""
+    async def of_all(self, subject: Subject, stays: Callable[[Message], bool]) -> tuple[Compaction, Scene]:
+        """What would stand for all that does not stay with the client, and what it was made from.
+
+        Nothing is in force.
+        """
         scene = await self._scenes.of(subject, by_hand=True)
-        return await self._compactor.of_all(scene, await scene.done(Scene.plan_all)), scene
+        return await self._compactor.of_all(scene, await scene.done(Scene.plan_all, stays)), scene
 
     async def is_compacting(self, scene: Scene) -> bool:
         """True while a compaction of the session is being made, or a summary for this conversation.
