@@ -79,8 +79,8 @@ async def test_who_writes_summaries(
                 await chat.says(f"Of {preset}, note {len(chat.sent)}. {prose(len(chat.sent), 300)}")
                 assert len(chat.sent) < 30
             # The next summary of an earlier conversation may be on its way.
-            own = [seen for seen in model.summaries if f"Of {preset}, note" in seen.text]
-            assert {seen.body["model"] for seen in own} == {asked or preset}
+            questions = [seen for seen in model.summaries if f"Of {preset}, note" in seen.text]
+            assert {seen.body["model"] for seen in questions} == {asked or preset}
             assert (made[0]["author"], made[0]["model"]) == ("model", asked or preset)
 
 

@@ -139,12 +139,12 @@ async def test_an_upstream_that_knows_no_items_is_told_them(server: ResponsesSer
 
 
 @pytest.mark.spec("C01", "W48", "W55")
-@pytest.mark.parametrize("lack", [{"keeps": False}, {"resolves": False}])
+@pytest.mark.parametrize(("keeps", "resolves"), [(False, True), (True, False)])
 async def test_an_upstream_that_knows_no_items_is_told_them_with_our_tools(
-    lack: dict[str, bool], tmp_path: Path
+    keeps: bool, resolves: bool, tmp_path: Path
 ) -> None:
     """What is known of an upstream is lost with the process: the next prompt with our tools names items."""
-    server = ResponsesServer(window=8_000, **lack)
+    server = ResponsesServer(window=8_000, keeps=keeps, resolves=resolves)
     async with proxied(server, tmp_path) as proxy:
         chat = naming(proxy, tools=TOOLS)
         await chat.says("Project: the harbour.")

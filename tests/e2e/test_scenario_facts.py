@@ -78,7 +78,8 @@ async def test_five_facts_in_five_cycles_and_rules_given_on_the_way(stream: bool
         assert blocks == [4]
         assert last.messages[3] == chat.said[1]
         sizes = [len(compaction["summary"]) for compaction in await chat.compactions()]
-        assert sizes[-1] <= 2 * sizes[0]
+        # The first one stands for little yet.
+        assert sizes[-1] <= 1.5 * sizes[1]
         # A third of the window, at four characters a token.
         assert max(sizes) <= 4 * WINDOW / 3
         assert max(len(seen.raw) for seen in model.summaries) < 8 * WINDOW

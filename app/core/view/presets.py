@@ -81,7 +81,8 @@ _WORKING_STATE = replace(
 )
 
 # D, first version: the same marks, one summary of everything older.
-_BATCH = replace(_WORKING_STATE, name="batch", style="batch", summary_max_tokens=8_192)
+# An answer may take twice the length that is asked for: 8,192 tokens (D20).
+_BATCH = replace(_WORKING_STATE, name="batch", style="batch", summary_max_tokens=4_096)
 
 # D24: the same marks, either way of summarising, by what is folded.
 _BY_CONTENT = replace(_BATCH, name="by_content", style="by_content")
