@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import proxied
-from tests.kit.summaries import Held, quiet
+from tests.kit.summaries import Writer, quiet
 from tests.kit.words import prose
 
 TURNS = 24
@@ -58,18 +58,28 @@ async def test_a_server_that_takes_one_request_at_a_time_answers_the_turn_first(
 @pytest.mark.spec("B17", "F04")
 async def test_after_a_summary_that_came_too_late_the_next_is_waited_for(tmp_path: Path) -> None:
     """The window has room for many more turns: each of their summaries would come too late, too."""
-    held = Held(lambda seen: Says({"role": "assistant", "content": plain_summary(seen)}))
-    model = ModelServer(window=100_000, summary=held)
-    async with proxied(model, tmp_path, {"policy.trigger_tokens": 3_000}) as proxy:
+    writer = Writer(held=True)
+    model = ModelServer(window=100_000, summary=writer)
+    settings = {"policy.trigger_tokens": 3_000, "policy.precompute_ratio": 0.5}
+    async with proxied(model, tmp_path, settings) as proxy:
         chat = proxy.chat()
-        while not held.asked.is_set():
-            await chat.says(f"Entry {len(chat.sent)}. {prose(len(chat.sent), 300)}")
-        for _ in range(6):
-            await chat.says(f"Entry {len(chat.sent)}. {prose(len(chat.sent), 300)}")
-        assert model.prompts[-1].tokens > 5_000
-        held.let_go.set()
-        await quiet(proxy, chat)
-        await chat.says("And now?")
+
+        async def says(turns: int = 1) -> None:
+            for _ in range(turns):
+                await chat.says(f"Entry {len(chat.sent)}. {prose(len(chat.sent), 300)}")
+
+        # The first is written ahead, the second because the first came too late.
+        for _ in range(2):
+            writer.let_go.clear()
+            while writer.asked.empty():
+                await says()
+            writer.asked.get_nowait()
+            await says(6)
+            writer.let_go.set()
+            await quiet(proxy, chat)
+        assert model.prompts[-1].tokens > 6_000
+        assert await chat.compactions() == []
+        await says()
         assert model.prompts[-1].tokens < 3_000
-        assert len(model.summaries) == 2
         assert [one["author"] for one in await chat.compactions()] == ["model"]
+        assert len(model.summaries) == 3

@@ -125,12 +125,13 @@ class Compactor:
         return job is not None and not job.task.done()
 
     async def is_behind(self, scene: Scene) -> bool:
-        """True when the newest summary came too late to bring the view below the trigger.
+        """True when a summary begun at the trigger came too late to bring the view below it.
 
-        Where turns are faster than summaries the next one would be late as well.
+        Turns are faster than summaries here: the next one would be late as well.
         """
         job = self._summaries.begun(scene)
-        return job is not None and job.task.done() and await self._serving(scene) is None
+        is_late = job is not None and job.is_due and job.task.done()
+        return is_late and await self._serving(scene) is None
 
     async def ready(self, scene: Scene) -> Compaction | None:
         """A finished background summary that does what is needed now, not stored yet."""

@@ -48,8 +48,8 @@ class Job:
     """One summary on its way. The task's result is the record made of it, None when there will be none.
 
     `hurried` is set once a request waits for it. `is_shared`: it is what any server would write now, so that
-    it may be another one's work, and another one may put it into force. `reason` says, once it came to
-    nothing, why; a stable word.
+    it may be another one's work, and another one may put it into force. `is_due`: the prompt was at its
+    trigger when it was begun. `reason` says, once it came to nothing, why; a stable word.
     """
 
     watermark: bytes
@@ -57,6 +57,7 @@ class Job:
     model: str
     hurried: asyncio.Event
     is_shared: bool
+    is_due: bool
     reason: str = ""
     task: asyncio.Task[Compaction | None] = field(init=False)
 
@@ -169,7 +170,8 @@ class Summaries:
         if not self.can_begin(scene) or _key(scene) in self._gone:
             return None
         watermark = scene.conversation.chains[fold.cut - 1]
-        job = Job(watermark, scene.policy.name, scene.turn.model, asyncio.Event(), is_shared)
+        is_due = fold.trigger != "background"
+        job = Job(watermark, scene.policy.name, scene.turn.model, asyncio.Event(), is_shared, is_due)
         job.task = self._jobs.start(self._written(scene, fold, job))
         kept = [other for other in self._running.get(_key(scene), []) if not _came_to_nothing(other)]
         self._running[_key(scene)] = [*kept[-7:], job]
