@@ -42,13 +42,13 @@ async def test_an_answer_that_crosses_the_mark_begins_the_summary_itself(tmp_pat
 async def test_a_question_never_rides_behind_calls_that_wait_for_their_results(tmp_path: Path) -> None:
     writer = Writer()
     # A question with its answer fits behind the prompt: they take 3,400 tokens.
-    window = 32_000
+    window = 64_000
     model = ModelServer(window=window, summary=writer)
     async with proxied(model, tmp_path, {"policy.objective": "fidelity"}) as proxy:
         chat = proxy.chat(system="You keep notes.")
-        await grown(chat, 24_000)
+        await grown(chat, 52_000)
         before = len(chat.said)
-        model.calls(("call-1", "write_file", {"text": prose(77, 2_600)}))
+        model.calls(("call-1", "write_file", {"text": prose(77, 2_800)}))
         await chat.says("Write it down.")
         asked = await writer.is_asked()
         assert asked.faults == ()
