@@ -13,7 +13,7 @@ import msgspec
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.block import Frame, summary_block
 from app.core.summary.fence import DEFAULT_TAG
-from app.core.summary.prompt import SummaryLimits, SummaryRequest, summary_requests
+from app.core.summary.prompt import SummaryLimits, SummaryRequest, rebuilding_requests, summary_requests
 from app.core.summary.source import CountText, SummaryBudget, SummarySource
 from app.core.summary.styles.style import Written
 
@@ -34,11 +34,14 @@ class HandoffStyle:
     def requests(
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> Generator[SummaryRequest, str, None]:
-        """As many calls as the input needs, each continuing the record of the one before (A21, F07)."""
+        """As many calls as the input needs, each continuing the record of the one before (A21, F07).
+
+        A record written anew: each part by itself, then what was written of all.
+        """
         earlier = record_in(source.state).record
-        return summary_requests(
-            replace(source, previous=earlier or source.previous), limits, count_text, focus
-        )
+        source = replace(source, previous=earlier or source.previous)
+        asking = rebuilding_requests if source.is_anew else summary_requests
+        return asking(source, limits, count_text, focus)
 
     def accepted(
         self, reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
