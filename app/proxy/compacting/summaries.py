@@ -167,8 +167,12 @@ class Summaries:
         return same[-1] if same else None
 
     def is_again(self, scene: Scene) -> bool:
-        """True when a summary of just what is folded is being written, or was."""
-        return any(not _came_to_nothing(job) for job in self._again(scene))
+        """True when a summary of just what is folded is being written, or was.
+
+        One that came to nothing is tried again where code wrote in the model's place.
+        """
+        is_by_code = scene.current is not None and scene.current.author == "deterministic"
+        return any(not (is_by_code and _came_to_nothing(job)) for job in self._again(scene))
 
     def _again(self, scene: Scene) -> list[Job]:
         reached = scene.current.watermark if scene.current else b""
