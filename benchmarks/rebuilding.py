@@ -1,4 +1,4 @@
-"""What a record keeps when every writing loses lines: carried from fold to fold, or written from the messages.
+"""What a record keeps when every writing loses lines: carried on from fold to fold, or written from messages.
 
     python -m benchmarks rebuilding [--folds 12] [--talks 3] [--keeps 0.8]
 
