@@ -246,7 +246,7 @@ class Scene:
     def standing(self) -> Fold | None:
         """The fold in force, as one that takes up no new messages; None without one."""
         current, talk = self.current, self.turn.conversation
-        if current is None or not current.watermark:
+        if current is None or current.kind != "message_removal":
             return None
         cut = cut_in(current, talk)
         return Fold(

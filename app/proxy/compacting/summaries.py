@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -240,7 +240,9 @@ class Summaries:
         return await self._leases.waited(*_key(scene), seconds)
 
     async def _written(self, scene: Scene, fold: Fold, job: Job) -> Compaction | None:
-        async with self.leased(scene) as is_ours:
+        # What is only written again keeps no other server from folding.
+        is_again = fold.cut == fold.since
+        async with nullcontext(True) if is_again else self.leased(scene) as is_ours:
             if not is_ours:
                 _log.info("summary_elsewhere", session=scene.turn.session)
                 job.reason = "elsewhere"
