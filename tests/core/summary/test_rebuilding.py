@@ -11,8 +11,9 @@ import pytest
 from app.core.history.message import Message
 from app.core.summary.prompt import MOST_PARTS, SummaryLimits, SummaryRequest, read_anew, rebuilding_requests
 from app.core.summary.source import SummarySource
+from app.core.summary.styles.handoff import HandoffStyle
 from app.core.view.policy import Policy
-from tests.core.summary.talk import count, source, user
+from tests.core.summary.talk import ROOMY, count, source, user
 
 _PART = re.compile(r"^PART \d+\n(.*)", re.MULTILINE)
 
@@ -87,3 +88,17 @@ def test_of_a_history_without_end_the_newest_is_read_and_the_record_tells_the_re
 def test_a_short_history_is_read_whole() -> None:
     messages = [user(f"<{n}> words") for n in range(9)]
     assert read_anew(anew(messages, "old"), SummaryLimits.of(Policy(), 16_000, 500), count).since == 0
+
+
+def test_the_question_after_a_fold_by_code_is_told_what_code_folded() -> None:
+    style, limits = HandoffStyle(), SummaryLimits.of(Policy(), 16_000, 500)
+    first = style.written(source([user("build a boat")]), "## 1. Primary request\nA boat.", ROOMY, count)
+    talk = [user("build a boat"), user("Never paint it red.")]
+    after = replace(source(talk, since=1, previous=first.text), state=first.state)
+    by_code = style.written(after, None, ROOMY, count)
+    third = replace(source([*talk, user("and now?")], since=2, previous=by_code.text), state=by_code.state)
+    asked_then = next(style.requests(after, limits, count, "")).user
+    asked_now = next(style.requests(third, limits, count, "")).user
+    assert "Never paint it red." not in asked_then.partition("CONVERSATION\n")[0]
+    assert "Never paint it red." in asked_now.partition("CONVERSATION\n")[0]
+    assert "A boat." in asked_now

@@ -19,10 +19,14 @@ from app.core.summary.styles.style import Written
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model wrote, as it stands in the block, and how many lines of it were taken out."""
+    """What a model wrote, as it stands in the block, and how many lines of it were taken out.
+
+    `is_behind`: code has folded more since, of which only the block tells.
+    """
 
     record: str = ""
     taken_out: int = 0
+    is_behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,9 @@ class HandoffStyle:
 
         A record written anew: each part by itself, then what was written of all.
         """
-        earlier = record_in(source.state).record
-        source = replace(source, previous=earlier or source.previous)
+        earlier = record_in(source.state)
+        if earlier.record and not earlier.is_behind:
+            source = replace(source, previous=earlier.record)
         asking = rebuilding_requests if source.is_anew else summary_requests
         return asking(source, limits, count_text, focus)
 
@@ -55,7 +60,8 @@ class HandoffStyle:
         """The record first, then what it does not say; by code alone without one."""
         frame = Frame(budget.tokens, count_text, self.tag)
         block = summary_block(source, record_in(source.state).record, told, frame)
-        state = msgspec.json.encode(Record(block.record, block.taken_out)) if block.record else b""
+        record = Record(block.record, block.taken_out, is_behind=told is None)
+        state = msgspec.json.encode(record) if block.record else b""
         return Written(block.text, state)
 
 
