@@ -79,7 +79,7 @@ class Compactor:
             self._summaries.begin(scene, fold, is_shared=True)
 
     async def rebuild(self, scene: Scene) -> None:
-        """The record in force is being written from the messages themselves, if that is due.
+        """A model's record in place of the code's is being written from the messages, if that is due.
 
         It takes its place at the next turn; nothing waits for it.
         """
@@ -141,7 +141,7 @@ class Compactor:
         return job.task.result() if job is not None and job.task.done() else None
 
     async def late(self, scene: Scene) -> Compaction | None:
-        """A better record of what is folded already, which came after the fold; not stored yet."""
+        """A model's summary that came after code had folded the same in its place; not stored yet."""
         late = self._summaries.late(scene)
         return late if late is not None and await scene.done(Scene.frees_enough, late) else None
 

@@ -265,12 +265,15 @@ class Scene:
     def owes_rebuild(self, fold: Fold | None = None) -> bool:
         """True when the record of the fold (None: the one in force) should be written from the messages.
 
-        Only where a model writes in sections, beside the turns: else nobody would have the time.
+        Only where a model writes in sections, beside the turns: else nobody would have the time. The one in
+        force is left alone but where code wrote it in a model's place: another text breaks the prefix.
         """
         policy, current = self.policy, self.current
         if current is None or not policy.rebuild_every or not policy.in_background:
             return False
         is_new = fold is not None and fold.cut > fold.since
+        if not is_new and current.author != "deterministic":
+            return False
         return policy.style == "handoff" and current.chained + is_new >= policy.rebuild_every
 
     def source(self, fold: Fold, *, is_anew: bool = False) -> SummarySource:

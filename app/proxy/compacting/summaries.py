@@ -152,14 +152,9 @@ class Summaries:
         return max(ahead, key=lambda job: _position(scene.conversation, job.watermark), default=None)
 
     def late(self, scene: Scene) -> Compaction | None:
-        """A model's summary of just what is folded, which came after a request had gone on.
-
-        It came too late for a fold that code made then; or it is the record in force, written anew.
-        """
+        """A model's summary of just what stands folded by code, which came after a request had gone on."""
         current = scene.current
-        if current is None or current.kind != "message_removal":
-            return None
-        if current.author != "deterministic" and not scene.owes_rebuild():
+        if current is None or current.author != "deterministic" or current.kind != "message_removal":
             return None
         jobs = [job for job in self._again(scene) if job.task.done()]
         done = [job.task.result() for job in jobs if not _came_to_nothing(job)]
@@ -167,12 +162,8 @@ class Summaries:
         return same[-1] if same else None
 
     def is_again(self, scene: Scene) -> bool:
-        """True when a summary of just what is folded is being written, or was.
-
-        One that came to nothing is tried again where code wrote in the model's place.
-        """
-        is_by_code = scene.current is not None and scene.current.author == "deterministic"
-        return any(not (is_by_code and _came_to_nothing(job)) for job in self._again(scene))
+        """True when a summary of just what is folded is being written, or was; not if it came to nothing."""
+        return any(not _came_to_nothing(job) for job in self._again(scene))
 
     def _again(self, scene: Scene) -> list[Job]:
         reached = scene.current.watermark if scene.current else b""

@@ -209,7 +209,7 @@ class SummaryWriter:
                 self._succeeded(scene)
                 return replace(told, rebuilt=len(anew.fresh))
         _log.warning("rebuild_failed", reason=reason, session=scene.turn.session)
-        if not chained.fresh and _is_by_code(scene):
+        if not chained.fresh:
             self._failed(scene, reason)
         return NotTold(reason, may_again=False)
 
@@ -261,7 +261,8 @@ class SummaryWriter:
         """
         messages = [message for _, message in anew.fresh]
         read, calls = question_size(messages, 0, self._limits(scene), scene.count_text)
-        replaced = _replaced(scene, anew if _is_by_code(scene) else chained)
+        is_by_code = scene.current is not None and scene.current.author == "deterministic"
+        replaced = _replaced(scene, anew if is_by_code else chained)
         # Of several parts one more call makes one record.
         return self._is_worth(scene, (read, calls + (calls > 1)), replaced, rides=False)
 
@@ -456,10 +457,6 @@ def _alone(request: SummaryRequest) -> Generator[SummaryRequest, str, None]:
 def _replaced(scene: Scene, source: SummarySource) -> int:
     """Tokens of what a summary of the source would stand for."""
     return sum(message.tokens for _, message in source.fresh) + scene.count_text(source.previous)
-
-
-def _is_by_code(scene: Scene) -> bool:
-    return scene.current is not None and scene.current.author == "deterministic"
 
 
 def _accepted(scene: Scene, reply: SummaryReply, request: SummaryRequest, replaced: int) -> str:
