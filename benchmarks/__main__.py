@@ -2,7 +2,8 @@
 
 Names: parse, store_writes, upstream_client, overhead. Without one they run one after the other with
 their defaults, in about six minutes; `presets` only by its name, for it takes as long again, and `policy` and
-`day`, which measure no speed, `soak`, which measures memory, and `stalls`.
+`day`, which measure no speed, `soak`, which measures memory, `stalls`, and `rebuilding`, which measures what
+records keep.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _NAMED = (
     "day",
     "soak",
     "stalls",
+    "rebuilding",
 )
 
 

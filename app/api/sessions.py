@@ -160,6 +160,8 @@ def compaction_fields(compaction: Compaction) -> dict[str, Any]:
         "policy": compaction.policy,
         "author": compaction.author,
         "model": compaction.model,
+        "passes": compaction.passes,
+        "rebuilt": compaction.rebuilt,
         "parents": list(compaction.parents),
         "tokens_before": compaction.tokens_before,
         "tokens_after": compaction.tokens_after,

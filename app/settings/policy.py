@@ -145,6 +145,16 @@ class PolicySettings(StyleSettings):
         "Nearly all of the call is then read from its cache.",
         unit="true or false",
     )
+    rebuild_every: int = setting(
+        _CORE.rebuild_every,
+        "Every so many folds the record is written anew from the messages, in the background; 0: only after "
+        "a fold that code wrote because the model failed.",
+        "A record that is folded into the next loses a little each time: 4 gives a forgetful summarizer "
+        "half of that back and costs a fifth of the bill; one that reads well has little to win.",
+        unit="folds",
+        ge=0,
+        le=1_000,
+    )
     summary_model: str | None = setting(
         _CORE.summary_model,
         "Model that writes summaries under this policy.",

@@ -88,6 +88,7 @@ async def test_who_writes_summaries(
 @pytest.mark.parametrize("preset", ["auto", "handoff"])
 async def test_a_chat_is_folded_now_and_then_and_nothing_falls_between(preset: str, tmp_path: Path) -> None:
     model = ModelServer(window=200_000)
+    # One that is written anew, and given up because a turn needs it, is a question more.
     overrides = {"policy.name": preset, "policy.mode": "chat"}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You are good company.")

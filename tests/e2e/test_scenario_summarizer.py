@@ -93,8 +93,9 @@ async def test_a_hanging_summarizer_is_waited_for_no_longer_than_the_deadline(
 ) -> None:
     summarizer = Held(lambda seen: _text(plain_summary(seen)))
     model = ModelServer(window=WINDOW, summary=summarizer)
-    overrides = IN_TURN | {"compaction.background": background, "compaction.deadline_seconds": 1.0}
-    async with proxied(model, tmp_path, overrides) as proxy:
+    # Nobody asks again for what code has folded.
+    once = {"compaction.deadline_seconds": 1.0}
+    async with proxied(model, tmp_path, IN_TURN | once | {"compaction.background": background}) as proxy:
         chat = proxy.chat(system="You keep notes.", stream=background)
         await grown(chat)
         for turn in range(4):

@@ -22,7 +22,7 @@ EXAMPLE = ROOT / "config.example.yaml"
 UNITS = re.compile(r"_(seconds|tokens|bytes|chars|ratio|share)(_per_day)?$")
 NUMBERS_OF_THINGS = re.compile(
     r"^(port|depth|\w*messages|max_connections|concurrent_\w+|waiting_appends|overflow_retries|rounds|summary_attempts"
-    r"|breaker_failures|max_tool_results|event_streams|import_events)$"
+    r"|breaker_failures|rebuild_every|max_tool_results|event_streams|import_events)$"
 )
 LEAVES = known_keys()
 

@@ -2,13 +2,14 @@
 
 Knows nothing of how the request is sent. The transcript is numbered, cut per role (A19, A20) and
 free of secrets (A17) and of data that is not text (A22). What exceeds one request becomes several,
-each given the previous result, so that nothing is skipped (F07, F34).
+each given the previous result, so that nothing is skipped (F07, F34); a record that is written anew is one of
+every part, and one of these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -98,6 +99,15 @@ _TASK = (
     "updated record: it replaces both, and whoever goes on with the work knows nothing else of them."
 )
 INSTRUCTIONS = DEFAULT_INSTRUCTIONS.after(_TASK)
+# In place of a transcript, where it was too long for one question.
+_OF_PARTS = (
+    "Records of consecutive parts of the conversation, oldest first, in place of its messages. Write one "
+    "record of all parts: keep what still holds of each, and where two differ take the later one."
+)
+# Heading of such a part, tokens and characters with room to spare.
+_PART_FRAME = 20
+# What a record written anew is made of, about, in questions: it must not cost more with every day.
+MOST_PARTS = 8
 _CLOSING = "Summarize: write the updated record now."
 # Characters for the frame around the parts, counted with room to spare.
 _FRAME_CHARS = 200
@@ -109,6 +119,8 @@ _FRAME_TOKENS = 64
 _CHARS_PER_TOKEN = 4
 # A request that could not hold even this much transcript would make no progress (characters).
 _LEAST_CHARS = 600
+# A part of a record that is smaller than this is none (tokens).
+_LEAST_TOKENS = 100
 # Of a request, what stays visible beside the record may take this share; the rest is what is summarised.
 _BESIDE_SHARE = 0.15
 _ORIENTATION = "(for orientation; stays visible, need not be repeated)"
@@ -211,19 +223,8 @@ def summary_chunks(
     # Every request holds a record too: first the one there is, then the answer before.
     record = max(count_text(source.previous), limits.max_tokens)
     room_tokens -= min(record, int(room_tokens * _PREVIOUS_SHARE))
-    chunks: list[str] = []
-    held: list[str] = []
-    chars = tokens = 0
-    for entry in _pieces(source, limits, max(_LEAST_CHARS, min(room_chars, room_tokens))):
-        cost = count_text(entry) + 2
-        if held and (chars + len(entry) + 2 > room_chars or tokens + cost > room_tokens):
-            chunks.append("\n\n".join(held))
-            held, chars, tokens = [], 0, 0
-        held.append(entry)
-        chars += len(entry) + 2
-        tokens += cost
-    chunks.append("\n\n".join(held))
-    return tuple(chunks)
+    pieces = _pieces(source, limits, max(_LEAST_CHARS, min(room_chars, room_tokens)))
+    return tuple("\n\n".join(held) for held in _packed(pieces, room_chars, room_tokens, count_text))
 
 
 def summary_request(
@@ -291,6 +292,36 @@ def summary_requests(
         previous = yield summary_request(chunk, previous, limits, count_text, focus, beside)
 
 
+def rebuilding_requests(
+    source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str = ""
+) -> Generator[SummaryRequest, str, None]:
+    """As `summary_requests`, for a record from the messages themselves: one of each part, then one of these.
+
+    So no line is told again more than twice, however many parts there are (more rounds take windows that
+    hold only some records). `source.previous` stands for what is not read again, where there is such.
+    """
+    beside = shown_beside(source, limits, count_text)
+    records = [_record(source.previous)] if source.since else []
+    for chunk in summary_chunks(replace(source, previous=""), limits, count_text, beside):
+        told = yield summary_request(chunk, "", limits, count_text, focus, beside)
+        records.append(told)
+    while len(records) > 1:
+        merged = []
+        for group in _merging(records, limits, count_text, beside):
+            told = yield summary_request(group, "", limits, count_text, focus, beside)
+            merged.append(told)
+        records = merged
+
+
+def read_anew(source: SummarySource, limits: SummaryLimits, count_text: CountText) -> SummarySource:
+    """`source` with as many of its newest messages to be read again as about `MOST_PARTS` questions hold."""
+    left = MOST_PARTS * int(_room_tokens(limits, count_text) * (1 - _BESIDE_SHARE))
+    since = len(source.folded)
+    while since and (left := left - _read_tokens(source.folded[since - 1][1], limits)) >= 0:
+        since -= 1
+    return replace(source, since=since, is_anew=True)
+
+
 def transcript_entry(number: int, message: Message, limits: SummaryLimits) -> str:
     """One message as the summarizer reads it, marker first: role, number, text, tool calls."""
     clamps = {"user": limits.user_chars, "tool": limits.tool_result_chars}
@@ -307,17 +338,24 @@ def question_size(
     messages: Sequence[Message], previous_tokens: int, limits: SummaryLimits, count_text: CountText
 ) -> tuple[int, int]:
     """About how many tokens questions of their own read of `messages` and the record, in how many calls."""
-    clamps = {"user": limits.user_chars, "tool": limits.tool_result_chars}
-    read = sum(
-        min(message.tokens, clamps.get(message.role, limits.assistant_chars) // _CHARS_PER_TOKEN)
-        for message in messages
-    )
-    room = min(_part_tokens(limits, count_text), limits.input_chars // _CHARS_PER_TOKEN)
+    read = sum(_read_tokens(message, limits) for message in messages)
+    room = _room_tokens(limits, count_text)
     beside = int(room * _BESIDE_SHARE)
     calls = max(
         1, math.ceil(read / max(1, room - beside - min(previous_tokens, int(room * _PREVIOUS_SHARE))))
     )
     return previous_tokens + read + calls * beside, calls
+
+
+def _read_tokens(message: Message, limits: SummaryLimits) -> int:
+    """About what a question reads of the message."""
+    clamps = {"user": limits.user_chars, "tool": limits.tool_result_chars}
+    return min(message.tokens, clamps.get(message.role, limits.assistant_chars) // _CHARS_PER_TOKEN)
+
+
+def _room_tokens(limits: SummaryLimits, count_text: CountText) -> int:
+    """About what one question holds of everything."""
+    return min(_part_tokens(limits, count_text), limits.input_chars // _CHARS_PER_TOKEN)
 
 
 def _part_tokens(limits: SummaryLimits, count_text: CountText) -> int:
@@ -362,6 +400,40 @@ def _pieces(source: SummarySource, limits: SummaryLimits, room_chars: int) -> It
             yield entry[:room_chars]
             entry = f"{message.role.upper()} [{number}, continued]: {entry[room_chars:]}"
         yield entry
+
+
+def _packed(
+    entries: Iterable[str], room_chars: int, room_tokens: int, count_text: CountText
+) -> Iterator[list[str]]:
+    """The entries in order, as many together as there is room for; at least one group."""
+    held: list[str] = []
+    chars = tokens = 0
+    for entry in entries:
+        cost = count_text(entry) + 2
+        if held and (chars + len(entry) + 2 > room_chars or tokens + cost > room_tokens):
+            yield held
+            held, chars, tokens = [], 0, 0
+        held.append(entry)
+        chars += len(entry) + 2
+        tokens += cost
+    yield held
+
+
+def _merging(
+    records: Sequence[str], limits: SummaryLimits, count_text: CountText, beside: str
+) -> Iterator[str]:
+    """The records of neighbouring parts in place of a transcript, for one request each; fewer than before."""
+    chars = limits.input_chars - len(limits.system) - len(beside) - len(_OF_PARTS) - _FRAME_CHARS
+    tokens = _part_tokens(limits, count_text) - count_text(beside) - count_text(_OF_PARTS)
+    # Two fit at least: each round leaves half as many at most.
+    half = max(_LEAST_CHARS, chars // 2 - _PART_FRAME), max(_LEAST_TOKENS, tokens // 2 - _PART_FRAME)
+    parts = [
+        f"PART {number}\n{_fitted(without_secrets(record), *half, count_text, least=1)}"
+        for number, record in enumerate(records, 1)
+    ]
+    groups = list(_packed(parts, chars, max(tokens, 2 * (half[1] + _PART_FRAME)), count_text))
+    for held in groups if len(groups) < len(parts) else [parts]:
+        yield "\n\n".join((_OF_PARTS, *held))
 
 
 def _record(previous: str) -> str:

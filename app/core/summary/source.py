@@ -30,7 +30,8 @@ class SummarySource:
     are texts that stay in every view. `is_running`: the newest user message stands after the block, and what
     is folded was done for it. `state` is what the style of the current compaction wants to know again, in its
     own form; b"" for the first compaction or after another style. `search_tool` is the tool with which the
-    block's reader finds what is folded; "" where it has none.
+    block's reader finds what is folded; "" where it has none. `is_anew`: `folded[since:]` are to be read
+    again, and `previous` stands only for those before them.
     """
 
     folded: tuple[tuple[bytes, Message], ...]
@@ -43,10 +44,11 @@ class SummarySource:
     task: str = ""
     is_running: bool = False
     search_tool: str = ""
+    is_anew: bool = False
 
     @property
     def fresh(self) -> tuple[tuple[bytes, Message], ...]:
-        """The messages no summary has seen yet."""
+        """The messages to be read: those no summary has seen yet, unless the record is written anew."""
         return self.folded[self.since :]
 
 

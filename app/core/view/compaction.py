@@ -31,6 +31,11 @@ def reference_to(tool: str, name: str) -> str:
     return f"{tool} {name}" if tool else ""
 
 
+# Folds that a record is further from the messages where code wrote in a model's place: more than any number
+# of folds after which records are written anew.
+OWED = 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class Mask:
     """One tool result shown shortened: `limit_chars` of its text stay, 70 % head and 30 % tail.
@@ -100,14 +105,31 @@ class Compaction:
         """True when tools of ours go with its view, to clients that send tools themselves (rule 14)."""
         return self._says("offers_tools")
 
+    @property
+    def chained(self) -> int:
+        """Folds that its record was carried through since it was last written from the messages themselves.
+
+        One that code made in a model's place counts as `OWED`.
+        """
+        return self._number("chained")
+
+    @property
+    def rebuilt(self) -> int:
+        """Messages that its record was written from anew; 0: from the record before and what came since."""
+        return self._number("rebuilt")
+
+    @property
+    def passes(self) -> int:
+        """Calls to a model that gave its text."""
+        return self._number("passes")
+
+    def owing(self) -> Compaction:
+        """The same, its record due to be written from the messages."""
+        return self._saying("chained", self.chained + OWED)
+
     def offering_tools(self, offers_tools: bool) -> Compaction:
         """The same, with or without our tools."""
-        if self.offers_tools == offers_tools:
-            return self
-        said = {**json.loads(self.details), "offers_tools": offers_tools}
-        return replace(
-            self, details=json.dumps({name: value for name, value in said.items() if value}).encode()
-        )
+        return self if self.offers_tools == offers_tools else self._saying("offers_tools", offers_tools)
 
     def references(self) -> Mapping[bytes, str]:
         """How the whole of each masked result is read, as its stub says; "" where the model has no tool.
@@ -138,6 +160,13 @@ class Compaction:
     @staticmethod
     def _stored(told: dict[str, Any]) -> dict[bytes, str]:
         return {bytes.fromhex(chain): str(name) for chain, name in told.get("stored", {}).items()}
+
+    def _saying(self, name: str, value: object) -> Compaction:
+        said = {**json.loads(self.details), name: value}
+        return replace(self, details=json.dumps({key: each for key, each in said.items() if each}).encode())
+
+    def _number(self, name: str) -> int:
+        return int(json.loads(self.details).get(name, 0)) if f'"{name}"'.encode() in self.details else 0
 
     def _says(self, name: str) -> bool:
         return f'"{name}"'.encode() in self.details and json.loads(self.details).get(name) is True

@@ -51,6 +51,9 @@ class Policy:
     waits: bool = False
     # The conversation's own model is asked behind the prompt it knows already (idea 2).
     rides: bool = True
+    # Every so many folds the record is written anew from the messages themselves, beside the turns; 0: never.
+    # Each fold loses a little of the record before: keeping 80 % of it a fold, four leave 41 %.
+    rebuild_every: int = 0
     # The model looks at its summary once more before it is used (idea 13).
     self_check: bool = False
     # Who writes summaries under this policy (D18); None: whoever the deployment has chosen.

@@ -35,7 +35,8 @@ class Written:
     user message is kept among the folded ones, and stands behind the block.
     `memory`: the text of the session's memory block, which masks alone leave as it is;
     `leaves_memory_out`: there was no room for it.
-    `passes` calls to a model gave its text in the run `run_id`; 0 and "" without one. `guard_tokens`: what
+    `passes` calls to a model gave its text in the run `run_id`; 0 and "" without one. `rebuilt`: written
+    from so many messages themselves; `chained`: folds since that was last so. `guard_tokens`: what
     the summary took before it was shortened for the ceiling, what it takes now, and the ceiling (A27).
     """
 
@@ -53,6 +54,8 @@ class Written:
     leaves_memory_out: bool = False
     passes: int = 0
     run_id: str = ""
+    rebuilt: int = 0
+    chained: int = 0
     guard_tokens: tuple[int, int, int] | None = None
     request_last: bool = False
 
@@ -131,6 +134,11 @@ def folds_more(ready: Compaction, conversation: Conversation, current: Compactio
     return applies(ready, conversation) and cut_in(ready, conversation) > cut_in(current, conversation)
 
 
+def is_same_fold(current: Compaction | None, other: Compaction) -> bool:
+    """True where both stand for the same messages."""
+    return current is not None and (current.watermark, current.kept) == (other.watermark, other.kept)
+
+
 def adopts(
     ready: Compaction,
     conversation: Conversation,
@@ -201,6 +209,8 @@ def _details(written: Written, budget: Budget) -> bytes:
         "leaves_memory_out": written.leaves_memory_out,
         "passes": written.passes,
         "run_id": written.run_id,
+        "rebuilt": written.rebuilt,
+        "chained": written.chained,
         "guard_tokens": written.guard_tokens,
         "request_last": written.request_last,
     }

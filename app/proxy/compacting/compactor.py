@@ -78,6 +78,17 @@ class Compactor:
         if await self.may_prepare(scene, fold) and await self._serving(scene) is None:
             self._summaries.begin(scene, fold, is_shared=True)
 
+    async def rebuild(self, scene: Scene) -> None:
+        """A model's record in place of the code's is being written from the messages, if that is due.
+
+        It takes its place at the next turn; nothing waits for it.
+        """
+        if not self._background or not scene.owes_rebuild() or self._summaries.is_crowded:
+            return
+        fold = await scene.done(Scene.standing)
+        if fold is not None and self._can_wait(scene) and not self._summaries.is_again(scene):
+            self._summaries.begin(scene, fold, is_shared=False)
+
     async def prepares(self, scene: Scene) -> bool:
         """True where a summary would be written ahead if one were due: none is, and somebody may be asked."""
         is_ahead = self._background and scene.policy.in_background
@@ -219,6 +230,9 @@ class Compactor:
         if not said:
             return done
         _log.info("summary_by_code", why=why, session=scene.turn.session, id=done.id)
+        if why != "not_worth_asking":
+            # The model's record says nothing of these messages: it is due to be written anew.
+            done = done.owing()
         return replace(done, reason=f"{done.reason}{BY_CODE}{said}")
 
     def _unasked(self, scene: Scene) -> str:

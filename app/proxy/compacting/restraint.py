@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.core.view.compaction import Compaction
+from app.core.view.record import is_same_fold
 from app.proxy.compacting.breaker import Breaker, LoopBreaker
 from app.proxy.compacting.scene import Scene
 from app.proxy.compacting.spending import Spending
@@ -43,11 +44,6 @@ class Restraint:
         if isinstance(scene.turn, Turn) and is_fold:
             answers = sum(message.role == "assistant" for message in scene.conversation.messages)
             self.loops.folded(_session(scene), answers)
-
-
-def is_same_fold(current: Compaction | None, other: Compaction) -> bool:
-    """True where both stand for the same messages."""
-    return current is not None and (current.watermark, current.kept) == (other.watermark, other.kept)
 
 
 def _session(scene: Scene) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
+from app.core.budget.block import block_tokens_for
 from app.core.budget.budget import Budget
 from app.core.budget.derived import Costs
 from app.core.history.conversation import Conversation
@@ -21,7 +22,7 @@ from app.core.summary.styles.registry import style_of
 from app.core.summary.styles.style import Style
 from app.core.summary.styles.style import Written as Block
 from app.core.view.clients import client_summary_of
-from app.core.view.compaction import Compaction
+from app.core.view.compaction import OWED, Compaction
 from app.core.view.dialects.turns import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from app.core.view.harness import opening_of
 from app.core.view.masking import text_of
@@ -36,10 +37,11 @@ from app.core.view.record import (
     compaction_of,
     folded_indexes,
     is_kept_around,
+    is_same_fold,
     summary_room,
 )
 from app.core.view.validity import Fault, added_faults
-from app.core.view.view import CountText, cut_in, fits, newest_user, prompt_tokens, view_of
+from app.core.view.view import CountText, cut_in, fits, kept_in, newest_user, prompt_tokens, view_of
 from app.proxy.hidden.replaying import NOTHING, Replay
 from app.proxy.offload import offload, weight_of
 from app.proxy.subject import Subject
@@ -47,6 +49,8 @@ from app.proxy.turn import Shown, Turn
 
 # What a record's reason says behind the numbers where no model wrote the block.
 BY_CODE = "; written by code: "
+# The reason of a record that takes the place of another for the same messages.
+BETTER_RECORD = "a better record of what is folded already"
 # Making a block of history costs a dozen times what reading it does: 5 ms for 20,000 bytes.
 _BLOCK_WEIGHT = 12
 A = ParamSpec("A")
@@ -59,12 +63,16 @@ Planner: TypeAlias = Callable[
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An accepted text of `model`, the last of `passes` calls of the run `run_id`."""
+    """An accepted text of `model`, the last of `passes` calls of the run `run_id`.
+
+    `rebuilt`: written from so many messages themselves; 0: from the record before and what came since.
+    """
 
     text: str
     model: str
     passes: int
     run_id: str
+    rebuilt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +218,9 @@ class Scene:
             unfolded = len(self.conversation.messages) - cut_in(self.current, self.conversation)
             _, by_code, rest = reason.partition(BY_CODE)
             reason = why(shown, unfolded, self.budget, self.policy, compaction.trigger) + by_code + rest
-            if self.budget.idle_seconds:
+            if is_same_fold(self.current, compaction):
+                reason = BETTER_RECORD
+            elif self.budget.idle_seconds:
                 reason += what_it_saves(before, after)
         return replace(
             compaction,
@@ -233,21 +243,54 @@ class Scene:
         sent = [message.raw for message in (*talk.preamble, *talk.messages)]
         return added_faults(self.under(compaction).view.messages, sent)
 
-    def source(self, fold: Fold) -> SummarySource:
+    def standing(self) -> Fold | None:
+        """The fold in force, as one that takes up no new messages; None without one."""
+        current, talk = self.current, self.turn.conversation
+        if current is None or current.kind != "message_removal":
+            return None
+        cut = cut_in(current, talk)
+        return Fold(
+            cut=cut,
+            since=cut,
+            kept=tuple(kept_in(current, talk)),
+            masks=current.masks,
+            summary_tokens=block_tokens_for(self.budget, sum(each.tokens for each in talk.messages[:cut])),
+            target_tokens=self.budget.target_tokens,
+            trigger="background",
+            reason="",
+            fits_now=True,
+            memory_tokens=0 if current.leaves_memory_out else self.budget.memory_tokens,
+        )
+
+    def owes_rebuild(self, fold: Fold | None = None) -> bool:
+        """True when the record of the fold (None: the one in force) should be written from the messages.
+
+        Only where a model writes in sections, beside the turns: else nobody would have the time. The one in
+        force is left alone but where code wrote it in a model's place: another text breaks the prefix.
+        """
+        policy, current = self.policy, self.current
+        if current is None or not policy.in_background:
+            return False
+        is_new = fold is not None and fold.cut > fold.since
+        if not is_new and current.author != "deterministic":
+            return False
+        return policy.style == "handoff" and current.chained + is_new >= (policy.rebuild_every or OWED)
+
+    def source(self, fold: Fold, *, is_anew: bool = False) -> SummarySource:
         """What the summary of a fold is made of: echoes of what is stored already are not (C07).
 
-        Nor is what was looked up.
+        Nor is what was looked up. `is_anew`: all of it is to be read.
         """
         talk = self.turn.conversation
         fresh = folded_indexes(fold, talk, self.current)
         taken = {*fresh, *fold.kept}
         seen = [index for index in range(fold.since) if index not in taken]
         newest = newest_user(talk)
+        order = sorted((*seen, *fresh)) if is_anew else (*seen, *fresh)
         return SummarySource(
-            folded=tuple(
-                (talk.chains[index], without_echoes(talk.messages[index])) for index in (*seen, *fresh)
-            ),
-            since=len(seen),
+            folded=tuple((talk.chains[index], without_echoes(talk.messages[index])) for index in order),
+            since=0 if is_anew else len(seen),
+            is_anew=is_anew,
             previous=self.current.summary if self.current else "",
             newest_request=_text(talk, newest),
             tail=tuple(map(without_echoes, talk.messages[fold.cut :])),
@@ -285,6 +328,10 @@ class Scene:
             written = replace(
                 written, model=told.model, passes=told.passes, run_id=told.run_id, guard_tokens=guard
             )
+        if told is not None and told.rebuilt:
+            written = replace(written, rebuilt=told.rebuilt, chained=0)
+        elif self.current is not None:
+            written = replace(written, chained=written.chained + 1)
         return self._record(fold, written)
 
     def _written(self, compaction_id: str) -> Written:
@@ -295,6 +342,7 @@ class Scene:
             alternates=self.policy.strict_alternation,
             tells_as_user=self._tells_as_user,
             offers_tools=self.replay.is_recorded,
+            chained=self.current.chained if self.current else 0,
         )
 
     @property

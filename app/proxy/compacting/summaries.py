@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -19,9 +19,9 @@ import structlog
 from app.core.history.conversation import Conversation
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import Fold
+from app.core.view.record import is_same_fold
 from app.errors import StoreError
 from app.proxy.compacting.leases import Leases
-from app.proxy.compacting.restraint import is_same_fold
 from app.proxy.compacting.scene import Scene, Told
 from app.proxy.compacting.scenes import in_force
 from app.proxy.compacting.summary_writer import NotTold, SummaryWriter
@@ -157,10 +157,19 @@ class Summaries:
         current = scene.current
         if current is None or current.author != "deterministic" or current.kind != "message_removal":
             return None
-        jobs = [job for job in self._running.get(_key(scene), []) if job.serves(scene)]
-        done = [job.task.result() for job in jobs if job.task.done() and not _came_to_nothing(job)]
+        jobs = [job for job in self._again(scene) if job.task.done()]
+        done = [job.task.result() for job in jobs if not _came_to_nothing(job)]
         same = [made for made in done if made is not None and is_same_fold(current, made)]
         return same[-1] if same else None
+
+    def is_again(self, scene: Scene) -> bool:
+        """True when a summary of just what is folded is being written, or was; not if it came to nothing."""
+        return any(not _came_to_nothing(job) for job in self._again(scene))
+
+    def _again(self, scene: Scene) -> list[Job]:
+        reached = scene.current.watermark if scene.current else b""
+        jobs = self._running.get(_key(scene), [])
+        return [job for job in jobs if job.watermark == reached and job.serves(scene)]
 
     def begin(self, scene: Scene, fold: Fold, *, is_shared: bool) -> Job | None:
         """A summary for this fold is being written; None when nobody should be asked.
@@ -224,7 +233,9 @@ class Summaries:
         return await self._leases.waited(*_key(scene), seconds)
 
     async def _written(self, scene: Scene, fold: Fold, job: Job) -> Compaction | None:
-        async with self.leased(scene) as is_ours:
+        # What is only written again keeps no other server from folding.
+        is_again = fold.cut == fold.since
+        async with nullcontext(True) if is_again else self.leased(scene) as is_ours:
             if not is_ours:
                 _log.info("summary_elsewhere", session=scene.turn.session)
                 job.reason = "elsewhere"
@@ -303,6 +314,11 @@ class Summaries:
     async def _attempt(self, scene: Scene, fold: Fold, job: Job) -> Told | NotTold:
         async with self._place(job, scene.turn.namespace):
             source = await scene.done(Scene.source, fold)
+            if scene.owes_rebuild(fold) and not job.hurried.is_set():
+                anew = await scene.done(Scene.source, fold, is_anew=True)
+                told = await self._writer.rebuilt(scene, anew, source, job.hurried)
+                if isinstance(told, Told) or not source.fresh:
+                    return told
             return await self._writer.told(scene, source, job.hurried)
 
     @asynccontextmanager

@@ -19,11 +19,13 @@ from app.core.history.message import Message
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import (
     DEFAULT_INSTRUCTIONS,
+    MOST_PARTS,
     Instructions,
     SummaryLimits,
     SummaryRequest,
     answer_tokens,
     question_size,
+    read_anew,
     with_headroom,
 )
 from app.core.summary.source import SummarySource
@@ -177,6 +179,40 @@ class SummaryWriter:
         self._failed(scene, reason)
         return NotTold(reason)
 
+    async def rebuilt(
+        self, scene: Scene, anew: SummarySource, chained: SummarySource, hurried: asyncio.Event
+    ) -> Told | NotTold:
+        """One attempt at the record from the messages themselves, in questions of its own.
+
+        `chained` is what an ordinary summary would be made of: the caller asks for that where this comes to
+        nothing, unless it has nothing new to say. Given up once a request waits.
+        """
+        await self._restraint.spending.look(scene.turn.namespace)
+        limits = self._limits(scene)
+        anew = await scene.done(lambda own: read_anew(anew, limits, own.count_text))
+        if not anew.fresh or not await scene.done(self._is_rebuild_worth, anew, chained):
+            return NotTold("not_worth_asking", is_failure=False, may_again=False)
+        # Nobody waits for it: each of its calls has the time of a summary.
+        run = replace(
+            self._run(hurried), ends=time.monotonic() + (MOST_PARTS + 1) * self._choice.call_seconds
+        )
+        replaced, reason = await scene.done(_replaced, anew), "hurried"
+        try:
+            told = await unless(hurried, self._asked(scene, anew, replaced, run, rides=False))
+        except SummaryRejected as rejected:
+            reason = "rejected"
+            _log.warning("summary_rejected", reason=rejected.message, session=scene.turn.session)
+        except _NoAnswer as failure:
+            reason = failure.reason
+        else:
+            if told is not None:
+                self._succeeded(scene)
+                return replace(told, rebuilt=len(anew.fresh))
+        _log.warning("rebuild_failed", reason=reason, session=scene.turn.session)
+        if not chained.fresh:
+            self._failed(scene, reason)
+        return NotTold(reason, may_again=False)
+
     async def replied(self, scene: Scene, request: SummaryRequest) -> SummaryReply | None:
         """The answer to a question of another kind, in the scene's name; None when nobody gave one."""
         if self._breaker.is_open(self._asked_of(scene), scene.turn.namespace, self._key(scene)):
@@ -195,24 +231,40 @@ class SummaryWriter:
 
         `fresh` are the messages that no summary has seen yet.
         """
+        previous = scene.count_text(scene.current.summary) if scene.current else 0
+        size = question_size(fresh, previous, self._limits(scene), scene.count_text)
+        replaced = previous + sum(message.tokens for message in fresh)
+        return self._is_worth(scene, size, replaced, rides=self._rides(scene))
+
+    def _is_worth(self, scene: Scene, size: tuple[int, int], replaced: int, *, rides: bool) -> bool:
+        """True when questions of `size` (tokens read, calls) are worth `replaced` tokens of history."""
         policy = scene.policy
         is_chosen = not self._choice.may_ride or policy.summary_model is not None or self._has_worker(scene)
         if policy.objective == "fidelity" or is_chosen or scene.is_ordered:
             # Whoever has chosen another model for summaries, or asked for one now, has decided.
             return True
-        previous = scene.count_text(scene.current.summary) if scene.current else 0
-        read, calls = question_size(fresh, previous, self._limits(scene), scene.count_text)
         call = Call(
             scene.costs.prices,
-            self._rides(scene),
+            rides,
             question_tokens=self._prompts.question_tokens(scene),
-            read_tokens=read,
-            calls=calls,
+            read_tokens=size[0],
+            calls=size[1],
             is_checked=policy.self_check,
         )
-        shown = scene.under(scene.current).tokens
-        replaced = previous + sum(message.tokens for message in fresh)
+        shown = scene.under(scene.current).tokens if rides else 0
         return is_worth_asking(call, shown, replaced, scene.budget.summary_tokens)
+
+    def _is_rebuild_worth(self, scene: Scene, anew: SummarySource, chained: SummarySource) -> bool:
+        """A record written anew stands for no more than an ordinary one, which would have cost less.
+
+        Where code wrote in the model's place it stands for all that is folded.
+        """
+        messages = [message for _, message in anew.fresh]
+        read, calls = question_size(messages, 0, self._limits(scene), scene.count_text)
+        is_by_code = scene.current is not None and scene.current.author == "deterministic"
+        replaced = _replaced(scene, anew if is_by_code else chained)
+        # Of several parts one more call makes one record.
+        return self._is_worth(scene, (read, calls + (calls > 1)), replaced, rides=False)
 
     def _run(self, hurried: asyncio.Event) -> Run:
         return Run(self._new_id(), time.monotonic() + self._choice.call_seconds, hurried)

@@ -236,6 +236,8 @@ class Viewing:
         fold = plan.precompute if isinstance(plan, Send) else plan
         if isinstance(fold, Fold):
             await self._compactor.prepare(scene, fold)
+        else:
+            await self._compactor.rebuild(scene)
 
     async def _planned(self, scene: Scene) -> Plan:
         """The plan; masks in place of a fold while folds follow each other too fast (F04)."""
@@ -277,9 +279,14 @@ def _key(turn: Subject) -> str:
 
 
 def _may_be_due(scene: Scene, tokens: int) -> bool:
-    """False where a conversation of so many tokens is below every mark: then nothing more is looked at."""
+    """False where a conversation of so many tokens is below every mark: then nothing more is looked at.
+
+    True as well where its record is to be written anew.
+    """
     most = scene.policy.trigger_messages
     if tokens + scene.unsent_tokens >= scene.budget.precompute_tokens:
+        return True
+    if scene.owes_rebuild():
         return True
     # With the answer.
     unfolded = len(scene.conversation.messages) + 1 - cut_in(scene.current, scene.conversation)

@@ -13,16 +13,20 @@ import msgspec
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.block import Frame, summary_block
 from app.core.summary.fence import DEFAULT_TAG
-from app.core.summary.prompt import SummaryLimits, SummaryRequest, summary_requests
+from app.core.summary.prompt import SummaryLimits, SummaryRequest, rebuilding_requests, summary_requests
 from app.core.summary.source import CountText, SummaryBudget, SummarySource
 from app.core.summary.styles.style import Written
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model wrote, as it stands in the block, and how many lines of it were taken out."""
+    """What a model wrote, as it stands in the block, and how many lines of it were taken out.
+
+    `is_behind`: code has folded more since, of which only the block tells.
+    """
 
     record: str = ""
     taken_out: int = 0
+    is_behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +38,15 @@ class HandoffStyle:
     def requests(
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> Generator[SummaryRequest, str, None]:
-        """As many calls as the input needs, each continuing the record of the one before (A21, F07)."""
-        earlier = record_in(source.state).record
-        return summary_requests(
-            replace(source, previous=earlier or source.previous), limits, count_text, focus
-        )
+        """As many calls as the input needs, each continuing the record of the one before (A21, F07).
+
+        A record written anew: each part by itself, then what was written of all.
+        """
+        earlier = record_in(source.state)
+        if earlier.record and not earlier.is_behind:
+            source = replace(source, previous=earlier.record)
+        asking = rebuilding_requests if source.is_anew else summary_requests
+        return asking(source, limits, count_text, focus)
 
     def accepted(
         self, reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
@@ -52,7 +60,8 @@ class HandoffStyle:
         """The record first, then what it does not say; by code alone without one."""
         frame = Frame(budget.tokens, count_text, self.tag)
         block = summary_block(source, record_in(source.state).record, told, frame)
-        state = msgspec.json.encode(Record(block.record, block.taken_out)) if block.record else b""
+        record = Record(block.record, block.taken_out, is_behind=told is None)
+        state = msgspec.json.encode(record) if block.record else b""
         return Written(block.text, state)
 
 
