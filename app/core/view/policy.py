@@ -23,6 +23,8 @@ class Policy:
     name: str = "auto"
     # How summaries are asked for and written.
     style: StyleName = "handoff"
+    # What a model nobody knows anything of is taken to hold, tokens (A04); 200,000 in `rolling` (B01).
+    assumed_window_tokens: int = 100_000
     # Whole prompt at or above this share of the window is compacted (A02).
     trigger_ratio: float = 0.90
     # Kept free below the window when deciding the trigger; 40,000 in `rolling` (B02: 32,000 + 8,000).

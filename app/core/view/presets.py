@@ -43,6 +43,8 @@ _ROLLING = replace(
     _SOURCE,
     name="rolling",
     style="rolling",
+    # B01: nothing is known of the model.
+    assumed_window_tokens=200_000,
     # B04: characters by three, which is more than English takes: it begins early.
     estimator="chars3",
     trigger_ratio=0.70,
