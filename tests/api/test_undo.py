@@ -39,7 +39,7 @@ async def twice(proxy: Proxy) -> tuple[Chat, str, str]:
     chat = proxy.chat(session="twice")
     await says_much(chat, range(8))
     first = await compact(proxy, chat)
-    await says_much(chat, range(8, 14))
+    await says_much(chat, range(8, 22))
     return chat, first, await compact(proxy, chat)
 
 
@@ -63,6 +63,34 @@ async def test_the_one_before_is_in_force_again(proxy: Proxy, twice: tuple[Chat,
     assert (await chat.view())["compaction"] == first
     assert (await undo(proxy, chat, first)).json()["restored"] is None
     assert (await chat.view())["view"] == "original"
+
+
+@pytest.mark.spec("B13")
+async def test_each_message_says_whether_a_summary_stands_for_it(
+    proxy: Proxy, twice: tuple[Chat, str, str]
+) -> None:
+    chat, _, second = twice
+
+    async def compacted() -> list[Json]:
+        return [row["message"] for row in await chat.rows() if row["is_compacted"]]
+
+    async def hidden_from_the_model() -> list[Json]:
+        shown = [part["message"] for part in (await chat.view())["parts"]]
+        return [message for message in chat.said if message not in shown]
+
+    after_two = await compacted()
+    # The task stays word for word, so it is folded into no summary.
+    assert chat.said[0] not in after_two
+    assert after_two == await hidden_from_the_model()
+    await undo(proxy, chat, second)
+    after_one = await compacted()
+    assert after_one == await hidden_from_the_model()
+    assert 0 < len(after_one) < len(after_two)
+    # On another branch, of which nothing was folded, none is.
+    await chat.posts([*chat.said[:2], {"role": "user", "content": "Something else."}])
+    branches = (await chat.session_fields())["branches"]
+    (short,) = [branch["branch"] for branch in branches if branch["messages"] == 4]
+    assert [row["is_compacted"] for row in await chat.rows(branch=short)] == [False] * 4
 
 
 async def test_one_that_another_was_made_from_stays(proxy: Proxy, twice: tuple[Chat, str, str]) -> None:

@@ -101,6 +101,7 @@ def _written(value: Any) -> str:
 
 # For settings that are not set by default.
 _SAMPLES = {
+    "default_window_tokens": "50000",
     "prompt_file": "/dev/stdin",
     "extra_instructions": "Name the ticket.",
     "template": "{{PREVIOUS_SUMMARY}} {{CONVERSATION}}",
