@@ -98,6 +98,8 @@ class Policy:
     identifier_share: float = 0.20
     # The session's memory block in a compacted view (B16), tokens, on small windows less; 0: it is not shown.
     memory_tokens: int = 1_000
+    # What every twelve exchanges came to is an entry of that memory (B16), noted by code.
+    memory_entries: bool = False
     # For upstreams that want user and assistant by turns: in a compacted view neighbouring user messages
     # are merged (A46), and the summary is acknowledged (D19).
     strict_alternation: bool = False

@@ -59,6 +59,8 @@ _ROLLING = replace(
     old_result_chars=0,
     active_path_share=0.0,
     rides=False,
+    # B16: entries accumulate as the conversation goes on.
+    memory_entries=True,
 )
 
 # D: at 0.7 down to the four newest messages; what was noted as they passed is the summary.
