@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.kit.chat import Chat
+from tests.kit.journal import events
 from tests.kit.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -132,3 +133,57 @@ async def test_the_graph_says_what_each_was_made_from(proxy: Proxy, twice: tuple
     assert [node["id"] for node in graph["nodes"]] == [first, second]
     assert graph["edges"] == [{"from": first, "to": second}]
     assert all(node["tokens_after"] < node["tokens_before"] for node in graph["nodes"])
+
+
+async def restore(proxy: Proxy, chat: Chat, checkpoint: str) -> httpx.Response:
+    path = f"/api/sessions/{chat.session}/checkpoints/{checkpoint}/restore"
+    return await proxy.http.post(path, headers=chat.headers)
+
+
+@pytest.mark.spec("A36", "A40")
+async def test_a_session_goes_back_to_a_checkpoint_of_its_own(
+    proxy: Proxy, twice: tuple[Chat, str, str]
+) -> None:
+    chat, first, second = twice
+    before_two, before_one = [kept["id"] for kept in await pre_compaction(proxy, chat)]
+    reply = await restore(proxy, chat, before_two)
+    assert (reply.status_code, reply.json()["undone"], reply.json()["restored"]) == (200, [second], first)
+    assert (await chat.view())["compaction"] == first
+    await chat.says("And now?")
+    assert chat.reply.headers["x-palimpsest-compaction"] == first
+    # Both at once, newest first; nothing that was said is lost.
+    third = await compact(proxy, chat)
+    reply = await restore(proxy, chat, before_one)
+    assert (reply.json()["undone"], reply.json()["restored"]) == ([third, first], None)
+    assert (await chat.view())["view"] == "original"
+    await chat.says("And on?")
+    assert chat.reply.headers["x-palimpsest-view"] == "original"
+    assert await chat.transcript() == chat.said
+    undone = await events(proxy.http, chat, ["compaction_undone"])
+    assert [event["payload"]["compactionId"] for event in undone] == [second, third, first]
+    # Once more there is nothing to do.
+    assert (await restore(proxy, chat, before_one)).json()["undone"] == []
+
+
+async def pre_compaction(proxy: Proxy, chat: Chat) -> list[Json]:
+    """Checkpoints before compactions, newest first."""
+    reply = await proxy.http.get(f"/api/sessions/{chat.session}/checkpoints", headers=chat.headers)
+    listed: list[Json] = reply.json()["checkpoints"]
+    return [one for one in listed if one["kind"] == "pre_compaction"]
+
+
+async def test_a_checkpoint_of_nobody_or_of_another_branch_is_not_there(
+    proxy: Proxy, twice: tuple[Chat, str, str]
+) -> None:
+    chat, _, second = twice
+    assert (await restore(proxy, chat, "none")).status_code == 404
+    newest = (await pre_compaction(proxy, chat))[0]["id"]
+    await chat.posts([*chat.said[:2], {"role": "user", "content": "Something else."}])
+    branches = (await chat.session_fields())["branches"]
+    (short,) = [branch["branch"] for branch in branches if branch["messages"] == 4]
+    path = f"/api/sessions/{chat.session}/checkpoints/{newest}/restore?branch={short}"
+    assert (await proxy.http.post(path, headers=chat.headers)).status_code == 404
+    stranger = {"authorization": "Bearer somebody else"}
+    assert (await proxy.http.post(path.partition("?")[0], headers=stranger)).status_code == 404
+    standing = [one["id"] for one in await chat.compactions() if one["undone_at"] is None]
+    assert standing[-1] == second

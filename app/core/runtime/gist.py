@@ -34,6 +34,8 @@ LINES_KEPT = 8
 _LINE_CHARS = 240
 # Lines of one list in an entry of a memory, and characters of each: fifteen of them share a block.
 _ENTRY_LINES = 3
+# Fewer words than this cannot be understood alone.
+_ENTRY_WORDS = 4
 _ENTRY_CHARS = 160
 # Characters of one message that are read.
 _READ_CHARS = 24_000
@@ -74,12 +76,11 @@ def memory_entry_of(gist: Gist) -> str:
 
     What was open then is left out: nobody would take it back.
     """
-    parts = [("Decided", gist.decisions), ("Found", gist.key_findings)]
-    told = [
-        f"{title}: {'; '.join(headline(line, _ENTRY_CHARS) for line in lines[-_ENTRY_LINES:])}"
-        for title, lines in parts
-        if lines
-    ]
+    told = []
+    for title, lines in (("Decided", gist.decisions), ("Found", gist.key_findings)):
+        said = [line for line in lines if len(line.split()) >= _ENTRY_WORDS][-_ENTRY_LINES:]
+        if said:
+            told.append(f"{title}: {' '.join(headline(line, _ENTRY_CHARS) for line in said)}")
     return "\n".join(told)
 
 
