@@ -35,6 +35,8 @@ from app.proxy.answering.recovering import Recovery
 from app.proxy.answering.relay import Follows, Relay, RelayLimits
 from app.proxy.chronicle.chronicle import Chronicle, Remembers
 from app.proxy.compacting.compactor import Compactor
+from app.proxy.compacting.scenes import Scenes
+from app.proxy.compacting.summary_writer import SummaryWriter
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.erasing import Erasing, Memory
 from app.proxy.exchange import Behaviour, Exchange
@@ -61,8 +63,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=parts.settings.compaction.deadline_seconds)
     passthrough = Passthrough(parts.destinations, limits.body_bytes)
     models, idle = ModelList(parts.destinations), limits.body_idle_seconds
-    remembers = partial(MemoryBlocks(parts.store, writer, new_id).remembers, scenes)
-    exchange = exchange_of(parts, viewing, passthrough, chronicle, recall, remembers)
+    exchange = exchange_of(parts, viewing, passthrough, chronicle, recall, _remembers(parts, writer, scenes))
     memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, recall.searching.forget))
     served = Pages(
         parts.store,
@@ -91,6 +92,11 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
         access=parts.access,
         compacts=parts.settings.upstream.compacts != "upstream",
     )
+
+
+def _remembers(parts: Parts, writer: SummaryWriter, scenes: Scenes) -> Remembers:
+    """Who makes entries of a session's memory of what its conversation came to."""
+    return partial(MemoryBlocks(parts.store, writer, new_id).remembers, scenes)
 
 
 def admission_of(settings: Settings) -> Admission:

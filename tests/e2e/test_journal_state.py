@@ -77,7 +77,6 @@ async def test_what_was_used_counts_once_whoever_takes_it() -> None:
     assert total == [used, UsageSection()]
 
 
-@pytest.mark.spec("A36")
 def test_what_a_checkpoint_reads_is_bounded_and_ends_with_the_newest_message() -> None:
     read = entries(exchanges(20))
     path = StoredPath(tuple(read), 20)

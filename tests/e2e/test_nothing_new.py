@@ -90,3 +90,22 @@ async def test_a_summary_of_headings_takes_nothing_from_the_one_before(nothing: 
         assert FACT in made[-1]["summary"]
         assert FACT in model.prompts[-1].text
         are_sound(model.prompts, chat.sent, WINDOW)
+
+
+@pytest.mark.spec("F12")
+@pytest.mark.parametrize("preset", ["auto", "handoff"])
+async def test_what_would_free_next_to_nothing_is_not_folded_and_nobody_is_asked(
+    preset: str, tmp_path: Path
+) -> None:
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, {"policy.name": preset}) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        # The instructions fill the window, and stay: what could be folded is small talk.
+        chat.said[0]["content"] = prose(1, 6_450)
+        for turn in range(6):
+            await chat.says(f"Small talk {turn}.")
+        tokens = int(chat.reply.headers["x-palimpsest-tokens"].split("/")[0])
+        assert 0.9 * WINDOW < tokens < WINDOW
+        assert model.summaries == []
+        assert await chat.compactions() == []
+        assert model.prompts[-1].messages == chat.sent[-1]

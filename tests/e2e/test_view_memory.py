@@ -229,6 +229,18 @@ async def test_it_gives_way_before_anything_is_refused_and_can_be_turned_off(tmp
         assert (await until_folded(chat))["memory"] == ""
 
 
+async def goes_on(proxy: Proxy, chat: Chat, exchanges: int) -> Json:
+    """The session's memories, once those of so many exchanges are there."""
+    while len(chat.sent) < exchanges:
+        berth = 100 + len(chat.sent)
+        await chat.says(f"We decided to give berth {berth} to the ferry named F{berth}.")
+    async with asyncio.timeout(20):
+        while True:
+            kept = (await read(proxy.http, chat, f"sessions/{chat.session}/memory"))["memories"]
+            if len(kept["entry"]) == exchanges // 12 - 10 * (exchanges >= 15 * 12):
+                return dict(kept)
+
+
 @pytest.mark.spec("B16")
 async def test_entries_come_by_themselves_as_the_conversation_goes_on(tmp_path: Path) -> None:
     folds: list[Seen] = []
@@ -243,26 +255,14 @@ async def test_entries_come_by_themselves_as_the_conversation_goes_on(tmp_path: 
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep the log.", session="log")
 
-        async def goes_on(exchanges: int) -> Json:
-            """The session's memories, once those of so many exchanges are there."""
-            while len(chat.sent) < exchanges:
-                berth = 100 + len(chat.sent)
-                await chat.says(f"We decided to give berth {berth} to the ferry named F{berth}.")
-            path = f"/api/sessions/{chat.session}/memory"
-            async with asyncio.timeout(20):
-                while True:
-                    kept = (await proxy.http.get(path, headers=chat.headers)).json()["memories"]
-                    if len(kept["entry"]) == exchanges // 12 - 10 * (exchanges >= 15 * 12):
-                        return dict(kept)
-
-        assert (await goes_on(11))["entry"] == []
-        (first,) = (await goes_on(12))["entry"]
+        assert (await goes_on(proxy, chat, 11))["entry"] == []
+        (first,) = (await goes_on(proxy, chat, 12))["entry"]
         assert "Decided: " in first["text"]
         assert "berth 111" in first["text"]
         # With the fifteenth the ten oldest become a summary, and five are left.
-        assert len((await goes_on(14 * 12))["entry"]) == 14
+        assert len((await goes_on(proxy, chat, 14 * 12))["entry"]) == 14
         assert folds == []
-        kept = await goes_on(15 * 12)
+        kept = await goes_on(proxy, chat, 15 * 12)
         assert (len(kept["entry"]), len(kept["block"]), len(folds)) == (5, 1, 1)
         assert kept["block"][0]["text"] == FOLDED
         while FOLDED not in model.prompts[-1].text:
