@@ -5,7 +5,7 @@ Knows nothing of views; messages are handed out byte for byte (P4).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,11 +17,13 @@ from app.api.replies import array_of, object_with, raw_reply, reply
 from app.core.history.message import Message
 from app.core.view.clients import is_client_summary, may_be_client_summary
 from app.core.view.compaction import Compaction, context_id
+from app.core.view.view import cut_in, kept_in
 from app.core.wire.json_text import decoded
 from app.core.wire.responses.items import as_chat
-from app.proxy.archive import Archive, Place
+from app.proxy.archive import Archive, Branch, Place
+from app.proxy.compacting.scenes import in_force
 from app.proxy.offload import MESSAGE_WEIGHT, offload
-from app.storage.contract import Head, MessageRow, SessionRow, Store
+from app.storage.contract import Head, MessageRow, SessionRow, Store, StoredCompaction
 
 # Ids are UUIDs in lower case; letters after "f" sort after all of them.
 IdText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{1,36}$")]
@@ -99,6 +101,7 @@ class SessionPages:
         place = await self._archive.place(caller.namespace, name, branch)
         instructions, field = await self._archive.preamble(place)
         rows = await self._archive.transcript(place)
+        folded = await self._folded(place)
         said = await self._with_hidden(place, rows) if hidden else rows
         every: list[Message | MessageRow | _Unseen] = [*instructions, *said]
         total = len(every)
@@ -108,7 +111,15 @@ class SessionPages:
         # Of the Responses API: what every request says beside its items.
         body = object_with(head, "instructions", field or b"null")
         weight = MESSAGE_WEIGHT * (stop - offset)
-        return raw_reply(await offload(weight, _page, body, every, range(min(offset, total), stop)))
+        return raw_reply(await offload(weight, _page, body, every, range(min(offset, total), stop), folded))
+
+    async def _folded(self, place: Place) -> frozenset[bytes]:
+        """Chains of the messages that a summary stands for in the view in force (B13)."""
+        if not place.row.compactions:
+            return frozenset()
+        branch = await self._archive.branch(place, ())
+        stored = await self._store.compactions(place.namespace, place.row.id)
+        return await offload(MESSAGE_WEIGHT * len(branch.conversation.messages), _folded_in, stored, branch)
 
     async def _with_hidden(self, place: Place, rows: Sequence[MessageRow]) -> list[MessageRow | _Unseen]:
         chains = [row.chain for row in rows if row.role == "assistant"]
@@ -191,12 +202,23 @@ def _branches(heads: Sequence[Head]) -> list[dict[str, Any]]:
     ]
 
 
-def _page(head: bytes, every: Sequence[Message | MessageRow | _Unseen], shown: range) -> bytes:
-    items = [_item(at, every[at]) for at in shown]
+def _folded_in(stored: Sequence[StoredCompaction], branch: Branch) -> frozenset[bytes]:
+    current, talk = in_force(stored, branch), branch.conversation
+    kept = set(kept_in(current, talk))
+    return frozenset(talk.names[at] for at in range(cut_in(current, talk)) if at not in kept)
+
+
+def _page(
+    head: bytes,
+    every: Sequence[Message | MessageRow | _Unseen],
+    shown: range,
+    folded: Collection[bytes],
+) -> bytes:
+    items = [_item(at, every[at], folded) for at in shown]
     return head[:-1] + b',"messages":' + array_of(items) + b"}"
 
 
-def _item(at: int, message: Message | MessageRow | _Unseen) -> bytes:
+def _item(at: int, message: Message | MessageRow | _Unseen, folded: Collection[bytes]) -> bytes:
     if isinstance(message, Message):
         return object_with(_outside(at, message.role, "instructions", message.tokens), "message", message.raw)
     if isinstance(message, _Unseen):
@@ -213,6 +235,7 @@ def _item(at: int, message: Message | MessageRow | _Unseen) -> bytes:
         "origin": "relayed" if message.relayed else "client",
         "state": message.state,
         "in_path": message.in_path,
+        "is_compacted": message.chain in folded,
         "finish_reason": message.finish_reason,
         "created_at": message.created_at,
     }
@@ -240,6 +263,7 @@ def _outside(at: int, role: str, origin: str, tokens: int | None) -> dict[str, A
         "origin": origin,
         "state": "live",
         "in_path": True,
+        "is_compacted": False,
         "finish_reason": None,
         "created_at": None,
     }

@@ -19,7 +19,7 @@ from app.core.budget.window import window_from_models_payload, window_from_name
 from app.errors import PalimpsestError
 from app.main.upstreams import key_of, route_options, upstream_options
 from app.proxy.access.pepper import load_pepper
-from app.settings.settings import Settings, configured_window
+from app.settings.settings import Settings, configured_window, to_policy
 from app.storage.migrate import schema_state, sqlite_path
 from app.storage.open import bound_pepper
 from app.storage.sqlite.driver import sqlite_version
@@ -217,7 +217,7 @@ def _window(settings: Settings, payload: Any, model: str) -> tuple[int, str]:
         ("the model's name", lambda: window_from_name(model)),
     )
     found = ((tokens, source) for source, ask in sources if (tokens := ask()) is not None)
-    return next(found, (settings.window.default_window_tokens, "the default"))
+    return next(found, (to_policy(settings, model).assumed_window_tokens, "the default"))
 
 
 async def _learned_windows(settings: Settings) -> list[Finding]:

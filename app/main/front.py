@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from fastapi import FastAPI
 
@@ -32,11 +33,14 @@ from app.proxy.answering.own_compactions import OwnCompactions
 from app.proxy.answering.passthrough import Passthrough
 from app.proxy.answering.recovering import Recovery
 from app.proxy.answering.relay import Follows, Relay, RelayLimits
-from app.proxy.chronicle.chronicle import Chronicle
+from app.proxy.chronicle.chronicle import Chronicle, Remembers
 from app.proxy.compacting.compactor import Compactor
+from app.proxy.compacting.scenes import Scenes
+from app.proxy.compacting.summary_writer import SummaryWriter
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.erasing import Erasing, Memory
 from app.proxy.exchange import Behaviour, Exchange
+from app.proxy.memory_blocks import MemoryBlocks
 from app.proxy.recall.indexing import Indexing
 from app.proxy.recall.refusing import Refusing
 from app.proxy.sessions.beside import Beside
@@ -59,7 +63,7 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     viewing = Viewing(scenes, compactor, parts.jobs, wait_seconds=parts.settings.compaction.deadline_seconds)
     passthrough = Passthrough(parts.destinations, limits.body_bytes)
     models, idle = ModelList(parts.destinations), limits.body_idle_seconds
-    exchange = exchange_of(parts, viewing, passthrough, chronicle, recall)
+    exchange = exchange_of(parts, viewing, passthrough, chronicle, recall, _remembers(parts, writer, scenes))
     memory = memory_of(parts, exchange, compactor, chronicle, (policies.cache_clear, recall.searching.forget))
     served = Pages(
         parts.store,
@@ -90,6 +94,11 @@ def front_of(parts: Parts, pages: FastAPI, stopping: asyncio.Event) -> Front:
     )
 
 
+def _remembers(parts: Parts, writer: SummaryWriter, scenes: Scenes) -> Remembers:
+    """Who makes entries of a session's memory of what its conversation came to."""
+    return partial(MemoryBlocks(parts.store, writer, new_id).remembers, scenes)
+
+
 def admission_of(settings: Settings) -> Admission:
     """How many requests are answered at a time, and how many arrive."""
     limits = settings.limits
@@ -109,10 +118,12 @@ def web_origins(settings: Settings) -> WebOrigins:
     return WebOrigins(None if is_any else names, not is_loopback(settings.server.host), origins)
 
 
-def answered_of(parts: Parts, viewing: Viewing, chronicle: Chronicle, indexing: Indexing) -> Answered:
+def answered_of(
+    parts: Parts, viewing: Viewing, chronicle: Chronicle, indexing: Indexing, remembers: Remembers
+) -> Answered:
     """What is made of every answer that has ended."""
     cuts = CutPrompts(parts.windows, parts.calibrations, chronicle, parts.jobs)
-    return Answered(viewing, parts.windows, chronicle, indexing, cuts)
+    return Answered(viewing, parts.windows, chronicle, indexing, cuts, remembers)
 
 
 def exchange_of(
@@ -121,10 +132,11 @@ def exchange_of(
     passthrough: Passthrough,
     chronicle: Chronicle,
     recall: Recall,
+    remembers: Remembers,
 ) -> Exchange:
     """What answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
-    answered = answered_of(parts, viewing, chronicle, recall.indexing)
+    answered = answered_of(parts, viewing, chronicle, recall.indexing, remembers)
     recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
     relay = Relay(
         recorder,

@@ -47,6 +47,7 @@ from app.settings.settings import (
     asked_name,
     configured_window,
     model_settings,
+    to_policy,
 )
 from app.storage.contract import Store
 from app.storage.erase.gone import Gone
@@ -298,7 +299,7 @@ def _windows(settings: Settings, store: Store, jobs: Jobs, destinations: Destina
         configured=lambda model: configured_window(settings, model),
         ask=ask,
         model_data=lambda model: window_from_model_data(asked_name(settings, model)),
-        default_tokens=settings.window.default_window_tokens,
+        default_tokens=to_policy(settings, "").assumed_window_tokens,
         lookup_seconds=settings.window.lookup_seconds,
     )
     return Windows(store, jobs, sources)

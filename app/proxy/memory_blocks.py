@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from app.core.runtime.gist import Gist, memory_entry_of
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryRequest
 from app.core.summary.rolling.memory_block import (
@@ -26,9 +27,11 @@ from app.core.summary.rolling.memory_block import (
     folded_by_code,
     with_entry,
 )
-from app.errors import Conflict, InvalidParameter, SummaryRejected
+from app.errors import Conflict, InvalidParameter, StoreError, SummaryRejected
 from app.proxy.compacting.scene import Scene
+from app.proxy.compacting.scenes import Scenes
 from app.proxy.memories import block_of, rows_of, text_of
+from app.proxy.turn import Turn
 from app.storage.contract import Store
 from app.storage.journal import Memory, MemoryKind
 
@@ -79,6 +82,18 @@ class MemoryBlocks:
         lock = self._locks.setdefault((scene.turn.namespace, scene.turn.session), asyncio.Lock())
         async with lock:
             return await self._folded(scene, entry.id)
+
+    async def remembers(self, scenes: Scenes, turn: Turn, gist: Gist) -> None:
+        """What a span of the conversation came to is an entry, where the policy says so."""
+        text = memory_entry_of(gist)
+        if not text:
+            return
+        try:
+            scene = await scenes.of(turn)
+            if scene.policy.memory_entries:
+                await self.added(scene, text)
+        except (Conflict, StoreError) as error:
+            _log.warning("memory_entry_not_folded", error=type(error).__name__, session=turn.session)
 
     async def _folded(self, scene: Scene, entry: str) -> Added:
         namespace, session = scene.turn.namespace, scene.turn.session

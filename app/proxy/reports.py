@@ -5,6 +5,8 @@ Ids, sizes and words from fixed lists; never contents, never keys.
 
 from __future__ import annotations
 
+from app.core.budget.calibration import percent
+from app.core.view.compaction import Compaction
 from app.proxy.turn import Shown, Turn
 
 
@@ -13,7 +15,10 @@ def compaction_comment(turn: Turn, shown: Shown) -> bytes:
     compaction = shown.view.compaction
     if compaction is None:
         return b""
-    return f": palimpsest compaction={compaction.id} tokens={_sizes(turn, shown)}\n\n".encode()
+    told = (
+        f"compaction={compaction.id} tokens={_sizes(turn, shown)} policy={_policy(compaction, turn, shown)}"
+    )
+    return f": palimpsest {told}\n\n".encode()
 
 
 def exchange_headers(turn: Turn, shown: Shown, *, tells_view: bool = True) -> list[tuple[bytes, bytes]]:
@@ -34,7 +39,15 @@ def exchange_headers(turn: Turn, shown: Shown, *, tells_view: bool = True) -> li
     ]
     if compaction is not None:
         headers.append((b"x-palimpsest-compaction", compaction.id.encode()))
+        headers.append((b"x-palimpsest-policy", _policy(compaction, turn, shown).encode()))
     return headers
+
+
+def _policy(compaction: Compaction, turn: Turn, shown: Shown) -> str:
+    """By which policy the view was made, and the shares of the window without and with it (D23)."""
+    sizes = (shown.for_model(turn.tokens), shown.for_model(shown.tokens))
+    before, after = (percent(tokens, shown.window_tokens) for tokens in sizes)
+    return f"{compaction.policy}; before={before}%; after={after}%"
 
 
 def _sizes(turn: Turn, shown: Shown) -> str:

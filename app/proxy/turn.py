@@ -125,7 +125,8 @@ class Shown:
 
     `has_our_tools`: tools of ours go with it. Then `replayed` are the messages of the view with what was
     looked up in earlier turns, both in `tokens`, and what is looked up now may take `room_tokens`.
-    `ratio`: the model's tokens for one of ours.
+    `ratio`: the model's tokens for one of ours; `window_tokens`: its window, in its tokens, 0 where nobody
+    looked.
     """
 
     view: View
@@ -134,6 +135,7 @@ class Shown:
     replayed: Sequence[bytes] = ()
     room_tokens: int = 0
     ratio: float = 1.0
+    window_tokens: int = 0
 
     def for_model(self, tokens: int) -> int:
         """Tokens of our count as the model counts them: what people are shown."""

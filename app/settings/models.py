@@ -247,10 +247,11 @@ class WindowSettings(Section):
         ge=1_000,
         le=100_000_000,
     )
-    default_window_tokens: int = setting(
-        100_000,
+    default_window_tokens: int | None = setting(
+        None,
         "Window of a model nobody knows anything of.",
-        "Most models in use have at least 128,000; nothing is ever refused on this guess alone.",
+        "None: the preset's, 200,000 under rolling and 100,000 under the others; most models in use have at "
+        "least 128,000, and nothing is ever refused on this guess alone.",
         unit="tokens",
         ge=1_000,
         le=100_000_000,

@@ -32,6 +32,8 @@ def origins(settings: Settings, model: str, stored: bytes | None) -> dict[str, O
         word = "thresholds" if field in _MARKS and "thresholds" in given else "mode"
         implied = given.get(word, "preset") if getattr(policy, field) != getattr(preset, field) else "preset"
         found[field] = given.get(field, implied)
+    if settings.window.default_window_tokens is not None:
+        found["assumed_window_tokens"] = "deployment"
     return found
 
 

@@ -151,7 +151,9 @@ def to_policy(settings: Settings, model: str, session: PolicySettings | None = N
     """
     entry = model_settings(settings, model)
     layers = [settings.policy, entry.policy if entry else PolicySettings(), session or PolicySettings()]
-    return merged([layer.model_dump(exclude_unset=True) for layer in layers])
+    policy = merged([layer.model_dump(exclude_unset=True) for layer in layers])
+    assumed = settings.window.default_window_tokens
+    return policy if assumed is None else replace(policy, assumed_window_tokens=assumed)
 
 
 def merged(layers: Sequence[Mapping[str, Any]]) -> Policy:

@@ -41,6 +41,12 @@ class StyleSettings(Section):
         ge=0,
         le=100_000,
     )
+    memory_entries: bool = setting(
+        _CORE.memory_entries,
+        "Whether what every twelve exchanges decided and found becomes an entry of the memory block.",
+        "On under rolling, whose memory grows by itself; elsewhere a summary says the same already.",
+        unit="true or false",
+    )
     chunk_chars: int = setting(
         _CORE.chunk_chars,
         "rolling: new messages given to the summarizer in one call; more is folded in several.",

@@ -149,7 +149,7 @@ async def test_what_was_edited_away_comes_back_only_when_asked_for(proxy: Proxy,
     assert "9020" in both
 
 
-@pytest.mark.spec("C14", "C20")
+@pytest.mark.spec("C20")
 async def test_a_summary_is_found_once_there_is_one(proxy: Proxy, told: Chat) -> None:
     assert {hit["kind"] for hit in await found(proxy, told, "boat gate greyhound kale")} == {"message"}
     for turn in range(6):

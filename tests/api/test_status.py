@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 from typing import Any
 
 import pytest
 
 from tests.kit.chat import Chat
+from tests.kit.journal import events
 from tests.kit.model import Says, Seen, plain_summary
 from tests.kit.proxy import Proxy
 
@@ -76,12 +79,67 @@ async def test_after_a_compaction_the_shares_say_what_it_won(proxy: Proxy) -> No
 @pytest.mark.spec("D23")
 async def test_a_working_state_shows_how_many_slots_are_filled(proxy: Proxy) -> None:
     chat = await long_chat(proxy, name="working_state")
+    # As messages pass: nothing has been compacted yet, and nobody was asked (D02).
+    before = await slots_told(proxy, chat)
+    await chat.says("I found that the lantern leaks, so always fill it in the morning.")
+    assert await slots_told(proxy, chat) == before + 1
+    assert proxy.model.summaries == []
     await compact(proxy, chat)
+    assert await slots_told(proxy, chat) == before + 1
+
+
+async def slots_told(proxy: Proxy, chat: Chat) -> int:
+    """How many slots the status says are filled; the state has as many."""
     status, state = await got(proxy, chat, "/status"), (await got(proxy, chat, "/state"))["state"]
     slots = [value for name, value in state.items() if name not in ("gap", "open_calls", "task")]
-    assert status["strategy"] == "working_state"
-    assert status["slots"] == f"v2:{sum(map(len, slots)) + bool(state['task'])}"
+    told = sum(map(len, slots)) + bool(state["task"])
+    assert (status["strategy"], status["slots"]) == ("working_state", f"v2:{told}")
     assert state["task"].startswith("Question 0")
+    return told
+
+
+@pytest.mark.spec("D17", "D23")
+async def test_switched_to_batch_no_slots_are_left(proxy: Proxy) -> None:
+    chat = await long_chat(proxy, name="working_state")
+    await compact(proxy, chat)
+    assert "slots" in await got(proxy, chat, "/status")
+    path = f"/api/sessions/{chat.session}/settings"
+    for preset in ("batch", "rolling", "handoff"):
+        await proxy.http.patch(path, headers=chat.headers, json={"policy": {"name": preset}})
+        status, state = await got(proxy, chat, "/status"), await got(proxy, chat, "/state")
+        assert status["strategy"] == state["strategy"] == preset
+        assert "slots" not in status
+        assert state["state"] == {}
+    await proxy.http.patch(path, headers=chat.headers, json={"policy": {"name": "batch"}})
+    for turn in range(14):
+        await chat.says(f"Question {8 + turn}: " + f"detail {turn} of the matter. " * 60)
+    assert (await compact(proxy, chat))["policy"] == "batch"
+    assert "slots" not in await got(proxy, chat, "/status")
+    assert (await got(proxy, chat, "/state"))["state"] == {}
+    # Switched back it is made anew from the transcript.
+    await proxy.http.patch(path, headers=chat.headers, json={"policy": {"name": "working_state"}})
+    assert await slots_told(proxy, chat) >= 8
+
+
+@pytest.mark.spec("D23")
+async def test_one_line_says_strategy_and_shares(proxy: Proxy) -> None:
+    chat = await long_chat(proxy, name="working_state")
+    before = await got(proxy, chat, "/status")
+    record = await compact(proxy, chat)
+    after = await got(proxy, chat, "/status")
+    (told,) = await events(proxy.http, chat, ["compaction_completed"])
+    was, now = (record["tokens_before"], record["tokens_after"])
+    shares = f"{round(was / 200, 1)} % -> {round(now / 200, 1)} % of 20,000 tokens"
+    assert re.fullmatch(rf"working_state v2:\d+: {shares}", told["payload"]["note"])
+    page = await proxy.http.get(f"/api/sessions/{chat.session}/timeline", headers=chat.headers)
+    assert shares in html.unescape(page.text)
+    await chat.says("And?")
+    said = chat.reply.headers["x-palimpsest-policy"]
+    found = re.fullmatch(r"working_state; before=([\d.]+)%; after=([\d.]+)%", said)
+    assert found, said
+    assert float(found[1]) == pytest.approx(before["pct"]["before"], abs=1)
+    assert float(found[2]) == pytest.approx(after["pct"]["after"], abs=1)
+    assert float(found[2]) < float(found[1])
 
 
 @pytest.mark.spec("D23")

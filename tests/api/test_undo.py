@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.kit.chat import Chat
+from tests.kit.journal import events
 from tests.kit.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,7 +40,7 @@ async def twice(proxy: Proxy) -> tuple[Chat, str, str]:
     chat = proxy.chat(session="twice")
     await says_much(chat, range(8))
     first = await compact(proxy, chat)
-    await says_much(chat, range(8, 14))
+    await says_much(chat, range(8, 22))
     return chat, first, await compact(proxy, chat)
 
 
@@ -63,6 +64,34 @@ async def test_the_one_before_is_in_force_again(proxy: Proxy, twice: tuple[Chat,
     assert (await chat.view())["compaction"] == first
     assert (await undo(proxy, chat, first)).json()["restored"] is None
     assert (await chat.view())["view"] == "original"
+
+
+@pytest.mark.spec("B13")
+async def test_each_message_says_whether_a_summary_stands_for_it(
+    proxy: Proxy, twice: tuple[Chat, str, str]
+) -> None:
+    chat, _, second = twice
+
+    async def compacted() -> list[Json]:
+        return [row["message"] for row in await chat.rows() if row["is_compacted"]]
+
+    async def hidden_from_the_model() -> list[Json]:
+        shown = [part["message"] for part in (await chat.view())["parts"]]
+        return [message for message in chat.said if message not in shown]
+
+    after_two = await compacted()
+    # The task stays word for word, so it is folded into no summary.
+    assert chat.said[0] not in after_two
+    assert after_two == await hidden_from_the_model()
+    await undo(proxy, chat, second)
+    after_one = await compacted()
+    assert after_one == await hidden_from_the_model()
+    assert 0 < len(after_one) < len(after_two)
+    # On another branch, of which nothing was folded, none is.
+    await chat.posts([*chat.said[:2], {"role": "user", "content": "Something else."}])
+    branches = (await chat.session_fields())["branches"]
+    (short,) = [branch["branch"] for branch in branches if branch["messages"] == 4]
+    assert [row["is_compacted"] for row in await chat.rows(branch=short)] == [False] * 4
 
 
 async def test_one_that_another_was_made_from_stays(proxy: Proxy, twice: tuple[Chat, str, str]) -> None:
@@ -104,3 +133,57 @@ async def test_the_graph_says_what_each_was_made_from(proxy: Proxy, twice: tuple
     assert [node["id"] for node in graph["nodes"]] == [first, second]
     assert graph["edges"] == [{"from": first, "to": second}]
     assert all(node["tokens_after"] < node["tokens_before"] for node in graph["nodes"])
+
+
+async def restore(proxy: Proxy, chat: Chat, checkpoint: str) -> httpx.Response:
+    path = f"/api/sessions/{chat.session}/checkpoints/{checkpoint}/restore"
+    return await proxy.http.post(path, headers=chat.headers)
+
+
+@pytest.mark.spec("A36", "A40")
+async def test_a_session_goes_back_to_a_checkpoint_of_its_own(
+    proxy: Proxy, twice: tuple[Chat, str, str]
+) -> None:
+    chat, first, second = twice
+    before_two, before_one = [kept["id"] for kept in await pre_compaction(proxy, chat)]
+    reply = await restore(proxy, chat, before_two)
+    assert (reply.status_code, reply.json()["undone"], reply.json()["restored"]) == (200, [second], first)
+    assert (await chat.view())["compaction"] == first
+    await chat.says("And now?")
+    assert chat.reply.headers["x-palimpsest-compaction"] == first
+    # Both at once, newest first; nothing that was said is lost.
+    third = await compact(proxy, chat)
+    reply = await restore(proxy, chat, before_one)
+    assert (reply.json()["undone"], reply.json()["restored"]) == ([third, first], None)
+    assert (await chat.view())["view"] == "original"
+    await chat.says("And on?")
+    assert chat.reply.headers["x-palimpsest-view"] == "original"
+    assert await chat.transcript() == chat.said
+    undone = await events(proxy.http, chat, ["compaction_undone"])
+    assert [event["payload"]["compactionId"] for event in undone] == [second, third, first]
+    # Once more there is nothing to do.
+    assert (await restore(proxy, chat, before_one)).json()["undone"] == []
+
+
+async def pre_compaction(proxy: Proxy, chat: Chat) -> list[Json]:
+    """Checkpoints before compactions, newest first."""
+    reply = await proxy.http.get(f"/api/sessions/{chat.session}/checkpoints", headers=chat.headers)
+    listed: list[Json] = reply.json()["checkpoints"]
+    return [one for one in listed if one["kind"] == "pre_compaction"]
+
+
+async def test_a_checkpoint_of_nobody_or_of_another_branch_is_not_there(
+    proxy: Proxy, twice: tuple[Chat, str, str]
+) -> None:
+    chat, _, second = twice
+    assert (await restore(proxy, chat, "none")).status_code == 404
+    newest = (await pre_compaction(proxy, chat))[0]["id"]
+    await chat.posts([*chat.said[:2], {"role": "user", "content": "Something else."}])
+    branches = (await chat.session_fields())["branches"]
+    (short,) = [branch["branch"] for branch in branches if branch["messages"] == 4]
+    path = f"/api/sessions/{chat.session}/checkpoints/{newest}/restore?branch={short}"
+    assert (await proxy.http.post(path, headers=chat.headers)).status_code == 404
+    stranger = {"authorization": "Bearer somebody else"}
+    assert (await proxy.http.post(path.partition("?")[0], headers=stranger)).status_code == 404
+    standing = [one["id"] for one in await chat.compactions() if one["undone_at"] is None]
+    assert standing[-1] == second

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.core.runtime.flow import ORDER
+from tests.kit.chat import Chat
 from tests.kit.journal import AT_THE_END, checkpoints, compacted, events, of_compactions, read
-from tests.kit.model import ModelServer
+from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import proxied
 from tests.kit.words import prose
 
 Json = dict[str, Any]
 WINDOW = 8_000
 pytestmark = pytest.mark.timeout(60)
-# Not every compaction shortens its summary, nor flushes.
-ALWAYS = [step for step in ORDER if step not in ("overflow_guard", "flush")]
+# Not every compaction flushes behind its checkpoint, nor shortens its summary.
+ALWAYS = [
+    *("checkpoint", "compaction_started", "context_summarized"),
+    *("pinned_insert", "memory", "compaction_completed"),
+]
 
 
 @pytest.mark.spec("A44", "A23", "E11")
@@ -57,6 +61,81 @@ async def test_the_events_of_a_compaction_stand_in_order_and_say_what_it_was(tmp
         assert summarized["layersApplied"] == ["summarisation"]
         assert by_type["pinned_insert"] == {"compactionId": second["id"], "replaces": first["id"]}
         assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("A26", "A44")
+async def test_a_compaction_that_nothing_came_before_has_the_same_order(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        for number in range(4):
+            await chat.says(f"Note {number}: we decided to use port {8_000 + number}. {prose(number, 700)}")
+        assert await chat.compactions() == []
+        await chat.says(f"All at once. {prose(9, 4_600)}")
+        told = of_compactions(await events(proxy.http, chat))
+        types = [event["type"] for event in told]
+        flushed = [*ALWAYS[:1], "flush", *ALWAYS[1:]]
+        assert [step for step in types if step != "overflow_guard"] == [*flushed, "conversation_snapshot"]
+        (summarized,) = [event["payload"] for event in told if event["type"] == "context_summarized"]
+        assert (summarized["proactive"], summarized["trigger"]) == (False, "reactive")
+
+
+@pytest.mark.spec("A35")
+async def test_every_section_of_a_snapshot_says_what_happened(tmp_path: Path) -> None:
+    failing = deque([Says(status=500, error={"error": {"message": "broke"}})] * 2)
+    model = ModelServer(window=WINDOW, models=False)
+    model.summary = lambda seen: failing.popleft() if failing else _told(seen)
+    overrides = AT_THE_END | {"window.default_window_tokens": 2 * WINDOW}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        for number in range(2):
+            model.calls((f"call-{number}", "read_file", {"path": f"/srv/part{number}.txt"}))
+            await chat.says(f"Read part {number}.")
+            await chat.sends({"role": "tool", "tool_call_id": f"call-{number}", "content": prose(number, 60)})
+        # The window is half of what is assumed: the upstream refuses, and the second try is smaller.
+        await compacted(chat)
+        await compacted(chat, rounds=2)
+        last = (await chat.compactions())[-1]
+        payload = (await events(proxy.http, chat, ["conversation_snapshot"]))[-1]["payload"]
+        rows = [row["id"] for row in await chat.rows() if row["id"]]
+        sections = {
+            *("transcript", "tooling", "files", "loop", "recovery"),
+            *("queues", "worker", "verification", "usage"),
+        }
+        assert payload.keys() == {"schema", "version", *sections}
+        assert (payload["schema"], payload["version"]) == ("session_runtime_v2", 2)
+        # All but the answer to the request that was compacted.
+        transcript = payload["transcript"]
+        assert transcript["messageCount"] == len(rows) - 1
+        assert transcript["ids"] == rows[rows.index(last["watermark"]) + 1 : -1]
+        assert transcript["view"]["compactionId"] == last["id"]
+        assert payload["tooling"] == {"calls": {"read_file": 2}, "openCalls": []}
+        assert payload["files"]["touched"] == ["/srv/part0.txt", "/srv/part1.txt"]
+        counted(payload, chat, await chat.compactions())
+        assert payload["queues"] == {"pending": {}}
+        assert payload["worker"]["watermark"] == transcript["watermark"] != ""
+
+
+def counted(payload: Json, chat: Chat, made: list[Json]) -> None:
+    """What the sections count is what happened until the last of these compactions."""
+    loop, last = payload["loop"], made[-1]
+    assert loop["compactionCount"] == len(made)
+    assert loop["lastCompactionAt"] > 1_700_000_000_000
+    sizes = (loop["lastCompactionTokensBefore"], loop["lastCompactionTokensAfter"])
+    assert sizes == (last["tokens_before"], last["tokens_after"])
+    assert loop["turns"] == len(chat.replies) - 1
+    assert loop["lastFlush"]["at"] > 1_700_000_000_000
+    assert payload["recovery"]["overflowAttempts"] >= 1
+    assert payload["recovery"]["overflowRecovered"] == 1
+    verification = payload["verification"]
+    assert verification["audits"] == len(made)
+    assert verification["sectionsPresent"] <= verification["sectionsWanted"] == 9
+    assert payload["usage"]["requests"] == len(chat.replies) - 1
+    assert payload["usage"]["inputTokens"] > WINDOW
+
+
+def _told(seen: Seen) -> Says:
+    return Says({"role": "assistant", "content": plain_summary(seen)})
 
 
 @pytest.mark.spec("A34", "A35")

@@ -126,7 +126,6 @@ async def test_without_its_checkpoint_no_compaction_is_made(tmp_path: Path) -> N
         assert await chat.transcript() == chat.said
 
 
-@pytest.mark.spec("A44", "A30")
 @pytest.mark.parametrize(
     "trigger",
     [

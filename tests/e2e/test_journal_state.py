@@ -37,7 +37,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.spec("A35")
 def test_the_state_that_counts_is_the_one_furthest_along_the_path() -> None:
     fields = exchanges(6)
     whole, long, short = conversation(fields), conversation(fields[:8]), conversation(fields[:4])
@@ -51,7 +50,6 @@ def test_the_state_that_counts_is_the_one_furthest_along_the_path() -> None:
     assert Past(rows[:2], (), ()).on_path(conversation([assistant("Elsewhere.")])) == (None, 0)
 
 
-@pytest.mark.spec("A35")
 async def test_what_was_used_counts_once_whoever_takes_it() -> None:
     usages = Usages()
     for _ in range(3):
@@ -79,7 +77,6 @@ async def test_what_was_used_counts_once_whoever_takes_it() -> None:
     assert total == [used, UsageSection()]
 
 
-@pytest.mark.spec("A36")
 def test_what_a_checkpoint_reads_is_bounded_and_ends_with_the_newest_message() -> None:
     read = entries(exchanges(20))
     path = StoredPath(tuple(read), 20)

@@ -58,6 +58,45 @@ async def test_at_ninety_per_cent_one_summary_is_asked_for_in_the_turn(
         are_sound(model.prompts, chat.sent, WINDOW)
 
 
+@pytest.mark.spec("A05", "A06")
+@pytest.mark.parametrize("window", [4_000, 8_000, 24_000])
+async def test_what_is_kept_is_half_of_what_is_available(window: int, tmp_path: Path) -> None:
+    """Available: the window less the reserve (8,000, of a small one half) and less what is fixed."""
+    model = ModelServer(window=window)
+    async with proxied(model, tmp_path, {"policy.name": "handoff"}) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        words = window // 100
+        while not chat.replies or not await chat.compactions():
+            await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), words)}")
+        view = await chat.view()
+        budget = view["budget"]
+        available = window - min(8_000, window // 2) - budget["fixed_tokens"]
+        assert budget["available_tokens"] == available
+        # Never less than two of the smallest summaries: with 4,000 tokens that is a little more.
+        assert budget["target_tokens"] == budget["fixed_tokens"] + max(available // 2, 1_000)
+        # The summary takes its room from it, whether it needs all of it or not.
+        (made,) = await chat.compactions()
+        assert 0.7 * budget["target_tokens"] < made["tokens_after"] <= budget["target_tokens"]
+        kinds = ("preamble", "summary")
+        kept = sum(part["tokens"] for part in view["parts"] if part["kind"] not in kinds)
+        assert 0 < kept < available // 2
+
+
+@pytest.mark.spec("A06")
+async def test_our_own_preset_keeps_more_of_a_small_window(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, {"compaction.background": False}) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        await chat.says("We begin.")
+        budget = (await chat.view())["budget"]
+        free = WINDOW - budget["fixed_tokens"]
+        # Half of what is available would be 2,000: 0.45 of the window less what is fixed is the least.
+        assert budget["target_tokens"] == budget["fixed_tokens"] + int(0.45 * free)
+        while not (made := await chat.compactions()):
+            await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 300)}")
+        assert budget["available_tokens"] // 2 < made[0]["tokens_after"] <= budget["target_tokens"]
+
+
 PRESETS = ("auto", "handoff", "rolling", "batch", "worker")
 
 

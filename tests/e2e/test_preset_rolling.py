@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from app.core.summary.rolling.memory_block import MEMORY_TAG
 from tests.kit.chat import Chat
+from tests.kit.journal import read
 from tests.kit.judge import are_sound, is_sound
 from tests.kit.model import ModelServer, Says, Seen
 from tests.kit.proxy import Proxy, fronting, proxied
@@ -72,6 +74,38 @@ async def grown(chat: Chat, tokens: int) -> None:
         await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 390)}")
 
 
+@pytest.mark.spec("B01", "B02")
+async def test_a_model_nobody_knows_has_two_hundred_thousand_tokens(tmp_path: Path) -> None:
+    model = ModelServer(window=1_000_000, models=False, summary=Writer())
+    async with proxied(model, tmp_path, {"policy.name": "rolling"}) as proxy:
+        chat = proxy.chat()
+        # As the preset counts, by characters: 110,000 tokens, beyond what the others assume, then 150,000.
+        chat.said += [
+            {"role": role, "content": ("harbour lantern " * 700)[:11_000]}
+            for role in ["user", "assistant"] * 15
+        ]
+        await chat.says("Go on.")
+        status = await read(proxy.http, chat, f"sessions/{chat.session}/status")
+        assert status["window_tokens"] == 200_000
+        assert not await is_compacting(proxy, chat)
+        assert model.summaries == []
+        await chat.says("harbour lantern " * 7_500)
+        while not await chat.compactions():
+            await chat.says("And on.")
+        assert model.summaries
+
+
+@pytest.mark.spec("B01")
+async def test_what_is_assumed_of_a_model_can_be_set(tmp_path: Path) -> None:
+    model = ModelServer(window=1_000_000, models=False)
+    overrides = {"policy.name": "rolling", "window.default_window_tokens": 50_000}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        chat = proxy.chat()
+        await chat.says("Hello.")
+        status = await read(proxy.http, chat, f"sessions/{chat.session}/status")
+        assert status["window_tokens"] == 50_000
+
+
 @pytest.mark.spec("B03", "B05", "B07")
 async def test_a_slow_summarizer_adds_nothing_to_a_turn_and_serves_the_next(tmp_path: Path) -> None:
     writer = Writer(held=True)
@@ -98,7 +132,8 @@ async def test_a_slow_summarizer_adds_nothing_to_a_turn_and_serves_the_next(tmp_
         asked_at = len(before) - 3
         tail = [*before[asked_at - 6 :], *chat.said[len(before) :]]
         assert len(model.summaries) == 1
-        assert model.prompts[-1].messages[2:] == tail[:-1]
+        shown = [message for message in model.prompts[-1].messages if MEMORY_TAG not in str(message)]
+        assert shown[2:] == tail[:-1]
         assert model.prompts[-1].messages[0] == before[0]
         are_sound(model.prompts, chat.sent, WINDOW)
         assert await chat.transcript() == chat.said

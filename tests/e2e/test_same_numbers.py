@@ -53,7 +53,7 @@ async def test_a_turn_that_compacts_has_the_same_sizes_everywhere(stream: bool, 
         assert full >= 0.9 * WINDOW
         assert made["reason"] == f"{full:,} tokens of {WINDOW:,} (0.90 asked)"
         if stream:
-            assert f"tokens={full}/{shown}\n" in chat.reply.text
+            assert f"tokens={full}/{shown} " in chat.reply.text
         else:
             assert chat.reply.headers["x-palimpsest-tokens"] == f"{full}/{shown}"
         *_, line = [line for line in lines if line["event"] == "exchange"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from app.core.summary.rolling.memory_block import INSTRUCTIONS, MEMORY_TAG
 from app.core.view.presets import PRESETS
 from tests.kit.chat import Chat
+from tests.kit.journal import checkpoints, read
 from tests.kit.judge import are_sound, rewritten
 from tests.kit.model import ModelServer, Says, Seen, plain_summary, tokens_of
 from tests.kit.proxy import Proxy, proxied
@@ -225,3 +227,67 @@ async def test_it_gives_way_before_anything_is_refused_and_can_be_turned_off(tmp
         await chat.says("We begin.")
         await add(proxy, chat, "The harbour master is called Okonkwo.")
         assert (await until_folded(chat))["memory"] == ""
+
+
+async def goes_on(proxy: Proxy, chat: Chat, exchanges: int) -> Json:
+    """The session's memories, once those of so many exchanges are there."""
+    while len(chat.sent) < exchanges:
+        berth = 100 + len(chat.sent)
+        await chat.says(f"We decided to give berth {berth} to the ferry named F{berth}.")
+    async with asyncio.timeout(20):
+        while True:
+            kept = (await read(proxy.http, chat, f"sessions/{chat.session}/memory"))["memories"]
+            if len(kept["entry"]) == exchanges // 12 - 10 * (exchanges >= 15 * 12):
+                return dict(kept)
+
+
+@pytest.mark.spec("B16")
+async def test_entries_come_by_themselves_as_the_conversation_goes_on(tmp_path: Path) -> None:
+    folds: list[Seen] = []
+
+    def summary(seen: Seen) -> Says:
+        if seen.messages[0].get("content") == INSTRUCTIONS:
+            folds.append(seen)
+        return told(seen)
+
+    model = ModelServer(window=WINDOW, summary=summary)
+    overrides = {"policy.name": "rolling", "policy.trigger_reserve_tokens": 0}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        chat = proxy.chat(system="You keep the log.", session="log")
+
+        assert (await goes_on(proxy, chat, 11))["entry"] == []
+        (first,) = (await goes_on(proxy, chat, 12))["entry"]
+        assert "Decided: " in first["text"]
+        assert "berth 111" in first["text"]
+        # With the fifteenth the ten oldest become a summary, and five are left.
+        assert len((await goes_on(proxy, chat, 14 * 12))["entry"]) == 14
+        assert folds == []
+        kept = await goes_on(proxy, chat, 15 * 12)
+        assert (len(kept["entry"]), len(kept["block"]), len(folds)) == (5, 1, 1)
+        assert kept["block"][0]["text"] == FOLDED
+        while FOLDED not in model.prompts[-1].text:
+            await chat.says(f"Entry {len(chat.sent)}. {prose(len(chat.sent), 300)}")
+            assert len(chat.sent) < 250
+        (block,) = memory_in(model.prompts[-1])
+        assert "berth 279" in block
+        are_sound(model.prompts, chat.sent, WINDOW)
+
+
+@pytest.mark.spec("B16")
+async def test_elsewhere_they_come_where_it_is_set(tmp_path: Path) -> None:
+    for preset, counts in (("auto", 0), ("handoff", 1)):
+        overrides = {"policy.name": preset, **({"policy.memory_entries": True} if counts else {})}
+        folder = tmp_path / preset
+        folder.mkdir()
+        async with proxied(ModelServer(window=100_000), folder, overrides) as proxy:
+            chat = proxy.chat(session="log")
+            for berth in range(24):
+                await chat.says(f"We decided to give berth {berth} to the ferry named F{berth}.")
+            # The second checkpoint is made behind the first one's entry.
+            made: list[Json] = []
+            async with asyncio.timeout(20):
+                while len(made) < 2:
+                    made = await checkpoints(proxy.http, chat, "periodic")
+            memory = await read(proxy.http, chat, "sessions/log/memory")
+            assert len(memory["memories"]["entry"]) >= counts
+            assert bool(memory["memories"]["entry"]) is bool(counts)

@@ -52,5 +52,5 @@ def test_every_endpoint_of_a_session_has_an_example() -> None:
     ends = {route.rpartition("/")[2] for route in SCOPED if "{name:path}/" in route}
     plain = {"messages", "compact", "pins", "{message}", "{checkpoint}"}
     shown = set(re.findall(r"curl .*/api/sessions/tour/([a-z-]+)", _PAGE))
-    shown |= set(re.findall(r"curl .*/(undo)$", _PAGE, re.MULTILINE))
+    shown |= set(re.findall(r"curl .*/(undo|restore)$", _PAGE, re.MULTILINE))
     assert ends - plain <= shown

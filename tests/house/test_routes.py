@@ -40,6 +40,7 @@ SCOPED = frozenset(
         "POST /sessions/{name:path}/compactions/{compaction}/undo",
         "GET /sessions/{name:path}/checkpoints",
         "GET /sessions/{name:path}/checkpoints/{checkpoint}",
+        "POST /sessions/{name:path}/checkpoints/{checkpoint}/restore",
         "GET /sessions/{name:path}/events",
         "GET /sessions/{name:path}/memory",
         "POST /sessions/{name:path}/memory-block",

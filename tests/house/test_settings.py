@@ -101,6 +101,7 @@ def _written(value: Any) -> str:
 
 # For settings that are not set by default.
 _SAMPLES = {
+    "default_window_tokens": "50000",
     "prompt_file": "/dev/stdin",
     "extra_instructions": "Name the ticket.",
     "template": "{{PREVIOUS_SUMMARY}} {{CONVERSATION}}",
@@ -243,7 +244,8 @@ def test_loopback_is_recognised(host: str, is_it: bool) -> None:
 
 @pytest.mark.spec("A42")
 def test_the_policy_has_every_number_of_the_core_with_the_same_default() -> None:
-    numbers = {field.name for field in fields(Policy)} - {"style"}
+    # What is assumed of a window is set among those of windows.
+    numbers = {field.name for field in fields(Policy)} - {"style", "assumed_window_tokens"}
     assert set(PolicySettings.model_fields) == numbers | {"mode", "thresholds"}
     assert to_policy(Settings(), "any") == Policy()
     defaults = {name: value for name, value in asdict(Policy()).items() if name in numbers}

@@ -9,8 +9,6 @@ from tests.simulation.exchange import Answers, Opened, Proxy, Request
 from tests.simulation.habits import Json, assistant, calling, result, system, user
 from tests.simulation.script import digests, only_session, wire
 
-pytestmark = pytest.mark.spec("S11")
-
 BOTH = calling(("a", "f", "{}"), ("b", "f", "{}"))
 
 

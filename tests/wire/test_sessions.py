@@ -125,9 +125,14 @@ async def test_opencode_sends_two_headers_of_one_name(line: Line) -> None:
     alone = await asks(line, [user(f"A parent alone names none. {name}")], [("x-parent-session-id", name)])
     assert len({session(first), session(second), session(alone)}) == 3
     assert found(alone) == "found=new"
-    # Without ours, the other header alone names the same session.
-    again = await asks(line, [user("Do it.")], main[:1])
-    assert session(again) == session(first)
+    # Either header alone names the same session, also for a message that was never said there.
+    for alone_in in (main[:1], main[1:]):
+        again = await asks(line, [user(f"Do it. {alone_in}")], alone_in)
+        assert session(again) == session(first)
+    # The sub-agent's own words went to its own session, not to its parent's.
+    assert "Part of it." in str(await line.rows(second))
+    assert "Do it." in str(await line.rows(first))
+    assert "Part of it." not in str(await line.rows(first))
 
 
 @pytest.mark.spec("W24")

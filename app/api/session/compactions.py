@@ -1,4 +1,4 @@
-"""Compactions of a session: listed, as a graph, and undone.
+"""Compactions of a session: listed, as a graph, and undone, one by one or back to a checkpoint.
 
 Knows nothing of how a compaction is made.
 """
@@ -9,21 +9,33 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from fastapi import APIRouter, Response
 
 from app.api.callers import Admitted
 from app.api.replies import reply
-from app.api.sessions import compaction_fields
+from app.api.sessions import compaction_fields, place_fields
 from app.core.recall.lineage import Lineage
 from app.core.runtime.events import compaction_undone
-from app.core.view.compaction import Compaction
+from app.core.view.compaction import Compaction, context_id
 from app.core.view.descent import builders, edges, restored
+from app.core.view.view import applicable, applies
 from app.core.wire.json_text import encoded
 from app.errors import NotUndoable
 from app.proxy.archive import Archive, missing
 from app.proxy.recall.lineages import lineages_in
 from app.storage.contract import Store, StoredCompaction
-from app.storage.journal import Event
+from app.storage.journal import Checkpoint, Event
+
+
+class _Span(msgspec.Struct, rename="camel"):
+    to_id: str
+
+
+class _Known(msgspec.Struct):
+    """What is read of a checkpoint's payload."""
+
+    span: _Span
 
 
 class CompactionPages:
@@ -37,6 +49,9 @@ class CompactionPages:
         """The routes are registered."""
         api.add_api_route("/sessions/{name:path}/compactions", self.listed, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/compactions/{compaction}/undo", self.undo, methods=["POST"])
+        api.add_api_route(
+            "/sessions/{name:path}/checkpoints/{checkpoint}/restore", self.restore, methods=["POST"]
+        )
 
     async def listed(self, caller: Admitted, name: str, graph: bool = False) -> Response:
         """Every compaction of the session, oldest first; with `graph` what each was made from."""
@@ -62,10 +77,9 @@ class CompactionPages:
         if newer := builders(found, standing):
             raise NotUndoable(f"The compaction {newer[-1].id} was made from it: undo that one first.")
         now = time.time()
-        if not await self._store.undo_compaction(caller.namespace, row.id, found.id, now):
-            raise NotUndoable("The compaction has been undone before.")
         back = restored(found, everything, [one for one in standing if one is not found])
-        await self._tell(caller.namespace, row.id, found, back, now)
+        if not await self._undone(caller.namespace, row.id, found, back, now):
+            raise NotUndoable("The compaction has been undone before.")
         return reply(
             {
                 "session": row.id,
@@ -75,6 +89,51 @@ class CompactionPages:
             }
         )
 
+    async def restore(
+        self, caller: Admitted, name: str, checkpoint: str, branch: str | None = None
+    ) -> Response:
+        """The view is made of what stood at the checkpoint: compactions of its branch since are undone.
+
+        What was said since is said still. NotUndoable, and nothing is undone, when one that stands on another
+        branch was made from one of them.
+        """
+        place = await self._archive.place(caller.namespace, name, branch)
+        at = caller.namespace, place.row.id
+        found = await self._store.checkpoint(*at, checkpoint)
+        talk = (await self._archive.branch(place, ())).conversation
+        if found is None or _end_of(found.checkpoint) not in map(context_id, talk.names):
+            raise missing()
+        stored = await self._store.compactions(*at)
+        everything = [one.compaction for one in stored]
+        left = [one.compaction for one in stored if one.undone_at is None]
+        since = [one.compaction for one in stored if one.created_at >= found.checkpoint.created_at]
+        gone = [one for one in reversed(since) if one in left and applies(one, talk)]
+        if above := [other for one in gone for other in builders(one, left) if other not in gone]:
+            raise NotUndoable(f"The compaction {above[-1].id} of another branch was made from it.")
+        now, back = time.time(), None
+        for one in gone:
+            left.remove(one)
+            back = restored(one, everything, left)
+            await self._undone(*at, one, back, now)
+        force = applicable(left, talk)
+        return reply(
+            {
+                **place_fields(place),
+                "checkpoint": checkpoint,
+                "undone": [one.id for one in gone],
+                "restored": force.id if force else None,
+            }
+        )
+
+    async def _undone(
+        self, namespace: str, session: str, compaction: Compaction, back: Compaction | None, now: float
+    ) -> bool:
+        """It is undone and an event says so; False when it was before."""
+        if not await self._store.undo_compaction(namespace, session, compaction.id, now):
+            return False
+        await self._tell(namespace, session, compaction, back, now)
+        return True
+
     async def _tell(
         self, namespace: str, session: str, undone: Compaction, back: Compaction | None, now: float
     ) -> None:
@@ -82,6 +141,14 @@ class CompactionPages:
         # One undo is one event, however often it is told.
         event = Event(f"{undone.id}:undone", said.type, encoded(said.payload), now)
         await self._store.add_events(namespace, session, [event])
+
+
+def _end_of(checkpoint: Checkpoint) -> str:
+    """The id of the newest message that the checkpoint knows of; "" where it cannot be read."""
+    try:
+        return msgspec.json.decode(checkpoint.payload, type=_Known).span.to_id
+    except msgspec.MsgspecError:
+        return ""
 
 
 def _fields(stored: StoredCompaction) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request, Response
 from app.api.callers import Admitted, credentials_of
 from app.api.replies import reply
 from app.api.sessions import place_fields
+from app.core.budget.calibration import percent
 from app.core.summary.kept_state import slots_of, state_fields
 from app.core.view.outcomes import Fold, MaskOnly
 from app.proxy.archive import Archive, Place
@@ -46,8 +47,7 @@ class StatusPages:
         view_tokens = (await scene.done(Scene.under, scene.current)).tokens
         budget = scene.budget
         tokens, tokens_full = budget.for_model(view_tokens), budget.for_model(scene.turn.tokens)
-        state = scene.current.state if scene.current else b""
-        slots = slots_of(state)
+        slots = slots_of(await scene.done(Scene.kept_state))
         stored = await self._store.compactions(caller.namespace, place.row.id)
         return reply(
             {
@@ -71,15 +71,14 @@ class StatusPages:
     async def state(
         self, request: Request, caller: Admitted, name: str, branch: str | None = None
     ) -> Response:
-        """The state that goes with the compaction in force; empty where none is kept."""
+        """The state that the preset in force keeps; empty where it keeps none."""
         place, scene = await self._scene(request, caller, name, branch)
-        current = scene.current
         return reply(
             {
                 **place_fields(place),
-                "strategy": current.policy if current else scene.policy.name,
-                "compaction": current.id if current else None,
-                "state": state_fields(current.state) if current else {},
+                "strategy": scene.policy.name,
+                "compaction": scene.current.id if scene.current else None,
+                "state": state_fields(await scene.done(Scene.kept_state)),
             }
         )
 
@@ -105,11 +104,7 @@ class StatusPages:
 
 def _shares(before: int, after: int, window: int) -> dict[str, float]:
     """Percent of the window: with nothing folded, and as the model is shown it."""
-    return {"before": _percent(before, window), "after": _percent(after, window)}
-
-
-def _percent(tokens: int, window: int) -> float:
-    return round(100 * tokens / window, 1)
+    return {"before": percent(before, window), "after": percent(after, window)}
 
 
 def _is_armed(scene: Scene, view_tokens: int) -> bool:

@@ -128,7 +128,8 @@ def _remembered(_: Payload) -> Told:
 def _completed(payload: Payload) -> Told:
     masked = number_of(payload, "maskedCount")
     shortened = f", {masked:,} tool results shortened" if masked else ""
-    return Told("Compaction in force", f"{_tokens(payload)}{shortened}.", "good")
+    note = f" ({text_of(payload, 'note')})" if text_of(payload, "note") else ""
+    return Told("Compaction in force", f"{_tokens(payload)}{shortened}{note}.", "good")
 
 
 def _failed(payload: Payload) -> Told:

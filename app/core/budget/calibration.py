@@ -34,6 +34,11 @@ def as_theirs(tokens: int, ratio: float) -> int:
     return math.ceil(tokens * ratio - _ROUNDING)
 
 
+def percent(tokens: int, window_tokens: int) -> float:
+    """The share of a window, both in the model's tokens, to a tenth; 0.0 of none."""
+    return round(100 * tokens / window_tokens, 1) if window_tokens else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """`ratio` is the model's tokens for one of ours, learned from `samples` usages; 1.0 from none."""

@@ -10,9 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-# What an unknown model is taken to hold (A04), tokens.
-DEFAULT_WINDOW_TOKENS = 100_000
-
 # "gpt-4-32k", "yi-34b-200k": thousands, the smaller of the two readings of k. "-1m" and "-2m" are
 # windows; larger numbers before an m are parameter counts.
 _THOUSANDS = re.compile(r"(?<![a-z0-9.])(\d{1,4})k(?![a-z0-9])")

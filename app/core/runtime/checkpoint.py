@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from app.core.notes.reader import notes_of
 from app.core.recall.echo import without_echoes
 from app.core.runtime.entry import Entry, exchange_ends, texts_of
 from app.core.runtime.evidence import Span, evidence_of, span_hash
@@ -123,15 +124,17 @@ def is_new(checkpoint: Checkpoint, known: Collection[str]) -> bool:
 def completion_due(entries: Sequence[Entry], marker: str = "") -> bool:
     """True when what was completed is worth a checkpoint (A38); `entries` since the last one.
 
-    `marker`: what whoever completes the session says of it. Else its newest answer, or a decision
-    made in it, must say something.
+    `marker`: what whoever completes the session says of it. Else its newest answer must say something, or
+    something was changed or decided.
     """
     if not entries:
         return False
     answer = next((text for text in map(_said, reversed(entries)) if text), "")
     if not is_trivial(marker) or not is_trivial(answer):
         return True
-    return bool(gist_of(entries).decisions)
+    # Work with tools may end in "Done."; what it changed was produced all the same.
+    made = notes_of([without_echoes(entry.message) for entry in entries]).of("change")
+    return bool(made) or bool(gist_of(entries).decisions)
 
 
 def is_trivial(text: str) -> bool:

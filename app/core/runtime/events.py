@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
+from app.core.budget.calibration import percent
 from app.core.runtime.carried import Carried, fields_of
 from app.core.runtime.checkpoint import Checkpoint
 from app.core.runtime.checkpoint import payload_of as checkpoint_payload
@@ -17,6 +18,7 @@ from app.core.runtime.restore import Restored
 from app.core.runtime.snapshot import RuntimeSnapshot
 from app.core.runtime.snapshot import payload_of as snapshot_payload
 from app.core.summary.fence import sendable
+from app.core.summary.kept_state import slots_of
 from app.core.view.compaction import Compaction
 
 EventType = Literal[
@@ -69,6 +71,7 @@ class Effort:
     `watermark_from`: the chain up to which was folded before, b"" for nothing. `turns`: user turns
     newly folded. `passes`: calls to the summarizer that gave the text, 0 without a model. `run_id`:
     the summarizer's run, "" without one. `strips_reasoning`: reasoning was taken out as well.
+    `window_tokens`: the model's window, in its tokens; 0 when it is not said.
     """
 
     watermark_from: bytes = b""
@@ -76,6 +79,7 @@ class Effort:
     passes: int = 0
     run_id: str = ""
     strips_reasoning: bool = False
+    window_tokens: int = 0
 
 
 def checkpoint_event(checkpoint: Checkpoint) -> Event:
@@ -165,8 +169,10 @@ def memory_event(compaction_id: str, memory_id: str) -> Event:
     return Event("memory", {"compactionId": compaction_id, "memoryId": memory_id})
 
 
-def compaction_completed(compaction: Compaction, previous: Compaction | None) -> Event:
-    """A compaction is in force."""
+def compaction_completed(
+    compaction: Compaction, previous: Compaction | None, window_tokens: int = 0
+) -> Event:
+    """A compaction is in force; `note` says by which strategy, and the shares before and after (D23)."""
     return Event(
         "compaction_completed",
         {
@@ -178,8 +184,18 @@ def compaction_completed(compaction: Compaction, previous: Compaction | None) ->
             "tokensBefore": compaction.tokens_before,
             "tokensAfter": compaction.tokens_after,
             "author": compaction.author,
+            "note": note_of(compaction, window_tokens),
         },
     )
+
+
+def note_of(compaction: Compaction, window_tokens: int) -> str:
+    """One line for people: strategy, filled slots, and the prompt's shares of the window (D23)."""
+    sizes = (compaction.tokens_before, compaction.tokens_after)
+    before, after = (percent(tokens, window_tokens) for tokens in sizes)
+    slots = slots_of(compaction.state)
+    strategy = f"{compaction.policy} {slots}" if slots else compaction.policy
+    return f"{strategy}: {before} % -> {after} % of {window_tokens:,} tokens"
 
 
 def compaction_failed(reason: str, trigger: str, watermark: bytes = b"") -> Event:

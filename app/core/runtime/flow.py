@@ -67,7 +67,7 @@ def flow_of(
         steps.guard,
         pinned_insert(compaction, previous) if removes else None,
         steps.memory,
-        compaction_completed(compaction, previous),
+        compaction_completed(compaction, previous, effort.window_tokens),
     )
     for event, wanted in zip(told, ORDER, strict=True):
         if event is not None and event.type != wanted:

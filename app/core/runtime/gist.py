@@ -32,6 +32,11 @@ from app.core.summary.wording import cut_to, headline, on_one_line
 LINES_KEPT = 8
 # Characters of a line that is not a statement (those have a bound of their own).
 _LINE_CHARS = 240
+# Lines of one list in an entry of a memory, and characters of each: fifteen of them share a block.
+_ENTRY_LINES = 3
+# Fewer words than this cannot be understood alone.
+_ENTRY_WORDS = 4
+_ENTRY_CHARS = 160
 # Characters of one message that are read.
 _READ_CHARS = 24_000
 # What the assistant means to do is read from so many of its newest texts: older plans are done or dropped.
@@ -64,6 +69,19 @@ class Gist(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def is_empty(self) -> bool:
         """True when there is nothing to tell."""
         return not (self.decisions or self.open_loops or self.next_actions or self.key_findings)
+
+
+def memory_entry_of(gist: Gist) -> str:
+    """What a span decided and found as one entry of a session's memory (B16); "" where it did neither.
+
+    What was open then is left out: nobody would take it back.
+    """
+    told = []
+    for title, lines in (("Decided", gist.decisions), ("Found", gist.key_findings)):
+        said = [line for line in lines if len(line.split()) >= _ENTRY_WORDS][-_ENTRY_LINES:]
+        if said:
+            told.append(f"{title}: {' '.join(headline(line, _ENTRY_CHARS) for line in said)}")
+    return "\n".join(told)
 
 
 def gist_of(entries: Sequence[Entry], lines_kept: int = LINES_KEPT) -> Gist:

@@ -126,7 +126,7 @@ _BESIDE_SHARE = 0.15
 _ORIENTATION = "(for orientation; stays visible, need not be repeated)"
 # Of one message in the part that stays, characters.
 _KEPT_CHARS = 400
-# Of the window, what thoughts and answer may take; the length asked for is always allowed.
+# Of the window, what thoughts and answer may take.
 _ANSWER_SHARE = 1 / 3
 
 
@@ -152,8 +152,12 @@ class SummaryLimits:
     def asking_for(
         self, record_tokens: int, thought_tokens: int, instructions: Instructions
     ) -> SummaryLimits:
-        """These limits for a record of that length, with room for the thoughts of a model that has them."""
-        most = max(record_tokens, int(self.window_tokens * _ANSWER_SHARE))
+        """These limits for a record of that length, with room for the thoughts of a model that has them.
+
+        A model with a small window is asked for no longer a record than its share: the rest is for reading.
+        """
+        most = max(1, int(self.window_tokens * _ANSWER_SHARE))
+        record_tokens = min(record_tokens, most)
         room = min(record_tokens + thought_tokens, most)
         return replace(self, max_tokens=room, record_tokens=record_tokens, instructions=instructions)
 
@@ -217,8 +221,20 @@ def summary_chunks(
     Every message is in exactly one piece, or split over neighbours when it is longer than a piece. Each
     request leaves room for `beside`.
     """
+    whole = _chunks(source, limits, count_text, beside, len(source.previous))
+    if len(whole) == 1:
+        return whole
+    # Every request after the first holds the answer to the one before.
+    record = max(len(source.previous), limits.max_tokens * _CHARS_PER_TOKEN)
+    return _chunks(source, limits, count_text, beside, record)
+
+
+def _chunks(
+    source: SummarySource, limits: SummaryLimits, count_text: CountText, beside: str, record_chars: int
+) -> tuple[str, ...]:
+    """As `summary_chunks`, beside a record of so many characters."""
     room_chars = limits.input_chars - len(limits.system) - len(beside) - _FRAME_CHARS
-    room_chars -= min(len(source.previous), int(limits.input_chars * _PREVIOUS_SHARE))
+    room_chars -= min(record_chars, int(limits.input_chars * _PREVIOUS_SHARE))
     room_tokens = _part_tokens(limits, count_text) - count_text(beside)
     # Every request holds a record too: first the one there is, then the answer before.
     record = max(count_text(source.previous), limits.max_tokens)
@@ -242,7 +258,9 @@ def summary_request(
     """
     record = without_secrets(_record(previous)) or "(none)"
     room = int((_part_tokens(limits, count_text) - count_text(beside)) * _PREVIOUS_SHARE)
-    record = _fitted(record, int(limits.input_chars * _PREVIOUS_SHARE), room, count_text)
+    taken = len(limits.system) + len(beside) + len(chunk) + min(len(focus), 500) + _FRAME_CHARS
+    chars = min(int(limits.input_chars * _PREVIOUS_SHARE), limits.input_chars - taken)
+    record = _fitted(record, chars, room, count_text)
     parts = [
         beside,
         f"PREVIOUS_SUMMARY\n{record}",

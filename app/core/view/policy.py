@@ -23,6 +23,8 @@ class Policy:
     name: str = "auto"
     # How summaries are asked for and written.
     style: StyleName = "handoff"
+    # What a model nobody knows anything of is taken to hold, tokens (A04); 200,000 in `rolling` (B01).
+    assumed_window_tokens: int = 100_000
     # Whole prompt at or above this share of the window is compacted (A02).
     trigger_ratio: float = 0.90
     # Kept free below the window when deciding the trigger; 40,000 in `rolling` (B02: 32,000 + 8,000).
@@ -99,6 +101,8 @@ class Policy:
     identifier_share: float = 0.20
     # The session's memory block in a compacted view (B16), tokens, on small windows less; 0: it is not shown.
     memory_tokens: int = 1_000
+    # What every twelve exchanges came to is an entry of that memory (B16), noted by code.
+    memory_entries: bool = False
     # For upstreams that want user and assistant by turns: in a compacted view neighbouring user messages
     # are merged (A46), and the summary is acknowledged (D19).
     strict_alternation: bool = False

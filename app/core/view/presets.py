@@ -43,6 +43,8 @@ _ROLLING = replace(
     _SOURCE,
     name="rolling",
     style="rolling",
+    # B01: nothing is known of the model.
+    assumed_window_tokens=200_000,
     # B04: characters by three, which is more than English takes: it begins early.
     estimator="chars3",
     trigger_ratio=0.70,
@@ -57,6 +59,8 @@ _ROLLING = replace(
     old_result_chars=0,
     active_path_share=0.0,
     rides=False,
+    # B16: entries accumulate as the conversation goes on.
+    memory_entries=True,
 )
 
 # D: at 0.7 down to the four newest messages; what was noted as they passed is the summary.

@@ -1,5 +1,5 @@
-"""What follows from an answer: how the model counts, how large its window is, checkpoints on the way, the
-next summary, the search index.
+"""What follows from an answer: how the model counts, how large its window is, checkpoints on the way, memory
+entries, the next summary, the search index.
 
 Nobody waits for any of it.
 """
@@ -7,7 +7,7 @@ Nobody waits for any of it.
 from __future__ import annotations
 
 from app.proxy.answering.cut_prompts import CutPrompts
-from app.proxy.chronicle.chronicle import Chronicle
+from app.proxy.chronicle.chronicle import Chronicle, Remembers
 from app.proxy.compacting.viewing import Viewing
 from app.proxy.compacting.windows import Windows
 from app.proxy.recall.indexing import Indexing
@@ -25,16 +25,18 @@ class Answered:
         chronicle: Chronicle,
         indexing: Indexing,
         cuts: CutPrompts,
+        remembers: Remembers,
     ) -> None:
         self._viewing = viewing
         self._windows = windows
         self._chronicle = chronicle
         self._indexing = indexing
         self._cuts = cuts
+        self._remembers = remembers
 
     def __call__(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
         """Calibration and windows influence later plans only (rule 14)."""
-        self._chronicle.answered(turn, shown, outcome)
+        self._chronicle.answered(turn, shown, outcome, self._remembers)
         self._chronicle.placed(turn)
         self._viewing.heard(turn, shown, outcome)
         self._indexing.later(turn.namespace, turn.session)

@@ -26,6 +26,7 @@ from app.core.runtime.checkpoint import (
 from app.core.runtime.entry import Entry
 from app.core.runtime.events import Event, checkpoint_event
 from app.core.runtime.evidence import span_hash
+from app.core.runtime.gist import Gist
 from app.core.runtime.records import RecordedEvent
 from app.core.runtime.snapshot import RuntimeSnapshot, UsageSection
 from app.core.summary.source import recall_id
@@ -74,38 +75,42 @@ class Checkpoints:
         self._turn = asyncio.Semaphore(1)
         self._waiting = 0
 
-    async def periodic(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
+    async def periodic(self, turn: Turn, shown: Shown, outcome: Outcome) -> Sequence[Gist]:
         """Every span that is due has its checkpoint; that one could not be stored is logged.
 
         The newest one holds the state of the session. Another answer to the same request makes no
-        other span.
+        other span. What the spans came to that have just got theirs, oldest first.
         """
         talk, answer = turn.conversation, outcome.answers[0]
         head = chain_of(talk.head, answer.canonical)
         whole = Conversation(talk.preamble, (*talk.messages, answer), (*talk.chains, head))
         if self._waiting >= MOST_WAITING:
             _log.info("checkpoint_put_off", session=turn.session)
-            return
+            return ()
         self._waiting += 1
         try:
             async with self._turn:
-                await self._made(turn, await self._standing(turn, whole, "periodic"), shown.view.compaction)
+                stands = await self._standing(turn, whole, "periodic")
+                return await self._made(turn, stands, shown.view.compaction)
         except StoreError as error:
             _log.warning("checkpoint_not_stored", error=type(error).__name__, session=turn.session)
+            return ()
         finally:
             self._waiting -= 1
 
-    async def _made(self, turn: Turn, stands: _Standing, force: Compaction | None) -> None:
+    async def _made(self, turn: Turn, stands: _Standing, force: Compaction | None) -> Sequence[Gist]:
+        made: list[Gist] = []
         due = periodic_spans(_since(stands, "periodic"))[-SPANS_AT_ONCE:]
         known = {_apart(kept.checkpoint) for kept in stands.past.of("periodic")}
         for place, span in enumerate(due, 1):
             checkpoint = await asyncio.to_thread(checkpoint_of, "periodic", span, self._clock())
             if _apart(checkpoint) in known:
                 continue
-            if place == len(due):
-                await self._with_state(stands, checkpoint, force)
-            else:
-                await self._kept(turn, checkpoint)
+            is_last = place == len(due)
+            kept = self._with_state(stands, checkpoint, force) if is_last else self._kept(turn, checkpoint)
+            if await kept is not None:
+                made.append(checkpoint.summary)
+        return made
 
     async def completed(self, subject: Subject, marker: str = "") -> str | None:
         """The id of the checkpoint of what was completed, made now or there already.

@@ -8,7 +8,7 @@ decided nor of how answers travel.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -23,6 +23,7 @@ from app.core.runtime.events import (
     overflow_recovery_started,
     session_not_continued,
 )
+from app.core.runtime.gist import Gist
 from app.core.runtime.records import RecordedEvent
 from app.core.summary.fence import sendable, unfenced
 from app.core.view.compaction import Compaction
@@ -42,6 +43,8 @@ from app.proxy.turn import Shown, Turn
 from app.storage.contract import Store
 from app.storage.journal import Also, Memory
 
+# Takes what a span of a turn's conversation came to.
+Remembers = Callable[[Turn, Gist], Awaitable[None]]
 _log = structlog.get_logger("palimpsest.chronicle")
 
 
@@ -117,11 +120,18 @@ class Chronicle:
                 self._daily_log.write(subject.namespace, subject.session, chapter.compaction, chapter.at)
             )
 
-    def answered(self, turn: Turn, shown: Shown, outcome: Outcome) -> None:
-        """An answer is stored: its tokens count, and every so often a checkpoint is made, soon (A37)."""
+    def answered(self, turn: Turn, shown: Shown, outcome: Outcome, remembers: Remembers) -> None:
+        """An answer is stored: its tokens count, and every so often a checkpoint is made, soon (A37).
+
+        What it came to is remembered (B16).
+        """
         self._usages.count(turn.namespace, turn.session, outcome.usage)
         if periodic_due(turn, outcome):
-            self._jobs.start(self._checkpoints.periodic(turn, shown, outcome))
+            self._jobs.start(self._checked(turn, shown, outcome, remembers))
+
+    async def _checked(self, turn: Turn, shown: Shown, outcome: Outcome, remembers: Remembers) -> None:
+        for gist in await self._checkpoints.periodic(turn, shown, outcome):
+            await remembers(turn, gist)
 
     async def completed(self, subject: Subject, marker: str = "") -> str | None:
         """Somebody says that the session is complete (A38): the id of its checkpoint.

@@ -137,6 +137,7 @@ def _effort(scene: Scene, compaction: Compaction) -> Effort:
         passes=by_model if details.passes is None else details.passes,
         run_id=details.run_id,
         strips_reasoning=details.strips_reasoning,
+        window_tokens=scene.budget.window.tokens,
     )
 
 

@@ -181,17 +181,17 @@ class Scene:
 
     def shown(self, view: View) -> Shown:
         """A view as it goes out, with its cost."""
-        sent, tokens = as_sent(view), prompt_tokens(view, self.budget)
-        if not self.replay.offers:
-            return Shown(sent, tokens, ratio=self.budget.ratio)
-        if view.compaction is None:
+        sent, tokens, budget = as_sent(view), prompt_tokens(view, self.budget), self.budget
+        if self.replay.offers and view.compaction is None:
             # Planned with them, sent without (P1).
-            return Shown(sent, self.turn.tokens, ratio=self.budget.ratio)
-        if not self.replay.goes_with(view.compaction):
-            return Shown(sent, tokens - self.replay.schema_tokens, ratio=self.budget.ratio)
-        messages = replayed(sent, self.turn.conversation, self.replay.rounds)
-        room = max(0, self.budget.ceiling_tokens - tokens)
-        return Shown(sent, tokens, True, messages, room, self.budget.ratio)
+            tokens = self.turn.tokens
+        elif self.replay.offers and not self.replay.goes_with(view.compaction):
+            tokens -= self.replay.schema_tokens
+        elif self.replay.offers:
+            messages = replayed(sent, self.turn.conversation, self.replay.rounds)
+            room = max(0, budget.ceiling_tokens - tokens)
+            return Shown(sent, tokens, True, messages, room, budget.ratio, budget.window.tokens)
+        return Shown(sent, tokens, ratio=budget.ratio, window_tokens=budget.window.tokens)
 
     def lightened(self) -> Scene:
         """Without what was looked up in earlier turns, where that leaves too little room for the rest."""
@@ -295,12 +295,30 @@ class Scene:
             newest_request=_text(talk, newest),
             tail=tuple(map(without_echoes, talk.messages[fold.cut :])),
             is_running=is_kept_around(fold, talk),
-            # Another style could not read it.
-            state=self.current.state if self.current and self.current.policy == self.policy.name else b"",
+            state=self._state,
             instructions="\n\n".join(text_of(message.fields) for message in talk.preamble),
             task=_text(talk, task) if (task := opening_of(talk).task) in fold.kept else "",
             search_tool=self.replay.finds_by,
         )
+
+    @property
+    def _state(self) -> bytes:
+        """What the policy's style has kept; another could not read it, so it is dropped (D17)."""
+        return self.current.state if self.current and self.current.policy == self.policy.name else b""
+
+    def kept_state(self) -> bytes:
+        """The state as it stands now; b"" under a preset that keeps none.
+
+        `working_state` notes messages as they pass (D02): what it would keep of all of them.
+        """
+        match self.policy.style:
+            case "batch":
+                return b""
+            case "working_state" if self.turn.conversation.messages:
+                everything = replace(self.plan_all(), kept=())
+                return self._block(everything, self.source(everything), None).state
+            case _:
+                return self._state
 
     def fresh(self, fold: Fold) -> list[Message]:
         """The messages of the fold that no summary has seen yet."""

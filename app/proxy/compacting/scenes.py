@@ -126,9 +126,9 @@ class Scenes:
         once the window is no larger, whatever is known of it.
         """
         model, headers, weight = turn.model, self._outgoing(turn.headers, turn.model), weight_of(turn)
-        window = await self._window(turn, headers, at_most)
         own = None if untouched else await self._store.settings_of(turn.namespace, turn.session)
         policy = _as_asked(self._policy_for(model, own), turn)
+        window = await self._window(turn, headers, policy, at_most)
         stored = () if untouched else await self._store.compactions(turn.namespace, turn.session)
         current = await offload(weight, in_force, stored, turn) if stored else None
         replay = self._replays.offered(turn, own)
@@ -166,9 +166,13 @@ class Scenes:
         """The model's tokens for one of ours, as far as the namespace's prompts have taught it."""
         return self._calibrations.ratio_of(namespace, model)
 
-    async def _window(self, turn: Subject, headers: list[tuple[bytes, bytes]], at_most: int | None) -> Window:
+    async def _window(
+        self, turn: Subject, headers: list[tuple[bytes, bytes]], policy: Policy, at_most: int | None
+    ) -> Window:
         urgent = turn.tokens > URGENT_TOKENS
         window = await self._windows.window_of(turn.model, turn.namespace, headers, urgent=urgent)
+        if window.source == "default":
+            window = Window(policy.assumed_window_tokens, "default")
         return Window(at_most, "overflow") if at_most is not None and at_most < window.tokens else window
 
     def _blocks(self, model: str, current: Compaction | None) -> tuple[int, int]:

@@ -153,7 +153,9 @@ class Windows:
 
     async def observed(self, model: str, namespace: str, tokens: int) -> bool:
         """The upstream cuts what is longer than this, as its counts tell; False where we knew as much."""
-        if self.is_configured(model) or self.known(model, namespace).tokens <= tokens:
+        known = self.known(model, namespace)
+        # A default is no knowledge, and a policy may assume more than it.
+        if known.source == "configured" or (known.source != "default" and known.tokens <= tokens):
             return False
         await self._learn(model, namespace, LearnedTokens(tokens, "observed", time.time()))
         return True

@@ -54,12 +54,10 @@ def mode(
     return mode_of(talk(*messages), facts, talk(*STORED[1:]) if stored is None else stored)
 
 
-@pytest.mark.spec("S11")
 def test_a_lone_user_message_under_a_name_is_a_delta() -> None:
     assert mode(says("user", "three")) == "append"
 
 
-@pytest.mark.spec("S11")
 @pytest.mark.parametrize("appends", [True, False])
 def test_results_of_open_calls_are_a_delta(*, appends: bool) -> None:
     facts = replace(CURL, appends=appends)
@@ -121,7 +119,6 @@ def append(*messages: Json, to: tuple[Json, ...] = STORED, repeat: Repeat = Repe
     return appended_of(talk(*to), talk(*messages), repeat)
 
 
-@pytest.mark.spec("S11")
 def test_the_transcript_stands_before_what_is_new() -> None:
     assert append(says("user", "three")) == Appended(talk(*STORED, says("user", "three")), False)
 

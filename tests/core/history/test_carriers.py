@@ -47,7 +47,6 @@ def test_a_pattern_finds_other_vendors_headers() -> None:
     assert found == SessionName("a", "x-acme-session-id", may_append=False)
 
 
-@pytest.mark.spec("W23")
 def test_the_parent_of_a_sub_agent_is_not_its_session() -> None:
     assert named(("x-parent-session-id", "p")) is None
 

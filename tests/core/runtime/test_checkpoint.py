@@ -97,7 +97,6 @@ def test_a_checkpoint_of_nothing_is_refused() -> None:
         checkpoint_of("periodic", [], NEW_YEAR)
 
 
-@pytest.mark.spec("A38")
 @pytest.mark.parametrize(
     "text",
     [
@@ -119,7 +118,6 @@ def test_courtesies_are_trivial(text: str) -> None:
     assert not completion_due(entries([user("hello"), assistant(text)]))
 
 
-@pytest.mark.spec("A38")
 @pytest.mark.parametrize(
     "text",
     [
@@ -138,7 +136,6 @@ def test_decisions_artifacts_and_long_texts_are_not(text: str) -> None:
     assert completion_due(entries([user("hello"), assistant(text)]))
 
 
-@pytest.mark.spec("A38")
 def test_a_decision_on_the_way_or_a_marker_makes_a_trivial_end_worth_it() -> None:
     end = [user("good?"), assistant("ok")]
     assert not completion_due(entries(end))

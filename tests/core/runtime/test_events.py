@@ -113,7 +113,6 @@ def test_the_label_follows_the_trigger(trigger: Trigger, proactive: bool) -> Non
     assert labels == [proactive, proactive]
 
 
-@pytest.mark.spec("A44")
 def test_the_whole_flow_is_in_order() -> None:
     types = tuple(event.type for event in flow_of(compaction(), None, FULL, EFFORT))
     assert types == ORDER
@@ -129,7 +128,6 @@ def test_the_whole_flow_is_in_order() -> None:
     )
 
 
-@pytest.mark.spec("A44")
 def test_whatever_is_left_out_the_order_stays() -> None:
     for flush, guard, memory in product((None, FLUSH), (None, GUARD), (None, MEMORY)):
         flow = flow_of(compaction(), None, Steps(CHECKPOINT, flush, guard, memory), EFFORT)
@@ -138,7 +136,6 @@ def test_whatever_is_left_out_the_order_stays() -> None:
         assert len(flow) == 5 + sum(each is not None for each in (flush, guard, memory))
 
 
-@pytest.mark.spec("A44")
 def test_masks_alone_have_no_summary_and_need_no_checkpoint() -> None:
     masks = compaction(kind="tool_truncation_only", masks=(MASK,), summary="", author="none", model=None)
     types = [event.type for event in flow_of(masks, None, Steps(), Effort())]

@@ -53,14 +53,12 @@ LOOP_FIELDS = {
 }
 
 
-@pytest.mark.spec("A34")
 def test_the_event_keeps_its_name() -> None:
     event = conversation_snapshot(new_snapshot(TranscriptSection(head="ab")))
     assert event.type == "conversation_snapshot"
     assert event.payload["schema"] == "session_runtime_v2"
 
 
-@pytest.mark.spec("A35")
 def test_the_payload_has_every_section_and_reads_back() -> None:
     snapshot = new_snapshot(TranscriptSection(head="ab"))
     payload = payload_of(snapshot)
@@ -71,7 +69,6 @@ def test_the_payload_has_every_section_and_reads_back() -> None:
     assert msgspec.json.decode(msgspec.json.encode(payload), type=RuntimeSnapshot) == snapshot
 
 
-@pytest.mark.spec("A35")
 def test_the_schema_demands_every_section_and_this_version() -> None:
     schema = SNAPSHOT_SCHEMA["$defs"]["RuntimeSnapshot"]
     assert set(schema["required"]) == SECTIONS | {"schema", "version"}
@@ -79,7 +76,6 @@ def test_the_schema_demands_every_section_and_this_version() -> None:
     assert schema["properties"]["schema"] == {"enum": ["session_runtime_v2"]}
 
 
-@pytest.mark.spec("A35")
 @pytest.mark.parametrize(
     "change",
     [
@@ -99,7 +95,6 @@ def test_a_payload_of_another_shape_is_refused(change: dict[str, Any]) -> None:
         snapshot_of(payload)
 
 
-@pytest.mark.spec("A35")
 @pytest.mark.parametrize("section", sorted(SECTIONS))
 def test_a_payload_without_a_section_is_refused(section: str) -> None:
     payload = payload_of(new_snapshot(TranscriptSection(head="ab")))
@@ -114,7 +109,6 @@ def test_what_a_newer_writer_added_is_ignored() -> None:
     assert snapshot_of(payload).loop == LoopSection(turns=3)
 
 
-@pytest.mark.spec("A35")
 def test_the_transcript_is_named_by_ids_and_view() -> None:
     talk = conversation([system("be exact"), *exchanges(6)])
     folded = compaction(watermark=talk.chains[7], kept=(talk.chains[0],), summary="earlier things")
@@ -131,7 +125,6 @@ def test_the_transcript_is_named_by_ids_and_view() -> None:
     assert "question" not in msgspec.json.encode(section).decode()
 
 
-@pytest.mark.spec("A35")
 def test_of_a_long_transcript_the_newest_messages_are_named() -> None:
     talk = conversation([system("be exact"), *exchanges(150)])
     folded = compaction(watermark=talk.chains[19], kept=(talk.chains[0],), summary="earlier things")
@@ -156,7 +149,6 @@ def test_the_views_digest_changes_with_every_byte_of_it() -> None:
     assert len(set(digests)) == 4
 
 
-@pytest.mark.spec("A35")
 def test_tools_are_counted_and_open_calls_known() -> None:
     first = [message(calls("c1", "c2")), message(result("c1", "x"))]
     section = tooling_of(first)
@@ -165,7 +157,6 @@ def test_tools_are_counted_and_open_calls_known() -> None:
     assert (section.calls, section.open_calls) == ({"run": 3}, ("c1",))
 
 
-@pytest.mark.spec("A35")
 def test_files_are_the_paths_that_calls_named_newest_last() -> None:
     named = [
         message(calls("c1", arguments='{"path": "a.py"}')),
@@ -184,7 +175,6 @@ def test_files_are_the_paths_that_calls_named_newest_last() -> None:
     assert (len(grown), grown[-1], grown[0]) == (PATHS_KEPT, "a.py", "f1.py")
 
 
-@pytest.mark.spec("A35")
 def test_the_loop_carries_the_last_compaction_and_flush() -> None:
     loop = loop_compacted(LoopSection(turns=9), compaction(), 12.5)
     loop = loop_flushed(loop_compacted(loop, compaction(tokens_after=7), 20.0), 5_000, 21.25)

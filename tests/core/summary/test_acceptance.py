@@ -84,7 +84,6 @@ def test_errors_refusals_and_nothing_are_refused(text: str) -> None:
         verdict(text)
 
 
-@pytest.mark.spec("F10")
 @pytest.mark.parametrize("nothing", ["None.", "N/A", "- None recorded.", "Nothing to report yet."])
 def test_a_skeleton_of_headings_is_refused(nothing: str) -> None:
     text = "\n".join(f"## {n}. {title}\n{nothing}" for n, title in enumerate(TITLES, 1))
@@ -207,7 +206,6 @@ def test_sections_from_ten_on_are_left_out() -> None:
 FORM = "\n".join(f"## {title}\nThe crew in Lisbon was told." for title in ("Files", "Plan", "Tools", "State"))
 
 
-@pytest.mark.spec("F10")
 def test_a_form_with_other_sections_is_refused_where_ours_were_asked_for() -> None:
     for asked in (request(), riding()):
         with pytest.raises(SummaryRejected, match="another form"):
@@ -217,7 +215,6 @@ def test_a_form_with_other_sections_is_refused_where_ours_were_asked_for() -> No
     assert accepted(SummaryReply(FORM, "stop"), free, 2_000, count) == FORM
 
 
-@pytest.mark.spec("F10")
 @pytest.mark.parametrize("filler", ["None.", "[what was done]", "<to be filled in>", "TBD", ""])
 def test_a_template_of_any_sections_is_refused(filler: str) -> None:
     titles = ("KEY FACTS", "CONVERSATION FLOW", "OPEN THREADS", "DECISIONS")

@@ -40,7 +40,6 @@ def test_where_handoff_begins(window: int, tokens: int) -> None:
     assert trigger(PRESETS["handoff"], window) == tokens
 
 
-@pytest.mark.spec("B01")
 @pytest.mark.spec("B02")
 @pytest.mark.parametrize(
     ("window", "tokens"),
