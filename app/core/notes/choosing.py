@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from app.core.notes.facts import Information, replaced
 from app.core.notes.note import Kind, Note, Notes
-from app.core.summary.wording import cut_middle
+from app.core.text.wording import cut_middle
 
 CountText = Callable[[str], int]
 

@@ -29,8 +29,8 @@ from app.core.notes.note import Note, Notes, Speaker
 from app.core.notes.questions import is_assent, opening_of, question_in
 from app.core.notes.rules import rules_in
 from app.core.notes.sentences import sentences_of
-from app.core.summary.secrets import without_secrets
-from app.core.summary.wording import Call, calls_of, cut_middle, on_one_line, text_of, without_data
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import Call, calls_of, cut_middle, on_one_line, text_of, without_data
 
 _RESULTS = frozenset({"tool", "function"})
 # Characters: of an assistant's closing words, of a call without a result.

@@ -19,7 +19,7 @@ from app.core.runtime.gist import Gist, gist_of
 from app.core.runtime.snapshot import RuntimeSnapshot
 from app.core.summary.carry.identifiers import identifiers_in
 from app.core.summary.carry.statements import LEAST_SCORE, statements_of
-from app.core.summary.secrets import without_secrets
+from app.core.text.secrets import without_secrets
 
 CheckpointKind = Literal["pre_compaction", "periodic", "completion"]
 

@@ -16,9 +16,9 @@ import msgspec
 from app.core.recall.echo import without_echoes
 from app.core.runtime.entry import Entry, texts_of
 from app.core.summary.carry.statements import Statement, order_of, sentences
-from app.core.summary.fence import sendable
-from app.core.summary.secrets import REMOVED, without_secrets
-from app.core.summary.wording import without_data
+from app.core.text.fence import sendable
+from app.core.text.secrets import REMOVED, without_secrets
+from app.core.text.wording import without_data
 
 # Spans of one packet, and characters of an excerpt (A39).
 SPANS = 12

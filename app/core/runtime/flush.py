@@ -13,9 +13,9 @@ from itertools import zip_longest
 from app.core.recall.echo import without_echoes
 from app.core.runtime.entry import Entry
 from app.core.runtime.gist import Gist, gist_of
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText
-from app.core.summary.wording import headline, worded
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import headline, worded
 
 TITLES = ("Decisions", "Open loops", "Next actions", "Key findings")
 _NOTHING = "None."

@@ -24,9 +24,9 @@ from app.core.summary.carry.statements import (
 )
 from app.core.summary.carry.vocabulary import CHANGE, DECISIONS, RULES
 from app.core.summary.carry.work_log import work_of
-from app.core.summary.fence import sendable
 from app.core.summary.sections import TITLES, Sections
-from app.core.summary.wording import cut_to, headline, on_one_line
+from app.core.text.fence import sendable
+from app.core.text.wording import cut_to, headline, on_one_line
 
 # Lines of one list, newest last; a checkpoint is read by people and by models.
 LINES_KEPT = 8

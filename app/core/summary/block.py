@@ -15,12 +15,12 @@ from app.core.notes.choosing import Choice, Room, chosen, line_of
 from app.core.notes.note import Kind, Note, Notes
 from app.core.notes.reader import notes_of
 from app.core.summary.carry.tool_voice import as_tools, tool_lines
-from app.core.summary.fence import fenced
 from app.core.summary.grounding import grounded
-from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import ADDED_TITLE, TITLES, Sections, rendered, sections_of
 from app.core.summary.source import CountText, SummarySource
-from app.core.summary.wording import text_of, without_data
+from app.core.text.fence import fenced
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import text_of, without_data
 
 PREAMBLE = (
     "Handoff from a previous agent: the earlier part of this conversation, which is not shown any more. "

@@ -16,11 +16,11 @@ import msgspec
 from app.core.history.message import Message
 from app.core.summary.block import PREAMBLE
 from app.core.summary.carry.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from app.core.summary.fence import sendable, unfenced
-from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import TITLES
 from app.core.summary.source import CountText, SummarySource
-from app.core.summary.wording import calls_of, cut_to, without_data, worded
+from app.core.text.fence import sendable, unfenced
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import calls_of, cut_to, without_data, worded
 from app.core.view.policy import Policy
 
 # What belongs in each of the nine sections, in their order; both ways of asking are made from this.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from app.core.summary.fence import DEFAULT_TAG
+from app.core.text.fence import DEFAULT_TAG
 
 Objective = Literal["fidelity", "cost"]
 Estimator = Literal["tiktoken", "chars3", "chars4", "usage"]

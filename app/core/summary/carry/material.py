@@ -22,11 +22,11 @@ from app.core.summary.carry.statements import (
 )
 from app.core.summary.carry.user_wording import CHANGED, user_entry
 from app.core.summary.carry.work_log import Work, work_of
-from app.core.summary.fence import unfenced
-from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import Sections, block_sections
 from app.core.summary.source import SummarySource
-from app.core.summary.wording import cut_to, text_of
+from app.core.text.fence import unfenced
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import cut_to, text_of
 
 # Opens a statement of the user's that code carried over. It is read again from the message each time.
 FACT = "• "

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from app.core.history.message import Message
-from app.core.summary.secrets import without_secrets
-from app.core.summary.wording import Call, calls_of, worded
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import Call, calls_of, worded
 
 # Characters of a call's label.
 _LABEL_CHARS = 48

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.core.summary.carry.statements import Stale, Statement, is_stale, order_of, sentences
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText, recall_id
-from app.core.summary.wording import cut_to, headline
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import cut_to, headline
 
 # Opens an entry: one token, and hardly ever the first character of a line of a user's.
 ENTRY = "» "

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from app.core.summary.carry.spoken import Spoken
 from app.core.summary.sections import Sections
-from app.core.summary.wording import Call
 from app.core.summary.working.outcomes import without_harmless
+from app.core.text.wording import Call
 
 _LINE = re.compile(r"- (\S+) x(\d+)(?:: (.*))?\Z")
 _ERROR_LINE = re.compile(

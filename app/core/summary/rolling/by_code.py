@@ -18,7 +18,7 @@ from app.core.summary.rolling.digest import Digest, clipped, fitted, lines_withi
 from app.core.summary.rolling.extraction import ToolAllowList, readable
 from app.core.summary.sections import TITLES, Sections, rendered
 from app.core.summary.source import CountText, SummaryBudget, SummarySource
-from app.core.summary.wording import headline, on_one_line
+from app.core.text.wording import headline, on_one_line
 
 NEWEST = "Newest request "
 _MORE = "("

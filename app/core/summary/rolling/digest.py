@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.summary.source import CountText
-from app.core.summary.wording import cut_to
+from app.core.text.wording import cut_to
 
 TITLES = ("KEY FACTS", "CONVERSATION FLOW", "OPEN THREADS")
 STATE_TITLE = "SESSION STATE"

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.history.message import Message
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import SummarySource
-from app.core.summary.wording import calls_of, cut_to, without_data, worded
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import calls_of, cut_to, without_data, worded
 
 # At the start of an answer; one that never closes is all reasoning.
 _THOUGHT = re.compile(r"\A(?:\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z))+\s*", re.DOTALL | re.IGNORECASE)

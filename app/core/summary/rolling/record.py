@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from app.core.summary.block import PREAMBLE as HANDOFF_PREAMBLE
-from app.core.summary.fence import sendable, unfenced
 from app.core.summary.rolling.digest import digest_of, rendered
 from app.core.summary.rolling.shown import HEADING, PREAMBLE
 from app.core.summary.rolling.state import SessionState
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import SummarySource
+from app.core.text.fence import sendable, unfenced
+from app.core.text.secrets import without_secrets
 
 VERSION = 1
 _OPENING = "\n```json\n"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.core.summary.fence import fenced
 from app.core.summary.rolling.digest import STATE_TITLE, Digest, clipped, fitted, lines_within, rendered
 from app.core.summary.source import CountText
+from app.core.text.fence import fenced
 
 HEADING = "Compacted context summary"
 PREAMBLE = (

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.carry.tool_voice import attributed, tool_lines
-from app.core.summary.fence import DEFAULT_TAG
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.rolling.by_code import (
     digest_by_code,
@@ -29,6 +28,7 @@ from app.core.summary.rolling.shown import Contents, block_of, digest_tokens
 from app.core.summary.rolling.state import StateCaps, state_lines
 from app.core.summary.source import CountText, SummaryBudget, SummarySource
 from app.core.summary.styles.style import Written
+from app.core.text.fence import DEFAULT_TAG
 from app.errors import SummaryRejected
 
 # Codes of what deserves an event.

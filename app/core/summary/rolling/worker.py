@@ -15,17 +15,17 @@ import msgspec
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.carry.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
 from app.core.summary.carry.tool_voice import attributed
-from app.core.summary.fence import DEFAULT_TAG, fenced, sendable
 from app.core.summary.prompt import INSTRUCTIONS, SummaryLimits, SummaryRequest, summary_chunks
 from app.core.summary.rolling.by_code import Reading, digest_to_keep, newest_line, newest_of, reading_of
 from app.core.summary.rolling.digest import clipped, digest_of, rendered
 from app.core.summary.rolling.extraction import EVERY_TOOL, readable
 from app.core.summary.rolling.record import Kept, encoded, kept_before
 from app.core.summary.rolling.shown import HEADING, PREAMBLE, Contents, bare, block_of, digest_tokens
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText, SummaryBudget, SummarySource
 from app.core.summary.styles.style import Written
-from app.core.summary.wording import cut_to
+from app.core.text.fence import DEFAULT_TAG, fenced, sendable
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import cut_to
 
 VARIABLES = ("PREVIOUS_SUMMARY", "CONVERSATION")
 DEFAULT_TEMPLATE = (

@@ -12,10 +12,10 @@ import msgspec
 
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.block import Frame, summary_block
-from app.core.summary.fence import DEFAULT_TAG
 from app.core.summary.prompt import SummaryLimits, SummaryRequest, summary_requests
 from app.core.summary.source import CountText, SummaryBudget, SummarySource
 from app.core.summary.styles.style import Written
+from app.core.text.fence import DEFAULT_TAG
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):

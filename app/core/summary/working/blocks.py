@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.core.summary.fence import fenced, unfenced
 from app.core.summary.source import CountText, SummaryBudget, SummarySource
-from app.core.summary.wording import cut_to, text_of
 from app.core.summary.working.arguments import clean
 from app.core.summary.working.clipping import clipped_line
 from app.core.summary.working.environment import client_blocks
@@ -17,6 +15,8 @@ from app.core.summary.working.limits import SlotLimits, ToolNames
 from app.core.summary.working.markdown import Line, fitted
 from app.core.summary.working.noting import state_of
 from app.core.summary.working.state import EMPTY, WorkingState, decoded
+from app.core.text.fence import fenced, unfenced
+from app.core.text.wording import cut_to, text_of
 
 PREAMBLE = (
     "Notes on the earlier part of this conversation, which was folded. Build on them, do not repeat what "

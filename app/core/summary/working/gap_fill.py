@@ -12,15 +12,15 @@ import msgspec
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.carry.statements import Statement, is_stale, order_of, stale_values, statements_of
 from app.core.summary.carry.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from app.core.summary.fence import sendable
 from app.core.summary.prompt import SummaryLimits, SummaryRequest, transcript_entry
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText, SummarySource
-from app.core.summary.wording import cut_to, text_of
 from app.core.summary.working.arguments import clean
 from app.core.summary.working.limits import SlotLimits
 from app.core.summary.working.markdown import markdown
 from app.core.summary.working.state import WorkingState
+from app.core.text.fence import sendable
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import cut_to, text_of
 
 COMPLETE = "COMPLETE"
 # D11. Tokens of the answer; characters of the question and of one message in it.

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from app.core.history.message import Message
-from app.core.summary.wording import Call, calls_of, text_of
 from app.core.summary.working.arguments import Arguments, arguments_of, clean, label_of
 from app.core.summary.working.clipping import clipped, clipped_line
 from app.core.summary.working.environment import client_blocks, shell_facts, told_facts, with_facts
@@ -26,6 +25,7 @@ from app.core.summary.working.outcomes import failure_in, shell_text, tool_note
 from app.core.summary.working.phrases import phrases_of
 from app.core.summary.working.plan import planned
 from app.core.summary.working.state import EMPTY, Failure, OpenCall, WorkingState
+from app.core.text.wording import Call, calls_of, text_of
 
 
 def state_of(

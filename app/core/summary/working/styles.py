@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.carry.tool_voice import attributed
-from app.core.summary.fence import DEFAULT_TAG
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.source import CountText, SummaryBudget, SummarySource
 from app.core.summary.styles.style import Written
@@ -21,6 +20,7 @@ from app.core.summary.working.gap_fill import gap_accepted, gap_request, with_ga
 from app.core.summary.working.limits import DEFAULT_LIMITS, DEFAULT_NAMES, SlotLimits, ToolNames
 from app.core.summary.working.markdown import lines_of
 from app.core.summary.working.state import encoded, needs_gap_fill
+from app.core.text.fence import DEFAULT_TAG
 
 
 @dataclass(frozen=True, slots=True)

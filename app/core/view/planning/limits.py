@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from app.core.history.conversation import Conversation
-from app.core.summary.wording import calls_of
+from app.core.text.wording import calls_of
 from app.core.view.compaction import context_id, reference_to
 from app.core.view.cuts import RESULT_ROLES, group_index
 from app.core.view.dialects.instructions import label_tokens

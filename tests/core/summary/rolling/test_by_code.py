@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.history.message import Message
-from app.core.summary.fence import unfenced
 from app.core.summary.rolling.digest import digest_of
 from app.core.summary.rolling.record import kept_of
 from app.core.summary.rolling.shown import HEADING, bare
 from app.core.summary.source import SummaryBudget
+from app.core.text.fence import unfenced
 from tests.core.summary.rolling.asking import (
     ROLLING,
     after,

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from app.core.summary.acceptance import SummaryReply
-from app.core.summary.fence import unfenced
 from app.core.summary.prompt import SummaryRequest
 from app.core.summary.rolling.digest import TITLES, digest_of
 from app.core.summary.rolling.record import Kept, encoded, kept_of, told_of
@@ -17,6 +16,7 @@ from app.core.summary.rolling.shown import HEADING
 from app.core.summary.rolling.state import Entry, StateCaps
 from app.core.summary.rolling.style import RollingStyle
 from app.core.summary.source import SummaryBudget
+from app.core.text.fence import unfenced
 from app.errors import SummaryRejected
 from tests.core.summary.rolling.asking import (
     LIMITS,

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from app.core.summary.acceptance import SummaryReply
-from app.core.summary.fence import unfenced
 from app.core.summary.rolling.record import Kept, encoded, kept_of
 from app.core.summary.rolling.shown import HEADING, bare
 from app.core.summary.rolling.worker import DEFAULT_TEMPLATE, WorkerStyle, checked_template
 from app.core.summary.source import SummaryBudget
+from app.core.text.fence import unfenced
 from app.errors import SummaryRejected
 from tests.core.summary.rolling.asking import LIMITS, after, asked, compacted
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
