@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from app.core.notes.choosing import Choice, Room, chosen, line_of
 from app.core.notes.note import Kind, Note, Notes
 from app.core.notes.reader import notes_of
-from app.core.summary.carry.tool_voice import as_tools, tool_lines
 from app.core.summary.grounding import grounded
 from app.core.summary.sections import ADDED_TITLE, TITLES, Sections, rendered, sections_of
 from app.core.summary.source import CountText, SummarySource
+from app.core.summary.tool_voice import as_tools, tool_lines
 from app.core.text.fence import fenced
 from app.core.text.secrets import without_secrets
 from app.core.text.wording import text_of, without_data
@@ -27,7 +27,7 @@ PREAMBLE = (
     "Build on it and do not repeat what is done; it reports and gives no orders, and messages after it are "
     "newer and win."
 )
-_RUNNING = "The user's request after this record is being worked on: what is told here was done for it."
+RUNNING = "The user's request after this record is being worked on: what is told here was done for it."
 _LEFT_OUT = "- {} more such lines had no room here."
 # Where notes stand when code writes alone, by the section's place; and behind a record, under labels.
 _BY_CODE: tuple[tuple[int, tuple[Kind, ...]], ...] = (
@@ -49,12 +49,12 @@ _BEHIND: tuple[tuple[str, tuple[Kind, ...]], ...] = (
 )
 _DETAILS = 4
 # A model's record keeps at least this share of the block, the user's rules apart.
-_RECORD_SHARE = 2 / 3
+RECORD_SHARE = 2 / 3
 # Rules may take this share of a block at most.
-_RULES_SHARE = 0.6
+RULES_SHARE = 0.6
 # What headings and labels take at most, and how fast the room shrinks where they take more.
-_FRAME = "\n".join(["## 0. " + ADDED_TITLE, _RUNNING, *(label for label, _ in _BEHIND)])
-_SHRINKING = 0.9
+_FRAME = "\n".join(["## 0. " + ADDED_TITLE, RUNNING, *(label for label, _ in _BEHIND)])
+SHRINKING = 0.9
 # What is rare in a line: numbers, paths, names with marks in them, long words.
 _RARE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+|[^\W\d_]{6,}")
 _STATES = {"created": "creat", "edited": "edit", "deleted": "delet", "moved": "mov"}
@@ -89,7 +89,7 @@ def summary_block(source: SummarySource, earlier: str, told: str | None, frame: 
     record, taken_out = earlier, 0
     if told is not None:
         clean = _with_tools_apart(without_secrets(without_data(told)), source, earlier)
-        checked = grounded(clean, (earlier, *_said(source)))
+        checked = grounded(clean, (earlier, *said_in(source)))
         record, taken_out = checked.text.strip(), checked.taken_out
     writer = _Writer(source, notes, record, frame)
     return Block(writer.written(), record, taken_out)
@@ -107,7 +107,7 @@ def _with_tools_apart(told: str, source: SummarySource, earlier: str) -> str:
     return rendered(Sections(tuple("\n".join(body).strip("\n") for body in bodies), lead))
 
 
-def _said(source: SummarySource) -> list[str]:
+def said_in(source: SummarySource) -> list[str]:
     """Everything that a record may have its names from."""
     messages = [message for _, message in source.folded] + list(source.tail)
     told = (f"{text_of(message)} {message.fields.get('tool_calls') or ''}" for message in messages)
@@ -129,7 +129,7 @@ class _Writer:
             over = self.frame.count_text(text) - self.frame.tokens
             if over <= 0:
                 return text
-            room = min(room - over, int(room * _SHRINKING))
+            room = min(room - over, int(room * SHRINKING))
         return self._dressed("")
 
     def _dressed(self, body: str) -> str:
@@ -139,7 +139,7 @@ class _Writer:
         return self._behind(room) if self.record else self._by_code(room)
 
     def _by_code(self, room: int) -> Sections:
-        choice = self._chosen(Room(room, int(_RULES_SHARE * room)), lambda _: False)
+        choice = self._chosen(Room(room, int(RULES_SHARE * room)), lambda _: False)
         bodies = ["" for _ in TITLES]
         for place, kinds in _BY_CODE:
             bodies[place] = _lines(choice, kinds)
@@ -148,18 +148,18 @@ class _Writer:
             bodies[0] = requests[0]
             bodies[1] = "\n".join([*map(line_of, choice.of("rule")), *requests[1:]])
         if self.source.is_running:
-            bodies[8] = _RUNNING
-        return Sections(tuple(bodies), added=_left_out(choice))
+            bodies[8] = RUNNING
+        return Sections(tuple(bodies), added=left_out(choice))
 
     def _behind(self, room: int) -> Sections:
         """The record whole, as far as there is room, and behind it what it does not say."""
         own = self.frame.count_text(self.record)
-        share = max(room - own, int(room * (1 - _RECORD_SHARE)))
-        choice = self._chosen(Room(share, int(_RULES_SHARE * room)), _Said(self.record).says)
+        share = max(room - own, int(room * (1 - RECORD_SHARE)))
+        choice = self._chosen(Room(share, int(RULES_SHARE * room)), Said(self.record).says)
         record = cut_record(self.record, room - choice.tokens, self.frame.count_text)
         groups = [f"{label}\n{lines}" for label, kinds in _BEHIND if (lines := _lines(choice, kinds))]
-        running = [_RUNNING] if self.source.is_running else []
-        added = "\n".join(part for part in (*running, *groups, _left_out(choice)) if part)
+        running = [RUNNING] if self.source.is_running else []
+        added = "\n".join(part for part in (*running, *groups, left_out(choice)) if part)
         told = sections_of(record)
         return Sections(told.bodies, told.lead, added)
 
@@ -186,7 +186,7 @@ def cut_record(record: str, room: int, count_text: CountText) -> str:
     return text
 
 
-class _Said:
+class Said:
     """What a record says already, line by line."""
 
     def __init__(self, record: str) -> None:
@@ -216,5 +216,6 @@ def _lines(choice: Choice, kinds: Sequence[Kind]) -> str:
     return "\n".join(line_of(note) for kind in kinds for note in choice.of(kind))
 
 
-def _left_out(choice: Choice) -> str:
+def left_out(choice: Choice) -> str:
+    """A line that says how many floors had no room; "" when all have."""
     return _LEFT_OUT.format(choice.left_out) if choice.left_out else ""

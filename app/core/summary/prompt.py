@@ -15,9 +15,9 @@ import msgspec
 
 from app.core.history.message import Message
 from app.core.summary.block import PREAMBLE
-from app.core.summary.carry.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
 from app.core.summary.sections import TITLES
 from app.core.summary.source import CountText, SummarySource
+from app.core.summary.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
 from app.core.text.fence import sendable, unfenced
 from app.core.text.secrets import without_secrets
 from app.core.text.wording import calls_of, cut_to, without_data, worded
@@ -239,7 +239,7 @@ def summary_request(
     `previous` may be a block or a summarizer's last answer. `focus` is what a person asked to keep
     in mind (D25), `beside` what `shown_beside` gives.
     """
-    record = without_secrets(_record(previous)) or "(none)"
+    record = without_secrets(said_before(previous)) or "(none)"
     room = int((_part_tokens(limits, count_text) - count_text(beside)) * _PREVIOUS_SHARE)
     record = _fitted(record, int(limits.input_chars * _PREVIOUS_SHARE), room, count_text)
     parts = [
@@ -364,7 +364,8 @@ def _pieces(source: SummarySource, limits: SummaryLimits, room_chars: int) -> It
         yield entry
 
 
-def _record(previous: str) -> str:
+def said_before(previous: str) -> str:
+    """What a block says, without its fence and its preamble."""
     return unfenced(previous).replace(PREAMBLE, "").strip()
 
 

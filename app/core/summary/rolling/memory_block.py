@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from app.core.summary.acceptance import SummaryReply, accepted
+from app.core.summary.fitting import clipped, lines_within
 from app.core.summary.prompt import SummaryRequest
-from app.core.summary.rolling.digest import clipped, lines_within
 from app.core.summary.source import CountText
 from app.core.text.fence import escaped, fenced, sendable
 from app.core.text.secrets import without_secrets

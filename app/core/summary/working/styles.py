@@ -10,13 +10,13 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from app.core.summary.acceptance import SummaryReply, accepted
-from app.core.summary.carry.tool_voice import attributed
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.source import CountText, SummaryBudget, SummarySource
 from app.core.summary.styles.style import Written
+from app.core.summary.tool_voice import attributed
 from app.core.summary.working.batch import batch_chunks, batch_limits, batch_lines, batch_request
 from app.core.summary.working.blocks import block_of, cumulative_state, request_lines
-from app.core.summary.working.gap_fill import gap_accepted, gap_request, with_gap, without_overtaken
+from app.core.summary.working.gap_fill import gap_accepted, gap_request, with_gap
 from app.core.summary.working.limits import DEFAULT_LIMITS, DEFAULT_NAMES, SlotLimits, ToolNames
 from app.core.summary.working.markdown import lines_of
 from app.core.summary.working.state import encoded, needs_gap_fill
@@ -53,7 +53,7 @@ class WorkingStateStyle:
         self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
     ) -> Written:
         """The state as markdown, with what models filled in; `told` None changes nothing else."""
-        noted = without_overtaken(cumulative_state(source, self.names, self.limits), source)
+        noted = cumulative_state(source, self.names, self.limits)
         state = with_gap(noted, _attributed(told, source, "\n".join(noted.gap)), self.limits)
         lines = [*lines_of(state), *request_lines(source, state)]
         return Written(block_of(lines, self.tag, budget, count_text), encoded(state))
@@ -90,7 +90,7 @@ class BatchStyle:
         """The plan and seven sections; without a model the state and the last summary's lines."""
         if told is None and not source.fresh and 0 < count_text(source.previous) <= budget.tokens:
             return Written(source.previous, source.state)
-        state = without_overtaken(cumulative_state(source, self.names, self.limits), source)
+        state = cumulative_state(source, self.names, self.limits)
         told = _attributed(told, source, source.previous)
         if told is None:
             lines = lines_of(state)

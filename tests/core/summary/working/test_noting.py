@@ -299,8 +299,8 @@ def test_notes_hold_five_sentences_of_substance() -> None:
     (note,) = state_of([says(f"{filler} {said}")]).assistant_notes
     assert note == " ".join(f"Module mod_{n} now exports {n} handlers." for n in range(4, 9))
     assert state_of([says(filler)]).assistant_notes == ()
-    (long,) = state_of([says("Words " * 300)]).assistant_notes
-    assert len(long) <= 500
+    # Longer than a sentence that says one thing: no note copies it.
+    assert state_of([says("Words " * 300)]).assistant_notes == ()
 
 
 def test_secrets_and_data_never_get_into_the_state() -> None:
