@@ -305,22 +305,6 @@ class PolicySettings(StyleSettings):
         ge=0,
         le=0.5,
     )
-    user_wording_share: float = setting(
-        _CORE.user_wording_share,
-        "Room for folded user messages that stay word for word, newest first.",
-        "What was asked for is the last thing that may be paraphrased.",
-        unit=_TARGET_SHARE,
-        ge=0,
-        le=0.8,
-    )
-    identifier_share: float = setting(
-        _CORE.identifier_share,
-        "Room for identifiers of folded messages: paths, ids, addresses, error codes.",
-        "Models lose them in prose, so code carries them over.",
-        unit=_TARGET_SHARE,
-        ge=0,
-        le=0.5,
-    )
     strict_alternation: bool = setting(
         _CORE.strict_alternation,
         "Whether neighbouring user messages of a compacted prompt are merged, and its summary acknowledged.",

@@ -89,11 +89,6 @@ class Policy:
     recent_result_share: float = 0.25
     # Older messages that name a path seen in the last four stay, up to this share of the target (A11).
     active_path_share: float = 0.15
-    # Folded user messages stay verbatim up to this share of the target, newest first (A16: 0.25, as in the
-    # other presets). A long day's users say a third of a small window: with 0.25 a fifth of it is left.
-    user_wording_share: float = 0.45
-    # Identifiers of folded messages carried over by code, share of the target (idea 7).
-    identifier_share: float = 0.20
     # The session's memory block in a compacted view (B16), tokens, on small windows less; 0: it is not shown.
     memory_tokens: int = 1_000
     # For upstreams that want user and assistant by turns: in a compacted view neighbouring user messages

@@ -28,7 +28,7 @@ from app.core.summary.rolling.record import (
     told_text,
 )
 from app.core.summary.rolling.state import SessionState, StateCaps, state_lines
-from app.core.summary.source import CountText, SummaryBudget, SummarySource
+from app.core.summary.source import CountText, SummarySource
 from app.core.summary.styles.style import Written
 from app.core.summary.tool_voice import tool_lines
 from app.core.text.fence import DEFAULT_TAG
@@ -83,18 +83,16 @@ class RollingStyle:
         notes = dict.fromkeys((*so_far.notes, *([DELTA_INVALID] if parts.is_broken else [])))
         return told_text(Told(summary, merged(so_far.state, parts.changes, self.caps), tuple(notes)))
 
-    def written(
-        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
-    ) -> Written:
+    def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
         """Heading, state and three sections; what a model left out, or everything, is filled by code."""
         before = record_before(source)
         said = self._said(before, told)
         record = before.summary if told is None else checked(said.summary, source, before.summary)
         digest = digest_of(record)
         state = _without_tools_voice(said.state, before, source)
-        lines = lines_within(state_lines(state), int(_STATE_SHARE * budget.tokens), count_text, 0.5)
+        lines = lines_within(state_lines(state), int(_STATE_SHARE * tokens), count_text, 0.5)
         bodies = dict(zip(TITLES, digest.bodies, strict=True))
-        frame = Frame(budget.tokens, count_text, self.tag)
+        frame = Frame(tokens, count_text, self.tag)
         text = written(FORM, judged(source, self.tools), bodies, frame, (STATE_TITLE, "\n".join(lines)))
         return Written(text, encoded(Kept(rendered(digest) if record else "", state)), said.notes)
 

@@ -16,7 +16,7 @@ from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.fitting import clipped
 from app.core.summary.prompt import INSTRUCTIONS, SummaryLimits, SummaryRequest, said_before, summary_chunks
 from app.core.summary.rolling.extraction import EVERY_TOOL, readable
-from app.core.summary.source import CountText, SummaryBudget, SummarySource
+from app.core.summary.source import CountText, SummarySource
 from app.core.summary.styles.handoff import HandoffStyle, record_in
 from app.core.summary.styles.style import Written
 from app.core.summary.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
@@ -77,11 +77,9 @@ class WorkerStyle:
         """The text; SummaryRejected where it is plainly no summary. No section is asked for."""
         return accepted(reply, request, replaced_tokens, count_text)
 
-    def written(
-        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
-    ) -> Written:
+    def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
         """The summary as it was told, and behind it what it does not say; by code alone without one."""
-        return HandoffStyle(self.tag).written(source, told, budget, count_text)
+        return HandoffStyle(self.tag).written(source, told, tokens, count_text)
 
     def _room(self, limits: SummaryLimits, count_text: CountText) -> SummaryLimits:
         """`limits` as `summary_chunks` must see them: it makes room for other instructions than ours."""

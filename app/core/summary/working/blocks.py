@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.core.summary.source import CountText, SummaryBudget, SummarySource
+from app.core.summary.source import CountText, SummarySource
 from app.core.summary.working.arguments import clean
 from app.core.summary.working.clipping import clipped_line
 from app.core.summary.working.environment import client_blocks
@@ -44,13 +44,13 @@ def cumulative_state(source: SummarySource, names: ToolNames, limits: SlotLimits
     return state_of((message for _, message in messages), known, names, limits)
 
 
-def block_of(lines: Sequence[Line], tag: str, budget: SummaryBudget, count_text: CountText) -> str:
-    """The lines in a fence, at most `budget.tokens` in all; the preamble alone when that is too little."""
-    room = budget.tokens - count_text(fenced(PREAMBLE, tag)) - 2
+def block_of(lines: Sequence[Line], tag: str, tokens: int, count_text: CountText) -> str:
+    """The lines in a fence, at most `tokens` in all; the preamble alone when that is too little."""
+    room = tokens - count_text(fenced(PREAMBLE, tag)) - 2
     while room > 0:
         body = fitted(lines, room, count_text)
         block = fenced(f"{PREAMBLE}\n\n{body}", tag)
-        over = count_text(block) - budget.tokens
+        over = count_text(block) - tokens
         if over <= 0:
             return block
         # Escaping tags of our own makes a text longer, and hardly ever happens.

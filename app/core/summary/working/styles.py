@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.source import CountText, SummaryBudget, SummarySource
+from app.core.summary.source import CountText, SummarySource
 from app.core.summary.styles.style import Written
 from app.core.summary.tool_voice import attributed
 from app.core.summary.working.batch import batch_chunks, batch_limits, batch_lines, batch_request
@@ -49,14 +49,12 @@ class WorkingStateStyle:
         """What is missing, or "COMPLETE"; SummaryRejected for what is neither (D11)."""
         return gap_accepted(reply, request, replaced_tokens, count_text)
 
-    def written(
-        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
-    ) -> Written:
+    def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
         """The state as markdown, with what models filled in; `told` None changes nothing else."""
         noted = cumulative_state(source, self.names, self.limits)
         state = with_gap(noted, _attributed(told, source, "\n".join(noted.gap)), self.limits)
         lines = [*lines_of(state), *request_lines(source, state)]
-        return Written(block_of(lines, self.tag, budget, count_text), encoded(state))
+        return Written(block_of(lines, self.tag, tokens, count_text), encoded(state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +82,9 @@ class BatchStyle:
         """The text; SummaryRejected where it is plainly none or says too little (D21)."""
         return accepted(reply, request, replaced_tokens, count_text)
 
-    def written(
-        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
-    ) -> Written:
+    def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
         """The plan and seven sections; without a model the state and the last summary's lines."""
-        if told is None and not source.fresh and 0 < count_text(source.previous) <= budget.tokens:
+        if told is None and not source.fresh and 0 < count_text(source.previous) <= tokens:
             return Written(source.previous, source.state)
         state = cumulative_state(source, self.names, self.limits)
         told = _attributed(told, source, source.previous)
@@ -98,7 +94,7 @@ class BatchStyle:
             lines = batch_lines(told, state)
             # The new summary stands for the one before: its lines are what a fallback would need.
             state = with_gap(replace(state, gap=()), told, self.limits)
-        block = block_of([*lines, *request_lines(source, state)], self.tag, budget, count_text)
+        block = block_of([*lines, *request_lines(source, state)], self.tag, tokens, count_text)
         return Written(block, encoded(state))
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from app.core.history.message import Message
 from app.core.summary.rolling.digest import FORM, HEADING, digest_of
 from app.core.summary.rolling.record import kept_of
-from app.core.summary.source import SummaryBudget
 from app.core.text.fence import unfenced
 from tests.core.summary.rolling.asking import (
     ROLLING,
@@ -93,7 +92,7 @@ def dear(text: str) -> int:
 @pytest.mark.parametrize("told", [None, reply(sections("\n".join("fact" for _ in range(200))))])
 def test_a_budget_holds_though_joined_texts_count_more(told: str | None, tokens: int) -> None:
     made = source([user(f"Wish {n} is short.") for n in range(60)])
-    written = ROLLING.written(made, told, SummaryBudget(tokens, tokens // 3, tokens // 5), dear)
+    written = ROLLING.written(made, told, tokens, dear)
     assert tokens // 2 <= dear(written.text) <= tokens
 
 
@@ -101,7 +100,7 @@ def test_rounds_without_a_model_do_not_grow() -> None:
     written, past = None, list[Message]()
     for number in range(12):
         fresh = [user(f"Set the limit of zone {number} to {number * 37}."), says(f"Zone {number} is set.")]
-        written = compacted(ROLLING, after(written, past, fresh), None, SummaryBudget(500, 150, 80))
+        written = compacted(ROLLING, after(written, past, fresh), None, 500)
         past += fresh
         assert count(written.text) <= 500
         assert len(written.state) < 4_000
@@ -110,7 +109,7 @@ def test_rounds_without_a_model_do_not_grow() -> None:
 def test_a_small_view_costs_no_words_of_the_summary() -> None:
     told = reply(sections("\n".join(f"fact number {n} of the matter" for n in range(120))))
     first = compacted(ROLLING, source(FIRST), lambda *_: told)
-    second = compacted(ROLLING, after(first, FIRST, SECOND), None, SummaryBudget(300, 100, 50))
+    second = compacted(ROLLING, after(first, FIRST, SECOND), None, 300)
     assert count(second.text) <= 300
     assert "fact number 60 of" in kept_of(second.state).summary
 
@@ -130,9 +129,9 @@ WORDS = st.text("abc XYZ\n.:#-é{}<>`", max_size=300)
 @given(st.lists(WORDS, min_size=1, max_size=8), st.none() | WORDS, st.integers(0, 500))
 def test_a_block_keeps_its_budget_and_its_fence(said: list[str], told: str | None, tokens: int) -> None:
     made = source([*(user(text) for text in said), says("done")])
-    written = ROLLING.written(made, told, SummaryBudget(tokens, tokens // 3, tokens // 5), count)
+    written = ROLLING.written(made, told, tokens, count)
     least = FORM.bare(ROLLING.tag)
     assert count(written.text) <= max(tokens, count(least))
     assert written.text.startswith(f"<{ROLLING.tag}>\n# {HEADING}\n")
     assert written.text.count(f"</{ROLLING.tag}>") == 1
-    assert written == ROLLING.written(made, told, SummaryBudget(tokens, tokens // 3, tokens // 5), count)
+    assert written == ROLLING.written(made, told, tokens, count)

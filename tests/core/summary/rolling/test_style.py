@@ -14,7 +14,6 @@ from app.core.summary.rolling.digest import HEADING, TITLES, digest_of
 from app.core.summary.rolling.record import Kept, encoded, kept_of, told_of
 from app.core.summary.rolling.state import Entry, StateCaps
 from app.core.summary.rolling.style import RollingStyle
-from app.core.summary.source import SummaryBudget
 from app.core.text.fence import unfenced
 from app.errors import SummaryRejected
 from tests.core.summary.rolling.asking import (
@@ -320,7 +319,7 @@ def test_the_state_takes_a_fifth_of_a_block_at_most() -> None:
         sections("\n".join(f"fact {n} of the matter" for n in range(99))),
         risks=[f"risk {n} " + "word " * 40 for n in range(5)],
     )
-    block = compacted(ROLLING, source(FIRST), lambda *_: told, SummaryBudget(500, 100, 50)).text
+    block = compacted(ROLLING, source(FIRST), lambda *_: told, 500).text
     state = block.split("## SESSION STATE\n")[1].split("## KEY FACTS")[0]
     assert 40 <= count(state) <= 100
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from app.core.summary.acceptance import SummaryReply
-from app.core.summary.source import SummaryBudget
 from app.core.summary.styles.handoff import Record, record_in
 from app.core.summary.styles.worker import DEFAULT_TEMPLATE, WorkerStyle, checked_template
 from app.core.text.fence import unfenced
@@ -38,7 +37,7 @@ def test_the_template_is_the_request_and_both_variables_are_filled() -> None:
 
 
 def test_the_next_round_gets_the_summary_whole_and_only_new_messages() -> None:
-    small = SummaryBudget(75, 20, 20)
+    small = 75
     first = compacted(STYLE, source(TALK), lambda *_: TOLD, small)
     assert TOLD not in first.text
     (request,), _ = asked(STYLE, after(first, TALK, [user("Close it.")]), lambda *_: TOLD)
@@ -108,10 +107,8 @@ def test_without_a_model_code_goes_on_from_what_was_told() -> None:
 @pytest.mark.parametrize("tokens", [0, 60, 100, 300])
 @pytest.mark.parametrize("told", [None, TOLD * 30])
 def test_a_block_keeps_its_budget(told: str | None, tokens: int) -> None:
-    written = STYLE.written(source([*TALK, user("word " * 400)]), told, SummaryBudget(tokens, 30, 20), count)
-    assert count(written.text) <= max(
-        tokens, count(STYLE.written(source([]), None, SummaryBudget(0, 0, 0), count).text)
-    )
+    written = STYLE.written(source([*TALK, user("word " * 400)]), told, tokens, count)
+    assert count(written.text) <= max(tokens, count(STYLE.written(source([]), None, 0, count).text))
 
 
 def test_no_secret_is_sent() -> None:
