@@ -42,6 +42,11 @@ def test_patches_are_merged_and_null_removes() -> None:
         ({"policy": {"colour": 1}}, "policy.colour"),
         ({"other": 1}, "other"),
         ({"policy": {"target_ratio": 0.9}}, "policy.target_ratio"),
+        ({"policy": {"summary_role": "system"}}, "policy.summary_role"),
+        (
+            {"policy": {"name": "rolling", "summary_role": "system", "strict_alternation": True}},
+            "policy.summary_role",
+        ),
         ({"policy": 3}, "policy"),
     ],
 )

@@ -60,7 +60,8 @@ def plan_of(
     """
     situation = situation_of(conversation, current, budget, pins, policy, count_text)
     if not situation.is_due:
-        is_soon = situation.total >= budget.precompute_tokens and policy.in_background
+        ahead = policy.in_background and not policy.only_thins
+        is_soon = situation.total >= budget.precompute_tokens and ahead
         return Send(situation.view, _background(situation) if is_soon else None)
     trigger: Trigger = "proactive" if situation.total < budget.window_tokens else "reactive"
     goal = Goal(
@@ -69,7 +70,7 @@ def plan_of(
         trigger,
         most_after(budget.fixed_tokens, budget.trigger_tokens),
     )
-    if situation.total < budget.trigger_tokens:
+    if situation.total < budget.trigger_tokens and not policy.only_thins:
         return by_messages(situation, oversized(situation), goal) or Send(situation.view)
     return compacted(situation, oversized(situation), goal)
 

@@ -13,6 +13,7 @@ from app.core.text.fence import DEFAULT_TAG
 Objective = Literal["fidelity", "cost"]
 Estimator = Literal["tiktoken", "chars3", "chars4", "usage"]
 LaterSystemMessages = Literal["keep", "user"]
+SummaryRole = Literal["user", "system"]
 StyleName = Literal["handoff", "rolling", "working_state", "batch", "by_content", "worker"]
 
 
@@ -94,6 +95,9 @@ class Policy:
     # For upstreams that want user and assistant by turns: in a compacted view neighbouring user messages
     # are merged (A46), and the summary is acknowledged (D19).
     strict_alternation: bool = False
+    # The role in which a summary stands. `rolling` may use the system role, as its source does (B15); a block
+    # carries what tools said, which gains weight there.
+    summary_role: SummaryRole = "user"
     # For upstreams that take system messages only at the beginning: in a compacted view later ones are told
     # as a user's, behind a label.
     later_system_messages: LaterSystemMessages = "keep"
@@ -108,6 +112,8 @@ class Policy:
     # `working_state`: newest tool results kept in short (D16), and whether a model may fill gaps (D11).
     max_tool_results: int = 30
     llm_extraction: bool = True
+    # Whether anybody may be asked for a summary; else code writes it, and `worker` thins tool results (E08).
+    asks_summarizer: bool = True
     # `by_content`: from this share of tool calls and results among the folded messages on (D24) it folds like
     # `working_state`, below like `batch`. Half: below that, most of what is said is said in prose.
     mechanical_share: float = 0.5
@@ -117,3 +123,8 @@ class Policy:
     min_gain_ratio: float = 0.05
     # Calls to a summarizer stop for a while after so many failures in a row (F05).
     breaker_failures: int = 3
+
+    @property
+    def only_thins(self) -> bool:
+        """True where tool results are thinned and nothing is folded while the prompt fits (E08)."""
+        return self.style == "worker" and not self.asks_summarizer

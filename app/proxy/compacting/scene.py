@@ -294,6 +294,7 @@ class Scene:
             alternates=self.policy.strict_alternation,
             tells_as_user=self._tells_as_user,
             offers_tools=self.replay.is_recorded,
+            as_system=self.policy.summary_role == "system",
         )
 
     @property

@@ -11,7 +11,13 @@ from dataclasses import replace
 from app.core.history.message import Message
 from app.core.summary.working.arguments import Arguments, arguments_of, clean, label_of
 from app.core.summary.working.clipping import clipped, clipped_line
-from app.core.summary.working.environment import client_blocks, shell_facts, told_facts, with_facts
+from app.core.summary.working.environment import (
+    client_blocks,
+    said_facts,
+    shell_facts,
+    told_facts,
+    with_facts,
+)
 from app.core.summary.working.files import actions_of, file_kind, with_actions, with_outcome
 from app.core.summary.working.limits import (
     DEFAULT_LIMITS,
@@ -69,6 +75,7 @@ def _with_request(state: WorkingState, text: str, limits: SlotLimits) -> Working
         state = replace(state, environment=with_facts(state.environment, told_facts(added), limits))
     if not said:
         return state
+    state = replace(state, environment=with_facts(state.environment, said_facts(said), limits))
     if not state.task:
         return replace(state, task=clipped(said, limits.task_chars))
     if len(said) < limits.least_requirement_chars:
@@ -86,6 +93,7 @@ def _with_phrases(state: WorkingState, text: str, limits: SlotLimits) -> Working
     notes = (said.note,) if said.note else ()
     return replace(
         state,
+        environment=with_facts(state.environment, said_facts(text), limits),
         decisions=_newest(state.decisions, said.decisions, limits.max_decisions),
         discoveries=_newest(state.discoveries, said.discoveries, limits.max_discoveries),
         assistant_notes=_newest(state.assistant_notes, notes, limits.max_assistant_notes),

@@ -293,6 +293,35 @@ def test_the_environment_is_told_or_asked_for() -> None:
 
 
 @pytest.mark.spec("D09")
+@pytest.mark.parametrize(
+    ("sentence", "facts"),
+    [
+        (
+            "We are on Python 3.11 and Redis 7.",
+            [("Python version", "3.11"), ("Redis version", "7")],
+        ),
+        ("Everything runs on Kubernetes.", [("Platform", "Kubernetes")]),
+        ("The repository lives in /srv/ledger.", [("Working directory", "/srv/ledger")]),
+        ("Stay on the branch release/2.4 please.", [("Git branch", "release/2.4")]),
+        ("We are not on Python 2.7.", []),
+        ("Is it Python 3.12?", []),
+        ("Go 3 steps back.", []),
+        ("Open src/python 3 times.", []),
+    ],
+)
+def test_the_environment_is_read_from_ordinary_sentences(sentence: str, facts: list[tuple[str, str]]) -> None:
+    expected = tuple(Fact(name, value) for name, value in facts)
+    assert state_of([user(f"Write the ledger. {sentence}")]).environment == expected
+    assert state_of([says(f"Good. {sentence}")]).environment == expected
+
+
+@pytest.mark.spec("D09")
+def test_of_a_fact_said_twice_the_newer_holds() -> None:
+    state = state_of([user("We are on Python 3.9 for now."), user("We moved: it is Python 3.12 now.")])
+    assert state.environment == (Fact("Python version", "3.12"),)
+
+
+@pytest.mark.spec("D09")
 def test_notes_hold_five_sentences_of_substance() -> None:
     filler = "Great! Sure, happy to help. Let me check the tests. Ok."
     said = " ".join(f"Module mod_{n} now exports {n} handlers." for n in range(9))
