@@ -105,7 +105,7 @@ def _with_call(state: WorkingState, call: Call, names: ToolNames, limits: SlotLi
     kind = file_kind(names.kind(call.name), arguments)
     ident = clean(call.id)
     if kind == "plan":
-        plan = planned(state.plan, arguments, limits)
+        plan = planned(state.plan, call.name, arguments, limits)
         state = state if plan is None else replace(state, plan=plan)
     actions = actions_of(kind, arguments, ident, limits) if kind in FILE_KINDS or kind == "shell" else []
     if actions:

@@ -81,7 +81,7 @@ def test_a_shells_output_is_taken_out_of_its_wrapping() -> None:
     assert (note.label, note.text) == ("ls", "a.txt\nb.txt")
     broken = '{"output": "", "stderr": "oops", "exit_code": 2}'
     state = state_of([calls("shell", command=["make"]), result(broken)])
-    assert state.failures[0].text == "exit code 2"
+    assert state.failures[0].text == "oops"
 
 
 @pytest.mark.spec("D05")
