@@ -11,7 +11,7 @@ from app.core.summary.source import CountText, SummarySource
 from app.core.summary.working.arguments import clean
 from app.core.summary.working.clipping import clipped_line
 from app.core.summary.working.environment import client_blocks
-from app.core.summary.working.limits import SlotLimits, ToolNames
+from app.core.summary.working.limits import SlotLimits
 from app.core.summary.working.markdown import Line, fitted
 from app.core.summary.working.noting import state_of
 from app.core.summary.working.state import EMPTY, WorkingState, decoded
@@ -33,7 +33,7 @@ _SHORT_REQUEST_CHARS = 400
 _REQUEST_WORTH = 1_000.0
 
 
-def cumulative_state(source: SummarySource, names: ToolNames, limits: SlotLimits) -> WorkingState:
+def cumulative_state(source: SummarySource, limits: SlotLimits) -> WorkingState:
     """The state of everything in `source.folded`.
 
     It goes on from the stored state; where there is none, or it cannot be read, it is made anew from
@@ -41,7 +41,7 @@ def cumulative_state(source: SummarySource, names: ToolNames, limits: SlotLimits
     """
     known = decoded(source.state)
     messages = source.folded if known == EMPTY else source.fresh
-    return state_of((message for _, message in messages), known, names, limits)
+    return state_of((message for _, message in messages), known, limits)
 
 
 def block_of(lines: Sequence[Line], tag: str, tokens: int, count_text: CountText) -> str:

@@ -21,11 +21,10 @@ from app.core.summary.working.environment import (
 from app.core.summary.working.files import actions_of, file_kind, with_actions, with_outcome
 from app.core.summary.working.limits import (
     DEFAULT_LIMITS,
-    DEFAULT_NAMES,
     FILE_KINDS,
     SlotLimits,
     ToolKind,
-    ToolNames,
+    kind_of,
 )
 from app.core.summary.working.outcomes import failure_in, shell_text, tool_note
 from app.core.summary.working.phrases import phrases_of
@@ -37,19 +36,17 @@ from app.core.text.wording import Call, calls_of, text_of
 def state_of(
     messages: Iterable[Message],
     previous: WorkingState = EMPTY,
-    names: ToolNames = DEFAULT_NAMES,
     limits: SlotLimits = DEFAULT_LIMITS,
 ) -> WorkingState:
     """The state after `messages`, in order, `previous` being the state before the first of them."""
     for message in messages:
-        previous = noted(previous, message, names, limits)
+        previous = noted(previous, message, limits)
     return previous
 
 
 def noted(
     state: WorkingState,
     message: Message,
-    names: ToolNames = DEFAULT_NAMES,
     limits: SlotLimits = DEFAULT_LIMITS,
 ) -> WorkingState:
     """The state after one more message. Results are known by the call they answer, whenever it was made."""
@@ -59,7 +56,7 @@ def noted(
     if message.role == "assistant":
         spoken = _with_phrases(state, text, limits)
         for call in calls_of(message):
-            spoken = _with_call(spoken, call, names, limits)
+            spoken = _with_call(spoken, call, limits)
         return spoken
     if message.role in ("tool", "function"):
         return _with_result(state, message, text, limits)
@@ -100,9 +97,9 @@ def _with_phrases(state: WorkingState, text: str, limits: SlotLimits) -> Working
     )
 
 
-def _with_call(state: WorkingState, call: Call, names: ToolNames, limits: SlotLimits) -> WorkingState:
+def _with_call(state: WorkingState, call: Call, limits: SlotLimits) -> WorkingState:
     arguments = arguments_of(call)
-    kind = file_kind(names.kind(call.name), arguments)
+    kind = file_kind(kind_of(call.name), arguments)
     ident = clean(call.id)
     if kind == "plan":
         plan = planned(state.plan, call.name, arguments, limits)

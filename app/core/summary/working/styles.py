@@ -17,7 +17,7 @@ from app.core.summary.tool_voice import attributed
 from app.core.summary.working.batch import batch_chunks, batch_limits, batch_lines, batch_request
 from app.core.summary.working.blocks import block_of, cumulative_state, request_lines
 from app.core.summary.working.gap_fill import gap_accepted, gap_request, with_gap
-from app.core.summary.working.limits import DEFAULT_LIMITS, DEFAULT_NAMES, SlotLimits, ToolNames
+from app.core.summary.working.limits import DEFAULT_LIMITS, SlotLimits
 from app.core.summary.working.markdown import lines_of
 from app.core.summary.working.state import encoded, needs_gap_fill
 from app.core.text.fence import DEFAULT_TAG
@@ -29,14 +29,13 @@ class WorkingStateStyle:
 
     tag: str = DEFAULT_TAG
     limits: SlotLimits = DEFAULT_LIMITS
-    names: ToolNames = DEFAULT_NAMES
     llm_extraction: bool = True
 
     def requests(
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> Generator[SummaryRequest, str, None]:
         """The gap-fill, once, where fewer than 15 slots are populated (D12); otherwise nothing."""
-        state = cumulative_state(source, self.names, self.limits)
+        state = cumulative_state(source, self.limits)
         if not needs_gap_fill(state, self.llm_extraction):
             return
         request = gap_request(source, state, limits, count_text, focus)
@@ -51,7 +50,7 @@ class WorkingStateStyle:
 
     def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
         """The state as markdown, with what models filled in; `told` None changes nothing else."""
-        noted = cumulative_state(source, self.names, self.limits)
+        noted = cumulative_state(source, self.limits)
         state = with_gap(noted, _attributed(told, source, "\n".join(noted.gap)), self.limits)
         lines = [*lines_of(state), *request_lines(source, state)]
         return Written(block_of(lines, self.tag, tokens, count_text), encoded(state))
@@ -63,7 +62,6 @@ class BatchStyle:
 
     tag: str = DEFAULT_TAG
     limits: SlotLimits = DEFAULT_LIMITS
-    names: ToolNames = DEFAULT_NAMES
 
     def requests(
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
@@ -86,7 +84,7 @@ class BatchStyle:
         """The plan and seven sections; without a model the state and the last summary's lines."""
         if told is None and not source.fresh and 0 < count_text(source.previous) <= tokens:
             return Written(source.previous, source.state)
-        state = cumulative_state(source, self.names, self.limits)
+        state = cumulative_state(source, self.limits)
         told = _attributed(told, source, source.previous)
         if told is None:
             lines = lines_of(state)

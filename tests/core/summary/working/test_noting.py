@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.working.limits import SlotLimits, ToolNames
+from app.core.summary.working.limits import SlotLimits, kind_of
 from app.core.summary.working.noting import noted, state_of
 from app.core.summary.working.state import EMPTY, Fact, FileAction, OpenCall, PlanStep
 from tests.core.summary.talk import calls, message, result, says, user
@@ -36,7 +36,7 @@ def test_folding_at_once_and_message_by_message_is_the_same() -> None:
     ],
 )
 def test_tools_are_known_by_any_spelling(name: str, kind: str) -> None:
-    assert ToolNames().kind(name) == kind
+    assert kind_of(name) == kind
 
 
 def test_what_deletes_no_file_is_a_tool_like_any_other() -> None:
