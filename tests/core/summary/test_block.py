@@ -301,8 +301,7 @@ def test_fifty_rounds_stay_within_the_budget_and_keep_the_newest(told: str | Non
     sizes = []
     for turn in range(50):
         talk += bound(1)[:1] if not turn else [user(f"Now do part {turn}."), says(f"Part {turn} is done.")]
-        budget = replace(ROOMY, tokens=900)
-        written = style.written(replace(source(talk), state=state), told, budget, count)
+        written = style.written(replace(source(talk), state=state), told, 900, count)
         state = written.state
         sizes.append(count(written.text))
     assert max(sizes) <= 900
