@@ -315,27 +315,23 @@ class PolicySettings(StyleSettings):
         ge=0,
         le=0.5,
     )
-    user_wording_share: float = setting(
-        _CORE.user_wording_share,
-        "Room for folded user messages that stay word for word, newest first.",
-        "What was asked for is the last thing that may be paraphrased.",
-        unit=_TARGET_SHARE,
-        ge=0,
-        le=0.8,
-    )
-    identifier_share: float = setting(
-        _CORE.identifier_share,
-        "Room for identifiers of folded messages: paths, ids, addresses, error codes.",
-        "Models lose them in prose, so code carries them over.",
-        unit=_TARGET_SHARE,
-        ge=0,
-        le=0.5,
+    asks_summarizer: bool = setting(
+        _CORE.asks_summarizer,
+        "Whether a model, or the worker at `summarizer.worker_url`, may be asked for summaries.",
+        "Without one code writes them; `worker` then thins older tool results, and writes none.",
+        unit="true or false",
     )
     strict_alternation: bool = setting(
         _CORE.strict_alternation,
         "Whether neighbouring user messages of a compacted prompt are merged, and its summary acknowledged.",
         "Only few servers refuse two user messages in a row; what the client sent stays as it is elsewhere.",
         unit="true or false",
+    )
+    summary_role: Literal["user", "system"] = setting(
+        _CORE.summary_role,
+        "The role of a summary; `system` (`rolling` only) puts it right behind the client's own prompt.",
+        "A summary carries what tools said, and must not gain weight by its role.",
+        unit="user or system",
     )
     later_system_messages: Literal["keep", "user"] = setting(
         _CORE.later_system_messages,

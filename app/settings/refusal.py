@@ -42,6 +42,17 @@ _WORDS: Mapping[str, str] = {
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
 }
+# Settings of former versions, by the last part of the name, and what does their work now.
+REMOVED: Mapping[str, str] = {
+    "user_wording_share": (
+        "was removed: the user's rules, what is open and what was changed stay word for word without a share "
+        "of their own; `policy.summary_share` and `policy.summary_max_tokens` bound the block."
+    ),
+    "identifier_share": (
+        "was removed: paths, ids and numbers stand in the lines that say what was done with them; "
+        "`policy.summary_share` and `policy.summary_max_tokens` bound the block."
+    ),
+}
 _SECTION_KINDS = ("model_type", "model_attributes_type", "dataclass_type")
 
 
@@ -106,6 +117,8 @@ def _one(detail: ErrorDetails, sources: Sequence[Source]) -> str:
     given = location[:-1] if detail["type"] == "missing" else location
     where, spelt = next(((s.name, s.spelt) for s in sources if _holds(s.tree, given)), ("settings", str))
     if detail["type"] == "extra_forbidden":
+        if (removed := REMOVED.get(str(location[-1]))) is not None:
+            return f"{where}: {spelt(key)} {removed}"
         return f"{where}: {spelt(key)} is not a setting.{_remedy(key, location, spelt)}"
     return f"{where}: {spelt(key)} {_said(detail)}. See config.example.yaml."
 

@@ -17,6 +17,7 @@ from app.errors import InvalidParameter
 from app.settings.fields import Section
 from app.settings.policy import PolicySettings
 from app.settings.recall import SessionRecall
+from app.settings.refusal import REMOVED
 from app.settings.settings import Settings, check_policy, to_policy
 
 
@@ -35,14 +36,16 @@ def patched(
     InvalidParameter names the field that cannot be what the patch says, alone or beside the others:
     those of the deployment and of the session's `model`.
     """
-    merged = _merged(json.loads(current) if current else {}, patch)
+    merged = _merged(_read(current) if current else {}, patch)
     try:
         session = SessionSettings.model_validate(merged)
         check_policy(to_policy(settings, model, session.policy), "policy")
     except ValidationError as refused:
         error = refused.errors()[0]
         field = ".".join(str(part) for part in error["loc"])
-        raise InvalidParameter(f"{field}: {error['msg']}.", param=field) from refused
+        removed = REMOVED.get(str(error["loc"][-1])) if error["type"] == "extra_forbidden" else None
+        said = f"{field} {removed}" if removed else f"{field}: {error['msg']}."
+        raise InvalidParameter(said, param=field) from refused
     except ValueError as refused:
         raise InvalidParameter(f"{refused}.", param=str(refused).split(" ", 1)[0]) from refused
     return json.dumps(merged, separators=(",", ":"), sort_keys=True).encode() if merged else None
@@ -56,7 +59,7 @@ def session_policy(settings: Settings, model: str, stored: bytes | None) -> Poli
     if stored is None:
         return to_policy(settings, model)
     try:
-        session = SessionSettings.model_validate_json(stored)
+        session = SessionSettings.model_validate(_read(stored))
         policy = to_policy(settings, model, session.policy)
         check_policy(policy, "policy")
     except ValueError:
@@ -78,9 +81,18 @@ def recall_enabled(settings: Settings, stored: bytes | None) -> bool:
 def _own_recall(stored: bytes) -> SessionRecall:
     """What the session has set for itself; what is not taken any more counts as not set."""
     try:
-        return SessionSettings.model_validate_json(stored).recall
+        return SessionSettings.model_validate(_read(stored)).recall
     except ValueError:
         return SessionRecall()
+
+
+def _read(stored: bytes) -> dict[str, Any]:
+    """The stored settings without those of a former version, which must not cost the others beside them."""
+    read: dict[str, Any] = json.loads(stored)
+    policy = read.get("policy")
+    if isinstance(policy, dict):
+        read["policy"] = {key: value for key, value in policy.items() if key not in REMOVED}
+    return read
 
 
 def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

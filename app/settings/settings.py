@@ -179,5 +179,14 @@ def check_policy(policy: Policy, where: str) -> None:
         raise ValueError(f"{where}.target_ratio must be below trigger_ratio; every turn would compact again")
     if policy.guard_ratio < policy.target_ratio:
         raise ValueError(f"{where}.guard_ratio must not be below target_ratio")
+    if policy.summary_role == "system" and policy.style != "rolling":
+        raise ValueError(f"{where}.summary_role can be system with the preset rolling only")
+    if policy.summary_role == "system" and (
+        policy.strict_alternation or policy.later_system_messages == "user"
+    ):
+        raise ValueError(
+            f"{where}.summary_role must be user for a server that takes no second system message "
+            "(strict_alternation, later_system_messages)"
+        )
     if policy.summary_min_tokens > policy.summary_max_tokens:
         raise ValueError(f"{where}.summary_min_tokens must not exceed summary_max_tokens")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from app.core.summary.rolling.worker import checked_template
+from app.core.summary.styles.worker import checked_template
 from app.core.view.policy import Policy
 from app.settings.fields import Section, setting
 

@@ -13,7 +13,7 @@ import pytest
 from app.core.summary.rolling.memory_block import MEMORY_TAG
 from tests.kit.chat import Chat
 from tests.kit.journal import read
-from tests.kit.judge import are_sound, is_sound
+from tests.kit.judge import are_sound, is_sound, rewritten
 from tests.kit.model import ModelServer, Says, Seen
 from tests.kit.proxy import Proxy, fronting, proxied
 from tests.kit.serving import served
@@ -243,6 +243,45 @@ async def test_a_crash_before_the_commit_changes_nothing(tmp_path: Path) -> None
             assert compaction["watermark"] in [row["id"] for row in await chat.rows()]
             assert "Decision" in compaction["summary"]
             assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("B15")
+@pytest.mark.parametrize("role", ["user", "system"])
+async def test_the_summary_stands_first_in_the_role_that_is_set(role: str, tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW, summary=Writer())
+    async with proxied(model, tmp_path, ROLLING | {"policy.summary_role": role}) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        while not chat.replies or len(await chat.compactions()) < 2:
+            await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 400)}")
+            # Without a summary and its watermark nothing is said for the client (B15).
+            if not await chat.compactions():
+                assert model.prompts[-1].messages == chat.sent[-1]
+        await chat.says("And on.")
+        own, summary, *tail = model.prompts[-1].messages
+        assert own == {"role": "system", "content": "You keep notes."}
+        assert summary["role"] == role
+        assert "# Compacted context summary" in summary["content"]
+        assert tail == chat.sent[-1][-len(tail) :]
+        are_sound(model.prompts, chat.sent, WINDOW)
+        # Between two compactions a prompt only grows (P10).
+        assert rewritten(model.prompts) == len(await chat.compactions())
+        assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("B15")
+async def test_a_summary_told_as_system_never_begins_a_prompt_with_the_assistants_words(
+    tmp_path: Path,
+) -> None:
+    model = ModelServer(window=WINDOW, summary=Writer())
+    overrides = ROLLING | {"policy.summary_role": "system", "policy.tail_messages": 5}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        while not chat.replies or not await chat.compactions():
+            await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 400)}")
+        await chat.says("And on.")
+        _, summary, first, *_ = model.prompts[-1].messages
+        assert (summary["role"], first["role"]) in (("user", "assistant"), ("system", "user"))
+        are_sound(model.prompts, chat.sent, WINDOW)
 
 
 @pytest.mark.spec("B18")

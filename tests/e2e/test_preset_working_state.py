@@ -57,6 +57,26 @@ async def test_work_with_tools_is_noted_without_a_model(tmp_path: Path) -> None:
         assert await chat.transcript() == chat.said
 
 
+@pytest.mark.spec("D09")
+async def test_the_environment_is_filled_from_what_people_say(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, STATE | {"policy.llm_extraction": False}) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        await chat.says("Write the ledger. We are on Python 3.11.9, and the repository lives in /srv/ledger.")
+        await chat.says("It runs on Kubernetes. We are not on Python 2.7 any more.")
+        await chat.says("Go on: stay on the branch release/2.4 please.")
+        while not (made := await chat.compactions()):
+            await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 400)}")
+        environment = made[-1]["summary"].split("## Environment\n")[1].split("\n\n")[0]
+        assert environment.split("\n")[:4] == [
+            "- Python version: 3.11.9",
+            "- Working directory: /srv/ledger",
+            "- Platform: Kubernetes",
+            "- Git branch: release/2.4",
+        ]
+        are_sound(model.prompts, chat.sent, WINDOW)
+
+
 @pytest.mark.spec("D02", "D11")
 async def test_without_extraction_by_a_model_none_is_ever_asked(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)

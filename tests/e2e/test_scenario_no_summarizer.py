@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +40,11 @@ def are_thinned_oldest_first(prompt: Seen, sent: list[Json]) -> None:
 
 
 async def is_readable_again(chat: Chat, prompt: Seen, sent: list[Json]) -> None:
-    """What a thinned result leaves out is read by the name it shows."""
+    """What a thinned result leaves out is read by the name that the record has for it."""
     shown, whole = results(prompt.messages)[0], results(sent)[0]
-    (ident,) = re.findall(r"dcm_[0-9a-f]{32}", shown)
-    assert await chat.recalls(ident) == whole
+    assert len(shown) < len(whole)
+    (masks,) = (await chat.compactions())[-1:]
+    assert await chat.recalls(masks["masks"][0]["message"]) == whole
 
 
 async def worked(proxy: Proxy, *, files: int, words: int, stream: bool) -> Chat:
@@ -91,6 +91,41 @@ async def test_near_the_window_older_results_are_thinned_and_nobody_is_asked(
         are_sound(model.prompts, chat.sent, 8_000)
         assert model.summaries == []
         assert await chat.transcript() == chat.said
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_worker_without_a_summarizer_thins_results_and_writes_no_summary(
+    stream: bool, tmp_path: Path
+) -> None:
+    model = ModelServer(window=8_000)
+    overrides = {"policy.name": "worker", "policy.asks_summarizer": False, "policy.tail_messages": 4}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        chat = await worked(proxy, files=30, words=700, stream=stream)
+        made = await chat.compactions()
+        assert len(made) > 1
+        assert {row["kind"] for row in made} == {"tool_truncation_only"}
+        assert {row["author"] for row in made} == {"none"}
+        assert {row["summary"] for row in made} == {""}
+        are_thinned_oldest_first(model.prompts[-1], chat.sent[-1])
+        await is_readable_again(chat, model.prompts[-1], chat.sent[-1])
+        assert not any(BLOCK in prompt.text for prompt in model.prompts)
+        are_sound(model.prompts, chat.sent, 8_000)
+        assert model.summaries == []
+        assert await chat.transcript() == chat.said
+
+
+async def test_where_nothing_is_left_to_thin_the_session_goes_on_all_the_same(tmp_path: Path) -> None:
+    model = ModelServer(window=4_000)
+    overrides = {"policy.name": "worker", "policy.asks_summarizer": False, "policy.tail_messages": 4}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        chat = proxy.chat(system="You keep the log.")
+        for turn in range(24):
+            await chat.says(f"Entry {turn}. {prose(turn, 300)}")
+        made = await chat.compactions()
+        assert {row["author"] for row in made} == {"deterministic"}
+        assert all("no model may be asked" in row["reason"] for row in made)
+        are_sound(model.prompts, chat.sent, 4_000)
+        assert model.summaries == []
 
 
 def refusal(window: int, tokens: int) -> Says:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.carry.tool_voice import ATTRIBUTION
+from app.core.summary.tool_voice import ATTRIBUTION
 from tests.kit.agent import TOOLS, works
 from tests.kit.judge import are_sound
 from tests.kit.model import ModelServer, Says, Seen

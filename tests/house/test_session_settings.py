@@ -42,6 +42,11 @@ def test_patches_are_merged_and_null_removes() -> None:
         ({"policy": {"colour": 1}}, "policy.colour"),
         ({"other": 1}, "other"),
         ({"policy": {"target_ratio": 0.9}}, "policy.target_ratio"),
+        ({"policy": {"summary_role": "system"}}, "policy.summary_role"),
+        (
+            {"policy": {"name": "rolling", "summary_role": "system", "strict_alternation": True}},
+            "policy.summary_role",
+        ),
         ({"policy": 3}, "policy"),
     ],
 )
@@ -50,6 +55,21 @@ def test_what_cannot_be_is_refused_by_name(patch: dict[str, Any], field: str) ->
         patched(None, patch, DEPLOYMENT)
     assert refused.value.param == field
     assert refused.value.status == 422
+
+
+def test_a_removed_setting_is_refused_and_says_what_does_its_work() -> None:
+    with pytest.raises(InvalidParameter) as refused:
+        _patched({"policy": {"identifier_share": 0.1}})
+    assert "policy.identifier_share was removed" in str(refused.value)
+    assert "policy.summary_share" in str(refused.value)
+
+
+def test_a_removed_setting_that_was_stored_costs_no_other_one() -> None:
+    stored = b'{"policy":{"name":"worker","identifier_share":0.1}}'
+    assert session_policy(DEPLOYMENT, "m", stored) == PRESETS["worker"]
+    again = patched(stored, {"policy": {"waits": True}}, DEPLOYMENT)
+    assert again is not None
+    assert json.loads(again) == {"policy": {"name": "worker", "waits": True}}
 
 
 def test_the_policy_of_a_session() -> None:

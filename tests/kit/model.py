@@ -18,8 +18,8 @@ from app.core.summary.prompt import INSTRUCTIONS
 from app.core.summary.riding import INSTRUCTION
 from app.core.summary.rolling import memory_block
 from app.core.summary.rolling import prompt as rolling
-from app.core.summary.rolling.worker import DEFAULT_TEMPLATE
 from app.core.summary.styles.self_check import QUESTION
+from app.core.summary.styles.worker import DEFAULT_TEMPLATE
 from app.core.summary.working import batch, gap_fill
 from app.core.view.validity import Fault, faults_of
 from app.core.wire.chat_request import parse_chat_request

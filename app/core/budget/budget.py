@@ -37,8 +37,8 @@ class Budget:
     or above `trigger_tokens` is compacted down to `target_tokens`; no view may exceed
     `ceiling_tokens`; `precompute_tokens` starts a background summary. `summary_tokens` bounds one
     summary block. `available_tokens` is the window less the scaled reserve and the fixed part (A05).
-    `carry_tokens` is the target before any derivation: what code carries over is a share of it, users' words
-    at most `wording_tokens`. `memory_tokens` are those of the memory block that the next fold will carry.
+    `carry_tokens` is the target before any derivation. `memory_tokens` are those of the memory block that the
+    next fold will carry.
     `asked` says for a person what decides the trigger. `idle_seconds`: nobody asked for so long that the
     upstream's cache is gone, and the marks are those of such a moment; 0: they are the usual ones. `ratio`:
     the model's tokens for one of ours. `reads_by`: the tool with which the model reads what a mask leaves
@@ -58,7 +58,6 @@ class Budget:
     riding_tokens: int
     gain_tokens: int
     carry_tokens: int
-    wording_tokens: int
     is_derived: bool = False
     memory_tokens: int = 0
     asked: str = ""
@@ -148,7 +147,6 @@ def budget_of(
         riding_tokens=max(1, math.floor(riding)),
         gain_tokens=int(policy.min_gain_ratio * min(size, trigger / policy.trigger_ratio)),
         carry_tokens=target,
-        wording_tokens=int(policy.user_wording_share * target),
         asked=_asked(policy, trigger, free, max_output_tokens or 0, window.tokens),
         ratio=ratio,
     )

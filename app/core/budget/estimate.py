@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from app.core.budget.budget import Budget
 from app.core.history.conversation import Conversation
 from app.core.history.message import Message
-from app.core.summary.wording import calls_of, text_of
+from app.core.text.wording import calls_of, text_of
 from app.core.view.masking import text_of as shown_text
 from app.core.view.outcomes import View, ViewPart
 from app.core.view.policy import Estimator

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from app.core.notes.facts import Information
 from app.core.notes.note import Kind, Note
-from app.core.summary.wording import LEFT_OUT, cut_middle
+from app.core.text.wording import LEFT_OUT, cut_middle
 
 CountText = Callable[[str], int]
 

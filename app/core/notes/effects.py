@@ -36,7 +36,7 @@ from app.core.notes.patches import written
 from app.core.notes.results import Result, error_line, failed, looked_at
 from app.core.notes.shell import effects_of_script, line_of
 from app.core.notes.tasks import tasks_in, tasks_of
-from app.core.summary.wording import Call
+from app.core.text.wording import Call
 
 __all__ = [
     "Action",

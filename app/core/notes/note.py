@@ -1,4 +1,4 @@
-"""One thing worth knowing of a conversation. Pure values."""
+"""One thing worth knowing of a conversation, and all of those that were read from it. Pure values."""
 
 from __future__ import annotations
 
@@ -37,3 +37,19 @@ class Note:
     by: Speaker = "user"
     binds: bool = False
     subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What was read, in the order in which it was said.
+
+    `running` is the place of the user's request that the last message read still works on, None where it
+    was answered.
+    """
+
+    notes: tuple[Note, ...] = ()
+    running: int | None = None
+
+    def of(self, *kinds: Kind) -> tuple[Note, ...]:
+        """Those of these kinds, in order."""
+        return tuple(note for note in self.notes if note.kind in kinds)

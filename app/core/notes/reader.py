@@ -28,12 +28,12 @@ from app.core.notes.acts import (
 )
 from app.core.notes.effects import effects_in_text, effects_of, opened_by
 from app.core.notes.facts import put_aside, replaced, words_of
-from app.core.notes.note import Kind, Note, Speaker
+from app.core.notes.note import Kind, Note, Notes, Speaker
 from app.core.notes.questions import is_assent, opening_of, question_in
 from app.core.notes.rules import rules_in
 from app.core.notes.sentences import sentences_of
-from app.core.summary.secrets import without_secrets
-from app.core.summary.wording import LEFT_OUT, Call, calls_of, cut_middle, on_one_line, text_of, without_data
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import LEFT_OUT, Call, calls_of, cut_middle, on_one_line, text_of, without_data
 
 _RESULTS = frozenset({"tool", "function"})
 # Characters: of an assistant's closing words, of a call without a result.
@@ -75,6 +75,7 @@ class _Reading:
     opened: str = ""
     asked: str = ""
     unanswered: Note | None = None
+    running: int | None = None
     calls: dict[str, Call] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     rules: dict[str, Note] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class _Reading:
         return Note(kind, text, self.place, self.turn, by, binds, subject)
 
 
-def notes_of(messages: Sequence[Message], turns: int = 0) -> tuple[Note, ...]:
+def notes_of(messages: Sequence[Message], turns: int = 0) -> Notes:
     """The notes of a conversation, oldest message first, echoes of ours taken out before.
 
     Read to its end, whatever of it is folded: what stands in a tail settles what was said before it. `turns`
@@ -112,7 +113,7 @@ def notes_of(messages: Sequence[Message], turns: int = 0) -> tuple[Note, ...]:
             for rule in rules_in(_clean(message)):
                 _add_rule(reading, rule, "system")
     told = [*_holding(reading.notes), *_settled(reading)]
-    return tuple(sorted(told, key=lambda note: note.place))
+    return Notes(tuple(sorted(told, key=lambda note: note.place)), reading.running)
 
 
 def _clean(message: Message) -> str:
@@ -122,6 +123,7 @@ def _clean(message: Message) -> str:
 def _hear_user(reading: _Reading, message: Message) -> None:
     text = _clean(message).strip()
     reading.turn += 1
+    reading.running = reading.place
     # What the user did not wait for has no result any more.
     reading.calls.clear()
     pictures = _PICTURE.findall(text)
@@ -158,6 +160,7 @@ def _hear_assistant(reading: _Reading, message: Message) -> None:
     _add_facts(reading, text, "assistant", _LEAST_TOLD if calls else 0)
     if calls:
         return
+    reading.running = None
     closing = opening_of(text, _OUTCOME_CHARS)
     if closing:
         reading.outcomes.append(reading.note("outcome", closing, "assistant"))

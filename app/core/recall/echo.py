@@ -14,8 +14,8 @@ from typing import Any
 
 from app.core.history.message import Message
 from app.core.recall.tool_schemas import NAMES
-from app.core.summary.fence import DEFAULT_TAG
 from app.core.summary.rolling.memory_block import MEMORY_TAG
+from app.core.text.fence import DEFAULT_TAG
 from app.core.view.masking import text_of
 from app.core.view.presets import PRESETS
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.core.recall.echo import is_echo, is_recall_tool, may_echo, without_blocks
-from app.core.summary.fence import unfenced
+from app.core.text.fence import unfenced
 from app.core.view.masking import text_of
 from app.core.wire.json_text import decoded
 from app.core.wire.responses.items import as_chat

@@ -18,9 +18,7 @@ from app.core.runtime.entry import Entry, exchange_ends, texts_of
 from app.core.runtime.evidence import Span, evidence_of, span_hash
 from app.core.runtime.gist import Gist, gist_of
 from app.core.runtime.snapshot import RuntimeSnapshot
-from app.core.summary.carry.identifiers import identifiers_in
-from app.core.summary.carry.statements import LEAST_SCORE, statements_of
-from app.core.summary.secrets import without_secrets
+from app.core.text.secrets import without_secrets
 
 CheckpointKind = Literal["pre_compaction", "periodic", "completion"]
 
@@ -140,16 +138,11 @@ def completion_due(entries: Sequence[Entry], marker: str = "") -> bool:
 def is_trivial(text: str) -> bool:
     """True for an output without content: nothing, "ok", "thanks", "all done" and their like.
 
-    Never for long text, code, a table, a decision, an identifier, or a word that is no courtesy: in
-    doubt a checkpoint is written.
+    Never for long text, code, a table, or a word that is no courtesy: in doubt a checkpoint is written.
     """
     if not text.strip():
         return True
     if len(text.strip()) >= LONG_CHARS or _CODE.search(text):
-        return False
-    if identifiers_in(text, {}):
-        return False
-    if any(statement.score >= LEAST_SCORE for statement in statements_of(text, "user", 0)):
         return False
     words = [word.strip("'’-").lower() for word in _WORD.findall(text)]
     return all(word in _ASIDES for word in words)

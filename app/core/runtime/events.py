@@ -17,8 +17,8 @@ from app.core.runtime.checkpoint import payload_of as checkpoint_payload
 from app.core.runtime.restore import Restored
 from app.core.runtime.snapshot import RuntimeSnapshot
 from app.core.runtime.snapshot import payload_of as snapshot_payload
-from app.core.summary.fence import sendable
 from app.core.summary.kept_state import slots_of
+from app.core.text.fence import sendable
 from app.core.view.compaction import Compaction
 
 EventType = Literal[

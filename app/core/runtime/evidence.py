@@ -13,12 +13,13 @@ from hashlib import sha256
 
 import msgspec
 
+from app.core.notes.facts import Information
+from app.core.notes.sentences import sentences_of
 from app.core.recall.echo import without_echoes
 from app.core.runtime.entry import Entry, texts_of
-from app.core.summary.carry.statements import Statement, order_of, sentences
-from app.core.summary.fence import sendable
-from app.core.summary.secrets import REMOVED, without_secrets
-from app.core.summary.wording import without_data
+from app.core.text.fence import sendable
+from app.core.text.secrets import REMOVED, without_secrets
+from app.core.text.wording import without_data
 
 # Spans of one packet, and characters of an excerpt (A39).
 SPANS = 12
@@ -30,8 +31,9 @@ _CITED_CHARS = 100_000
 _EDGE_CHARS = 1_000
 # Where something was taken out of a text: the pieces between are as stored.
 _TAKEN_OUT = re.compile(re.escape(REMOVED) + r"|\[[\w./+-]+ data, \d+ characters\]|\ufffd")
-# What a text is worth by who said it, beside what it says: people's own words before a tool's output.
-_ROLE_WORTH = {"user": 1.0, "assistant": 0.6}
+# What a sentence says counts so much by who said it: people's own words before a tool's output.
+_ROLE_SHARE = {"user": 1.0, "assistant": 0.6}
+_OTHER_SHARE = 0.3
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -42,6 +44,15 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     type: str
     seq: int
     excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A stretch of a message, and the sentences in its beginning."""
+
+    entry: Entry
+    text: str
+    sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +68,10 @@ def evidence_of(
     """At most `spans` spans, one a message, in order of place; at most `excerpt_chars` characters each.
 
     The first user text and the newest text are always among them (given room for two); the others
-    are those that say most. An excerpt holds no key-shaped string, no long base64 and nothing that
-    cannot be sent as UTF-8. Messages without citable text have none.
+    are those that say most that the others do not. An excerpt holds no key-shaped string, no long base64
+    and nothing that cannot be sent as UTF-8. Messages without citable text have none.
     """
-    found = [each for entry in entries if (each := _found(entry, excerpt_chars)) is not None]
+    found = _found([piece for entry in entries for piece in _pieces_of(entry)], excerpt_chars)
     first = next((each for each in found if each.entry.message.role == "user"), None)
     fixed = [each for each in (first, found[-1] if found else None) if each is not None]
     ranked = sorted(found, key=lambda each: (-each.worth, -each.entry.seq))
@@ -86,21 +97,35 @@ def _span(found: _Found) -> Span:
     )
 
 
-def _found(entry: Entry, excerpt_chars: int) -> _Found | None:
-    """The best excerpt of a message; None when no text of it can be cited."""
+def _pieces_of(entry: Entry) -> list[_Piece]:
+    """The stretches of a message that can be cited."""
     if entry.message.is_instruction:
-        return None
-    role = entry.message.role
+        return []
     texts = texts_of(without_echoes(entry.message))
-    offers = [_best(piece, role) for text in texts for piece in _pieces(text)]
-    if not offers:
-        return None
-    worth, start, piece = max(offers, key=lambda offer: offer[0])
-    excerpt = _window(piece, start, excerpt_chars)
-    # A window that begins inside a word may look like a secret that the whole word was not.
-    if not excerpt or without_secrets(excerpt) != excerpt:
-        return None
-    return _Found(worth + _ROLE_WORTH.get(role, 0.0), entry, excerpt)
+    pieces = (piece for text in texts for piece in _pieces(text))
+    return [_Piece(entry, piece, sentences_of(piece[:_READ_CHARS])) for piece in pieces]
+
+
+def _found(pieces: Sequence[_Piece], excerpt_chars: int) -> list[_Found]:
+    """The best excerpt of each message, in order; none of one without citable text."""
+    worths = iter(Information([sentence for piece in pieces for sentence in piece.sentences]).worths)
+    best: dict[int, tuple[float, int, _Piece]] = {}
+    for piece in pieces:
+        share = _ROLE_SHARE.get(piece.entry.message.role, _OTHER_SHARE)
+        # The beginning where no sentence says much.
+        offers = [(0.0, 0, piece)]
+        offers += [(next(worths) * share, piece.text.find(each), piece) for each in piece.sentences]
+        offer = max(offers, key=lambda offer: offer[0])
+        # Keyed by identity: a message may be equal to another one, a place never is.
+        if id(piece.entry) not in best or offer[0] > best[id(piece.entry)][0]:
+            best[id(piece.entry)] = offer
+    found = []
+    for worth, start, piece in best.values():
+        excerpt = _window(piece.text, max(0, start), excerpt_chars)
+        # A window that begins inside a word may look like a secret that the whole word was not.
+        if excerpt and without_secrets(excerpt) == excerpt:
+            found.append(_Found(worth, piece.entry, excerpt))
+    return found
 
 
 def _pieces(text: str) -> list[str]:
@@ -110,16 +135,6 @@ def _pieces(text: str) -> list[str]:
         shown = shown[:-_EDGE_CHARS]
     # Looked up once more, for an excerpt that is not as stored would be worse than none.
     return [piece for piece in _TAKEN_OUT.split(shown) if piece.strip() and piece in text]
-
-
-def _best(piece: str, role: str) -> tuple[float, int, str]:
-    """What the best sentence is worth and where it begins; the beginning when none says much."""
-    worth, at = 0.0, 0
-    for sentence in sentences(piece[:_READ_CHARS]):
-        score = Statement(sentence, role, order_of(0, 0)).score
-        if score > worth:
-            worth, at = score, piece.find(sentence)
-    return worth, max(0, at), piece
 
 
 def _window(piece: str, start: int, excerpt_chars: int) -> str:

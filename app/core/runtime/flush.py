@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from app.core.recall.echo import without_echoes
 from app.core.runtime.entry import Entry
 from app.core.runtime.gist import Gist, gist_of
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText
-from app.core.summary.wording import headline, worded
+from app.core.text.wording import headline
 
 TITLES = ("Decisions", "Open loops", "Next actions", "Key findings")
 _NOTHING = "None."
@@ -84,12 +82,11 @@ def flush_of(entries: Sequence[Entry], limits: FlushLimits, count_text: CountTex
     """The note of flushable `entries`, at most `limits.output_tokens` tokens; "" when nothing fits.
 
     Four sections, each with its newest lines as room allows, in turn, so that no section takes the
-    room of another. `entries` need not reach back beyond the last flush. Where no statement stands
-    out, the newest request and the newest answer do. The same entries give the same note; no
-    key-shaped string is in it.
+    room of another. `entries` need not reach back beyond the last flush. The same entries give the same
+    note; no key-shaped string is in it.
     """
     gist = gist_of(entries, _LINES)
-    columns = _columns(gist if not gist.is_empty else _fallback(entries))
+    columns = _columns(gist)
     kept: tuple[list[str], ...] = ([], [], [], [])
     for row in zip_longest(*(reversed(column) for column in columns)):
         for section, line in zip(kept, row, strict=True):
@@ -110,15 +107,3 @@ def _rendered(sections: Sequence[Sequence[str]]) -> str:
         for title, lines in zip(TITLES, sections, strict=True)
     )
     return "\n".join(blocks)
-
-
-def _fallback(entries: Sequence[Entry]) -> Gist:
-    """The newest request as an open loop and the newest answer as a finding, each on a line."""
-    return Gist(open_loops=_newest(entries, "user"), key_findings=_newest(entries, "assistant"))
-
-
-def _newest(entries: Sequence[Entry], role: str) -> tuple[str, ...]:
-    said = (without_echoes(e.message) for e in reversed(entries) if e.message.role == role)
-    texts = (without_secrets(worded(message)) for message in said)
-    line = next((headline(text, _LINE_CHARS) for text in texts if text.strip()), "")
-    return (line,) if line else ()

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from app.core.runtime.snapshot import FlushMark, LoopSection, RecoverySection, UsageSection
-from app.core.summary.fence import sendable
+from app.core.text.fence import sendable
 
 USAGE_TYPES = frozenset({"usage", "llm_usage", "usage_recorded"})
 MESSAGE_ROLES = {

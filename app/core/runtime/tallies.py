@@ -23,10 +23,10 @@ from app.core.runtime.snapshot import (
     ViewedPart,
     ViewSection,
 )
-from app.core.summary.fence import sendable
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import recall_id
-from app.core.summary.wording import Call, calls_of, on_one_line
+from app.core.text.fence import sendable
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import Call, calls_of, on_one_line
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import View
 

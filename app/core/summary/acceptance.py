@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 
 from app.core.summary.prompt import CONTENTS, SummaryRequest
-from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import numbered_heading, sections_of
 from app.core.summary.source import CountText
-from app.core.summary.wording import without_data
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import without_data
 from app.errors import SummaryRejected
 
 # Characters; less says nothing (D21).

@@ -8,19 +8,19 @@ the same bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.core.notes.choosing import Choice, Room, chosen, line_of
 from app.core.notes.note import Kind, Note
 from app.core.notes.reader import notes_of
-from app.core.summary.carry.tool_voice import as_tools, tool_lines
-from app.core.summary.fence import fenced
 from app.core.summary.grounding import grounded
-from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import ADDED_TITLE, TITLES, Sections, rendered, sections_of
 from app.core.summary.source import CountText, SummarySource
-from app.core.summary.wording import text_of, without_data
+from app.core.summary.tool_voice import as_tools, tool_lines
+from app.core.text.fence import fenced
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import text_of, without_data
 
 PREAMBLE = (
     "Handoff from a previous agent: the earlier part of this conversation, which is not shown any more. "
@@ -29,7 +29,7 @@ PREAMBLE = (
 )
 # 13 tokens. The id of a message is 22, so that no line has one: its words find it.
 _LOOK_UP = " What it leaves out, {} finds word for word."
-_RUNNING = "The user's request after this record is being worked on: what is told here was done for it."
+RUNNING = "The user's request after this record is being worked on: what is told here was done for it."
 _LEFT_OUT = "- {} more such lines had no room here."
 # Where notes stand when code writes alone, by the section's place; and behind a record, under labels.
 _BY_CODE: tuple[tuple[int, tuple[Kind, ...]], ...] = (
@@ -51,12 +51,12 @@ _BEHIND: tuple[tuple[str, tuple[Kind, ...]], ...] = (
 )
 _DETAILS = 4
 # A model's record keeps at least this share of the block, the user's rules apart.
-_RECORD_SHARE = 2 / 3
+RECORD_SHARE = 2 / 3
 # Rules may take this share of a block at most.
-_RULES_SHARE = 0.6
+RULES_SHARE = 0.6
 # What headings and labels take at most, and how fast the room shrinks where they take more.
-_FRAME = "\n".join(["## 0. " + ADDED_TITLE, _RUNNING, *(label for label, _ in _BEHIND)])
-_SHRINKING = 0.9
+_FRAME = "\n".join(["## 0. " + ADDED_TITLE, RUNNING, *(label for label, _ in _BEHIND)])
+SHRINKING = 0.9
 # A value: a number, a path, a name with marks in it. What is rare in a line: values and long words.
 _VALUE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+")
 _RARE = re.compile(rf"{_VALUE.pattern}|[^\W\d_]{{6,}}")
@@ -88,11 +88,11 @@ def summary_block(source: SummarySource, earlier: str, told: str | None, frame: 
     behind it.
     """
     messages = [message for _, message in source.folded]
-    notes = notes_of([*messages, *source.tail], turns=1 if source.task else 0)
+    notes = notes_of([*messages, *source.tail], turns=1 if source.task else 0).notes
     record, taken_out = earlier, 0
     if told is not None:
         clean = _with_tools_apart(without_secrets(without_data(told)), source, earlier)
-        checked = grounded(clean, (earlier, *_said(source)))
+        checked = grounded(clean, (earlier, *said_in(source)))
         record, taken_out = checked.text.strip(), checked.taken_out
     writer = _Writer(source, notes, record, frame)
     return Block(writer.written(), record, taken_out)
@@ -110,7 +110,7 @@ def _with_tools_apart(told: str, source: SummarySource, earlier: str) -> str:
     return rendered(Sections(tuple("\n".join(body).strip("\n") for body in bodies), lead))
 
 
-def _said(source: SummarySource) -> list[str]:
+def said_in(source: SummarySource) -> list[str]:
     """Everything that a record may have its names from."""
     messages = [message for _, message in source.folded] + list(source.tail)
     told = (f"{text_of(message)} {message.fields.get('tool_calls') or ''}" for message in messages)
@@ -132,7 +132,7 @@ class _Writer:
             over = self.frame.count_text(text) - self.frame.tokens
             if over <= 0:
                 return text
-            room = min(room - over, int(room * _SHRINKING))
+            room = min(room - over, int(room * SHRINKING))
         return self._dressed("")
 
     def _dressed(self, body: str) -> str:
@@ -144,7 +144,7 @@ class _Writer:
         return self._behind(room) if self.record else self._by_code(room)
 
     def _by_code(self, room: int) -> Sections:
-        choice = self._chosen(Room(room, int(_RULES_SHARE * room)), lambda _: False)
+        choice = self._chosen(Room(room, int(RULES_SHARE * room)), Said(""))
         bodies = ["" for _ in TITLES]
         for place, kinds in _BY_CODE:
             bodies[place] = _lines(choice, kinds)
@@ -153,27 +153,24 @@ class _Writer:
             bodies[0] = requests[0]
             bodies[1] = "\n".join([*map(line_of, choice.of("rule")), *requests[1:]])
         if self.source.is_running:
-            bodies[8] = _RUNNING
-        return Sections(tuple(bodies), added=_left_out(choice))
+            bodies[8] = RUNNING
+        return Sections(tuple(bodies), added=left_out(choice))
 
     def _behind(self, room: int) -> Sections:
         """The record whole, as far as there is room, and behind it what it does not say."""
         own = self.frame.count_text(self.record)
-        share = max(room - own, int(room * (1 - _RECORD_SHARE)))
-        said = _Said(self.record)
-        choice = self._chosen(Room(share, int(_RULES_SHARE * room)), said.says, said.corrections(self.notes))
+        share = max(room - own, int(room * (1 - RECORD_SHARE)))
+        choice = self._chosen(Room(share, int(RULES_SHARE * room)), Said(self.record))
         record = cut_record(self.record, room - choice.tokens, self.frame.count_text)
         groups = [f"{label}\n{lines}" for label, kinds in _BEHIND if (lines := _lines(choice, kinds))]
-        running = [_RUNNING] if self.source.is_running else []
-        added = "\n".join(part for part in (*running, *groups, _left_out(choice)) if part)
+        running = [RUNNING] if self.source.is_running else []
+        added = "\n".join(part for part in (*running, *groups, left_out(choice)) if part)
         told = sections_of(record)
         return Sections(told.bodies, told.lead, added)
 
-    def _chosen(
-        self, room: Room, told: Callable[[Note], bool], binding: Collection[Note] = frozenset()
-    ) -> Choice:
-        notes = [replace(note, binds=True) if note in binding else note for note in self.notes]
-        return chosen(notes, range(len(self.source.folded)), room, self.frame.count_text, told)
+    def _chosen(self, room: Room, said: Said) -> Choice:
+        notes = said.corrected(self.notes)
+        return chosen(notes, range(len(self.source.folded)), room, self.frame.count_text, said.says)
 
 
 def cut_record(record: str, room: int, count_text: CountText) -> str:
@@ -195,7 +192,7 @@ def cut_record(record: str, room: int, count_text: CountText) -> str:
     return text
 
 
-class _Said:
+class Said:
     """What a record says already, line by line."""
 
     def __init__(self, record: str) -> None:
@@ -204,8 +201,9 @@ class _Said:
 
     def says(self, note: Note) -> bool:
         """True when one line has all that is rare in the note; a rule or a task must stand word for word."""
-        if note.kind in ("rule", "task", "open", "command"):
-            return _plain(note.text) in self._text
+        is_told = _plain(note.text) in self._text
+        if is_told or note.kind in ("rule", "task", "open", "command"):
+            return is_told
         wanted = {_plain(word) for word in _RARE.findall(note.text)}
         if note.kind == "change" and note.subject:
             state = note.text.partition(" ")[0]
@@ -216,17 +214,18 @@ class _Said:
             )
         return bool(wanted) and any(all(word in line for word in wanted) for line in self._lines)
 
-    def corrections(self, notes: Iterable[Note]) -> frozenset[Note]:
-        """The user's newest sentence about each value of the record, where it tells another value as well."""
+    def corrected(self, notes: Sequence[Note]) -> list[Note]:
+        """The notes; the user's newest sentence about a value of the record binds if it tells another one."""
         newest: dict[str, Note] = {}
-        for note in notes:
+        for note in notes if self._text else ():
             values = _values_in(note.text) if note.kind == "fact" and note.by == "user" else frozenset()
             newest |= dict.fromkeys((value for value in values if value in self._text), note)
-        return frozenset(
+        binding = {
             note
             for note in newest.values()
             if any(value not in self._text for value in _values_in(note.text))
-        )
+        }
+        return [replace(note, binds=True) if note in binding else note for note in notes]
 
 
 def _values_in(text: str) -> frozenset[str]:
@@ -241,5 +240,6 @@ def _lines(choice: Choice, kinds: Sequence[Kind]) -> str:
     return "\n".join(line_of(note) for kind in kinds for note in choice.of(kind))
 
 
-def _left_out(choice: Choice) -> str:
+def left_out(choice: Choice) -> str:
+    """A line that says how many floors had no room; "" when all have."""
     return _LEFT_OUT.format(choice.left_out) if choice.left_out else ""

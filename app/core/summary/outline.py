@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.core.summary.fence import unfenced
 from app.core.summary.sections import (
     ADDED_TITLE,
     NOTHING,
@@ -19,6 +18,7 @@ from app.core.summary.sections import (
     own_heading,
     sections_of,
 )
+from app.core.text.fence import unfenced
 
 # With fewer headings than this a text is not made of sections.
 LEAST_HEADINGS = 3

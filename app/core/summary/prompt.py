@@ -16,12 +16,12 @@ import msgspec
 
 from app.core.history.message import Message
 from app.core.summary.block import PREAMBLE
-from app.core.summary.carry.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from app.core.summary.fence import sendable, unfenced
-from app.core.summary.secrets import without_secrets
 from app.core.summary.sections import TITLES
 from app.core.summary.source import CountText, SummarySource
-from app.core.summary.wording import calls_of, cut_to, without_data, worded
+from app.core.summary.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
+from app.core.text.fence import sendable, unfenced
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import calls_of, cut_to, without_data, worded
 from app.core.view.policy import Policy
 
 # What belongs in each of the nine sections, in their order; both ways of asking are made from this.
@@ -256,7 +256,7 @@ def summary_request(
     `previous` may be a block or a summarizer's last answer. `focus` is what a person asked to keep
     in mind (D25), `beside` what `shown_beside` gives.
     """
-    record = without_secrets(_record(previous)) or "(none)"
+    record = without_secrets(said_before(previous)) or "(none)"
     room = int((_part_tokens(limits, count_text) - count_text(beside)) * _PREVIOUS_SHARE)
     taken = len(limits.system) + len(beside) + len(chunk) + min(len(focus), 500) + _FRAME_CHARS
     chars = min(int(limits.input_chars * _PREVIOUS_SHARE), limits.input_chars - taken)
@@ -319,7 +319,7 @@ def rebuilding_requests(
     hold only some records). `source.previous` stands for what is not read again, where there is such.
     """
     beside = shown_beside(source, limits, count_text)
-    records = [_record(source.previous)] if source.since else []
+    records = [said_before(source.previous)] if source.since else []
     for chunk in summary_chunks(replace(source, previous=""), limits, count_text, beside):
         told = yield summary_request(chunk, "", limits, count_text, focus, beside)
         records.append(told)
@@ -454,7 +454,8 @@ def _merging(
         yield "\n\n".join((_OF_PARTS, *held))
 
 
-def _record(previous: str) -> str:
+def said_before(previous: str) -> str:
+    """What a block says, without its fence and its preamble."""
     body = unfenced(previous)
     # What stands behind it in the same paragraph is of our tools, and no part of the record either.
     return (body.partition("\n\n")[2] if body.startswith(PREAMBLE) else body).strip()

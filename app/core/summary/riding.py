@@ -15,8 +15,8 @@ import msgspec
 
 from app.core.summary.prompt import DEFAULT_INSTRUCTIONS, Instructions, SummaryRequest, length_asked
 from app.core.summary.rolling.memory_block import MEMORY_TAG
-from app.core.summary.secrets import without_secrets
-from app.core.summary.wording import without_data
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import without_data
 from app.core.view.masking import text_of
 from app.core.wire.responses.items import as_chat
 

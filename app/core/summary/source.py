@@ -1,4 +1,4 @@
-"""What a summary is made of and how big it may be: plain values for the rest of this folder.
+"""What a summary is made of: plain values for the rest of this folder.
 
 Knows nothing of how the text is made, nor of stores, models or windows.
 """
@@ -8,12 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.core.budget.budget import Budget
 from app.core.history.message import Message
-from app.core.view.policy import Policy
-
-# Of a block, at most.
-_WORDING_SHARE = 0.62
 
 CountText = Callable[[str], int]
 """Tokens of a text in the encoding the budget is in; "" counts 0."""
@@ -50,26 +45,6 @@ class SummarySource:
     def fresh(self) -> tuple[tuple[bytes, Message], ...]:
         """The messages to be read: those no summary has seen yet, unless the record is written anew."""
         return self.folded[self.since :]
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryBudget:
-    """Bounds in tokens: the whole block, and within it user wording and identifiers."""
-
-    tokens: int
-    user_tokens: int
-    identifier_tokens: int
-
-
-def summary_budget(policy: Policy, block_tokens: int, budget: Budget) -> SummaryBudget:
-    """The budget of a block of at most `block_tokens`: the user's words (A16), identifiers (idea 7).
-
-    The shares never take more than the block can hold: 62 % of it for wording, a third for
-    identifiers; what one leaves unused the other parts get.
-    """
-    user = min(budget.wording_tokens, int(_WORDING_SHARE * block_tokens))
-    identifiers = min(int(policy.identifier_share * budget.carry_tokens), block_tokens // 3)
-    return SummaryBudget(block_tokens, max(0, user), max(0, identifiers))
 
 
 def recall_id(chain: bytes) -> str:

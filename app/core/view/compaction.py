@@ -96,6 +96,11 @@ class Compaction:
         return self._says("tells_as_user")
 
     @property
+    def as_system(self) -> bool:
+        """True when its summary stands in the system role, before every message of the client's (B15)."""
+        return self._says("as_system")
+
+    @property
     def request_last(self) -> bool:
         """True when the newest kept user message stands behind the block: what is folded was done for it."""
         return self._says("request_last")

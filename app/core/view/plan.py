@@ -18,7 +18,7 @@ from app.core.view.planning.fold import Draft, counted, drafts, fold_to
 from app.core.view.planning.limits import oversized
 from app.core.view.planning.newest import with_newest
 from app.core.view.planning.situation import Limits, Situation, must_keep, situation_of
-from app.core.view.planning.squeeze import refused
+from app.core.view.planning.squeeze import refused, standing_summary
 from app.core.view.planning.steps import Goal, by_masks, by_messages, compacted, fold_of
 from app.core.view.policy import Policy
 from app.core.view.view import CountText, cut_in
@@ -61,7 +61,8 @@ def plan_of(
     """
     situation = situation_of(conversation, current, budget, pins, policy, count_text)
     if not situation.is_due:
-        is_soon = situation.total >= budget.precompute_tokens and policy.in_background
+        ahead = policy.in_background and not policy.only_thins
+        is_soon = situation.total >= budget.precompute_tokens and ahead
         return Send(situation.view, _background(situation) if is_soon else None)
     trigger: Trigger = "proactive" if situation.total < budget.window_tokens else "reactive"
     goal = Goal(
@@ -70,7 +71,7 @@ def plan_of(
         trigger,
         most_after(budget.fixed_tokens, budget.trigger_tokens),
     )
-    if situation.total < budget.trigger_tokens:
+    if situation.total < budget.trigger_tokens and not policy.only_thins:
         return by_messages(situation, oversized(situation), goal) or Send(situation.view)
     return compacted(situation, oversized(situation), goal)
 
@@ -124,7 +125,7 @@ def plan_manual(
     draft = _by_hand(situation, limits)
     # Once something is folded, a fold that frees less would only break the prefix (F12).
     least = budget.gain_tokens if situation.current else 1
-    if draft is None or situation.total - _expected(draft, budget) < least:
+    if draft is None or situation.total - _expected(situation, draft) < least:
         return Send(situation.view)
     folded = [index for index in range(situation.since, draft.cut) if index not in draft.kept]
     if len(folded) < _MANUAL_MESSAGES or sum(limits.sizes[index] for index in folded) < _MANUAL_TOKENS:
@@ -200,9 +201,13 @@ def _prepared_gain(situation: Situation, growth: int) -> int:
     return situation.min_gain
 
 
-def _expected(draft: Draft, budget: Budget) -> int:
-    """Tokens of the view: a block has room for three records, and as a rule is little longer than one."""
-    return draft.total - max(0, draft.summary_tokens - budget.summary_tokens)
+def _expected(situation: Situation, draft: Draft) -> int:
+    """Tokens of the view: a block has room for three records, and as a rule takes little more than one.
+
+    It is hardly ever shorter than the one before.
+    """
+    summary = max(situation.budget.summary_tokens, standing_summary(situation))
+    return draft.total - max(0, draft.summary_tokens - summary)
 
 
 def _by_hand(situation: Situation, limits: Limits) -> Draft | None:

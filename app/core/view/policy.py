@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from app.core.summary.fence import DEFAULT_TAG
+from app.core.text.fence import DEFAULT_TAG
 
 Objective = Literal["fidelity", "cost"]
 Estimator = Literal["tiktoken", "chars3", "chars4", "usage"]
 LaterSystemMessages = Literal["keep", "user"]
+SummaryRole = Literal["user", "system"]
 StyleName = Literal["handoff", "rolling", "working_state", "batch", "by_content", "worker"]
 
 
@@ -94,11 +95,6 @@ class Policy:
     recent_result_share: float = 0.25
     # Older messages that name a path seen in the last four stay, up to this share of the target (A11).
     active_path_share: float = 0.15
-    # Folded user messages stay verbatim up to this share of the target, newest first (A16: 0.25, as in the
-    # other presets). A long day's users say a third of a small window: with 0.25 a fifth of it is left.
-    user_wording_share: float = 0.45
-    # Identifiers of folded messages carried over by code, share of the target (idea 7).
-    identifier_share: float = 0.20
     # The session's memory block in a compacted view (B16), tokens, on small windows less; 0: it is not shown.
     memory_tokens: int = 1_000
     # What every twelve exchanges came to is an entry of that memory (B16), noted by code.
@@ -106,6 +102,9 @@ class Policy:
     # For upstreams that want user and assistant by turns: in a compacted view neighbouring user messages
     # are merged (A46), and the summary is acknowledged (D19).
     strict_alternation: bool = False
+    # The role in which a summary stands. `rolling` may use the system role, as its source does (B15); a block
+    # carries what tools said, which gains weight there.
+    summary_role: SummaryRole = "user"
     # For upstreams that take system messages only at the beginning: in a compacted view later ones are told
     # as a user's, behind a label.
     later_system_messages: LaterSystemMessages = "keep"
@@ -120,6 +119,8 @@ class Policy:
     # `working_state`: newest tool results kept in short (D16), and whether a model may fill gaps (D11).
     max_tool_results: int = 30
     llm_extraction: bool = True
+    # Whether anybody may be asked for a summary; else code writes it, and `worker` thins tool results (E08).
+    asks_summarizer: bool = True
     # `by_content`: from this share of tool calls and results among the folded messages on (D24) it folds like
     # `working_state`, below like `batch`. Half: below that, most of what is said is said in prose.
     mechanical_share: float = 0.5
@@ -129,3 +130,8 @@ class Policy:
     min_gain_ratio: float = 0.05
     # Calls to a summarizer stop for a while after so many failures in a row (F05).
     breaker_failures: int = 3
+
+    @property
+    def only_thins(self) -> bool:
+        """True where tool results are thinned and nothing is folded while the prompt fits (E08)."""
+        return self.style == "worker" and not self.asks_summarizer

@@ -17,10 +17,8 @@ _NEVER_TOKENS = 1_000_000
 
 _AUTO = Policy()
 
-# A12, A13 and A16 as the source has them.
+# A12 and A13 as the source has them.
 _SOURCE = Policy(
-    user_wording_share=0.25,
-    identifier_share=0.18,
     summary_max_tokens=4_096,
     summary_min_tokens=500,
     summary_share=0.08,

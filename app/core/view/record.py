@@ -35,6 +35,7 @@ class Written:
     user message is kept among the folded ones, and stands behind the block.
     `memory`: the text of the session's memory block, which masks alone leave as it is;
     `leaves_memory_out`: there was no room for it.
+    `as_system`: the summary is told in the system role (B15).
     `passes` calls to a model gave its text in the run `run_id`; 0 and "" without one. `rebuilt`: written
     from so many messages themselves; `chained`: folds since that was last so. `guard_tokens`: what
     the summary took before it was shortened for the ceiling, what it takes now, and the ceiling (A27).
@@ -58,6 +59,7 @@ class Written:
     chained: int = 0
     guard_tokens: tuple[int, int, int] | None = None
     request_last: bool = False
+    as_system: bool = False
 
 
 def compaction_of(
@@ -213,6 +215,7 @@ def _details(written: Written, budget: Budget) -> bytes:
         "chained": written.chained,
         "guard_tokens": written.guard_tokens,
         "request_last": written.request_last,
+        "as_system": written.as_system,
     }
     told = {name: value for name, value in said.items() if value}
     # Said also where there is none: records that say nothing of it are the first release's.

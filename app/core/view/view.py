@@ -117,7 +117,8 @@ def view_of(conversation: Conversation, compaction: Compaction | None, count_tex
 
     Without a compaction, or with one that does not apply here, exactly the client's messages. The
     preamble is this request's; the tail is the client's own bytes, masked results apart. The list
-    starts, instructions aside, with a user message whenever the client's did.
+    starts, instructions aside, with a user message whenever the client's did: a summary that may be told as
+    system is told as a user's where no user message follows it.
     """
     is_used = compaction is not None and applies(compaction, conversation)
     return rendered(conversation, compaction if is_used else None, count_text)
@@ -145,17 +146,19 @@ def rendered(conversation: Conversation, compaction: Compaction | None, count_te
     instructions = [part for part in kept if part.kind == "instruction" and part.index not in opening.setup]
     task = [part for part in kept if part.kind == "task"]
     others = [part for part in kept if part.kind == "pin"]
-    block = _block(compaction, count_text) if compaction.summary else []
-    asked = _request(conversation, kept) if block and compaction.request_last else None
-    before = [part for part in (*setup, *task, *others) if part is not asked]
-    middle = [*before, *block]
-    if block and not _is_user(conversation, middle[0]):
-        middle = [*block, *before]
-    middle += [asked] if asked else []
     tail = [
         _part(conversation, index, "tail", masks, count_text)
         for index in range(cut, len(conversation.messages))
     ]
+    follows = next(iter((*setup, *task, *others, *tail)), None)
+    as_system = compaction.as_system and follows is not None and _is_user(conversation, follows)
+    block = _block(compaction, count_text, as_system) if compaction.summary else []
+    asked = _request(conversation, kept) if block and compaction.request_last else None
+    before = [part for part in (*setup, *task, *others) if part is not asked]
+    middle = [*before, *block]
+    if as_system or (block and not _is_user(conversation, middle[0])):
+        middle = [*block, *before]
+    middle += [asked] if asked else []
     parts = (*preamble, *instructions, *middle, *tail)
     if compaction.tells_as_user:
         parts = told_as_users(parts, conversation, count_text)
@@ -188,9 +191,9 @@ def masked_tokens(message: Message, shown: str, count_text: CountText) -> int:
     return min(message.tokens, count_text(shown) + count_text(call) + FRAME_TOKENS)
 
 
-def summary_message(summary: str) -> bytes:
+def summary_message(text: str, role: str = "user") -> bytes:
     """A block of ours as a message: user role, so that what tools said gains no authority."""
-    return f'{{"role":"user","content":{encoded(summary)}}}'.encode()
+    return f'{{"role":"{role}","content":{encoded(text)}}}'.encode()
 
 
 def _request(conversation: Conversation, kept: Sequence[ViewPart]) -> ViewPart | None:
@@ -203,18 +206,20 @@ def _is_user(conversation: Conversation, part: ViewPart) -> bool:
     return part.index is None or conversation.messages[part.index].role == "user"
 
 
-def _block(compaction: Compaction, count_text: CountText) -> list[ViewPart]:
+def _block(compaction: Compaction, count_text: CountText, as_system: bool) -> list[ViewPart]:
     """What code and models wrote: the summary, and the memory block behind it (B16)."""
     reason = f"stands for {compaction.messages_folded} folded messages"
-    parts = [_written("summary", compaction.summary, reason, count_text)]
+    role = "system" if as_system else "user"
+    parts = [_written("summary", compaction.summary, reason, count_text, role)]
     if compaction.memory:
         reason = "the session's memory, as it was when the rest was folded"
         parts.append(_written("memory", compaction.memory, reason, count_text))
     return parts
 
 
-def _written(kind: PartKind, text: str, reason: str, count_text: CountText) -> ViewPart:
-    return ViewPart(kind, None, summary_message(text), block_tokens(text, count_text), False, reason)
+def _written(kind: PartKind, text: str, reason: str, count_text: CountText, role: str = "user") -> ViewPart:
+    tokens = block_tokens(text, count_text)
+    return ViewPart(kind, None, summary_message(text, role), tokens, False, reason)
 
 
 def _kept(

@@ -25,7 +25,7 @@ from app.core.runtime.events import (
 )
 from app.core.runtime.gist import Gist
 from app.core.runtime.records import RecordedEvent
-from app.core.summary.fence import sendable, unfenced
+from app.core.text.fence import sendable, unfenced
 from app.core.view.compaction import Compaction
 from app.core.view.view import cut_in
 from app.errors import Conflict, StoreError

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from app.core.summary.fence import sendable, unfenced
+from app.core.text.fence import sendable, unfenced
 from app.core.view.compaction import Compaction
 from app.errors import StoreUnavailable
 from app.storage.erase.gone import Gone

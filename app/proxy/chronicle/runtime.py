@@ -31,8 +31,8 @@ from app.core.runtime.snapshot import (
     new_snapshot,
 )
 from app.core.runtime.tallies import files_of, loop_compacted, tooling_of, transcript_of
-from app.core.summary.fence import unfenced
 from app.core.summary.sections import TITLES, block_sections
+from app.core.text.fence import unfenced
 from app.core.view.compaction import Compaction
 from app.core.view.outcomes import View
 from app.proxy.chronicle.rows import Kept

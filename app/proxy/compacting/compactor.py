@@ -28,6 +28,7 @@ WHY_BY_CODE: Mapping[str, str] = {
     "rejected": "what the model wrote was no summary",
     "too_long": "the question did not fit the model's window",
     "key_refused": "the key was refused",
+    "nobody_to_ask": "no model may be asked",
     "not_worth_asking": "a model's summary would cost more than it is worth",
     "spending_limit": "the limit for summaries is reached",
     "breaker_open": "the model failed several times and is not asked for a while",

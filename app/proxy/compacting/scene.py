@@ -17,7 +17,7 @@ from app.core.history.message import Message
 from app.core.recall.echo import without_echoes
 from app.core.recall.rounds.hidden import replayed
 from app.core.recall.rounds.offer import with_ours
-from app.core.summary.source import SummarySource, summary_budget
+from app.core.summary.source import SummarySource
 from app.core.summary.styles.registry import style_of
 from app.core.summary.styles.style import Style
 from app.core.summary.styles.style import Written as Block
@@ -315,7 +315,7 @@ class Scene:
             case "batch":
                 return b""
             case "working_state" if self.turn.conversation.messages:
-                everything = replace(self.plan_all(), kept=())
+                everything = self.plan_all(lambda _: False)
                 return self._block(everything, self.source(everything), None).state
             case _:
                 return self._state
@@ -361,6 +361,7 @@ class Scene:
             tells_as_user=self._tells_as_user,
             offers_tools=self.replay.is_recorded,
             chained=self.current.chained if self.current else 0,
+            as_system=self.policy.summary_role == "system",
         )
 
     @property
@@ -386,9 +387,8 @@ class Scene:
         if self.policy.strict_alternation:
             # Planned without it: the acknowledgement comes out of the summary's room.
             room = max(1, room - acknowledgement_tokens(self.count_text))
-        bounds = summary_budget(self.policy, room, self.budget)
         text = told.text if told is not None else None
-        return self.style.written(source, text, bounds, self.count_text)
+        return self.style.written(source, text, room, self.count_text)
 
     def _room(self, room_of: Callable[..., int], fold: Fold) -> int:
         talk, as_user = self.conversation, self._tells_as_user

@@ -154,7 +154,8 @@ class SummaryWriter:
         await self._restraint.spending.look(scene.turn.namespace)
         replaced = await scene.done(_replaced, source)
         if not await scene.done(self.is_worth, [message for _, message in source.fresh]):
-            return NotTold("not_worth_asking", is_failure=False, may_again=False)
+            why = "not_worth_asking" if scene.policy.asks_summarizer else "nobody_to_ask"
+            return NotTold(why, is_failure=False, may_again=False)
         reason = ""
         for rides in (True, False) if await scene.done(self._rides) else (False, False):
             try:
@@ -227,7 +228,7 @@ class SummaryWriter:
         return SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
 
     def is_worth(self, scene: Scene, fresh: Sequence[Message]) -> bool:
-        """False when asking the conversation's own model costs too much for it (docs/cost-policy.md).
+        """False when nobody may be asked, or asking the own model costs too much (docs/cost-policy.md).
 
         `fresh` are the messages that no summary has seen yet.
         """
@@ -239,6 +240,8 @@ class SummaryWriter:
     def _is_worth(self, scene: Scene, size: tuple[int, int], replaced: int, *, rides: bool) -> bool:
         """True when questions of `size` (tokens read, calls) are worth `replaced` tokens of history."""
         policy = scene.policy
+        if not policy.asks_summarizer:
+            return False
         is_chosen = not self._choice.may_ride or policy.summary_model is not None or self._has_worker(scene)
         if policy.objective == "fidelity" or is_chosen or scene.is_ordered:
             # Whoever has chosen another model for summaries, or asked for one now, has decided.

@@ -14,7 +14,7 @@ from app.core.notes.effects import (
     effects_of,
     opened_by,
 )
-from app.core.summary.wording import Call
+from app.core.text.wording import Call
 
 
 def call(tool: str, **arguments: Any) -> Call:

@@ -23,7 +23,7 @@ from app.core.notes.effects import (
     opened_by,
     same_file,
 )
-from app.core.summary.wording import Call
+from app.core.text.wording import Call
 
 
 def call(tool: str, **arguments: Any) -> Call:

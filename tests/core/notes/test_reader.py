@@ -11,7 +11,7 @@ from tests.core.summary.talk import calls, result, says, user
 
 
 def told(kind: Kind, *messages: Message) -> list[str]:
-    return [note.text for note in notes_of(messages) if note.kind == kind]
+    return [note.text for note in notes_of(messages).of(kind)]
 
 
 def edit(ident: str, path: str = "a.py") -> Message:

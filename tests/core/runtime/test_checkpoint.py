@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -159,12 +161,15 @@ def test_the_summary_is_structured() -> None:
         )
     )
     assert gist.decisions == ("We decided to use PostgreSQL 16 for the ledger.",)
-    assert gist.key_findings == ("The issue was a wrong type in ledger.py.",)
+    assert gist.key_findings == (
+        "The issue was a wrong type in ledger.py.",
+        "Next, I will fix the parser.",
+    )
     assert gist.open_loops == (
-        "run make check: TypeError: cannot add str and int",
+        "run command=make check: failed, TypeError: cannot add str and int",
         "And port 5432?",
     )
-    assert gist.next_actions == ("Next, I will fix the parser.", "Answer: And port 5432?")
+    assert gist.next_actions == ("Answer: And port 5432?",)
 
 
 @pytest.mark.spec("A39")
@@ -172,18 +177,19 @@ def test_what_was_overtaken_answered_or_overcome_is_not_in_the_summary() -> None
     gist = gist_of(
         entries(
             [
-                user("The deploy port must be 8080."),
-                calls("call_1"),
+                user("Never deploy on Fridays. The deploy port is 8080."),
+                calls("call_1", arguments='{"command": "make check"}'),
                 result("call_1", "ConnectionError: refused"),
-                calls("call_1"),
+                calls("call_1", arguments='{"command": "make check"}'),
                 result("call_1", "fine"),
-                user("Actually, the deploy port is now 9090."),
+                user("Actually, the deploy port is 9090."),
                 assistant("Understood: 9090 it is."),
             ]
         )
     )
-    assert "8080" not in "".join(gist.decisions)
-    assert gist.decisions == ("Actually, the deploy port is now 9090.",)
+    assert gist.decisions == ("Never deploy on Fridays.",)
+    assert "Actually, the deploy port is 9090." in gist.key_findings
+    assert "8080" not in "".join(gist.key_findings)
     assert gist.open_loops == ()
     assert gist.next_actions == ()
 
@@ -191,14 +197,33 @@ def test_what_was_overtaken_answered_or_overcome_is_not_in_the_summary() -> None
 @pytest.mark.spec("A39")
 def test_a_question_nobody_answered_is_an_open_loop() -> None:
     asked = [user("Set it up."), assistant("Shall I use Redis or Valkey?")]
-    assert gist_of(entries(asked)).open_loops == ("Shall I use Redis or Valkey?",)
+    assert gist_of(entries(asked)).open_loops == (
+        'asked of the user, no answer seen: "Shall I use Redis or Valkey?"',
+    )
     assert gist_of(entries([*asked, user("Valkey."), assistant("Fine.")])).open_loops == ()
 
 
+def called(name: str, ident: str, arguments: str) -> dict[str, Any]:
+    """A call of the tool of that name."""
+    call = {"id": ident, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
 @pytest.mark.spec("A39")
-def test_old_plans_are_no_next_actions() -> None:
-    plans = [each for n in range(4) for each in (user(f"go {n}"), assistant(f"Next, I will do part {n}."))]
-    assert gist_of(entries(plans)).next_actions == ("Next, I will do part 2.", "Next, I will do part 3.")
+def test_files_changed_are_findings_and_tasks_not_done_are_next_actions() -> None:
+    write = '{"path": "src/ledger.py", "content": "x = 1"}'
+    todo = '{"todos": [{"content": "Write it", "status": "completed"}, {"content": "Test it"}]}'
+    said = [
+        user("Write the ledger."),
+        called("write_file", "call_1", write),
+        result("call_1", "ok"),
+        called("todo_write", "call_2", todo),
+        result("call_2", "ok"),
+        assistant("The ledger is there."),
+    ]
+    gist = gist_of(entries(said))
+    assert any(line.startswith("created src/ledger.py") for line in gist.key_findings)
+    assert gist.next_actions == ("[ ] Test it",)
 
 
 @pytest.mark.spec("A39")

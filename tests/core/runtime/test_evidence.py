@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.core.runtime.checkpoint import checkpoint_of, encoded
 from app.core.runtime.entry import Entry
 from app.core.runtime.evidence import EXCERPT_CHARS, SPANS, evidence_of, span_hash
-from app.core.summary.secrets import without_secrets
+from app.core.text.secrets import without_secrets
 from tests.core.histories import RandomHistory, assistant, result, system, user
 from tests.core.runtime.records import entries
 

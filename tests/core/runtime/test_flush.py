@@ -31,13 +31,13 @@ NOTE = """\
 ## Decisions
 - We decided to use PostgreSQL 16 for the ledger.
 ## Open loops
-- run make check: TypeError: cannot add str and int
+- run command=make check: failed, TypeError: cannot add str and int
 - And port 5432?
 ## Next actions
-- Next, I will fix the parser.
 - Answer: And port 5432?
 ## Key findings
-- The issue was a wrong type in ledger.py."""
+- The issue was a wrong type in ledger.py.
+- Next, I will fix the parser."""
 
 
 def due(
@@ -92,11 +92,10 @@ def test_pins_blocks_and_instructions_are_not_read() -> None:
 
 
 @pytest.mark.spec("A43")
-def test_where_nothing_stands_out_the_newest_words_do() -> None:
-    note = flush_of(
-        entries([user("hm"), assistant("hm indeed"), user("so"), assistant("yes")]), LIMITS, count_text
-    )
-    assert note == "## Decisions\nNone.\n## Open loops\n- so\n## Next actions\nNone.\n## Key findings\n- yes"
+def test_what_is_being_worked_on_is_an_open_loop() -> None:
+    note = flush_of(entries([user("hm"), assistant("hm indeed"), user("so")]), LIMITS, count_text)
+    loops = "## Open loops\n- so\n## Next actions\n- Answer: so\n"
+    assert note == f"## Decisions\nNone.\n{loops}## Key findings\n- hm indeed"
     assert flush_of([], LIMITS, count_text) == ""
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core.history.message import Message
-from app.core.summary.source import SummaryBudget, SummarySource
+from app.core.summary.source import SummarySource
 
-ROOMY = SummaryBudget(tokens=4_000, user_tokens=1_500, identifier_tokens=800)
+ROOMY = 4_000
 
 
 def count(text: str) -> int:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from app.core.history.message import Message
 from app.core.summary.block import PREAMBLE, Frame, cut_record, summary_block
-from app.core.summary.fence import DEFAULT_TAG, unfenced
 from app.core.summary.sections import ADDED_TITLE, TITLES, block_sections
 from app.core.summary.source import SummarySource
 from app.core.summary.styles.handoff import HandoffStyle, record_in
+from app.core.text.fence import DEFAULT_TAG, unfenced
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
 
 TOLD = "\n".join(f"## {number}. {title}\nprose {number}" for number, title in enumerate(TITLES, 1))
@@ -314,8 +314,7 @@ def test_fifty_rounds_stay_within_the_budget_and_keep_the_newest(told: str | Non
     sizes = []
     for turn in range(50):
         talk += bound(1)[:1] if not turn else [user(f"Now do part {turn}."), says(f"Part {turn} is done.")]
-        budget = replace(ROOMY, tokens=900)
-        written = style.written(replace(source(talk), state=state), told, budget, count)
+        written = style.written(replace(source(talk), state=state), told, 900, count)
         state = written.state
         sizes.append(count(written.text))
     assert max(sizes) <= 900

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.summary.fence import fenced
 from app.core.summary.outline import Outline, OutlineSection, outline_of
 from app.core.summary.sections import ADDED_TITLE, TITLES, Sections, rendered
+from app.core.text.fence import fenced
 
 BODIES = tuple(f"body of {number}" for number in range(1, 10))
 

@@ -134,7 +134,7 @@ def test_a_previous_record_never_crowds_out_the_conversation() -> None:
 
 def test_the_previous_block_goes_in_without_its_fence_and_preamble() -> None:
     made_of = source([user("I need a boat"), says("ok")])
-    block = summary_block(made_of, "", None, Frame(ROOMY.tokens, count, "palimpsest_summary")).text
+    block = summary_block(made_of, "", None, Frame(ROOMY, count, "palimpsest_summary")).text
     (request,) = asked([user("and sails")], previous=block)
     assert "I need a boat" in request.user
     assert "palimpsest_summary" not in request.user

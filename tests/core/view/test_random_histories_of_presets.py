@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.history.conversation import Conversation
-from app.core.summary.source import SummarySource, summary_budget
+from app.core.summary.source import SummarySource
 from app.core.summary.styles.registry import style_of
 from app.core.view.compaction import Compaction
 from app.core.view.dialects.turns import FRAME_TOKENS
@@ -43,9 +43,8 @@ class Styled(Session):
         written = Written(f"c{len(self.compactions)}", self.policy.name)
         if isinstance(plan, Fold):
             room = summary_room(plan, self.talk, self.budget, count_text)
-            bounds = summary_budget(self.policy, max(1, room - FRAME_TOKENS), self.budget)
             source = source_of(plan, self.talk, current)
-            block = style_of(self.policy).written(source, None, bounds, count_text)
+            block = style_of(self.policy).written(source, None, max(1, room - FRAME_TOKENS), count_text)
             # A block is never empty.
             assert block.text
             written = replace(written, summary=block.text, author="deterministic", state=block.state)

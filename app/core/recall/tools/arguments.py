@@ -13,7 +13,7 @@ from typing import Any
 
 from app.core.recall.filters import ANY, KINDS, ROLES, Filters
 from app.core.recall.tool_schemas import DESCRIBE, GREP
-from app.core.summary.fence import sendable
+from app.core.text.fence import sendable
 from app.core.wire.json_text import decoded
 from app.errors import InvalidJson
 

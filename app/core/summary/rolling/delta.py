@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from app.core.summary.fence import sendable
 from app.core.summary.rolling.merging import Change
 from app.core.summary.rolling.state import KINDS
-from app.core.summary.secrets import without_secrets
-from app.core.summary.wording import cut_to, on_one_line, without_data
+from app.core.text.fence import sendable
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import cut_to, on_one_line, without_data
 
 _FENCED = re.compile(
     r"^[ \t]*```[ \t]*(?P<info>[\w-]*)[^\n]*\n(?P<body>.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.M | re.S

@@ -6,14 +6,15 @@ Nothing that is read is cut: a long message takes several requests. Knows nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.history.message import Message
-from app.core.summary.secrets import without_secrets
+from app.core.notes.results import failed
 from app.core.summary.source import SummarySource
-from app.core.summary.wording import calls_of, cut_to, without_data, worded
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import calls_of, cut_to, text_of, without_data, worded
 
 # At the start of an answer; one that never closes is all reasoning.
 _THOUGHT = re.compile(r"\A(?:\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z))+\s*", re.DOTALL | re.IGNORECASE)
@@ -66,8 +67,17 @@ def unmarked(text: str) -> Line:
 
 def readable(source: SummarySource, tools: ToolAllowList) -> SummarySource:
     """`source` without reasoning, and with nothing in the results of tools that are not on the list."""
+    return _with_results(source, tools, lambda _: "")
+
+
+def judged(source: SummarySource, tools: ToolAllowList) -> SummarySource:
+    """As `readable`, but a result that is not read still says whether its call failed."""
+    return _with_results(source, tools, lambda text: "exit code 1" if failed(text) else "")
+
+
+def _with_results(source: SummarySource, tools: ToolAllowList, unread: Callable[[str], str]) -> SummarySource:
     messages = [*(message for _, message in source.folded), *source.tail]
-    read = list(_read(messages, tools))
+    read = list(_read(messages, tools, unread))
     chains = (chain for chain, _ in source.folded)
     folded = tuple(zip(chains, read[: len(source.folded)], strict=True))
     return replace(source, folded=folded, tail=tuple(read[len(source.folded) :]))
@@ -86,14 +96,16 @@ def transcript(source: SummarySource, tools: ToolAllowList, call_chars: int) -> 
     return tuple(line for line in lines if line.text)
 
 
-def _read(messages: Sequence[Message], tools: ToolAllowList) -> Iterator[Message]:
+def _read(
+    messages: Sequence[Message], tools: ToolAllowList, unread: Callable[[str], str]
+) -> Iterator[Message]:
     # An id may come again with another tool: a result belongs to the newest call before it (F02).
     names: dict[str, str] = {}
     for message in messages:
         names |= {call.id: call.name for call in calls_of(message)}
         if message.role in _RESULTS:
             name = names.get(message.answers or "") or str(message.fields.get("name") or "")
-            yield message if tools.allows(name) else _with_content(message, "")
+            yield message if tools.allows(name) else _with_content(message, unread(text_of(message)))
         else:
             yield _without_reasoning(message)
 

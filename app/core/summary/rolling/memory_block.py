@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from app.core.summary.acceptance import SummaryReply, accepted
-from app.core.summary.fence import escaped, fenced, sendable
+from app.core.summary.fitting import clipped, lines_within
 from app.core.summary.prompt import SummaryRequest
-from app.core.summary.rolling.digest import clipped, lines_within
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText
-from app.core.summary.wording import headline, on_one_line, without_data
+from app.core.text.fence import escaped, fenced, sendable
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import headline, on_one_line, without_data
 from app.errors import SummaryRejected
 
 # The fence of the block in a view; summaries have their own.

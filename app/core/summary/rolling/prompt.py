@@ -11,16 +11,17 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from app.core.summary.carry.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from app.core.summary.fence import escaped, sendable
+from app.core.summary.fitting import clipped
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.rolling.chunks import Room, chunks
-from app.core.summary.rolling.digest import TITLES, clipped
+from app.core.summary.rolling.digest import TITLES
 from app.core.summary.rolling.extraction import Line, unmarked
 from app.core.summary.rolling.record import Kept, Told, told_of
 from app.core.summary.rolling.state import KINDS, SessionState, newest_entries
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText
+from app.core.summary.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
+from app.core.text.fence import escaped, sendable
+from app.core.text.secrets import without_secrets
 
 PREVIOUS, STATE, MESSAGES = PARTS = ("previous-summary", "existing-workstream-state", "new-messages")
 _HEADINGS = "".join(f"## {title}\n" for title in TITLES)

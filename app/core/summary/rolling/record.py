@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from app.core.summary.block import PREAMBLE as HANDOFF_PREAMBLE
-from app.core.summary.fence import sendable, unfenced
-from app.core.summary.rolling.digest import digest_of, rendered
-from app.core.summary.rolling.shown import HEADING, PREAMBLE
+from app.core.summary.rolling.digest import HEADING, PREAMBLE, digest_of, rendered
 from app.core.summary.rolling.state import SessionState
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import SummarySource
+from app.core.text.fence import sendable, unfenced
+from app.core.text.secrets import without_secrets
 
 VERSION = 1
 _OPENING = "\n```json\n"
@@ -64,15 +63,16 @@ def encoded(kept: Kept) -> bytes:
 
 def kept_of(data: bytes) -> Kept:
     """What `encoded` wrote; empty for anything else."""
-    try:
-        stored = msgspec.json.decode(data, type=_Stored)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return Kept()
-    return Kept(stored.summary, stored.state) if stored.rolling == VERSION else Kept()
+    return _read(data) or Kept()
+
+
+def record_before(source: SummarySource) -> Kept:
+    """What a model wrote for the compaction in force; the block's text without a state of this style."""
+    return _read(source.state) or kept_before(source)
 
 
 def kept_before(source: SummarySource) -> Kept:
-    """What the compaction in force kept; without its state, or under another style's, what its block says."""
+    """What a question continues: the record of a model, else what the block says, by whomever it was."""
     kept = kept_of(source.state)
     if kept.summary or not source.previous:
         return kept
@@ -102,3 +102,11 @@ def told_of(text: str) -> Told | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return Told(summary, read.whole_state, read.notes)
+
+
+def _read(data: bytes) -> Kept | None:
+    try:
+        stored = msgspec.json.decode(data, type=_Stored)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return Kept(stored.summary, stored.state) if stored.rolling == VERSION else None

@@ -9,31 +9,36 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
 from app.core.summary.acceptance import SummaryReply, accepted
-from app.core.summary.carry.tool_voice import attributed, tool_lines
-from app.core.summary.fence import DEFAULT_TAG
+from app.core.summary.block import Frame
+from app.core.summary.fitting import lines_within
+from app.core.summary.form import checked, written
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.rolling.by_code import (
-    digest_by_code,
-    digest_to_keep,
-    newest_line,
-    newest_of,
-    reading_of,
-)
 from app.core.summary.rolling.delta import delta_text, reply_of
-from app.core.summary.rolling.digest import digest_of, rendered, repaired
-from app.core.summary.rolling.extraction import ToolAllowList, transcript
+from app.core.summary.rolling.digest import FORM, STATE_TITLE, TITLES, digest_of, rendered
+from app.core.summary.rolling.extraction import ToolAllowList, judged, transcript
 from app.core.summary.rolling.merging import merged
 from app.core.summary.rolling.prompt import Asking, RollingRequest, rolling_requests
-from app.core.summary.rolling.record import Kept, Told, encoded, kept_before, told_of, told_text
-from app.core.summary.rolling.shown import Contents, block_of, digest_tokens
-from app.core.summary.rolling.state import StateCaps, state_lines
-from app.core.summary.source import CountText, SummaryBudget, SummarySource
+from app.core.summary.rolling.record import (
+    Kept,
+    Told,
+    encoded,
+    kept_before,
+    record_before,
+    told_of,
+    told_text,
+)
+from app.core.summary.rolling.state import SessionState, StateCaps, state_lines
+from app.core.summary.source import CountText, SummarySource
 from app.core.summary.styles.style import Written
+from app.core.summary.tool_voice import tool_lines
+from app.core.text.fence import DEFAULT_TAG
 from app.errors import SummaryRejected
 
 # Codes of what deserves an event.
 DELTA_INVALID = "state_delta_invalid"
 ROLLUP_REJECTED = "rollup_rejected"
+# Of the block the state takes at most this share.
+_STATE_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +83,18 @@ class RollingStyle:
         notes = dict.fromkeys((*so_far.notes, *([DELTA_INVALID] if parts.is_broken else [])))
         return told_text(Told(summary, merged(so_far.state, parts.changes, self.caps), tuple(notes)))
 
-    def written(
-        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
-    ) -> Written:
+    def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
         """Heading, state and three sections; what a model left out, or everything, is filled by code."""
-        before = kept_before(source)
-        said = _without_tools_voice(self._said(before, told), before, source)
-        lines = state_lines(said.state)
-        room = digest_tokens(budget.tokens, lines, count_text)
-        digest = digest_of(said.summary)
-        is_told = told is not None and all(digest.bodies)
-        read = newest_of(source) if is_told else source
-        reading = reading_of(read, digest_of(before.summary), self.tools)
-        if told is None:
-            digest = digest_to_keep(reading, room, self.rollup_tokens, budget, count_text)
-        elif not is_told:
-            # Facts that only the users' wording shows stand nowhere when the flow is the model's.
-            wording = 0 if digest.flow else budget.user_tokens
-            bounds = replace(budget, user_tokens=wording)
-            digest = repaired(digest, digest_by_code(reading, room // 2, bounds, count_text))
-        newest = newest_line(reading.material, rendered(digest), room, count_text)
-        text = block_of(Contents(digest, lines, newest), self.tag, budget.tokens, count_text)
-        return Written(text, encoded(Kept(rendered(digest), said.state)), said.notes)
+        before = record_before(source)
+        said = self._said(before, told)
+        record = before.summary if told is None else checked(said.summary, source, before.summary)
+        digest = digest_of(record)
+        state = _without_tools_voice(said.state, before, source)
+        lines = lines_within(state_lines(state), int(_STATE_SHARE * tokens), count_text, 0.5)
+        bodies = dict(zip(TITLES, digest.bodies, strict=True))
+        frame = Frame(tokens, count_text, self.tag)
+        text = written(FORM, judged(source, self.tools), bodies, frame, (STATE_TITLE, "\n".join(lines)))
+        return Written(text, encoded(Kept(rendered(digest) if record else "", state)), said.notes)
 
     def _said(self, before: Kept, told: str | None) -> Told:
         """What was told, with the whole state."""
@@ -124,14 +119,13 @@ class RollingStyle:
             return Told(whole, so_far.state, tuple(notes))
 
 
-def _without_tools_voice(said: Told, before: Kept, source: SummarySource) -> Told:
-    """What was told, with lines that only a tool said as the tool's: of these none decides or binds."""
+def _without_tools_voice(state: SessionState, before: Kept, source: SummarySource) -> SessionState:
+    """The state without new decisions and constraints that only a tool said."""
     known = {entry.text for _, entries in before.state.lists() for entry in entries}
-    new = {e.text for e in (*said.state.decisions, *said.state.constraints) if e.text not in known}
+    new = {entry.text for entry in (*state.decisions, *state.constraints) if entry.text not in known}
     tools = tool_lines(new, source, before.summary)
-    state = replace(
-        said.state,
-        decisions=tuple(entry for entry in said.state.decisions if entry.text not in tools),
-        constraints=tuple(entry for entry in said.state.constraints if entry.text not in tools),
+    return replace(
+        state,
+        decisions=tuple(entry for entry in state.decisions if entry.text not in tools),
+        constraints=tuple(entry for entry in state.constraints if entry.text not in tools),
     )
-    return replace(said, summary=attributed(said.summary, source, before.summary), state=state)

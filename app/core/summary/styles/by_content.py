@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from app.core.history.message import Message
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.source import CountText, SummaryBudget, SummarySource
+from app.core.summary.source import CountText, SummarySource
 from app.core.summary.styles.style import Style, Written
 from app.core.summary.working.gap_fill import INSTRUCTIONS as GAP_FILL
 
@@ -42,11 +42,9 @@ class ByContentStyle:
         asked = self.mechanical if request.system == GAP_FILL else self.prose
         return asked.accepted(reply, request, replaced_tokens, count_text)
 
-    def written(
-        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
-    ) -> Written:
+    def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
         """The chosen way's block. The same fold is always written in the way in which it was asked for."""
-        return self._chosen(source).written(source, told, budget, count_text)
+        return self._chosen(source).written(source, told, tokens, count_text)
 
     def _chosen(self, source: SummarySource) -> Style:
         messages = [message for _, message in source.fresh]

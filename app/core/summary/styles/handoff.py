@@ -12,10 +12,10 @@ import msgspec
 
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.block import Frame, summary_block
-from app.core.summary.fence import DEFAULT_TAG
 from app.core.summary.prompt import SummaryLimits, SummaryRequest, rebuilding_requests, summary_requests
-from app.core.summary.source import CountText, SummaryBudget, SummarySource
+from app.core.summary.source import CountText, SummarySource
 from app.core.summary.styles.style import Written
+from app.core.text.fence import DEFAULT_TAG
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,11 +54,9 @@ class HandoffStyle:
         """The text; SummaryRejected where it is plainly none (F09 to F12)."""
         return accepted(reply, request, replaced_tokens, count_text)
 
-    def written(
-        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
-    ) -> Written:
+    def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
         """The record first, then what it does not say; by code alone without one."""
-        frame = Frame(budget.tokens, count_text, self.tag)
+        frame = Frame(tokens, count_text, self.tag)
         block = summary_block(source, record_in(source.state).record, told, frame)
         record = Record(block.record, block.taken_out, is_behind=told is None)
         state = msgspec.json.encode(record) if block.record else b""

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from app.core.summary.rolling.extraction import ToolAllowList
 from app.core.summary.rolling.style import RollingStyle
-from app.core.summary.rolling.worker import DEFAULT_TEMPLATE, WorkerStyle
 from app.core.summary.styles.by_content import KEPT_CHARS, ByContentStyle
 from app.core.summary.styles.handoff import HandoffStyle
 from app.core.summary.styles.style import Style
+from app.core.summary.styles.worker import DEFAULT_TEMPLATE, WorkerStyle
 from app.core.summary.working.limits import DEFAULT_LIMITS
 from app.core.summary.working.styles import BatchStyle, WorkingStateStyle
 from app.core.view.policy import Policy

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import msgspec
 
-from app.core.summary.fence import sendable
 from app.core.summary.prompt import SummaryRequest
 from app.core.summary.rolling.prompt import RollingRequest
 from app.core.summary.working import gap_fill
+from app.core.text.fence import sendable
 
 UNCHANGED = "UNCHANGED"
 QUESTION = (

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.source import CountText, SummaryBudget, SummarySource
+from app.core.summary.source import CountText, SummarySource
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,5 @@ class Style(Protocol):
     ) -> str:
         """The text that may stand for history. SummaryRejected for one that may not."""
 
-    def written(
-        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
-    ) -> Written:
-        """The block of at most `budget.tokens`; `told` None: nobody could be asked. Never empty."""
+    def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
+        """The block of at most `tokens`; `told` None: nobody could be asked. Never empty."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from app.core.summary.fence import sendable
-from app.core.summary.secrets import without_secrets
-from app.core.summary.wording import Call, without_data
+from app.core.text.fence import sendable
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import Call, without_data
 
 # D03; the names after "target" are other agents'.
 PATH_KEYS = (

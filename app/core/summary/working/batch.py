@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import msgspec
 
-from app.core.summary.carry.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from app.core.summary.fence import sendable
 from app.core.summary.prompt import SummaryLimits, SummaryRequest, summary_chunks
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText, SummarySource
-from app.core.summary.wording import cut_to
+from app.core.summary.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
 from app.core.summary.working.arguments import clean
 from app.core.summary.working.blocks import record_of
 from app.core.summary.working.markdown import Line, lines_of, section_lines
 from app.core.summary.working.state import WorkingState
+from app.core.text.fence import sendable
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import cut_to
 
 TITLES = (
     "Environment",

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.core.summary.fence import fenced, unfenced
-from app.core.summary.source import CountText, SummaryBudget, SummarySource
-from app.core.summary.wording import cut_to, text_of
+from app.core.summary.source import CountText, SummarySource
 from app.core.summary.working.arguments import clean
 from app.core.summary.working.clipping import clipped_line
 from app.core.summary.working.environment import client_blocks
-from app.core.summary.working.limits import SlotLimits, ToolNames
+from app.core.summary.working.limits import SlotLimits
 from app.core.summary.working.markdown import Line, fitted
 from app.core.summary.working.noting import state_of
 from app.core.summary.working.state import EMPTY, WorkingState, decoded
+from app.core.text.fence import fenced, unfenced
+from app.core.text.wording import cut_to, text_of
 
 PREAMBLE = (
     "Notes on the earlier part of this conversation, which was folded. Build on them, do not repeat what "
@@ -33,7 +33,7 @@ _SHORT_REQUEST_CHARS = 400
 _REQUEST_WORTH = 1_000.0
 
 
-def cumulative_state(source: SummarySource, names: ToolNames, limits: SlotLimits) -> WorkingState:
+def cumulative_state(source: SummarySource, limits: SlotLimits) -> WorkingState:
     """The state of everything in `source.folded`.
 
     It goes on from the stored state; where there is none, or it cannot be read, it is made anew from
@@ -41,16 +41,16 @@ def cumulative_state(source: SummarySource, names: ToolNames, limits: SlotLimits
     """
     known = decoded(source.state)
     messages = source.folded if known == EMPTY else source.fresh
-    return state_of((message for _, message in messages), known, names, limits)
+    return state_of((message for _, message in messages), known, limits)
 
 
-def block_of(lines: Sequence[Line], tag: str, budget: SummaryBudget, count_text: CountText) -> str:
-    """The lines in a fence, at most `budget.tokens` in all; the preamble alone when that is too little."""
-    room = budget.tokens - count_text(fenced(PREAMBLE, tag)) - 2
+def block_of(lines: Sequence[Line], tag: str, tokens: int, count_text: CountText) -> str:
+    """The lines in a fence, at most `tokens` in all; the preamble alone when that is too little."""
+    room = tokens - count_text(fenced(PREAMBLE, tag)) - 2
     while room > 0:
         body = fitted(lines, room, count_text)
         block = fenced(f"{PREAMBLE}\n\n{body}", tag)
-        over = count_text(block) - budget.tokens
+        over = count_text(block) - tokens
         if over <= 0:
             return block
         # Escaping tags of our own makes a text longer, and hardly ever happens.

@@ -1,4 +1,4 @@
-"""Facts about the surroundings: what clients tell their models of them, and what a shell says.
+"""Facts about the surroundings: what clients tell their models of them, what people say, what a shell says.
 
 Tables of spellings in use. Knows nothing of other slots.
 """
@@ -6,8 +6,9 @@ Tables of spellings in use. Knows nothing of other slots.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from app.core.notes.sentences import sentences_of
 from app.core.summary.working.clipping import clipped_line
 from app.core.summary.working.limits import SlotLimits
 from app.core.summary.working.state import Fact
@@ -55,6 +56,35 @@ _TAG_NAMES = {
 _BLOCK = re.compile(
     r"<(env|environment_context|environment_details|system-reminder|user_instructions|user_info|INSTRUCTIONS)>"
 )
+# Languages, platforms, tools and databases that a sentence names with a version.
+_VERSIONED_TEXT = """
+    Python Node.js Node Deno Bun Java Kotlin Scala Golang Ruby PHP Perl TypeScript PostgreSQL Postgres MySQL
+    MariaDB SQLite Redis Valkey MongoDB Elasticsearch Kafka RabbitMQ Docker Kubernetes Terraform Django Flask
+    FastAPI React Vue Angular Rails Laravel Ubuntu Debian Fedora Alpine Windows macOS CUDA PyTorch npm Gradle
+"""
+_VERSIONED = {name.lower(): name for name in _VERSIONED_TEXT.split()}
+_WITH_VERSION = re.compile(
+    rf"(?<![\w./-])({'|'.join(map(re.escape, sorted(_VERSIONED, key=len, reverse=True)))})"
+    r"\s+(?:version\s+)?v?(\d+(?:\.\d+){0,3})(?![\w/%])",
+    re.IGNORECASE,
+)
+_RUNS_ON = re.compile(
+    r"\b(?:runs?|running|deployed|hosted|are|am|is)\s+(?:on|under)\s+"
+    r"(Linux|Windows|macOS|WSL2?|Ubuntu|Debian|Fedora|Alpine|Docker|Kubernetes|AWS|Azure|GCP)\b",
+    re.IGNORECASE,
+)
+_PLACED = re.compile(
+    r"\b(?:project|repository|repo|code|workspace|working directory)\s+(?:(?:is|lives|sits)\s+)?"
+    r"(?:(?:in|at|under)\s+)?[`\"']?((?:~|\.{1,2})?(?:/[\w.+-]*\w)+)",
+    re.IGNORECASE,
+)
+_BRANCHED = re.compile(
+    r"\b(?:on (?:the )?branch|branch (?:is|called|named))\s+[`\"']?([\w./-]*\w)", re.IGNORECASE
+)
+# What such a sentence denies, asks or leaves behind is no fact.
+_DENIED = re.compile(
+    r"\b(?:not|never|no longer|isn['’]t|aren['’]t|don['’]t|instead of|used to|if)\b|\?\s*$", re.IGNORECASE
+)
 _VERSION_OF = re.compile(
     r"\s*([\w.+-]+)\s+(?:--version|-v|-V|version)\s*(?:2>&1)?\s*\Z",
 )
@@ -76,6 +106,20 @@ def told_facts(text: str) -> list[Fact]:
     labelled = [(m.start(), _capital(m.group(1)), m.group(2)) for m in _LABELLED.finditer(text)]
     tagged = [(m.start(), _TAG_NAMES[m.group(1)], m.group(2)) for m in _TAGGED.finditer(text)]
     return [Fact(name, value.strip().strip("*")) for _, name, value in sorted(labelled + tagged)]
+
+
+def said_facts(text: str) -> list[Fact]:
+    """What ordinary sentences say of the surroundings: versions, platform, folder and branch (D09)."""
+    said = [sentence for sentence in sentences_of(text) if not _DENIED.search(sentence)]
+    return [fact for sentence in said for fact in _facts_in(sentence)]
+
+
+def _facts_in(sentence: str) -> Iterator[Fact]:
+    for name, version in _WITH_VERSION.findall(sentence):
+        yield Fact(f"{_VERSIONED[name.lower()]} version", version)
+    yield from (Fact("Platform", platform) for platform in _RUNS_ON.findall(sentence))
+    yield from (Fact("Working directory", folder) for folder in _PLACED.findall(sentence))
+    yield from (Fact("Git branch", branch) for branch in _BRANCHED.findall(sentence))
 
 
 def client_blocks(text: str) -> tuple[str, str]:

@@ -10,17 +10,16 @@ from dataclasses import replace
 import msgspec
 
 from app.core.summary.acceptance import SummaryReply, accepted
-from app.core.summary.carry.statements import Statement, is_stale, order_of, stale_values, statements_of
-from app.core.summary.carry.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from app.core.summary.fence import sendable
 from app.core.summary.prompt import SummaryLimits, SummaryRequest, transcript_entry
-from app.core.summary.secrets import without_secrets
 from app.core.summary.source import CountText, SummarySource
-from app.core.summary.wording import cut_to, text_of
+from app.core.summary.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
 from app.core.summary.working.arguments import clean
 from app.core.summary.working.limits import SlotLimits
 from app.core.summary.working.markdown import markdown
 from app.core.summary.working.state import WorkingState
+from app.core.text.fence import sendable
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import cut_to
 
 COMPLETE = "COMPLETE"
 # D11. Tokens of the answer; characters of the question and of one message in it.
@@ -103,22 +102,6 @@ def with_gap(state: WorkingState, told: str | None, limits: SlotLimits) -> Worki
         room -= len(text)
         kept.append(text)
     return replace(state, gap=tuple(kept[::-1]))
-
-
-def without_overtaken(state: WorkingState, source: SummarySource) -> WorkingState:
-    """The state without the lines of earlier answers that a later word of the user's has overtaken."""
-    if not state.gap:
-        return state
-    lines = [Statement(line, "assistant", order_of(-1, place)) for place, line in enumerate(state.gap)]
-    later = [*(message for _, message in source.fresh), *source.tail]
-    said = [
-        statement
-        for place, message in enumerate(later)
-        if message.role == "user"
-        for statement in statements_of(cut_to(text_of(message), MESSAGE_CHARS), "user", place)
-    ]
-    stale = stale_values([*lines, *said])
-    return replace(state, gap=tuple(line.text for line in lines if not is_stale(line, stale)))
 
 
 def _entries(

@@ -9,7 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-ToolKind = Literal["read", "edit", "write", "delete", "shell", "search", "project", "plan", "other"]
+from app.core.notes.names import tool_named
+
+ToolKind = Literal["read", "edit", "write", "delete", "shell", "search", "plan", "other"]
 FILE_KINDS: frozenset[str] = frozenset({"read", "edit", "write", "delete"})
 
 # From so many populated slots on, a gap-fill is not worth a call (D12).
@@ -72,68 +74,19 @@ class SlotLimits:
 DEFAULT_LIMITS = SlotLimits()
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-@dataclass(frozen=True, slots=True)
-class ToolNames:
-    """Tool names by what the tools do, in lower case without anything but letters and digits.
-
-    The defaults are the names agents in use give their tools. A tool in no class is "other": its
-    results are kept like a project tool's.
-    """
-
-    read: frozenset[str] = _names(
-        """read readfile fileread readfiles readmanyfiles readmultiplefiles readtextfile view viewfile
-        openfile catfile getfile getfilecontents getfilecontent notebookread readnotebook"""
+def kind_of(name: str) -> ToolKind:
+    """What a tool of that name does, as every reader of calls takes it (`notes.names`)."""
+    tool = tool_named(name)
+    kinds: tuple[tuple[ToolKind, bool], ...] = (
+        ("plan", tool.keeps_tasks),
+        ("shell", tool.runs_scripts or tool.runs_commands or tool.runs_code),
+        ("edit", tool.edits == "edited" or tool.patches),
+        ("write", tool.edits == "created"),
+        ("delete", tool.edits == "deleted"),
+        ("read", tool.shows_files),
+        ("search", tool.searches),
     )
-    edit: frozenset[str] = _names(
-        """edit editfile fileedit multiedit multieditfile strreplace strreplaceeditor replace
-        strreplacebasededittool strreplaceinfile replaceinfile replacestringinfile applypatch applydiff
-        searchreplace searchandreplace insertcontent inserteditintofile notebookedit editnotebook
-        modifyfile updatefile patch patchfile texteditor textedit"""
-    )
-    write: frozenset[str] = _names(
-        """write writefile filewrite writetofile createfile createnewfile createtextfile newfile savefile
-        create"""
-    )
-    delete: frozenset[str] = _names("delete deletefile filedelete removefile unlink rm")
-    shell: frozenset[str] = _names(
-        """bash shell sh terminal exec execcommand executecommand runcommand runterminalcmd
-        runterminalcommand runinterminal runshellcommand runshell runbash bashtool executebash localshell
-        containerexec shellcommand powershell cmd"""
-    )
-    search: frozenset[str] = _names(
-        """grep greptool grepsearch ripgrep rg searchfiles searchcode codebasesearch codesearch
-        findinfiles searchfilecontent textsearch filesearch glob globtool findfiles"""
-    )
-    project: frozenset[str] = _names(
-        """project ls listdir listdirectory listfiles tree test tests runtests runtest build lint readlints
-        typecheck diagnostics getdiagnostics geterrors gitstatus gitdiff gitlog runtask"""
-    )
-    plan: frozenset[str] = _names(
-        """plan updateplan createplan setplan todo todos todowrite todoupdate writetodos updatetodos
-        updatetodolist managetodolist settodos taskcreate taskupdate"""
-    )
-
-    def kind(self, name: str) -> ToolKind:
-        """The class of a tool by its name, whatever its spelling or the server it comes from."""
-        plain = plain_name(name)
-        kinds: tuple[tuple[ToolKind, frozenset[str]], ...] = (
-            ("read", self.read),
-            ("edit", self.edit),
-            ("write", self.write),
-            ("delete", self.delete),
-            ("shell", self.shell),
-            ("search", self.search),
-            ("project", self.project),
-            ("plan", self.plan),
-        )
-        return next((kind for kind, known in kinds if plain in known), "other")
-
-
-DEFAULT_NAMES = ToolNames()
+    return next((kind for kind, is_so in kinds if is_so), "other")
 
 
 def plain_name(name: str) -> str:

@@ -9,41 +9,44 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from app.core.history.message import Message
-from app.core.summary.wording import Call, calls_of, text_of
 from app.core.summary.working.arguments import Arguments, arguments_of, clean, label_of
 from app.core.summary.working.clipping import clipped, clipped_line
-from app.core.summary.working.environment import client_blocks, shell_facts, told_facts, with_facts
+from app.core.summary.working.environment import (
+    client_blocks,
+    said_facts,
+    shell_facts,
+    told_facts,
+    with_facts,
+)
 from app.core.summary.working.files import actions_of, file_kind, with_actions, with_outcome
 from app.core.summary.working.limits import (
     DEFAULT_LIMITS,
-    DEFAULT_NAMES,
     FILE_KINDS,
     SlotLimits,
     ToolKind,
-    ToolNames,
+    kind_of,
 )
 from app.core.summary.working.outcomes import failure_in, shell_text, tool_note
 from app.core.summary.working.phrases import phrases_of
 from app.core.summary.working.plan import planned
 from app.core.summary.working.state import EMPTY, Failure, OpenCall, WorkingState
+from app.core.text.wording import Call, calls_of, text_of
 
 
 def state_of(
     messages: Iterable[Message],
     previous: WorkingState = EMPTY,
-    names: ToolNames = DEFAULT_NAMES,
     limits: SlotLimits = DEFAULT_LIMITS,
 ) -> WorkingState:
     """The state after `messages`, in order, `previous` being the state before the first of them."""
     for message in messages:
-        previous = noted(previous, message, names, limits)
+        previous = noted(previous, message, limits)
     return previous
 
 
 def noted(
     state: WorkingState,
     message: Message,
-    names: ToolNames = DEFAULT_NAMES,
     limits: SlotLimits = DEFAULT_LIMITS,
 ) -> WorkingState:
     """The state after one more message. Results are known by the call they answer, whenever it was made."""
@@ -53,7 +56,7 @@ def noted(
     if message.role == "assistant":
         spoken = _with_phrases(state, text, limits)
         for call in calls_of(message):
-            spoken = _with_call(spoken, call, names, limits)
+            spoken = _with_call(spoken, call, limits)
         return spoken
     if message.role in ("tool", "function"):
         return _with_result(state, message, text, limits)
@@ -69,6 +72,7 @@ def _with_request(state: WorkingState, text: str, limits: SlotLimits) -> Working
         state = replace(state, environment=with_facts(state.environment, told_facts(added), limits))
     if not said:
         return state
+    state = replace(state, environment=with_facts(state.environment, said_facts(said), limits))
     if not state.task:
         return replace(state, task=clipped(said, limits.task_chars))
     if len(said) < limits.least_requirement_chars:
@@ -86,18 +90,19 @@ def _with_phrases(state: WorkingState, text: str, limits: SlotLimits) -> Working
     notes = (said.note,) if said.note else ()
     return replace(
         state,
+        environment=with_facts(state.environment, said_facts(text), limits),
         decisions=_newest(state.decisions, said.decisions, limits.max_decisions),
         discoveries=_newest(state.discoveries, said.discoveries, limits.max_discoveries),
         assistant_notes=_newest(state.assistant_notes, notes, limits.max_assistant_notes),
     )
 
 
-def _with_call(state: WorkingState, call: Call, names: ToolNames, limits: SlotLimits) -> WorkingState:
+def _with_call(state: WorkingState, call: Call, limits: SlotLimits) -> WorkingState:
     arguments = arguments_of(call)
-    kind = file_kind(names.kind(call.name), arguments)
+    kind = file_kind(kind_of(call.name), arguments)
     ident = clean(call.id)
     if kind == "plan":
-        plan = planned(state.plan, arguments, limits)
+        plan = planned(state.plan, call.name, arguments, limits)
         state = state if plan is None else replace(state, plan=plan)
     actions = actions_of(kind, arguments, ident, limits) if kind in FILE_KINDS or kind == "shell" else []
     if actions:

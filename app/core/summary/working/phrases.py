@@ -9,33 +9,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.core.summary.carry.statements import sentences
-from app.core.summary.carry.vocabulary import FILLER
+from app.core.notes.phrases import decides, discovers
+from app.core.notes.sentences import sentences_of
 from app.core.summary.working.clipping import clipped, clipped_line
 from app.core.summary.working.limits import SlotLimits
 
 _MARKUP = re.compile(r"\*\*|^[\s>#*•-]+(?=\S)|^\d+[.)]\s+")
-# What is only about to be looked at is no decision.
-_LOOKING = (
-    r"(?!(?:now |first |just |quickly )*"
-    r"(?:see|look|check|take|start|begin|read|view|verify|run|find|know|go)\b)"
-)
-_DECIDES = re.compile(
-    rf"\b(?:(?:i|we)(?:['’]?ll| will) use|i['’]?ve (?:decided|chosen)|decided (?:to|on|against)"
-    rf"|let['’]?s {_LOOKING}|(?:going to|gonna) {_LOOKING}|going with|choosing|chose|opted (?:for|to)"
-    rf"|opting for|switching to|switched to|settled on|sticking with|instead of)\b",
-    re.IGNORECASE,
-)
 _REASON = re.compile(r"\bbecause\b", re.IGNORECASE)
-_DISCOVERS = re.compile(
-    r"\b(?:found (?:that|out)|discovered|the (?:\w+ )?(?:issue|problem|bug|cause|culprit|reason) (?:was|is)"
-    r"|turn(?:s|ed) out|it appears|root cause|reali[sz]ed|noticed (?:that|the)"
-    r"|i (?:can )?see (?:that|the (?:issue|problem))|it looks like|caused by)\b",
-    re.IGNORECASE,
-)
 _FILLS = re.compile(
-    rf"(?:{'|'.join(FILLER)}|perfect|excellent|good|alright|all right|absolutely|of course|understood"
-    r"|got it|noted|you['’]re (?:right|welcome)|happy to|feel free|here (?:is|are|you go)|here['’]s"
+    r"(?:thanks?|hi|hello|hey|great|sure|ok|okay|certainly|sorry|glad|perfect|excellent|good|alright"
+    r"|all right|absolutely|of course|understood|got it|noted|you['’]re (?:right|welcome)|happy to"
+    r"|feel free|here (?:is|are|you go)|here['’]s"
     r"|(?:now |next,? |first,? |then,? )*(?:let me|i['’]?ll|i will|i['’]?m going to) "
     r"(?:now |first |just |quickly |also )*"
     r"(?:check|look|read|see|start|begin|take|run|help|know|view|examine|explore|search)"
@@ -64,7 +48,7 @@ def phrases_of(text: str, limits: SlotLimits) -> Phrases:
     discoveries: list[str] = []
     others: list[str] = []
     for sentence in _plain(text):
-        finds = _captured(sentence, _DISCOVERS.search(sentence), limits.discovery_chars, limits)
+        finds = _captured(sentence, discovers(sentence), limits.discovery_chars, limits)
         decides = "" if sentence.endswith("?") else _decision(sentence, limits)
         if finds:
             discoveries.append(finds)
@@ -76,14 +60,14 @@ def phrases_of(text: str, limits: SlotLimits) -> Phrases:
 
 
 def _plain(text: str) -> Iterator[str]:
-    for sentence in sentences(text):
+    for sentence in sentences_of(text):
         plain = " ".join(_MARKUP.sub("", sentence).split())
         if plain:
             yield plain
 
 
 def _decision(sentence: str, limits: SlotLimits) -> str:
-    cue = _DECIDES.search(sentence)
+    cue = decides(sentence)
     if cue:
         return _captured(sentence, cue, limits.decision_chars, limits)
     reason = _REASON.search(sentence)

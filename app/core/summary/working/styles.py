@@ -10,17 +10,17 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from app.core.summary.acceptance import SummaryReply, accepted
-from app.core.summary.carry.tool_voice import attributed
-from app.core.summary.fence import DEFAULT_TAG
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.source import CountText, SummaryBudget, SummarySource
+from app.core.summary.source import CountText, SummarySource
 from app.core.summary.styles.style import Written
+from app.core.summary.tool_voice import attributed
 from app.core.summary.working.batch import batch_chunks, batch_limits, batch_lines, batch_request
 from app.core.summary.working.blocks import block_of, cumulative_state, request_lines
-from app.core.summary.working.gap_fill import gap_accepted, gap_request, with_gap, without_overtaken
-from app.core.summary.working.limits import DEFAULT_LIMITS, DEFAULT_NAMES, SlotLimits, ToolNames
+from app.core.summary.working.gap_fill import gap_accepted, gap_request, with_gap
+from app.core.summary.working.limits import DEFAULT_LIMITS, SlotLimits
 from app.core.summary.working.markdown import lines_of
 from app.core.summary.working.state import encoded, needs_gap_fill
+from app.core.text.fence import DEFAULT_TAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,13 @@ class WorkingStateStyle:
 
     tag: str = DEFAULT_TAG
     limits: SlotLimits = DEFAULT_LIMITS
-    names: ToolNames = DEFAULT_NAMES
     llm_extraction: bool = True
 
     def requests(
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> Generator[SummaryRequest, str, None]:
         """The gap-fill, once, where fewer than 15 slots are populated (D12); otherwise nothing."""
-        state = cumulative_state(source, self.names, self.limits)
+        state = cumulative_state(source, self.limits)
         if not needs_gap_fill(state, self.llm_extraction):
             return
         request = gap_request(source, state, limits, count_text, focus)
@@ -49,14 +48,12 @@ class WorkingStateStyle:
         """What is missing, or "COMPLETE"; SummaryRejected for what is neither (D11)."""
         return gap_accepted(reply, request, replaced_tokens, count_text)
 
-    def written(
-        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
-    ) -> Written:
+    def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
         """The state as markdown, with what models filled in; `told` None changes nothing else."""
-        noted = without_overtaken(cumulative_state(source, self.names, self.limits), source)
+        noted = cumulative_state(source, self.limits)
         state = with_gap(noted, _attributed(told, source, "\n".join(noted.gap)), self.limits)
         lines = [*lines_of(state), *request_lines(source, state)]
-        return Written(block_of(lines, self.tag, budget, count_text), encoded(state))
+        return Written(block_of(lines, self.tag, tokens, count_text), encoded(state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,6 @@ class BatchStyle:
 
     tag: str = DEFAULT_TAG
     limits: SlotLimits = DEFAULT_LIMITS
-    names: ToolNames = DEFAULT_NAMES
 
     def requests(
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
@@ -84,13 +80,11 @@ class BatchStyle:
         """The text; SummaryRejected where it is plainly none or says too little (D21)."""
         return accepted(reply, request, replaced_tokens, count_text)
 
-    def written(
-        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
-    ) -> Written:
+    def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
         """The plan and seven sections; without a model the state and the last summary's lines."""
-        if told is None and not source.fresh and 0 < count_text(source.previous) <= budget.tokens:
+        if told is None and not source.fresh and 0 < count_text(source.previous) <= tokens:
             return Written(source.previous, source.state)
-        state = without_overtaken(cumulative_state(source, self.names, self.limits), source)
+        state = cumulative_state(source, self.limits)
         told = _attributed(told, source, source.previous)
         if told is None:
             lines = lines_of(state)
@@ -98,7 +92,7 @@ class BatchStyle:
             lines = batch_lines(told, state)
             # The new summary stands for the one before: its lines are what a fallback would need.
             state = with_gap(replace(state, gap=()), told, self.limits)
-        block = block_of([*lines, *request_lines(source, state)], self.tag, budget, count_text)
+        block = block_of([*lines, *request_lines(source, state)], self.tag, tokens, count_text)
         return Written(block, encoded(state))
 
 

@@ -60,7 +60,9 @@ def counted(situation: Situation, limits: Limits) -> Draft | None:
         return None
     chosen: Draft | None = None
     for draft in drafts(situation, limits, must_keep(situation, with_task=True)):
-        if policy.tail_starts_at_user and messages[draft.cut].role != "user":
+        # Behind a summary told as system a user's message must follow.
+        at_user = policy.tail_starts_at_user or policy.summary_role == "system"
+        if at_user and messages[draft.cut].role != "user":
             continue
         if policy.tail_messages and len(messages) - draft.cut < policy.tail_messages:
             break

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from app.core.history.conversation import Conversation
-from app.core.summary.wording import calls_of
+from app.core.text.wording import calls_of
 from app.core.view.compaction import context_id, reference_to
 from app.core.view.cuts import RESULT_ROLES, group_index
 from app.core.view.dialects.instructions import label_tokens
@@ -25,6 +25,8 @@ _WORTH = 0.9
 # How often a character limit is corrected towards its tokens: text is not evenly dense.
 _ATTEMPTS = 6
 _CORRECTION = 0.95
+# What is left at least of a result where thinning stands in the place of summaries (characters).
+_THINNED_CHARS = 720
 
 
 def oversized(situation: Situation) -> Limits:
@@ -53,7 +55,8 @@ def older(situation: Situation, limits: Limits, target: int) -> Limits:
     None to fewer characters than the policy's least. The newest results, up to their share of the target
     and at least the newest group, stay; so does what the agent asked for again.
     """
-    least = situation.policy.old_result_chars
+    policy = situation.policy
+    least = policy.old_result_chars or (_THINNED_CHARS if policy.only_thins else 0)
     if not least:
         return limits
     old = _old(situation, limits)

@@ -51,6 +51,8 @@ def compacted(situation: Situation, limits: Limits, goal: Goal) -> Plan:
     """The first means that will do; Send when none wins anything. `limits` mask the oversized results."""
     if not situation.groups:
         return _alone(situation)
+    if situation.policy.only_thins and (thinned := _thinned(situation, limits, goal)):
+        return thinned
     return (
         by_masks(situation, limits, goal)
         or _by_count(situation, limits, goal)
@@ -86,6 +88,22 @@ def by_masks(situation: Situation, limits: Limits, goal: Goal) -> MaskOnly | Non
     if situation.total_with(stubs) <= goal.target:
         return _masks(situation, stubs, goal, "older tool results shortened")
     return None
+
+
+def _thinned(situation: Situation, limits: Limits, goal: Goal) -> MaskOnly | Send | None:
+    """Older results shortened as far as the target asks for (E08); Send where that wins nothing.
+
+    None where what is left does not fit: then a fold is all that keeps the session going.
+    """
+    masks = by_masks(situation, limits, goal)
+    if masks is not None:
+        return masks
+    stubs = older(situation, limits, goal.target)
+    total = situation.total_with(stubs)
+    if total <= goal.limit and _is_worth(situation, total, goal):
+        return _masks(situation, stubs, goal, "older tool results shortened")
+    fits = goal.trigger != "overflow" and situation.total <= goal.limit
+    return Send(situation.view) if fits else None
 
 
 def fold_of(situation: Situation, draft: Draft, goal: Goal) -> Fold:

@@ -12,7 +12,7 @@ from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.rolling.record import kept_of
 from app.core.summary.rolling.state import SessionState
 from app.core.summary.rolling.style import RollingStyle
-from app.core.summary.source import SummaryBudget, SummarySource
+from app.core.summary.source import SummarySource
 from app.core.summary.styles.style import Style, Written
 from app.core.view.policy import Policy
 from tests.core.summary.talk import ROOMY, count, source
@@ -64,11 +64,11 @@ def after(
 
 
 def compacted(
-    style: Style, made_of: SummarySource, script: Script | None = nth, budget: SummaryBudget = ROOMY
+    style: Style, made_of: SummarySource, script: Script | None = nth, tokens: int = ROOMY
 ) -> Written:
     """A whole compaction; no script: nobody can be asked."""
     told = asked(style, made_of, script)[1] if script else None
-    return style.written(made_of, told, budget, count)
+    return style.written(made_of, told, tokens, count)
 
 
 def state_of(written: Written) -> SessionState:

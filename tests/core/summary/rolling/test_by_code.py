@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.history.message import Message
-from app.core.summary.fence import unfenced
-from app.core.summary.rolling.digest import digest_of
+from app.core.summary.rolling.digest import FORM, HEADING, digest_of
 from app.core.summary.rolling.record import kept_of
-from app.core.summary.rolling.shown import HEADING, bare
-from app.core.summary.source import SummaryBudget
+from app.core.text.fence import unfenced
 from tests.core.summary.rolling.asking import (
     ROLLING,
     after,
@@ -31,59 +29,58 @@ SECOND = [user("Deploy it on Friday to Lisbon."), says("Deployed.")]
 
 AGENT: list[Message] = [
     user("Always use tabs. The ticket is OPS-48213 and the deadline is 4 May."),
-    calls("edit", "a", path="src/gate.py"),
+    calls("edit", "a", path="src/gate.py", old_string="a = 1", new_string="a = 2"),
     result("done", "a"),
-    says("We decided to keep the gate on port 54329 because of the firewall."),
+    says("I kept the gate on port 54329 because of the firewall."),
     user("Now write the tests in tests/test_gate.py."),
 ]
 
 
+@pytest.mark.spec("B08")
 def test_without_a_model_code_fills_the_sections() -> None:
     written = compacted(ROLLING, source(AGENT), None)
     digest = digest_of(unfenced(written.text))
-    assert "Always use tabs. The ticket is OPS-48213" in digest.flow
-    assert "Ran: edit x1: src/gate.py" in digest.flow
-    assert "54329" in digest.facts
-    assert "[pending]: Now write the tests in tests/test_gate.py." in digest.threads
+    assert '- "Always use tabs."' in digest.facts
+    assert "The ticket is OPS-48213 and the deadline is 4 May." in digest.facts
+    assert "edited src/gate.py" in digest.flow
+    assert "54329" in digest.facts + digest.flow
+    assert "turn 2, user: Now write the tests in tests/test_gate.py." in digest.flow
+    assert digest.threads == ""
 
 
-def test_code_keeps_what_a_model_said_and_what_code_said_before() -> None:
-    first = compacted(ROLLING, source(FIRST), lambda *_: reply(sections("the owner is Marta")))
+def test_code_keeps_what_a_model_said_and_reads_the_rest_anew() -> None:
+    first = compacted(ROLLING, source(FIRST), lambda *_: reply(sections("the gate has one owner")))
     second = compacted(ROLLING, after(first, FIRST, AGENT), None)
     third = compacted(ROLLING, after(second, [*FIRST, *AGENT], SECOND), None)
-    assert third.text.count("the owner is Marta") == 1
+    assert third.text.count("the gate has one owner") == 1
     assert third.text.count("Always use tabs.") == 1
-    assert third.text.count("Ran: edit x1: src/gate.py") == 1
-    assert third.text.count("keep the gate on port 54329") == 1
+    assert third.text.count("edited src/gate.py") == 1
+    assert third.text.count("54329 because of the firewall") == 1
+    # What code wrote is no record: a later round does not read it back.
+    assert kept_of(third.state).summary == kept_of(first.state).summary
 
 
-def test_identifiers_failures_and_last_words_are_carried_over_rounds() -> None:
+def test_a_failure_and_an_open_question_stand_until_they_are_settled() -> None:
     talk = [
         user("Look at it."),
-        calls("linearGet", "a", id="LIN-771"),
-        result("ValueError: bad checksum 0x9f3c in src/auth/codec.py\nlog: https://log.test/ab12", "a"),
-        says("I have looked at the thing and it is broken."),
+        calls("linearUpdate", "a", id="LIN-771"),
+        result("ValueError: bad checksum 0x9f3c in src/auth/codec.py", "a"),
+        says("I have looked at the thing and it is broken. Shall I replace the codec?"),
     ]
     first = compacted(ROLLING, source(talk), None)
-    assert "Last said: I have looked at the thing and it is broken." in first.text
-    second = compacted(ROLLING, after(first, talk, SECOND), None)
-    for text in (first.text, second.text):
-        assert "Failed: linearGet LIN-771: ValueError: bad checksum 0x9f3c in src/auth/codec.py" in text
-        names = next(line for line in text.split("\n") if line.startswith("Identifiers: "))
-        assert "https://log.test/ab12" in names
-    assert "Last said: Deployed." in second.text
-    assert "it is broken" not in second.text
-    # Who said nothing since has still said that last.
-    third = compacted(ROLLING, after(second, [*talk, *SECOND], [user("And Porto?")]), None)
-    assert "Last said: Deployed." in third.text
+    digest = digest_of(unfenced(first.text))
+    assert "bad checksum 0x9f3c in src/auth/codec.py" in digest.flow
+    assert "Shall I replace the codec?" in digest.threads
+    settled = [user("Yes, replace it."), calls("linearUpdate", "b", id="LIN-771"), result("ok", "b")]
+    second = compacted(ROLLING, after(first, talk, settled), None)
+    assert "bad checksum" not in second.text
+    assert digest_of(unfenced(second.text)).threads == ""
 
 
-def test_the_newest_request_stands_once_when_the_block_is_all_there_is() -> None:
-    first = compacted(ROLLING, source(FIRST), None)
-    lost = replace(after(first, FIRST, SECOND), state=b"")
-    assert compacted(ROLLING, lost, None).text.count("Newest request") == 1
-    same = replace(after(first, FIRST, []), state=b"")
-    assert compacted(ROLLING, same, None).text.count("Newest request") == 1
+def test_what_code_wrote_is_shown_to_a_model_asked_later() -> None:
+    first = compacted(ROLLING, source(AGENT), None)
+    (request,), _ = asked(ROLLING, after(first, AGENT, SECOND))
+    assert "edited src/gate.py" in text_in(request, "previous-summary")
 
 
 def dear(text: str) -> int:
@@ -95,7 +92,7 @@ def dear(text: str) -> int:
 @pytest.mark.parametrize("told", [None, reply(sections("\n".join("fact" for _ in range(200))))])
 def test_a_budget_holds_though_joined_texts_count_more(told: str | None, tokens: int) -> None:
     made = source([user(f"Wish {n} is short.") for n in range(60)])
-    written = ROLLING.written(made, told, SummaryBudget(tokens, tokens // 3, tokens // 5), dear)
+    written = ROLLING.written(made, told, tokens, dear)
     assert tokens // 2 <= dear(written.text) <= tokens
 
 
@@ -103,7 +100,7 @@ def test_rounds_without_a_model_do_not_grow() -> None:
     written, past = None, list[Message]()
     for number in range(12):
         fresh = [user(f"Set the limit of zone {number} to {number * 37}."), says(f"Zone {number} is set.")]
-        written = compacted(ROLLING, after(written, past, fresh), None, SummaryBudget(500, 150, 80))
+        written = compacted(ROLLING, after(written, past, fresh), None, 500)
         past += fresh
         assert count(written.text) <= 500
         assert len(written.state) < 4_000
@@ -112,7 +109,7 @@ def test_rounds_without_a_model_do_not_grow() -> None:
 def test_a_small_view_costs_no_words_of_the_summary() -> None:
     told = reply(sections("\n".join(f"fact number {n} of the matter" for n in range(120))))
     first = compacted(ROLLING, source(FIRST), lambda *_: told)
-    second = compacted(ROLLING, after(first, FIRST, SECOND), None, SummaryBudget(300, 100, 50))
+    second = compacted(ROLLING, after(first, FIRST, SECOND), None, 300)
     assert count(second.text) <= 300
     assert "fact number 60 of" in kept_of(second.state).summary
 
@@ -132,9 +129,9 @@ WORDS = st.text("abc XYZ\n.:#-é{}<>`", max_size=300)
 @given(st.lists(WORDS, min_size=1, max_size=8), st.none() | WORDS, st.integers(0, 500))
 def test_a_block_keeps_its_budget_and_its_fence(said: list[str], told: str | None, tokens: int) -> None:
     made = source([*(user(text) for text in said), says("done")])
-    written = ROLLING.written(made, told, SummaryBudget(tokens, tokens // 3, tokens // 5), count)
-    least = bare(ROLLING.tag)
+    written = ROLLING.written(made, told, tokens, count)
+    least = FORM.bare(ROLLING.tag)
     assert count(written.text) <= max(tokens, count(least))
     assert written.text.startswith(f"<{ROLLING.tag}>\n# {HEADING}\n")
     assert written.text.count(f"</{ROLLING.tag}>") == 1
-    assert written == ROLLING.written(made, told, SummaryBudget(tokens, tokens // 3, tokens // 5), count)
+    assert written == ROLLING.written(made, told, tokens, count)

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.summary.rolling.digest import (
-    Digest,
-    clipped,
-    digest_of,
-    fitted,
-    lines_within,
-    rendered,
-    repaired,
-)
+from app.core.summary.fitting import clipped, lines_within
+from app.core.summary.rolling.digest import Digest, digest_of, rendered
 from tests.core.summary.talk import count
 
 
@@ -46,37 +39,6 @@ def test_a_sentence_is_no_heading() -> None:
 
 def test_a_section_of_the_state_is_left_out() -> None:
     assert digest_of("## SESSION STATE\n- task: x\n## KEY FACTS\na") == Digest("a")
-
-
-@pytest.mark.spec("B08")
-def test_a_missing_section_is_repaired() -> None:
-    assert repaired(Digest("a", "", ""), Digest("x", "y", "")) == Digest("a", "y", "")
-
-
-def test_of_a_digest_too_long_first_facts_and_newest_flow_remain() -> None:
-    lines = "\n".join(f"line {n:03d} of many" for n in range(200))
-    small = fitted(Digest(lines, lines, "one thread"), 300, count)
-    assert count(rendered(small)) <= 300
-    assert small.facts.startswith("line 000")
-    assert small.facts.endswith("line 199 of many")
-    assert "line 000" not in small.flow
-    assert small.flow.endswith("line 199 of many")
-    assert small.threads == "one thread"
-
-
-def test_one_endless_line_is_cut_in_its_middle() -> None:
-    small = fitted(Digest("", "begin " + "x " * 40_000 + "end", ""), 300, count)
-    assert "begin" in small.flow
-    assert small.flow.endswith("end")
-
-
-BODIES = st.lists(st.text(max_size=80), max_size=20).map("\n".join)
-
-
-@settings(max_examples=100)
-@given(BODIES, BODIES, BODIES, st.integers(30, 400))
-def test_it_always_fits(facts: str, flow: str, threads: str, tokens: int) -> None:
-    assert count(rendered(fitted(Digest(facts, flow, threads), tokens, count))) <= tokens
 
 
 @given(st.text(max_size=600), st.integers(-5, 120))

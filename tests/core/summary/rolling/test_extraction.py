@@ -116,7 +116,7 @@ def test_code_does_not_read_them_either() -> None:
     written = ROLLING.written(source(talk), None, ROOMY, count)
     assert "HIDDEN" not in written.text
     assert "54329" not in written.text
-    assert "Ran: bash x1: ls" in written.text
+    assert "`ls`: failed" in written.text
 
 
 def test_no_secret_and_no_data_is_read() -> None:

@@ -9,14 +9,12 @@ from dataclasses import replace
 import pytest
 
 from app.core.summary.acceptance import SummaryReply
-from app.core.summary.fence import unfenced
 from app.core.summary.prompt import SummaryRequest
-from app.core.summary.rolling.digest import TITLES, digest_of
+from app.core.summary.rolling.digest import HEADING, TITLES, digest_of
 from app.core.summary.rolling.record import Kept, encoded, kept_of, told_of
-from app.core.summary.rolling.shown import HEADING
 from app.core.summary.rolling.state import Entry, StateCaps
 from app.core.summary.rolling.style import RollingStyle
-from app.core.summary.source import SummaryBudget
+from app.core.text.fence import unfenced
 from app.errors import SummaryRejected
 from tests.core.summary.rolling.asking import (
     LIMITS,
@@ -92,22 +90,43 @@ def test_the_heading_is_the_sources() -> None:
 
 @pytest.mark.spec("B08")
 def test_a_summary_without_sections_is_the_flow_and_code_adds_the_rest() -> None:
-    talk = [user("Remember: the vault code is QX-7781, always."), says("Kept."), *SECOND]
+    talk = [user("Never share the vault code QX-7781."), says("Kept."), *SECOND]
     prose = reply("They spoke of a vault and of a deployment, which is done; nothing else happened.")
     digest = digest_of(unfenced(compacted(ROLLING, source(talk), lambda *_: prose).text))
-    assert digest.flow.endswith(
-        "They spoke of a vault and of a deployment, which is done; nothing else happened."
-    )
-    assert "the vault code is QX-7781" in digest.facts
-    assert "Newest request [done]: Deploy it on Friday to Lisbon." in digest.threads
+    assert "They spoke of a vault and of a deployment, which is done; nothing else happened." in digest.flow
+    assert '- "Never share the vault code QX-7781."' in digest.facts
+    assert "Deploy it on Friday to Lisbon." in digest.flow
 
 
-def test_the_newest_request_stands_in_the_open_threads() -> None:
-    made = source([*FIRST, user("Now rename the gate to Lima.")])
-    for written in (compacted(ROLLING, made), compacted(ROLLING, made, None)):
-        last = unfenced(written.text).rstrip().split("\n")[-1]
-        assert last == "Newest request [pending]: Now rename the gate to Lima."
-        assert "Newest request" not in kept_of(written.state).summary
+@pytest.mark.spec("B08")
+def test_what_a_model_said_of_a_file_or_a_rule_is_not_said_twice() -> None:
+    talk = [
+        user("Never publish without approval. Write the gate."),
+        calls("write_file", "a", path="src/gate.py", content="x = 1\n"),
+        result("ok", "a"),
+        says("Done."),
+    ]
+    alone = compacted(ROLLING, source(talk), None).text
+    assert "created src/gate.py" in alone
+    told = reply(sections("Never publish without approval.", "- created src/gate.py for the gate", "-"))
+    text = compacted(ROLLING, source(talk), lambda *_: told).text
+    assert text.count("Never publish without approval.") == 1
+    assert text.count("gate.py") == 1
+
+
+def test_what_stands_nowhere_in_the_messages_is_taken_out_of_a_summary() -> None:
+    told = reply(sections("the port is 54329\nthe invoice is INV-99817", "it was asked", "nothing"))
+    written = compacted(ROLLING, source(FIRST), lambda *_: told)
+    assert "54329" in kept_of(written.state).summary
+    assert "INV-99817" not in written.text + kept_of(written.state).summary
+
+
+def test_what_is_being_worked_on_is_said_once_and_is_never_called_done() -> None:
+    made = source(FIRST, tail=[user("Now rename the gate to Lima.")])
+    text = compacted(ROLLING, replace(made, is_running=True)).text
+    assert text.count("is being worked on") == 1
+    assert "is being worked on" not in compacted(ROLLING, made).text
+    assert "[done]" not in text
 
 
 @pytest.mark.spec("B09")
@@ -300,7 +319,7 @@ def test_the_state_takes_a_fifth_of_a_block_at_most() -> None:
         sections("\n".join(f"fact {n} of the matter" for n in range(99))),
         risks=[f"risk {n} " + "word " * 40 for n in range(5)],
     )
-    block = compacted(ROLLING, source(FIRST), lambda *_: told, SummaryBudget(500, 100, 50)).text
+    block = compacted(ROLLING, source(FIRST), lambda *_: told, 500).text
     state = block.split("## SESSION STATE\n")[1].split("## KEY FACTS")[0]
     assert 40 <= count(state) <= 100
 

@@ -19,8 +19,8 @@ def failures(text: str, tool: str = "Bash", **arguments: str) -> list[str]:
     ("text", "line"),
     [
         ("building\nerror: no rule for x.o\ndone", "error: no rule for x.o"),
-        ("Traceback (most recent call last):\n  File 'a'", "Traceback (most recent call last):"),
-        ("ok\nTypeError: x is not a function", "TypeError: x is not a function"),
+        ("Traceback (most recent call last):\n  File 'a'\nKeyError: 'b'", "KeyError: 'b'"),
+        ("TypeError: x is not a function\n  at a.js:3", "TypeError: x is not a function"),
         ("src/a.ts(3,4): error TS1005: ';' expected.", "src/a.ts(3,4): error TS1005: ';' expected."),
         ("error[E0308]: mismatched types", "error[E0308]: mismatched types"),
         ("41 passed\n1 failed, 0 errors in 3s", "1 failed, 0 errors in 3s"),
@@ -28,14 +28,14 @@ def failures(text: str, tool: str = "Bash", **arguments: str) -> list[str]:
         ("bash: foo: command not found", "bash: foo: command not found"),
         ("npm ERR! code ELIFECYCLE", "npm ERR! code ELIFECYCLE"),
         ("fatal: not a git repository", "fatal: not a git repository"),
-        ("connect ECONNREFUSED 127.0.0.1:5432", "connect ECONNREFUSED 127.0.0.1:5432"),
+        ("Exit code: 1\nconnect ECONNREFUSED 127.0.0.1:5432", "connect ECONNREFUSED 127.0.0.1:5432"),
         ("HTTP/1.1 503 Service Unavailable", "HTTP/1.1 503 Service Unavailable"),
         ("Found 3 errors in 2 files", "Found 3 errors in 2 files"),
-        ("Exit code: 2\nOutput:\n", "Exit code: 2"),
+        ("Exit code: 2\nOutput:\n", "exit code 2"),
         ("Exit code: 2\nOutput:\nerror: bad flag", "error: bad flag"),
-        ('{"error": "seat 14C is taken"}', '{"error": "seat 14C is taken"}'),
-        ('{"success": false, "reason": "x"}', '{"success": false, "reason": "x"}'),
-        ("Build failed after 12 s", "Build failed after 12 s"),
+        ('{"error": "seat 14C is taken"}', "seat 14C is taken"),
+        ('{"success": false, "reason": "x"}', "x"),
+        ("Exit code: 1\nBuild failed after 12 s", "Build failed after 12 s"),
     ],
 )
 def test_results_that_failed(text: str, line: str) -> None:
@@ -100,7 +100,6 @@ def test_a_command_that_does_more_than_show_may_fail(command: str) -> None:
     [
         ("Read", {"path": "a.py"}, "Error: ENOENT: no such file or directory, open 'a.py'"),
         ("Read", {"path": "a.py"}, "File not found: a.py"),
-        ("Read", {"path": "a.py"}, "<tool_use_error>File does not exist.</tool_use_error>"),
         ("Edit", {"path": "a.py"}, "String to replace not found in file."),
         ("Grep", {"pattern": "("}, "Error: unclosed group"),
         ("Bash", {"command": "cat a.py"}, "cat: a.py: No such file or directory"),
@@ -111,11 +110,16 @@ def test_reads_and_searches_fail_by_how_they_begin(tool: str, given: dict[str, s
 
 
 @pytest.mark.spec("D04")
-def test_only_the_first_500_characters_are_looked_at() -> None:
-    assert failures("x" * 501 + "\nerror: late") == []
-    assert failures("x" * 480 + "\nerror: at the edge of what is read") == [
-        "error: at the edge of what is read"
-    ]
+def test_of_a_frame_around_an_error_the_words_count() -> None:
+    told = "<tool_use_error>File does not exist.</tool_use_error>"
+    assert failures(told, "Read", path="a.py") == ["File does not exist."]
+
+
+@pytest.mark.spec("D04")
+def test_an_error_in_the_middle_of_a_long_result_is_content() -> None:
+    long = "all is well here\n" * 9_000
+    assert failures(f"{long}error: in the middle\n{long}") == []
+    assert failures(f"{long}error: at the end") == ["error: at the end"]
 
 
 @pytest.mark.spec("D04")

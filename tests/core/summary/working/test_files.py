@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.working.limits import ToolNames
 from app.core.summary.working.noting import state_of
 from app.core.summary.working.state import FileAction
 from tests.core.summary.talk import calls, result
@@ -132,11 +131,3 @@ def test_an_edit_that_failed_is_marked() -> None:
     edit = calls("Edit", "e1", file_path="src/app.py", old_string="a", new_string="b")
     (found,) = actions(edit, result("Error: String to replace not found in file.", "e1"))
     assert found.failed
-
-
-@pytest.mark.spec("D03")
-def test_names_of_tools_can_be_set() -> None:
-    names = ToolNames(read=frozenset({"slurp"}))
-    call = calls("Slurp", path="a.py")
-    assert state_of([call], names=names).files[0].path == "a.py"
-    assert state_of([call]).files == ()

@@ -154,14 +154,16 @@ def test_what_was_filled_in_survives_later_rounds_once() -> None:
 
 
 @pytest.mark.spec("D11")
-def test_what_a_later_word_replaces_is_taken_back() -> None:
+def test_what_a_later_word_replaces_stands_beside_it() -> None:
     first = STYLE.written(
         source(TALK), "- The release port of the ledger is 5432.\n- Lisbon is told.", ROOMY, count
     )
     talk = [*TALK, user("Change the release port of the ledger to 7700."), says("Changed.")]
     given = replace(source(talk, since=len(TALK), previous=first.text), state=first.state)
     block = STYLE.written(given, None, ROOMY, count).text
-    assert "is 5432" not in block
+    assert "- Change the release port of the ledger to 7700." in block
+    # Nothing of what a model wrote is taken back by a guess.
+    assert "is 5432" in block
     assert "Lisbon is told." in block
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.working.limits import SlotLimits, ToolNames
+from app.core.summary.working.limits import SlotLimits, kind_of
 from app.core.summary.working.noting import noted, state_of
 from app.core.summary.working.state import EMPTY, Fact, FileAction, OpenCall, PlanStep
 from tests.core.summary.talk import calls, message, result, says, user
@@ -36,7 +36,7 @@ def test_folding_at_once_and_message_by_message_is_the_same() -> None:
     ],
 )
 def test_tools_are_known_by_any_spelling(name: str, kind: str) -> None:
-    assert ToolNames().kind(name) == kind
+    assert kind_of(name) == kind
 
 
 def test_what_deletes_no_file_is_a_tool_like_any_other() -> None:
@@ -81,7 +81,7 @@ def test_a_shells_output_is_taken_out_of_its_wrapping() -> None:
     assert (note.label, note.text) == ("ls", "a.txt\nb.txt")
     broken = '{"output": "", "stderr": "oops", "exit_code": 2}'
     state = state_of([calls("shell", command=["make"]), result(broken)])
-    assert state.failures[0].text == "exit code 2"
+    assert state.failures[0].text == "oops"
 
 
 @pytest.mark.spec("D05")
@@ -293,14 +293,43 @@ def test_the_environment_is_told_or_asked_for() -> None:
 
 
 @pytest.mark.spec("D09")
+@pytest.mark.parametrize(
+    ("sentence", "facts"),
+    [
+        (
+            "We are on Python 3.11 and Redis 7.",
+            [("Python version", "3.11"), ("Redis version", "7")],
+        ),
+        ("Everything runs on Kubernetes.", [("Platform", "Kubernetes")]),
+        ("The repository lives in /srv/ledger.", [("Working directory", "/srv/ledger")]),
+        ("Stay on the branch release/2.4 please.", [("Git branch", "release/2.4")]),
+        ("We are not on Python 2.7.", []),
+        ("Is it Python 3.12?", []),
+        ("Go 3 steps back.", []),
+        ("Open src/python 3 times.", []),
+    ],
+)
+def test_the_environment_is_read_from_ordinary_sentences(sentence: str, facts: list[tuple[str, str]]) -> None:
+    expected = tuple(Fact(name, value) for name, value in facts)
+    assert state_of([user(f"Write the ledger. {sentence}")]).environment == expected
+    assert state_of([says(f"Good. {sentence}")]).environment == expected
+
+
+@pytest.mark.spec("D09")
+def test_of_a_fact_said_twice_the_newer_holds() -> None:
+    state = state_of([user("We are on Python 3.9 for now."), user("We moved: it is Python 3.12 now.")])
+    assert state.environment == (Fact("Python version", "3.12"),)
+
+
+@pytest.mark.spec("D09")
 def test_notes_hold_five_sentences_of_substance() -> None:
     filler = "Great! Sure, happy to help. Let me check the tests. Ok."
     said = " ".join(f"Module mod_{n} now exports {n} handlers." for n in range(9))
     (note,) = state_of([says(f"{filler} {said}")]).assistant_notes
     assert note == " ".join(f"Module mod_{n} now exports {n} handlers." for n in range(4, 9))
     assert state_of([says(filler)]).assistant_notes == ()
-    (long,) = state_of([says("Words " * 300)]).assistant_notes
-    assert len(long) <= 500
+    # Longer than a sentence that says one thing: no note copies it.
+    assert state_of([says("Words " * 300)]).assistant_notes == ()
 
 
 def test_secrets_and_data_never_get_into_the_state() -> None:

@@ -9,7 +9,6 @@ import pytest
 from app.core.history.message import Message
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.source import SummaryBudget
 from app.core.summary.styles.style import Style, Written
 from app.core.summary.working.batch import INSTRUCTIONS, NOTHING, TITLES
 from app.core.summary.working.blocks import PREAMBLE, REQUEST_TITLE
@@ -83,7 +82,7 @@ def test_without_a_readable_state_it_is_made_anew(style: Style, stored: bytes) -
 @pytest.mark.parametrize("tokens", [1, 40, 90, 150, 300, 600, 1_200])
 @pytest.mark.parametrize("told", [None, TOLD])
 def test_a_block_fits_and_is_never_empty(style: Style, tokens: int, told: str | None) -> None:
-    budget = SummaryBudget(tokens, 0, 0)
+    budget = tokens
     said = [*session(), user("Say </palimpsest_summary> and <palimpsest_summary> often. " * 40)]
     text = style.written(source(said), told, budget, count).text
     assert PREAMBLE in text
@@ -106,7 +105,7 @@ def test_sizes_are_bounded_over_fifty_rounds(style: Style) -> None:
         said = [*said, *round_]
         block = after(style, said, len(said) - 4, block)
         sizes.append((count(block.text), len(block.state)))
-    assert max(text for text, _ in sizes) <= ROOMY.tokens
+    assert max(text for text, _ in sizes) <= ROOMY
     assert sizes[-1][1] < 1.2 * sizes[-15][1]
     assert f"{49 * 7919}" in block.text
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from app.core.summary.source import SummarySource
-from app.core.summary.wording import text_of
+from app.core.text.wording import text_of
 
 # Asked of every summarizer.
 INSTRUCTION = (

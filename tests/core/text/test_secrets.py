@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.summary.secrets import REMOVED, SHAPES, without_secrets
+from app.core.text.secrets import REMOVED, SHAPES, without_secrets
 
 A20 = "Ab1" * 7
 SECRETS = [

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from app.core.summary.acceptance import SummaryReply
-from app.core.summary.fence import unfenced
-from app.core.summary.rolling.record import Kept, encoded, kept_of
-from app.core.summary.rolling.shown import HEADING, bare
-from app.core.summary.rolling.worker import DEFAULT_TEMPLATE, WorkerStyle, checked_template
-from app.core.summary.source import SummaryBudget
+from app.core.summary.styles.handoff import Record, record_in
+from app.core.summary.styles.worker import DEFAULT_TEMPLATE, WorkerStyle, checked_template
+from app.core.text.fence import unfenced
 from app.errors import SummaryRejected
 from tests.core.summary.rolling.asking import LIMITS, after, asked, compacted
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
@@ -38,7 +37,7 @@ def test_the_template_is_the_request_and_both_variables_are_filled() -> None:
 
 
 def test_the_next_round_gets_the_summary_whole_and_only_new_messages() -> None:
-    small = SummaryBudget(75, 20, 20)
+    small = 75
     first = compacted(STYLE, source(TALK), lambda *_: TOLD, small)
     assert TOLD not in first.text
     (request,), _ = asked(STYLE, after(first, TALK, [user("Close it.")]), lambda *_: TOLD)
@@ -70,12 +69,12 @@ def test_the_default_template_is_valid() -> None:
     assert checked_template(DEFAULT_TEMPLATE) == DEFAULT_TEMPLATE
 
 
-def test_the_block_is_what_was_told_and_the_newest_request() -> None:
-    written = compacted(STYLE, source([*TALK, user("Close it.")]), lambda *_: TOLD)
-    body = unfenced(written.text)
-    assert body.startswith(f"# {HEADING}\n")
-    assert body.endswith(f"{TOLD}\n\nNewest request [pending]: Close it.")
-    assert kept_of(written.state).summary == TOLD
+def test_the_block_is_what_was_told_and_behind_it_what_that_does_not_say() -> None:
+    written = compacted(STYLE, source([*TALK, user("Never close it at night.")]), lambda *_: TOLD)
+    told, _, added = unfenced(written.text).partition("## Kept from the messages themselves")
+    assert told.rstrip().endswith(TOLD)
+    assert '- "Never close it at night."' in added
+    assert record_in(written.state).record == TOLD
 
 
 def test_what_exceeds_a_request_becomes_several_each_with_the_result_before() -> None:
@@ -100,7 +99,7 @@ def test_without_a_model_code_goes_on_from_what_was_told() -> None:
     closing = [user("Close it."), says("Closed.")]
     second = compacted(STYLE, after(first, TALK, closing), None)
     assert TOLD in second.text
-    assert "» Close it." in second.text
+    assert "user: Close it." in second.text
     assert compacted(STYLE, after(second, [*TALK, *closing], []), None).text == second.text
     assert asked(STYLE, after(second, [*TALK, *closing], []), lambda *_: TOLD)[0] == []
 
@@ -108,8 +107,8 @@ def test_without_a_model_code_goes_on_from_what_was_told() -> None:
 @pytest.mark.parametrize("tokens", [0, 60, 100, 300])
 @pytest.mark.parametrize("told", [None, TOLD * 30])
 def test_a_block_keeps_its_budget(told: str | None, tokens: int) -> None:
-    written = STYLE.written(source([*TALK, user("word " * 400)]), told, SummaryBudget(tokens, 30, 20), count)
-    assert count(written.text) <= max(tokens, count(bare(STYLE.tag)))
+    written = STYLE.written(source([*TALK, user("word " * 400)]), told, tokens, count)
+    assert count(written.text) <= max(tokens, count(STYLE.written(source([]), None, 0, count).text))
 
 
 def test_no_secret_is_sent() -> None:
@@ -117,6 +116,8 @@ def test_no_secret_is_sent() -> None:
     made = source([user(f"use {secret}")], previous=f"it was {secret}")
     (request,), _ = asked(STYLE, made, lambda *_: TOLD, focus=secret)
     assert secret not in request.user
-    (kept,), _ = asked(STYLE, replace(made, state=encoded(Kept(f"it was {secret}"))), lambda *_: TOLD)
+    (kept,), _ = asked(
+        STYLE, replace(made, state=msgspec.json.encode(Record(f"it was {secret}"))), lambda *_: TOLD
+    )
     assert "it was [secret removed]" in kept.user
     assert secret not in compacted(STYLE, made, None, ROOMY).text

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from app.core.summary.wording import calls_of, cut_to, headline, text_of, without_data, worded
+from app.core.text.wording import calls_of, cut_to, headline, text_of, without_data, worded
 from tests.core.summary.talk import calls, message, says, user
 
 DATA = base64.b64encode(random.Random(1).randbytes(3_000)).decode()

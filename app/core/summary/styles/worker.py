@@ -13,19 +13,16 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from app.core.summary.acceptance import SummaryReply, accepted
-from app.core.summary.carry.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from app.core.summary.carry.tool_voice import attributed
-from app.core.summary.fence import DEFAULT_TAG, fenced, sendable
-from app.core.summary.prompt import INSTRUCTIONS, SummaryLimits, SummaryRequest, summary_chunks
-from app.core.summary.rolling.by_code import Reading, digest_to_keep, newest_line, newest_of, reading_of
-from app.core.summary.rolling.digest import clipped, digest_of, rendered
+from app.core.summary.fitting import clipped
+from app.core.summary.prompt import INSTRUCTIONS, SummaryLimits, SummaryRequest, said_before, summary_chunks
 from app.core.summary.rolling.extraction import EVERY_TOOL, readable
-from app.core.summary.rolling.record import Kept, encoded, kept_before
-from app.core.summary.rolling.shown import HEADING, PREAMBLE, Contents, bare, block_of, digest_tokens
-from app.core.summary.secrets import without_secrets
-from app.core.summary.source import CountText, SummaryBudget, SummarySource
+from app.core.summary.source import CountText, SummarySource
+from app.core.summary.styles.handoff import HandoffStyle, record_in
 from app.core.summary.styles.style import Written
-from app.core.summary.wording import cut_to
+from app.core.summary.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
+from app.core.text.fence import DEFAULT_TAG, sendable
+from app.core.text.secrets import without_secrets
+from app.core.text.wording import cut_to
 
 VARIABLES = ("PREVIOUS_SUMMARY", "CONVERSATION")
 DEFAULT_TEMPLATE = (
@@ -41,10 +38,6 @@ _VARIABLE = re.compile(r"\{\{\s*(" + "|".join(VARIABLES) + r")\s*\}\}")
 NONE = "(none)"
 # The summary so far takes at most this share of a request.
 _PREVIOUS_SHARE = 0.4
-# The newest request takes at most this share of the block.
-_NEWEST_SHARE = 0.3
-# A summary by code is kept up to this size (tokens), though a view shows less of it.
-_KEPT_TOKENS = 16_000
 
 
 def checked_template(text: str) -> str:
@@ -72,7 +65,7 @@ class WorkerStyle:
         """As many calls as the input needs, each given the summary that the one before returned."""
         if not source.fresh:
             return
-        summary = kept_before(source).summary
+        summary = record_in(source.state).record or said_before(source.previous)
         room = self._room(limits, count_text)
         read = replace(readable(source, EVERY_TOOL), previous=summary)
         for conversation in summary_chunks(read, room, count_text):
@@ -84,22 +77,9 @@ class WorkerStyle:
         """The text; SummaryRejected where it is plainly no summary. No section is asked for."""
         return accepted(reply, request, replaced_tokens, count_text)
 
-    def written(
-        self, source: SummarySource, told: str | None, budget: SummaryBudget, count_text: CountText
-    ) -> Written:
-        """Heading, the summary as it was told, the newest request; three sections by code without one."""
-        before = kept_before(source)
-        if told is None:
-            reading = reading_of(source, digest_of(before.summary), EVERY_TOOL)
-            room = digest_tokens(budget.tokens, (), count_text)
-            digest = digest_to_keep(reading, room, _KEPT_TOKENS, budget, count_text)
-            newest = newest_line(reading.material, rendered(digest), room, count_text)
-            text = block_of(Contents(digest, newest=newest), self.tag, budget.tokens, count_text)
-            return Written(text, encoded(Kept(rendered(digest))))
-        told = attributed(told, source, before.summary)
-        reading = reading_of(newest_of(source), digest_of(""), EVERY_TOOL)
-        text = self._block(told, reading, budget.tokens, count_text)
-        return Written(text, encoded(Kept(told)))
+    def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
+        """The summary as it was told, and behind it what it does not say; by code alone without one."""
+        return HandoffStyle(self.tag).written(source, told, tokens, count_text)
 
     def _room(self, limits: SummaryLimits, count_text: CountText) -> SummaryLimits:
         """`limits` as `summary_chunks` must see them: it makes room for other instructions than ours."""
@@ -129,17 +109,3 @@ class WorkerStyle:
             previous=sendable(record),
             conversation=sendable(conversation + wish),
         )
-
-    def _block(self, told: str, reading: Reading, tokens: int, count_text: CountText) -> str:
-        """The block in at most `tokens`; the bare heading, whatever it takes, where nothing fits."""
-        room = tokens - count_text(bare(self.tag))
-        newest = newest_line(reading.material, told, int(room * _NEWEST_SHARE), count_text)
-        left = room - count_text(newest) - 4
-        while left > 0:
-            text = "\n\n".join(part for part in (clipped(told, left, count_text), newest) if part)
-            block = fenced(f"# {HEADING}\n{PREAMBLE}\n\n{text}", self.tag)
-            over = count_text(block) - tokens
-            if over <= 0:
-                return block
-            left -= over + 4
-        return bare(self.tag)
