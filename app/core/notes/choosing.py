@@ -80,7 +80,9 @@ def chosen(
     """
     hidden = [note for note in notes if note.place in folded]
     rules = [note.text for note in hidden if note.kind == "rule"]
-    news = [note for note in (_without(note, rules) for note in hidden) if note.text and not told(note)]
+    # Of the many facts only those are judged that may be told.
+    likely = (_without(note, rules) for note in hidden if note.kind != "fact" or note.binds)
+    news = [note for note in likely if note.text and not told(note)]
     choice = _floors(_bound(news), room, count_text)
     facts = [note for note in hidden if note.kind == "fact"]
     # What is left is spent by worth, a kind after the other, each leaving something to the next.

@@ -128,9 +128,10 @@ def put_aside(sentence: str) -> frozenset[str]:
     """
     text = sentence.replace("*", "").replace("`", "")
     low = plain(text)
-    if len(low) != len(text):
+    words = words_in(low)
+    if len(low) != len(text) or (low.isascii() and _putting_aside().isdisjoint(words)):
         return frozenset()
-    known = languages_of(low, words_in(low)) or (languages()["en"],)
+    known = languages_of(low, words) or (languages()["en"],)
     spans = {found.span(1) for each in known for found in each.instead.finditer(low)}
     named = [text[first:last].rstrip(".:") for first, last in spans]
     return frozenset(
@@ -273,6 +274,12 @@ def _share(sentence: str, stems: frozenset[str]) -> float:
 @lru_cache(maxsize=32)
 def _entries(key: str) -> frozenset[str]:
     return frozenset(entry for language in languages().values() for entry in language[key])
+
+
+@lru_cache(maxsize=1)
+def _putting_aside() -> frozenset[str]:
+    """The longest word of each phrase: a sentence without one of them puts nothing aside."""
+    return frozenset(max(phrase.split(), key=len) for phrase in _entries("instead"))
 
 
 @lru_cache(maxsize=1)

@@ -8,8 +8,11 @@ after it failed, a rule said again, a question that was answered. Knows nothing 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from threading import Lock
 
 from app.core.history.message import Message
 from app.core.notes.acts import (
@@ -46,6 +49,8 @@ _MARK_CHARS = 120
 _REQUEST_CHARS = 6_000
 # Stems: between calls a shorter sentence narrates ("I want to see how it is used").
 _LEAST_TOLD = 5
+# Notes in all readings that are kept for the next fold: some 30 MB.
+_MOST_KEPT = 100_000
 # A shorter line may be said twice and mean two things ("yes").
 _LEAST_LINE = 24
 _PICTURE = re.compile(r"\[IMAGE (\S+)(?: (\d+) bytes)?[^\]]*\]")
@@ -53,7 +58,7 @@ _ASKED = 'asked of the user, no answer seen: "{}"'
 _MARKS = {"done": "[x]", "doing": "[in progress]", "open": "[ ]", "dropped": "[dropped]"}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _File:
     """What became of a file: its state and how often it was changed, newest last."""
 
@@ -80,7 +85,7 @@ class _Reading:
     notes: list[Note] = field(default_factory=list)
     rules: dict[str, Note] = field(default_factory=dict)
     files: list[_File] = field(default_factory=list)
-    actions: dict[tuple[str, str], list[Note]] = field(default_factory=dict)
+    actions: dict[tuple[str, str], tuple[Note, ...]] = field(default_factory=dict)
     commands: dict[str, Note] = field(default_factory=dict)
     failed: dict[Failure, Note] = field(default_factory=dict)
     reads: dict[str, Note] = field(default_factory=dict)
@@ -88,21 +93,44 @@ class _Reading:
     tasks: list[Note] = field(default_factory=list)
     outcomes: list[Note] = field(default_factory=list)
     seen_lines: set[str] = field(default_factory=set)
+    read: int = 0
+
+    def copy(self) -> _Reading:
+        """One that goes its own way: what is in its lists is never changed."""
+        held = {name: copy(getattr(self, name)) for name in self.__slots__}
+        return _Reading(**held)
 
     def note(self, kind: Kind, text: str, by: Speaker, *, binds: bool = False, subject: str = "") -> Note:
         """A note of the message that is being read."""
         return Note(kind, text, self.place, self.turn, by, binds, subject)
 
 
-def notes_of(messages: Sequence[Message], turns: int = 0) -> Notes:
-    """The notes of a conversation, oldest message first, echoes of ours taken out before.
+def notes_of(messages: Sequence[Message]) -> Notes:
+    """The notes of messages, the oldest first, echoes of ours taken out before."""
+    reading = _Reading()
+    _read(reading, messages)
+    return _told(reading)
 
-    Read to its end, whatever of it is folded: what stands in a tail settles what was said before it. `turns`
-    of the user came before the first of them.
+
+def notes_of_fold(
+    folded: Sequence[tuple[bytes, Message]], tail: Sequence[Message], turns: int = 0
+) -> tuple[Note, ...]:
+    """The notes of a conversation of which `folded` (each with its chain digest) will not be shown.
+
+    It is read to its end: what stands in the tail settles what was said before it. What an earlier fold read
+    is not read again. `turns` of the user came before the first message.
     """
-    reading = _Reading(turns)
-    for place, message in enumerate(messages):
-        reading.place = place
+    reading = _earlier.of(folded, turns) or _Reading(turns)
+    _read(reading, [message for _, message in folded[reading.read :]])
+    _earlier.keep(folded, turns, reading)
+    _read(reading, tail)
+    return _told(reading).notes
+
+
+def _read(reading: _Reading, messages: Iterable[Message]) -> None:
+    for message in messages:
+        reading.place = reading.read
+        reading.read += 1
         if message.role in _RESULTS:
             _hear_result(reading, message)
         elif message.role == "assistant":
@@ -112,8 +140,45 @@ def notes_of(messages: Sequence[Message], turns: int = 0) -> Notes:
         elif message.is_instruction and reading.turn:
             for rule in rules_in(_clean(message)):
                 _add_rule(reading, rule, "system")
+
+
+def _told(reading: _Reading) -> Notes:
     told = [*_holding(reading.notes), *_settled(reading)]
     return Notes(tuple(sorted(told, key=lambda note: note.place)), reading.running)
+
+
+class _Earlier:
+    """Readings of what was folded last, by the digests of its messages. Shared by threads."""
+
+    def __init__(self) -> None:
+        self._readings: dict[bytes, _Reading] = {}
+        self._lock = Lock()
+
+    def of(self, folded: Sequence[tuple[bytes, Message]], turns: int) -> _Reading | None:
+        """The longest one that `folded` begins with, to read on from; None where there is none."""
+        with self._lock:
+            by_length = {reading.read: key for key, reading in self._readings.items()}
+            digest = sha256(turns.to_bytes(8))
+            found = None
+            for place, (chain, _) in enumerate(folded, 1):
+                digest.update(chain)
+                if place in by_length and digest.digest() in self._readings:
+                    found = self._readings[digest.digest()]
+            return found.copy() if found else None
+
+    def keep(self, folded: Sequence[tuple[bytes, Message]], turns: int, reading: _Reading) -> None:
+        """Keeps a copy; the oldest go where all have too many notes."""
+        digest = sha256(turns.to_bytes(8))
+        for chain, _ in folded:
+            digest.update(chain)
+        with self._lock:
+            self._readings.pop(digest.digest(), None)
+            self._readings[digest.digest()] = reading.copy()
+            while sum(len(each.notes) + 1 for each in self._readings.values()) > _MOST_KEPT:
+                del self._readings[next(iter(self._readings))]
+
+
+_earlier = _Earlier()
 
 
 def _clean(message: Message) -> str:
@@ -186,7 +251,8 @@ def _settle(reading: _Reading, effect: Effect) -> None:
             _add_command(reading, effect)
         case Action():
             note = reading.note("change", _action(effect), "assistant", binds=True, subject=effect.name)
-            reading.actions.setdefault((effect.name, effect.arguments), []).append(note)
+            key = effect.name, effect.arguments
+            reading.actions[key] = (*reading.actions.get(key, ()), note)
             _cure(reading, one_line(f"{effect.name} {effect.arguments}", LINE_CHARS))
         case Failure():
             text = f"{effect.what}: failed{f', {effect.said}' if effect.said else ''}"
@@ -234,15 +300,23 @@ def _add_command(reading: _Reading, command: Command) -> None:
 
 
 def _add_file(reading: _Reading, change: FileChange) -> None:
-    known = next((file for file in reversed(reading.files) if same_file(file.path, change.path)), None)
-    if known is None:
-        known = _File(change.path, change.state, reading.place, reading.turn, 0)
-        reading.files.append(known)
+    files = reading.files
+    at = next((at for at in reversed(range(len(files))) if same_file(files[at].path, change.path)), None)
+    known = _File(change.path, change.state, 0, 0, 0) if at is None else files[at]
     stays_new = known.state == "created" and change.state == "edited" and known.times
-    known.state = known.state if stays_new else change.state
-    known.place, known.turn = reading.place, reading.turn
-    known.times += 1
-    known.to, known.detail = change.to, change.detail if change.state in ("created", "edited") else ""
+    now = _File(
+        known.path,
+        known.state if stays_new else change.state,
+        reading.place,
+        reading.turn,
+        known.times + 1,
+        change.to,
+        change.detail if change.state in ("created", "edited") else "",
+    )
+    if at is None:
+        files.append(now)
+    else:
+        files[at] = now
 
 
 def _add_facts(reading: _Reading, text: str, by: Speaker, least: int = 0) -> None:

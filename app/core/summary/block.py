@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from app.core.notes.choosing import Choice, Room, chosen, line_of
 from app.core.notes.note import Kind, Note
-from app.core.notes.reader import notes_of
+from app.core.notes.reader import notes_of_fold
 from app.core.summary.grounding import grounded
 from app.core.summary.sections import ADDED_TITLE, TITLES, Sections, rendered, sections_of
 from app.core.summary.source import CountText, SummarySource
@@ -87,8 +87,7 @@ def summary_block(source: SummarySource, earlier: str, told: str | None, frame: 
     Then `earlier`, the record that a model wrote before ("" for none), stays, and what came since stands
     behind it.
     """
-    messages = [message for _, message in source.folded]
-    notes = notes_of([*messages, *source.tail], turns=1 if source.task else 0).notes
+    notes = notes_of_fold(source.folded, source.tail, turns=1 if source.task else 0)
     record, taken_out = earlier, 0
     if told is not None:
         clean = _with_tools_apart(without_secrets(without_data(told)), source, earlier)
@@ -201,6 +200,8 @@ class Said:
 
     def says(self, note: Note) -> bool:
         """True when one line has all that is rare in the note; a rule or a task must stand word for word."""
+        if not self._text:
+            return False
         is_told = _plain(note.text) in self._text
         if is_told or note.kind in ("rule", "task", "open", "command"):
             return is_told

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from app.core.notes.choosing import Choice, Room, chosen, line_of
 from app.core.notes.note import Kind, Note
-from app.core.notes.reader import notes_of
+from app.core.notes.reader import notes_of_fold
 from app.core.summary.block import (
     RECORD_SHARE,
     RULES_SHARE,
@@ -70,8 +70,7 @@ def written(
 
     `told` is what a model wrote under the titles, `lead` a section that stands before them: title and text.
     """
-    messages = [message for _, message in source.folded]
-    notes = notes_of([*messages, *source.tail], turns=1 if source.task else 0).notes
+    notes = notes_of_fold(source.folded, source.tail, turns=1 if source.task else 0)
     return _Writer(form, source, notes, told, frame, lead).written()
 
 

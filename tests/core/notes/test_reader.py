@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.core.history.message import Message
 from app.core.notes.note import Kind
-from app.core.notes.reader import notes_of
+from app.core.notes.reader import notes_of, notes_of_fold
 from tests.core.summary.talk import calls, result, says, user
 
 
@@ -107,3 +111,48 @@ def test_what_the_user_puts_aside_is_marked_by_the_newer_sentence() -> None:
     old = "We take SQLite-41 for the ledger."
     assert told("request", *said)[0] == f"{old} [turn 2: Take Postgres instead of SQLite-41.]"
     assert old not in told("fact", *said)
+
+
+SAID: list[Message] = [
+    user("The port is 8080. Never push. Fix a.py and tell me when it is done."),
+    edit("1"),
+    result(FAILED, "1"),
+    calls("bash", "2", command="pytest -q"),
+    result("2 failed", "2"),
+    calls("todo_write", "3", todos=[{"content": "fix a.py", "status": "pending"}]),
+    result("ok", "3"),
+    says("Shall I change b.py as well?"),
+    user("Yes. And the port is 9090."),
+    edit("4"),
+    result(DONE, "4"),
+    edit("5", "b.py"),
+    result(DONE, "5"),
+    calls("book_flight", "6", flight="HAT-12"),
+    result('{"status": "booked"}', "6"),
+    calls("book_flight", "7", flight="HAT-12"),
+    result('{"status": "booked"}', "7"),
+    calls("bash", "8", command="pytest -q"),
+    result("3 passed", "8"),
+    says("All is done."),
+]
+
+
+def chained(messages: list[Message], seed: str) -> list[tuple[bytes, Message]]:
+    return [(sha256(f"{seed} {at}".encode()).digest(), message) for at, message in enumerate(messages)]
+
+
+@given(st.lists(st.integers(0, len(SAID)), min_size=1, max_size=4), st.uuids())
+def test_read_in_pieces_it_says_the_same(cuts: list[int], seed: object) -> None:
+    whole = notes_of(SAID).notes
+    folded = chained(SAID, str(seed))
+    for cut in (*sorted(cuts), *cuts):
+        assert notes_of_fold(folded[:cut], SAID[cut:]) == whole
+
+
+def test_what_an_earlier_fold_read_is_not_read_again() -> None:
+    folded = chained(SAID, "once")
+    whole = notes_of_fold(folded[:12], SAID[12:])
+    # Were they read again, they would say nothing now.
+    silent = [(chain, says("")) for chain, _ in folded[:12]]
+    assert notes_of_fold([*silent, *folded[12:]], []) == whole
+    assert notes_of_fold(chained(SAID[:1], "another"), []) != whole
