@@ -33,11 +33,20 @@ def question_in(text: str) -> str:
     asked = ""
     for sentence in sentences_of(_last_paragraph(text)):
         low = plain(sentence)
-        asks = sentence.rstrip(_CLOSING).endswith(_QUESTION_MARKS)
-        demands = not asked.rstrip(_CLOSING).endswith(_QUESTION_MARKS) and _opens("request").match(low)
-        if (asks or demands) and not any(offer in low for offer in _entries("offer")):
+        wants = is_question(sentence) or (not is_question(asked) and _opens("request").match(low))
+        if wants and not any(offer in low for offer in _entries("offer")):
             asked = sentence
     return asked
+
+
+def is_question(sentence: str) -> bool:
+    """True for a sentence that ends with a question mark."""
+    return sentence.rstrip(_CLOSING).endswith(_QUESTION_MARKS)
+
+
+def asks_for_something(sentence: str) -> bool:
+    """True for an assistant's sentence that wants something of the user: it tells nothing."""
+    return is_question(sentence) or _opens("request").match(plain(sentence)) is not None
 
 
 def is_assent(text: str) -> bool:

@@ -32,7 +32,7 @@ from app.core.notes.acts import (
 from app.core.notes.effects import effects_in_text, effects_of, opened_by
 from app.core.notes.facts import put_aside, replaced, words_of
 from app.core.notes.note import Kind, Note, Notes, Speaker
-from app.core.notes.questions import is_assent, opening_of, question_in
+from app.core.notes.questions import asks_for_something, is_assent, is_question, opening_of, question_in
 from app.core.notes.rules import rules_in
 from app.core.notes.sentences import sentences_of
 from app.core.text.secrets import without_secrets
@@ -205,7 +205,7 @@ def _hear_user(reading: _Reading, message: Message) -> None:
     words = _new_lines(reading, text)
     if reading.asked and is_assent(text):
         words = f'{text} (asked: "{reading.asked}")'
-    elif reading.asked and not words_of(text) & words_of(reading.asked):
+    elif is_question(reading.asked) and not words_of(text) & words_of(reading.asked):
         reading.unanswered = reading.note("open", _ASKED.format(reading.asked), "assistant", binds=True)
     reading.asked = ""
     if words:
@@ -320,11 +320,12 @@ def _add_file(reading: _Reading, change: FileChange) -> None:
 
 
 def _add_facts(reading: _Reading, text: str, by: Speaker, least: int = 0) -> None:
-    """The sentences of a text that say at least so many things."""
+    """The sentences of a text that say at least so many things, without an assistant's own requests."""
     reading.notes += [
         reading.note("fact", sentence, by)
         for sentence in sentences_of(text)
-        if not least or len(words_of(sentence)) >= least
+        if (not least or len(words_of(sentence)) >= least)
+        and (by == "user" or not asks_for_something(sentence))
     ]
 
 
