@@ -10,7 +10,17 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from app.core.notes.acts import LINE_CHARS, OUTCOME_CHARS, Action, Effect, Failure, Read, one_line, word_set
+from app.core.notes.acts import (
+    LINE_CHARS,
+    OUTCOME_CHARS,
+    Action,
+    Effect,
+    Failure,
+    Read,
+    called,
+    one_line,
+    word_set,
+)
 from app.core.notes.arguments import Arguments
 from app.core.notes.names import Tool, words_of
 from app.core.notes.results import Result
@@ -63,8 +73,8 @@ def effects_of_tool(name: str, tool: Tool, arguments: Arguments, result: Result 
     if result is None:
         return (Read(whole),) if verb == "read" else ()
     if result.failed(quoting=verb == "read"):
-        about = Read(whole).name if verb == "read" else whole
-        return (Failure(whole, result.error(), (about,)),)
+        about = (Read(whole).name,) if verb == "read" else called(name, told)
+        return (Failure(whole, result.error(), about),)
     if verb == "read" or (not verb and not _did_something(result)):
         return (Read(whole),)
     return (Action(name, told, _outcome(tool, result, arguments.raw)),)

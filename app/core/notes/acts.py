@@ -100,6 +100,16 @@ def merged(before: TaskList | None, now: TaskList) -> TaskList:
     return TaskList(tuple(keyed.values()), ids=tuple(keyed))
 
 
+def called(name: str, arguments: str) -> tuple[str, str]:
+    """How `Failure.about` names a call that changes something: whole, and by what it is about alone.
+
+    That is its first argument: a reservation that could not be changed was, when it was paid otherwise.
+    """
+    return one_line(
+        f"{name} {arguments}".strip(), LINE_CHARS
+    ), f"{name} {arguments.partition(', ')[0]}".strip()
+
+
 def same_file(one: str, other: str) -> bool:
     """True when both spellings can name one file: equal, or one ends with "/" and the other."""
     one, other = one.removeprefix("./"), other.removeprefix("./")

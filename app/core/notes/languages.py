@@ -17,7 +17,7 @@ _UNSPACED = frozenset({"zh", "ja"})
 _JOINED = frozenset({"zh", "ja", "ko"})
 _KEYS = (
     *("script", "words", "common", "leads", "asks", "pin", "assent", "filler", "offer", "request"),
-    *("months", "weekdays", "is", "be", "instead"),
+    *("months", "weekdays", "is", "be", "intends", "instead"),
 )
 _ENTRY = re.compile(r"([a-z]+): *(.*)")
 _TOKEN = re.compile(r"!?\([^)]*\)|\S+")

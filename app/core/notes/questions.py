@@ -49,6 +49,11 @@ def asks_for_something(sentence: str) -> bool:
     return is_question(sentence) or _opens("request").match(plain(sentence)) is not None
 
 
+def intends(sentence: str) -> bool:
+    """True for a sentence that opens by what its speaker is about to do, or guesses."""
+    return _opens("intends").match(plain(sentence)) is not None
+
+
 def is_assent(text: str) -> bool:
     """True for a short answer that cannot be understood without the question before it.
 

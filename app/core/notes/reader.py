@@ -16,7 +16,6 @@ from threading import Lock
 
 from app.core.history.message import Message
 from app.core.notes.acts import (
-    LINE_CHARS,
     TASKS,
     Action,
     Command,
@@ -25,14 +24,21 @@ from app.core.notes.acts import (
     FileChange,
     Read,
     TaskList,
+    called,
     merged,
-    one_line,
     same_file,
 )
 from app.core.notes.effects import effects_in_text, effects_of, opened_by
 from app.core.notes.facts import put_aside, replaced, words_of
 from app.core.notes.note import Kind, Note, Notes, Speaker
-from app.core.notes.questions import asks_for_something, is_assent, is_question, opening_of, question_in
+from app.core.notes.questions import (
+    asks_for_something,
+    intends,
+    is_assent,
+    is_question,
+    opening_of,
+    question_in,
+)
 from app.core.notes.rules import rules_in
 from app.core.notes.sentences import sentences_of
 from app.core.text.secrets import without_secrets
@@ -47,8 +53,8 @@ _PICTURE_CHARS = 240
 _MARK_CHARS = 120
 # Characters of a message that are read for requests: beyond it, head and tail.
 _REQUEST_CHARS = 6_000
-# Stems: between calls a shorter sentence narrates ("I want to see how it is used").
-_LEAST_TOLD = 5
+# Stems: a shorter sentence of an assistant narrates, or is an item that its list explains.
+_LEAST_TOLD = 4
 # Notes in all readings that are kept for the next fold: some 30 MB.
 _MOST_KEPT = 100_000
 # A shorter line may be said twice and mean two things ("yes").
@@ -210,7 +216,7 @@ def _hear_user(reading: _Reading, message: Message) -> None:
     reading.asked = ""
     if words:
         reading.notes.append(reading.note("request", words, "user"))
-        _add_facts(reading, text, "user")
+        reading.notes += [reading.note("fact", sentence, "user") for sentence in sentences_of(text)]
 
 
 def _hear_assistant(reading: _Reading, message: Message) -> None:
@@ -222,13 +228,25 @@ def _hear_assistant(reading: _Reading, message: Message) -> None:
     for effect in effects_in_text(text):
         _settle(reading, effect)
     reading.asked = question_in(text) if not calls else ""
-    _add_facts(reading, text, "assistant", _LEAST_TOLD if calls else 0)
+    for sentence in sentences_of(text):
+        if _tells(sentence) and not (calls and intends(sentence)):
+            reading.notes.append(reading.note("fact", sentence, "assistant"))
     if calls:
         return
     reading.running = None
     closing = opening_of(text, _OUTCOME_CHARS)
     if closing:
         reading.outcomes.append(reading.note("outcome", closing, "assistant"))
+
+
+def _tells(sentence: str) -> bool:
+    """True for what an assistant says that can be understood alone, and wants nothing of the user.
+
+    A short item is explained by its list; a short sentence with a number in it tells that.
+    """
+    is_short = len(words_of(sentence)) < _LEAST_TOLD
+    is_value = sentence[-1:] in ".!。！" and any(map(str.isdigit, sentence))
+    return (is_value or not is_short) and not asks_for_something(sentence)
 
 
 def _hear_result(reading: _Reading, message: Message) -> None:
@@ -253,10 +271,10 @@ def _settle(reading: _Reading, effect: Effect) -> None:
             note = reading.note("change", _action(effect), "assistant", binds=True, subject=effect.name)
             key = effect.name, effect.arguments
             reading.actions[key] = (*reading.actions.get(key, ()), note)
-            _cure(reading, one_line(f"{effect.name} {effect.arguments}", LINE_CHARS))
+            _cure(reading, *called(effect.name, effect.arguments))
         case Failure():
             text = f"{effect.what}: failed{f', {effect.said}' if effect.said else ''}"
-            _cure(reading, *effect.about)
+            _cure(reading, *effect.about[:1])
             reading.failed[effect] = reading.note("failure", text, "tool", binds=True, subject=effect.what)
         case TaskList():
             _cure(reading, TASKS)
@@ -317,16 +335,6 @@ def _add_file(reading: _Reading, change: FileChange) -> None:
         files.append(now)
     else:
         files[at] = now
-
-
-def _add_facts(reading: _Reading, text: str, by: Speaker, least: int = 0) -> None:
-    """The sentences of a text that say at least so many things, without an assistant's own requests."""
-    reading.notes += [
-        reading.note("fact", sentence, by)
-        for sentence in sentences_of(text)
-        if (not least or len(words_of(sentence)) >= least)
-        and (by == "user" or not asks_for_something(sentence))
-    ]
 
 
 def _new_lines(reading: _Reading, text: str) -> str:

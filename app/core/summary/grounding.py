@@ -52,7 +52,12 @@ def grounded(text: str, said: Iterable[str]) -> Grounded:
 
 
 def _names_in(line: str) -> frozenset[str]:
-    return frozenset(_plain(name).rstrip(".,;:") for name in _NAMED.findall(line))
+    return frozenset(_bare(_plain(name)) for name in _NAMED.findall(line))
+
+
+def _bare(name: str) -> str:
+    """As results of tools write it: an amount without its currency and empty cents."""
+    return name.lstrip("$€£¥").rstrip(".,;:").removesuffix(".00")
 
 
 def _plain(text: str) -> str:

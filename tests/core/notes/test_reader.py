@@ -69,6 +69,23 @@ def test_a_call_that_failed_is_settled_by_the_same_call() -> None:
     assert len(told("failure", *refused, *books("2", '{"status": "booked"}', "HAT-99"))) == 1
 
 
+def test_what_was_refused_one_way_and_done_another_is_settled() -> None:
+    def pays(ident: str, said: str, by: str) -> tuple[Message, ...]:
+        return calls("update_reservation", ident, reservation_id="OBUT9V", payment=by), result(said, ident)
+
+    refused = (*pays("1", "Error: balance too low", "gift_1"), *pays("2", "Error: balance too low", "gift_2"))
+    assert len(told("failure", *refused)) == 2
+    assert told("failure", *refused, *pays("3", '{"status": "updated"}', "card_1")) == []
+
+
+def test_an_agents_announcements_and_bare_items_are_no_facts() -> None:
+    narrated = calls("bash", "1", "We can use the script to reproduce the wrong total.", command="ls")
+    decided = calls("bash", "2", "I go with integers of cents because floats drift in sums.", command="ls")
+    assert told("fact", narrated) == []
+    assert told("fact", decided) == ["I go with integers of cents because floats drift in sums."]
+    assert told("fact", says("Options:\n- Arrival: 04:00 PM\n- NM1VX1\nPlease tell me which one.")) == []
+
+
 def test_what_fails_again_stands_once_with_its_newest_error() -> None:
     found = told("failure", edit("1"), result(FAILED, "1"), edit("2"), result("Error: file is locked", "2"))
     assert found == ["edit_file a.py: failed, Error: file is locked"]
@@ -99,7 +116,7 @@ def test_a_call_without_a_result_is_open_until_the_user_speaks() -> None:
 def test_a_value_that_was_replaced_is_marked_and_is_no_fact() -> None:
     said = [user("The port is 8080. Set it up."), says("Done."), user("Sorry, the port is 9090.")]
     assert told("request", *said)[0] == "The port is 8080. [later: 9090] Set it up."
-    assert told("fact", *said) == ["Set it up.", "Done.", "Sorry, the port is 9090."]
+    assert told("fact", *said) == ["Set it up.", "Sorry, the port is 9090."]
 
 
 def test_what_the_user_puts_aside_is_marked_by_the_newer_sentence() -> None:

@@ -161,10 +161,7 @@ def test_the_summary_is_structured() -> None:
         )
     )
     assert gist.decisions == ("We decided to use PostgreSQL 16 for the ledger.",)
-    assert gist.key_findings == (
-        "The issue was a wrong type in ledger.py.",
-        "Next, I will fix the parser.",
-    )
+    assert gist.key_findings == ("The issue was a wrong type in ledger.py.",)
     assert gist.open_loops == (
         "run command=make check: failed, TypeError: cannot add str and int",
         "And port 5432?",

@@ -36,8 +36,7 @@ NOTE = """\
 ## Next actions
 - Answer: And port 5432?
 ## Key findings
-- The issue was a wrong type in ledger.py.
-- Next, I will fix the parser."""
+- The issue was a wrong type in ledger.py."""
 
 
 def due(
@@ -93,9 +92,10 @@ def test_pins_blocks_and_instructions_are_not_read() -> None:
 
 @pytest.mark.spec("A43")
 def test_what_is_being_worked_on_is_an_open_loop() -> None:
-    note = flush_of(entries([user("hm"), assistant("hm indeed"), user("so")]), LIMITS, count_text)
+    found = "The brass lamp hangs above the narrow oak door."
+    note = flush_of(entries([user("hm"), assistant(found), user("so")]), LIMITS, count_text)
     loops = "## Open loops\n- so\n## Next actions\n- Answer: so\n"
-    assert note == f"## Decisions\nNone.\n{loops}## Key findings\n- hm indeed"
+    assert note == f"## Decisions\nNone.\n{loops}## Key findings\n- hm\n- {found}"
     assert flush_of([], LIMITS, count_text) == ""
 
 
