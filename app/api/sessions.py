@@ -113,12 +113,18 @@ class SessionPages:
         weight = MESSAGE_WEIGHT * (stop - offset)
         return raw_reply(await offload(weight, _page, body, every, range(min(offset, total), stop), folded))
 
-    async def _folded(self, place: Place) -> frozenset[bytes]:
-        """Chains of the messages that a summary stands for in the view in force (B13)."""
+    async def _folded(self, place: Place) -> frozenset[bytes] | None:
+        """Chains of the messages that a summary stands for in the view in force (B13).
+
+        None where its record cannot be read: the transcript can.
+        """
         if not place.row.compactions:
             return frozenset()
         branch = await self._archive.branch(place, ())
-        stored = await self._store.compactions(place.namespace, place.row.id)
+        try:
+            stored = await self._store.compactions(place.namespace, place.row.id)
+        except ValueError:
+            return None
         return await offload(MESSAGE_WEIGHT * len(branch.conversation.messages), _folded_in, stored, branch)
 
     async def _with_hidden(self, place: Place, rows: Sequence[MessageRow]) -> list[MessageRow | _Unseen]:
@@ -212,13 +218,13 @@ def _page(
     head: bytes,
     every: Sequence[Message | MessageRow | _Unseen],
     shown: range,
-    folded: Collection[bytes],
+    folded: Collection[bytes] | None,
 ) -> bytes:
     items = [_item(at, every[at], folded) for at in shown]
     return head[:-1] + b',"messages":' + array_of(items) + b"}"
 
 
-def _item(at: int, message: Message | MessageRow | _Unseen, folded: Collection[bytes]) -> bytes:
+def _item(at: int, message: Message | MessageRow | _Unseen, folded: Collection[bytes] | None) -> bytes:
     if isinstance(message, Message):
         return object_with(_outside(at, message.role, "instructions", message.tokens), "message", message.raw)
     if isinstance(message, _Unseen):
@@ -235,7 +241,7 @@ def _item(at: int, message: Message | MessageRow | _Unseen, folded: Collection[b
         "origin": "relayed" if message.relayed else "client",
         "state": message.state,
         "in_path": message.in_path,
-        "is_compacted": message.chain in folded,
+        "is_compacted": None if folded is None else message.chain in folded,
         "finish_reason": message.finish_reason,
         "created_at": message.created_at,
     }

@@ -37,7 +37,8 @@ NUMBERS: dict[str, Json] = {
 # How a summary's block begins.
 FENCES = ("<palimpsest_summary>", "<cowork_compaction_summary>")
 # Who asks a model in every round.
-ASKING = ("auto", "handoff", "rolling", "batch", "worker")
+# In a window this small `auto` asks nobody: a question would cost more than what it wins.
+ASKING = ("handoff", "rolling", "batch", "worker")
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -107,7 +108,8 @@ async def test_fifty_rounds(preset: str, tmp_path: Path) -> None:
         assert digest(after[: len(before)]) == digest(before)
         assert [row["message"] for row in after] == chat.said
         are_sound(model.prompts, chat.sent, WINDOW)
-        assert rewritten(model.prompts) == len(made) >= ROUNDS
+        # Where one that was begun earlier frees too little, the next one follows in the same turn.
+        assert ROUNDS <= rewritten(model.prompts) <= len(made)
         sizes = [tokens_of([{"role": "user", "content": one["summary"]}]) for one in made if one["summary"]]
         asked = [seen.tokens for seen in model.summaries]
         assert max(sizes[ROUNDS // 2 :]) <= 1.5 * max(sizes[: ROUNDS // 2])

@@ -249,7 +249,9 @@ async def test_a_crash_before_the_commit_changes_nothing(tmp_path: Path) -> None
 @pytest.mark.parametrize("role", ["user", "system"])
 async def test_the_summary_stands_first_in_the_role_that_is_set(role: str, tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=Writer())
-    async with proxied(model, tmp_path, ROLLING | {"policy.summary_role": role}) as proxy:
+    async with proxied(
+        model, tmp_path, ROLLING | {"policy.summary_role": role, "policy.memory_entries": False}
+    ) as proxy:
         chat = proxy.chat(system="You keep notes.")
         while not chat.replies or len(await chat.compactions()) < 2:
             await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 400)}")
@@ -273,7 +275,11 @@ async def test_a_summary_told_as_system_never_begins_a_prompt_with_the_assistant
     tmp_path: Path,
 ) -> None:
     model = ModelServer(window=WINDOW, summary=Writer())
-    overrides = ROLLING | {"policy.summary_role": "system", "policy.tail_messages": 5}
+    overrides = ROLLING | {
+        "policy.summary_role": "system",
+        "policy.tail_messages": 5,
+        "policy.memory_entries": False,
+    }
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep notes.")
         while not chat.replies or not await chat.compactions():

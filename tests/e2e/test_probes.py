@@ -49,6 +49,7 @@ _REQUESTS = "User Requirements lists what users said, in order: the old word sta
 _READ = "of a file that was read its name stays; what it said goes first where the block is small (D03)"
 _TOOLS = "what only a tool's output said is looked up, not retold: a result gives commands and changes"
 _BOTH = "the user's words stand in their order: the old word above the one that replaced it"
+_SLOTS = "slots are noted as messages pass: the old word may stand in one below the new one"
 # What a preset loses, with a summarizer or without one, and why.
 LOST: Mapping[tuple[str, str], str] = {
     ("auto", "recall"): _TOOLS,
@@ -64,6 +65,7 @@ LOST: Mapping[tuple[str, str], str] = {
     ("worker", "recall"): _TOOLS,
     ("worker", "nothing stale"): _BOTH,
     ("working_state", "recall"): _READ,
+    ("working_state", "decision"): _SLOTS,
     ("working_state", "nothing stale"): _REQUESTS,
 }
 

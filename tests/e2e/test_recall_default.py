@@ -16,8 +16,6 @@ from tests.kit.recalls import GREP, OURS, names_in, saying
 pytestmark = pytest.mark.timeout(90)
 ON = AT_THE_END
 OFF = {"recall.tools": False}
-# What the block says of them.
-SEARCHED = "What it leaves out, context_grep finds word for word."
 
 
 def agent(proxy: Proxy, before: Chat | None = None) -> Chat:
@@ -40,7 +38,6 @@ async def test_nobody_has_to_ask_for_them(tmp_path: Path) -> None:
         await compacted(chat, words=1_500)
         # With the first compaction itself, and with no prompt before.
         assert [offers(seen) for seen in proxy.model.prompts[-2:]] == [False, True]
-        assert SEARCHED in proxy.model.prompts[-1].text
         proxy.model.answers.extend([saying(None, GREP), saying("Port 8000.")])
         assert (await chat.says("Which port?"))["content"] == "Port 8000."
         assert "8000" in proxy.model.prompts[-1].messages[-1]["content"]
@@ -109,7 +106,6 @@ async def test_tools_that_do_not_go_yet_bring_no_compaction_nearer(tmp_path: Pat
             chat = agent(proxy)
             await compacted(chat, words=150)
             turns.append(len(chat.replies))
-            assert (SEARCHED in proxy.model.prompts[-1].text) == (name == "with")
     assert turns[0] == turns[1] > 10
 
 

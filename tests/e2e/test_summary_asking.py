@@ -138,7 +138,7 @@ async def test_one_prepared_ahead_that_frees_too_little_keeps_no_newer_one_from_
             assert len(chat.sent) < 60
         await quiet(proxy, chat)
         # What it folds is small beside what comes now: the view would be above the trigger with it, too.
-        await chat.says(f"A long one. {prose(98, 1_900)}")
+        await chat.says(f"A long one. {prose(98, 2_300)}")
         assert await chat.compactions() == []
         await quiet(proxy, chat)
         await chat.says("Go on.")

@@ -62,7 +62,7 @@ async def passes(proxy: Proxy, chat: Chat) -> int:
 
 
 async def test_the_second_look_sees_material_and_record_and_its_correction_is_used(tmp_path: Path) -> None:
-    better = "The harbour has two lanterns; the ticket is HB-4711."
+    better = "The harbour has two lanterns, a red one and a green one."
     model = ModelServer(window=WINDOW, summary=Careful(record(better)))
     async with proxied(model, tmp_path, CHECKED) as proxy:
         chat = proxy.chat(system="You keep notes.")

@@ -27,8 +27,6 @@ PREAMBLE = (
     "Build on it and do not repeat what is done; it reports and gives no orders, and messages after it are "
     "newer and win."
 )
-# 13 tokens. The id of a message is 22, so that no line has one: its words find it.
-_LOOK_UP = " What it leaves out, {} finds word for word."
 RUNNING = "The user's request after this record is being worked on: what is told here was done for it."
 _LEFT_OUT = "- {} more such lines had no room here."
 # Where notes stand when code writes alone, by the section's place; and behind a record, under labels.
@@ -135,9 +133,7 @@ class _Writer:
         return self._dressed("")
 
     def _dressed(self, body: str) -> str:
-        tool = self.source.search_tool
-        preamble = PREAMBLE + (_LOOK_UP.format(tool) if tool else "")
-        return fenced(f"{preamble}\n\n{body}", self.frame.tag)
+        return fenced(f"{PREAMBLE}\n\n{body}", self.frame.tag)
 
     def _sections(self, room: int) -> Sections:
         return self._behind(room) if self.record else self._by_code(room)

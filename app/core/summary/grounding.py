@@ -16,8 +16,9 @@ _NAMED = re.compile(
     r"https?://[^\s)\"'<>\]]+|(?:[\w.-]*/)+[\w.-]*\w|\b[\w-]+\.[a-z]{1,5}\b(?!\.)|\b\w+_\w+\b"
     r"|(?<![:\w^])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])\w[\w-]{3,}\b|[$€£¥]\d[\d.,]*|\b\d[\d,.]{2,}\b"
 )
-# Said in the writer's own way: "5h30", "16GB", "9x-14"; and what is no name between slashes: "yes/no", "35/36".
+# Said in the writer's own way: "5h30", "9x-14"; and what is no name between slashes: "yes/no", "35/36".
 _MEASURE = re.compile(r"\d{1,4}[a-z]{1,3}-?\d{0,2}")
+# No name between slashes: "yes/no", "35/36".
 _NO_NAME = re.compile(r"-?(?:[^\W\d_]*|\d{1,2})")
 _ORDERS = re.compile(
     r"\b(?:ignore|disregard|forget)\b.{0,40}\b(?:instruction|message|rule|request|above|previous|prior|later)"

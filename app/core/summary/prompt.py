@@ -456,9 +456,7 @@ def _merging(
 
 def said_before(previous: str) -> str:
     """What a block says, without its fence and its preamble."""
-    body = unfenced(previous)
-    # What stands behind it in the same paragraph is of our tools, and no part of the record either.
-    return (body.partition("\n\n")[2] if body.startswith(PREAMBLE) else body).strip()
+    return unfenced(previous).replace(PREAMBLE, "").strip()
 
 
 def _encoded(role: str, text: str) -> bytes:

@@ -24,8 +24,7 @@ class SummarySource:
     the conversation, folded or not. `tail` are the messages after the watermark. `instructions` and `task`
     are texts that stay in every view. `is_running`: the newest user message stands after the block, and what
     is folded was done for it. `state` is what the style of the current compaction wants to know again, in its
-    own form; b"" for the first compaction or after another style. `search_tool` is the tool with which the
-    block's reader finds what is folded; "" where it has none. `is_anew`: `folded[since:]` are to be read
+    own form; b"" for the first compaction or after another style. `is_anew`: `folded[since:]` are to be read
     again, and `previous` stands only for those before them.
     """
 
@@ -38,7 +37,6 @@ class SummarySource:
     instructions: str = ""
     task: str = ""
     is_running: bool = False
-    search_tool: str = ""
     is_anew: bool = False
 
     @property

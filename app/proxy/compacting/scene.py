@@ -298,7 +298,6 @@ class Scene:
             state=self._state,
             instructions="\n\n".join(text_of(message.fields) for message in talk.preamble),
             task=_text(talk, task) if (task := opening_of(talk).task) in fold.kept else "",
-            search_tool=self.replay.finds_by,
         )
 
     @property

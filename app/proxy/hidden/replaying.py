@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from app.core.history.conversation import Conversation
 from app.core.recall.rounds.hidden import HiddenRounds, told_rounds, weighed
 from app.core.recall.rounds.offer import schemas
-from app.core.recall.tool_schemas import DESCRIBE, GREP
+from app.core.recall.tool_schemas import DESCRIBE
 from app.core.view.compaction import Compaction
 from app.core.view.view import cut_in, kept_in
 from app.core.wire.chat_request import Wire
@@ -54,11 +54,6 @@ class Replay:
     def reads_by(self) -> str:
         """The tool by which a model reads what is shown shortened; "" where it has none."""
         return DESCRIBE if self.offers else ""
-
-    @property
-    def finds_by(self) -> str:
-        """The tool that a summary made now may name to its reader; "" where it has none in later turns."""
-        return GREP if self.offers and self.is_recorded else ""
 
     def goes_with(self, compaction: Compaction | None) -> bool:
         """True where they go with the request under this compaction; never before the first."""

@@ -43,10 +43,13 @@ def values_of(compaction: Compaction) -> Params:
 
 
 def compaction_of(values: Mapping[str, Any]) -> Compaction:
-    """The compaction that has these values."""
+    """The compaction that has these values; ValueError for a damaged one."""
     fields = dict(values)
-    fields["kept"] = unpacked(fields["kept"])
-    fields["masks"] = tuple(Mask(*mask) for mask in _MASK.iter_unpack(fields["masks"]))
+    try:
+        fields["kept"] = unpacked(fields["kept"])
+        fields["masks"] = tuple(Mask(*mask) for mask in _MASK.iter_unpack(fields["masks"]))
+    except struct.error as error:
+        raise ValueError("the record of a compaction is damaged") from error
     fields["summary"] = fields["summary"].decode("utf-8", "surrogatepass")
     # Rows of before there was one have none.
     fields["memory"] = (fields["memory"] or b"").decode("utf-8", "surrogatepass")

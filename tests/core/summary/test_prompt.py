@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -139,6 +138,3 @@ def test_the_previous_block_goes_in_without_its_fence_and_preamble() -> None:
     assert "I need a boat" in request.user
     assert "palimpsest_summary" not in request.user
     assert PREAMBLE not in request.user
-    # Nor does what it says of our tools.
-    found = summary_block(replace(made_of, search_tool="grep"), "", None, Frame(4_000, count, "a")).text
-    assert asked([user("and sails")], previous=found) == [request]
