@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from threading import Lock
 
 from app.core.history.message import Message
 from app.core.notes.acts import (
@@ -154,34 +153,37 @@ def _told(reading: _Reading) -> Notes:
 
 
 class _Earlier:
-    """Readings of what was folded last, by the digests of its messages. Shared by threads."""
+    """Readings of what was folded last, by the digests of its messages.
+
+    Threads share it: what is in force is never changed, only replaced. What one of them loses by that is
+    read again.
+    """
 
     def __init__(self) -> None:
         self._readings: dict[bytes, _Reading] = {}
-        self._lock = Lock()
 
     def of(self, folded: Sequence[tuple[bytes, Message]], turns: int) -> _Reading | None:
         """The longest one that `folded` begins with, to read on from; None where there is none."""
-        with self._lock:
-            by_length = {reading.read: key for key, reading in self._readings.items()}
-            digest = sha256(turns.to_bytes(8))
-            found = None
-            for place, (chain, _) in enumerate(folded, 1):
-                digest.update(chain)
-                if place in by_length and digest.digest() in self._readings:
-                    found = self._readings[digest.digest()]
-            return found.copy() if found else None
+        readings = self._readings
+        lengths = {reading.read for reading in readings.values()}
+        digest = sha256(turns.to_bytes(8))
+        found = None
+        for place, (chain, _) in enumerate(folded, 1):
+            digest.update(chain)
+            if place in lengths:
+                found = readings.get(digest.digest(), found)
+        return found.copy() if found else None
 
     def keep(self, folded: Sequence[tuple[bytes, Message]], turns: int, reading: _Reading) -> None:
         """Keeps a copy; the oldest go where all have too many notes."""
         digest = sha256(turns.to_bytes(8))
         for chain, _ in folded:
             digest.update(chain)
-        with self._lock:
-            self._readings.pop(digest.digest(), None)
-            self._readings[digest.digest()] = reading.copy()
-            while sum(len(each.notes) + 1 for each in self._readings.values()) > _MOST_KEPT:
-                del self._readings[next(iter(self._readings))]
+        readings = {key: each for key, each in self._readings.items() if key != digest.digest()}
+        readings[digest.digest()] = reading.copy()
+        while sum(len(each.notes) + 1 for each in readings.values()) > _MOST_KEPT:
+            del readings[next(iter(readings))]
+        self._readings = readings
 
 
 _earlier = _Earlier()
