@@ -31,8 +31,9 @@ _FLOORS: tuple[Kind, ...] = (
     "fact",
     "outcome",
 )
-# Of what floors leave, older requests may take so much, and facts so much of what is left then.
+# Of what floors leave, older requests may take so much; of what is left then outcomes, and then facts.
 _REQUEST_SHARE = 0.4
+_OUTCOME_SHARE = 0.2
 _FACT_SHARE = 0.85
 # So many facts of one message at most.
 _MOST_A_MESSAGE = 3
@@ -87,8 +88,8 @@ def chosen(
     facts = [note for note in hidden if note.kind == "fact"]
     # What is left is spent by worth, a kind after the other, each leaving something to the next.
     _requests(choice, news, int(_REQUEST_SHARE * (room.tokens - choice.tokens)), count_text)
+    _outcomes(choice, news, int(_OUTCOME_SHARE * (room.tokens - choice.tokens)), count_text)
     _facts(choice, facts, told, int(_FACT_SHARE * (room.tokens - choice.tokens)), count_text)
-    _outcomes(choice, news, room.tokens - choice.tokens, count_text)
     _reads(choice, news, min(_READ_TOKENS, room.tokens - choice.tokens), count_text)
     return choice
 
@@ -209,7 +210,7 @@ def _is_said(note: Note, said: str, told: Callable[[Note], bool]) -> bool:
 
 
 def _outcomes(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
-    most = choice.tokens + max(0, room) // 2
+    most = choice.tokens + max(0, room)
     taken = {note.place for note in choice.of("outcome")}
     said = "\n".join(note.text for note in choice.notes)
     for note in reversed(hidden):

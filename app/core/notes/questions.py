@@ -6,6 +6,7 @@ Knows nothing of messages, turns or budgets.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from app.core.notes.languages import languages, languages_of, plain, words_in
@@ -37,6 +38,11 @@ def question_in(text: str) -> str:
         if wants and not any(offer in low for offer in _entries("offer")):
             asked = sentence
     return asked
+
+
+def is_whole(sentence: str) -> bool:
+    """True for one that ends as sentences do; the items of a list are explained by their list."""
+    return sentence.rstrip(_CLOSING)[-1:] in (".", "!", "。", "！", *_QUESTION_MARKS)
 
 
 def is_question(sentence: str) -> bool:
@@ -80,8 +86,14 @@ def opening_of(text: str, most_chars: int) -> str:
     Whole sentences, joined by a space, at most `most_chars` characters; without filler ("Great!"),
     questions and announcements that end in a colon. "" when there is none that fits.
     """
+    sentences = sentences_of(text)
+    whole = [sentence for sentence in sentences if is_whole(sentence)]
+    return _opening_of(whole, most_chars) or _opening_of(sentences, most_chars)
+
+
+def _opening_of(sentences: Sequence[str], most_chars: int) -> str:
     found = ""
-    for sentence in sentences_of(text):
+    for sentence in sentences:
         if found and len(found) + 1 + len(sentence) > most_chars:
             return found
         if len(sentence) > most_chars or _says_nothing(sentence):
@@ -103,8 +115,8 @@ def _last_paragraph(text: str) -> str:
 
 
 def _says_nothing(sentence: str) -> bool:
-    last = sentence.rstrip(_CLOSING)[-1:]
-    return last in (*_QUESTION_MARKS, ":", "：") or _is_small_talk(plain(sentence))
+    is_announcement = sentence.rstrip(_CLOSING)[-1:] in (":", "：")
+    return is_announcement or asks_for_something(sentence) or _is_small_talk(plain(sentence))
 
 
 def _is_small_talk(low: str) -> bool:

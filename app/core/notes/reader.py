@@ -35,6 +35,7 @@ from app.core.notes.questions import (
     intends,
     is_assent,
     is_question,
+    is_whole,
     opening_of,
     question_in,
 )
@@ -54,6 +55,8 @@ _MARK_CHARS = 120
 _REQUEST_CHARS = 6_000
 # Stems: a shorter sentence of an assistant narrates, or is an item that its list explains.
 _LEAST_TOLD = 4
+# Stems: a question with fewer asks for nothing in particular ("Could you provide those details?").
+_LEAST_ASKED = 3
 # Notes in all readings that are kept for the next fold: some 30 MB.
 _MOST_KEPT = 100_000
 # A shorter line may be said twice and mean two things ("yes").
@@ -213,7 +216,7 @@ def _hear_user(reading: _Reading, message: Message) -> None:
     words = _new_lines(reading, text)
     if reading.asked and is_assent(text):
         words = f'{text} (asked: "{reading.asked}")'
-    elif is_question(reading.asked) and not words_of(text) & words_of(reading.asked):
+    elif _is_passed_over(reading.asked, text):
         reading.unanswered = reading.note("open", _ASKED.format(reading.asked), "assistant", binds=True)
     reading.asked = ""
     if words:
@@ -241,14 +244,23 @@ def _hear_assistant(reading: _Reading, message: Message) -> None:
         reading.outcomes.append(reading.note("outcome", closing, "assistant"))
 
 
+def _is_passed_over(asked: str, text: str) -> bool:
+    """True when a user's words have nothing of a question that asks for something in particular."""
+    about = words_of(asked)
+    return is_question(asked) and len(about) >= _LEAST_ASKED and about.isdisjoint(words_of(text))
+
+
 def _tells(sentence: str) -> bool:
     """True for what an assistant says that can be understood alone, and wants nothing of the user.
 
     A short item is explained by its list; a short sentence with a number in it tells that.
     """
-    is_short = len(words_of(sentence)) < _LEAST_TOLD
-    is_value = sentence[-1:] in ".!。！" and any(map(str.isdigit, sentence))
-    return (is_value or not is_short) and not asks_for_something(sentence)
+    if asks_for_something(sentence) or sentence[-1:] in ":：":
+        return False
+    things = len(words_of(sentence))
+    if not is_whole(sentence):
+        return things >= 2 * _LEAST_TOLD
+    return things >= _LEAST_TOLD or any(map(str.isdigit, sentence))
 
 
 def _hear_result(reading: _Reading, message: Message) -> None:
