@@ -93,7 +93,7 @@ class _Reading:
     notes: list[Note] = field(default_factory=list)
     rules: dict[str, Note] = field(default_factory=dict)
     files: list[_File] = field(default_factory=list)
-    actions: dict[tuple[str, str], tuple[Note, ...]] = field(default_factory=dict)
+    actions: dict[str, tuple[Note, ...]] = field(default_factory=dict)
     commands: dict[str, Note] = field(default_factory=dict)
     failed: dict[Failure, Note] = field(default_factory=dict)
     reads: dict[str, Note] = field(default_factory=dict)
@@ -283,8 +283,8 @@ def _settle(reading: _Reading, effect: Effect) -> None:
             _add_command(reading, effect)
         case Action():
             note = reading.note("change", _action(effect), "assistant", binds=True, subject=effect.name)
-            key = effect.name, effect.arguments
-            reading.actions[key] = (*reading.actions.get(key, ()), note)
+            # The same with another outcome is another change: two bookings, each with its id.
+            reading.actions[note.text] = (*reading.actions.get(note.text, ()), note)
             _cure(reading, *called(effect.name, effect.arguments))
         case Failure():
             text = f"{effect.what}: failed{f', {effect.said}' if effect.said else ''}"

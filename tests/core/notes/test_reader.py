@@ -91,6 +91,16 @@ def test_what_fails_again_stands_once_with_its_newest_error() -> None:
     assert found == ["edit_file a.py: failed, Error: file is locked"]
 
 
+def test_equal_changes_are_one_line_and_those_with_ids_of_their_own_are_not() -> None:
+    def booked(ident: str, made: str) -> tuple[Message, ...]:
+        said = f'{{"reservation_id": "{made}", "status": "booked"}}'
+        return calls("book_flight", ident, flight="HAT-12"), result(said, ident)
+
+    assert len(told("change", *booked("1", "R-1"), *booked("2", "R-2"))) == 2
+    (twice,) = told("change", *booked("1", "R-1"), *booked("2", "R-1"))
+    assert twice.endswith("(x2)")
+
+
 def test_the_newest_run_of_a_command_counts() -> None:
     runs = [
         message
