@@ -56,6 +56,7 @@ _OWN = re.compile(
     r"^(?:id|number|key|url|link|code|ref|reference|(?:confirmation|tracking|order|ticket)_?\w*)$",
     re.IGNORECASE,
 )
+_NEW_ID = re.compile(r"_(?:id|number|no|code|reference)$", re.IGNORECASE)
 _STATUS = re.compile(r"(?:^|_)(?:status|state|result|outcome|message|msg|confirmation|note)$", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _EMPTY = word_set("ok okay success successful successfully true done null none {} [] completed")
@@ -160,7 +161,9 @@ def _told_rank(depth: int, key: str, named: tuple[str, ...]) -> int | None:
     if depth < 2 and _STATUS.search(name):
         return 0
     if depth < 2 and (
-        _OWN.match(name) or (_IDENTIFYING.search(name) and any(w in named for w in words_of(name)))
+        _OWN.match(name)
+        or (depth == 0 and _NEW_ID.search(name))
+        or (_IDENTIFYING.search(name) and any(w in named for w in words_of(name)))
     ):
         return 1 + depth
     return 1 + depth if _AMOUNT.search(name) else None

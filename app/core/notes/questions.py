@@ -6,11 +6,11 @@ Knows nothing of messages, turns or budgets.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 
 from app.core.notes.languages import languages, languages_of, plain, words_in
 from app.core.notes.sentences import prose_of, sentences_of
+from app.core.text.wording import LEFT_OUT
 
 # Words, and characters of a text without spaces: a longer answer says by itself what it is about.
 _SHORT_WORDS, _SHORT_CHARS = 8, 20
@@ -80,28 +80,21 @@ def is_assent(text: str) -> bool:
     return len(words) == 1 and not _is_small_talk(low)
 
 
-def opening_of(text: str, most_chars: int) -> str:
-    """The first sentence or two of an assistant's closing words that say something.
+def closing_of(text: str, most_chars: int) -> str:
+    """The first and the last sentence of an assistant's closing words that say something.
 
-    Whole sentences, joined by a space, at most `most_chars` characters; without filler ("Great!"),
-    questions and announcements that end in a colon. "" when there is none that fits.
+    Whole sentences in at most `most_chars` characters, what stands between them marked: an answer begins with
+    what was done, or ends with it. Without filler ("Great!"), questions and announcements that end in a
+    colon; items of a list only where there is nothing else. "" when there is none that fits.
     """
-    sentences = sentences_of(text)
-    whole = [sentence for sentence in sentences if is_whole(sentence)]
-    return _opening_of(whole, most_chars) or _opening_of(sentences, most_chars)
-
-
-def _opening_of(sentences: Sequence[str], most_chars: int) -> str:
-    found = ""
-    for sentence in sentences:
-        if found and len(found) + 1 + len(sentence) > most_chars:
-            return found
-        if len(sentence) > most_chars or _says_nothing(sentence):
-            continue
-        if found:
-            return f"{found} {sentence}"
-        found = sentence
-    return found
+    sentences = [each for each in sentences_of(text) if len(each) <= most_chars and not _says_nothing(each)]
+    places = [place for place, each in enumerate(sentences) if is_whole(each)] or [*range(len(sentences))]
+    if not places:
+        return ""
+    first, last = places[0], places[-1]
+    between = " " if last - first == 1 else f" {LEFT_OUT} "
+    both = f"{sentences[first]}{between}{sentences[last]}"
+    return both if first != last and len(both) <= most_chars else sentences[first]
 
 
 def _last_paragraph(text: str) -> str:

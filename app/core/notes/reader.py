@@ -32,11 +32,11 @@ from app.core.notes.facts import put_aside, replaced, words_of
 from app.core.notes.note import Kind, Note, Notes, Speaker
 from app.core.notes.questions import (
     asks_for_something,
+    closing_of,
     intends,
     is_assent,
     is_question,
     is_whole,
-    opening_of,
     question_in,
 )
 from app.core.notes.rules import rules_in
@@ -239,7 +239,7 @@ def _hear_assistant(reading: _Reading, message: Message) -> None:
     if calls:
         return
     reading.running = None
-    closing = opening_of(text, _OUTCOME_CHARS)
+    closing = closing_of(text, _OUTCOME_CHARS)
     if closing:
         reading.outcomes.append(reading.note("outcome", closing, "assistant"))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.notes.questions import is_assent, opening_of, question_in
+from app.core.notes.questions import closing_of, is_assent, question_in
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,14 @@ def test_other_messages_stand_by_themselves(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "most", "opening"),
+    ("text", "most", "closing"),
     [
         ("Great! I fixed the parser. All tests pass. Bye.", 100, "I fixed the parser. All tests pass."),
+        (
+            "It has two parts. We weigh the first. So it is uncertain.",
+            100,
+            "It has two parts. [...] So it is uncertain.",
+        ),
         ("I fixed the parser. All tests pass.", 25, "I fixed the parser."),
         ("Thanks for waiting! Flight HAT1 was cancelled. Anything else?", 100, "Flight HAT1 was cancelled."),
         ("Sure. Here is what I did:\n- moved the file\n- ran the tests", 100, "moved the file ran the tests"),
@@ -81,12 +86,12 @@ def test_other_messages_stand_by_themselves(text: str) -> None:
         ("Sure!", 50, ""),
     ],
 )
-def test_the_opening_says_something_in_whole_sentences(text: str, most: int, opening: str) -> None:
-    assert opening_of(text, most) == opening
+def test_the_closing_says_something_in_whole_sentences(text: str, most: int, closing: str) -> None:
+    assert closing_of(text, most) == closing
 
 
 @given(st.text(max_size=300), st.integers(0, 100))
 def test_nothing_raises_and_what_is_found_is_verbatim(text: str, most: int) -> None:
     assert question_in(text) in text
     assert is_assent(text) in (True, False)
-    assert len(opening_of(text, most)) <= most
+    assert len(closing_of(text, most)) <= most
