@@ -47,7 +47,8 @@ async def buried(proxy: Proxy, chat: Chat) -> None:
     """Each fact stands in the middle of a long message; then the talk goes on until they are folded."""
     await chat.says("I will send you my reports.")
     for number, (fact, _, _) in enumerate(FACTS):
-        before, behind = prose(2 * number, 200), prose(2 * number + 1, 200)
+        # Where it stands is within what is shown of a message when there is little room.
+        before, behind = prose(2 * number, 80), prose(2 * number + 1, 320)
         await chat.says(f"Report {number}. {before}\n{fact}\n{behind}")
     reports = [message for message in chat.said if str(message["content"]).startswith("Report")]
     for turn in range(20):
