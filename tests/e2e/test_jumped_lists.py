@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -43,7 +44,11 @@ async def test_a_pin_holds_when_the_client_drops_what_stood_before_it(tmp_path: 
         chat.said = chat.said[2:]
         await worked(chat, 1, 10)
         path = "/api/sessions/work/events?types=client_changed_prefix"
-        (event,) = (await proxy.http.get(path, headers=chat.headers)).json()["events"]
+        # Events are written behind the answer.
+        async with asyncio.timeout(20):
+            while not (told := (await proxy.http.get(path, headers=chat.headers)).json()["events"]):
+                await asyncio.sleep(0.05)
+        (event,) = told
         assert event["payload"] == {"messages": 7, "kept": 6}
         await worked(chat, 19, 11)
         assert OURS in model.prompts[-1].text
