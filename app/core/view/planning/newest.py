@@ -19,11 +19,12 @@ def with_newest(situation: Situation, draft: Draft, *, target: int, most: int, r
     """The draft with the newest exchanges in its tail, where the prompt then takes at most `most` tokens.
 
     The summary gives way as far as that brings the prompt to `target`: down to `records` of what a model
-    writes, and to one where there is no room for more.
+    writes, and to one where not even one exchange has room beside more.
     """
-    for cut in _starts(situation):
-        for factor in range(records, 0, -1):
-            least = factor * situation.budget.summary_tokens
+    # What a summary no longer tells is lost to the reader; an exchange less is still told by the summary.
+    for factor in range(records, 0, -1):
+        least = factor * situation.budget.summary_tokens
+        for cut in _starts(situation):
             if cut < draft.cut and (kept := _cut_at(situation, draft, cut, target, least)).total <= most:
                 return kept
     return draft
