@@ -94,7 +94,8 @@ def closing_of(text: str, most_chars: int) -> str:
     first, last = places[0], places[-1]
     between = " " if last - first == 1 else f" {LEFT_OUT} "
     both = f"{sentences[first]}{between}{sentences[last]}"
-    return both if first != last and len(both) <= most_chars else sentences[first]
+    says_more = sentences[last] != sentences[first]
+    return both if says_more and len(both) <= most_chars else sentences[first]
 
 
 def _last_paragraph(text: str) -> str:

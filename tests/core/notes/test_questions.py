@@ -82,6 +82,7 @@ def test_other_messages_stand_by_themselves(text: str) -> None:
         ("I fixed the parser. All tests pass.", 25, "I fixed the parser."),
         ("Thanks for waiting! Flight HAT1 was cancelled. Anything else?", 100, "Flight HAT1 was cancelled."),
         ("Sure. Here is what I did:\n- moved the file\n- ran the tests", 100, "moved the file ran the tests"),
+        ("It is done. I ran the tests.\n\nIt is done.", 100, "It is done."),
         ("I fixed the parser.", 5, ""),
         ("Sure!", 50, ""),
     ],
