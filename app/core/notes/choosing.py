@@ -31,10 +31,9 @@ _FLOORS: tuple[Kind, ...] = (
     "fact",
     "outcome",
 )
-# Of what floors leave, older requests may take so much; of what is left then facts, and then outcomes.
+# Of what floors leave, older requests may take so much; of what is left then facts.
 _REQUEST_SHARE = 0.4
 _FACT_SHARE = 0.85
-_OUTCOME_SHARE = 0.2
 # So many facts of one message at most.
 _MOST_A_MESSAGE = 3
 # A fact must say at least so much a token (see `facts.Information`).
@@ -89,7 +88,6 @@ def chosen(
     # What is left is spent by worth, a kind after the other, each leaving something to the next.
     _requests(choice, news, int(_REQUEST_SHARE * (room.tokens - choice.tokens)), count_text)
     _facts(choice, facts, told, int(_FACT_SHARE * (room.tokens - choice.tokens)), count_text)
-    _outcomes(choice, news, int(_OUTCOME_SHARE * (room.tokens - choice.tokens)), count_text)
     _reads(choice, news, min(_READ_TOKENS, room.tokens - choice.tokens), count_text)
     return choice
 
@@ -207,16 +205,6 @@ def _telling(facts: Sequence[Note], worths: Sequence[float]) -> frozenset[int]:
 
 def _is_said(note: Note, said: str, told: Callable[[Note], bool]) -> bool:
     return note.text in said or told(note)
-
-
-def _outcomes(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
-    """The newest closing words of messages of which nothing is told yet."""
-    most = choice.tokens + max(0, room)
-    taken = {note.place for note in choice.of("outcome", "fact")}
-    said = "\n".join(note.text for note in choice.notes)
-    for note in reversed(hidden):
-        if note.kind == "outcome" and note.place not in taken and note.text not in said:
-            _take(choice, note, most, count_text)
 
 
 def _reads(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:

@@ -16,6 +16,8 @@ from app.core.text.wording import LEFT_OUT
 _SHORT_WORDS, _SHORT_CHARS = 8, 20
 # Words that are told beside a filler in a sentence that says something: "Great, the refund went out".
 _LEAST_TOLD = 2
+# Of a longer list its first and last item say nothing of the others.
+_MOST_ITEMS = 2
 # Characters of the end of a text in which its last paragraph is looked for.
 _END_READ = 4_000
 _QUESTION_MARKS = ("?", "？")
@@ -85,10 +87,12 @@ def closing_of(text: str, most_chars: int) -> str:
 
     Whole sentences in at most `most_chars` characters, what stands between them marked: an answer begins with
     what was done, or ends with it. Without filler ("Great!"), questions and announcements that end in a
-    colon; items of a list only where there is nothing else. "" when there is none that fits.
+    colon; of items of a list two at most, where there is nothing else. "" when there is none that fits.
     """
     sentences = [each for each in sentences_of(text) if len(each) <= most_chars and not _says_nothing(each)]
-    places = [place for place, each in enumerate(sentences) if is_whole(each)] or [*range(len(sentences))]
+    places = [place for place, each in enumerate(sentences) if is_whole(each)]
+    if not places and len(sentences) <= _MOST_ITEMS:
+        places = [*range(len(sentences))]
     if not places:
         return ""
     first, last = places[0], places[-1]

@@ -257,7 +257,11 @@ def _tells(sentence: str) -> bool:
     """
     if asks_for_something(sentence) or sentence[-1:] in ":：":
         return False
-    things = len(words_of(sentence))
+    stems = words_of(sentence)
+    if not any(map(str.isalpha, stems)):
+        # Numbers without a word of what they count.
+        return False
+    things = len(stems)
     if not is_whole(sentence):
         return things >= 2 * _LEAST_TOLD
     return things >= _LEAST_TOLD or any(map(str.isdigit, sentence))

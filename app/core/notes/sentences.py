@@ -20,7 +20,7 @@ _USER_BLOCK = re.compile(
     r"task|query|instruct|rule|request|message|prompt|user|feedback|guideline|requirement|question",
     re.IGNORECASE,
 )
-_TAG = re.compile(r"</?[A-Za-z][\w:.-]*[^<>\n]*>[ \t]*")
+_TAG = re.compile(r"<[/!]?[A-Za-z][\w:.-]*[^<>\n]*>[ \t]*")
 # No prose by how a line begins: listings, places in files, traces, quotes, tables, diffs, prompts, data.
 _ODD_LINE = re.compile(
     r"\s*(?:"
