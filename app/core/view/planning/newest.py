@@ -18,15 +18,13 @@ _EXCHANGES = 2
 def with_newest(situation: Situation, draft: Draft, *, target: int, most: int, records: int = 2) -> Draft:
     """The draft with the newest exchanges in its tail, where the prompt then takes at most `most` tokens.
 
-    The summary gives way as far as that brings the prompt to `target`: down to `records` of what a model
-    writes, and to one where not even one exchange has room beside more.
+    The summary gives way as far as that brings the prompt to `target`, down to `records` of what a model
+    writes: an exchange that has no room beside them is told by the summary.
     """
-    # What a summary no longer tells is lost to the reader; an exchange less is still told by the summary.
-    for factor in range(records, 0, -1):
-        least = factor * situation.budget.summary_tokens
-        for cut in _starts(situation):
-            if cut < draft.cut and (kept := _cut_at(situation, draft, cut, target, least)).total <= most:
-                return kept
+    least = records * situation.budget.summary_tokens
+    for cut in _starts(situation):
+        if cut < draft.cut and (kept := _cut_at(situation, draft, cut, target, least)).total <= most:
+            return kept
     return draft
 
 
