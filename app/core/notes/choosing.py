@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.notes.facts import Information
+from app.core.notes.facts import Information, words_of
 from app.core.notes.note import Kind, Note
 from app.core.text.wording import LEFT_OUT, cut_middle
 
@@ -36,6 +36,8 @@ _REQUEST_SHARE = 0.4
 _FACT_SHARE = 0.85
 # So many facts of one message at most.
 _MOST_A_MESSAGE = 3
+# Words of a question that its answer takes up at least.
+_LEAST_SHARED = 2
 # A fact must say at least so much a token (see `facts.Information`).
 _LEAST_WORTH = 0.12
 # Characters of a bound request, of one that is shown whole, and of lines shortened because room is short.
@@ -179,7 +181,7 @@ def _facts(
         return
     most = choice.tokens + room
     said = "\n".join(note.text for note in choice.notes)
-    information = Information([note.text for note in facts])
+    information = Information([note.text for note in facts], _answers(facts))
     telling = _telling(facts, information.worths)
     best = information.best(
         lambda index: index in telling and not _is_said(facts[index], said, told),
@@ -189,6 +191,23 @@ def _facts(
     )
     for index in best:
         _take(choice, facts[index], most, count_text)
+
+
+def _answers(facts: Sequence[Note]) -> frozenset[int]:
+    """The last sentence of each answer, where it has a value and takes up words of the question."""
+    asked: dict[int, str] = {}
+    last: dict[int, int] = {}
+    for index, note in enumerate(facts):
+        if note.by == "user":
+            asked[note.turn] = f"{asked.get(note.turn, '')} {note.text}"
+        else:
+            last[note.turn] = index
+    return frozenset(
+        index
+        for turn, index in last.items()
+        if any(map(str.isdigit, facts[index].text))
+        and len(words_of(facts[index].text) & words_of(asked.get(turn, ""))) >= _LEAST_SHARED
+    )
 
 
 def _telling(facts: Sequence[Note], worths: Sequence[float]) -> frozenset[int]:

@@ -17,7 +17,7 @@ _UNSPACED = frozenset({"zh", "ja"})
 _JOINED = frozenset({"zh", "ja", "ko"})
 _KEYS = (
     *("script", "words", "common", "leads", "asks", "pin", "assent", "filler", "offer", "request"),
-    *("months", "weekdays", "is", "be", "intends", "instead"),
+    *("months", "weekdays", "is", "be", "intends", "instead", "picture"),
 )
 _ENTRY = re.compile(r"([a-z]+): *(.*)")
 _TOKEN = re.compile(r"!?\([^)]*\)|\S+")
@@ -171,6 +171,11 @@ class Language:
     def opens(self, key: str) -> re.Pattern[str] | None:
         """A plain text that begins with one of the phrases under a key."""
         return re.compile(r"\W*" + self._any(self[key])) if self[key] else None
+
+    @cached_property
+    def pictures(self) -> re.Pattern[str]:
+        """A word for a picture in a plain text."""
+        return re.compile(self._any(self["picture"]))
 
     @cached_property
     def instead(self) -> re.Pattern[str]:

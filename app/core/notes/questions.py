@@ -62,6 +62,12 @@ def intends(sentence: str) -> bool:
     return _opens("intends").match(plain(sentence)) is not None
 
 
+def names_picture(sentence: str) -> bool:
+    """True for a sentence with a word for a picture."""
+    low = plain(sentence)
+    return any(language.pictures.search(low) for language in languages().values())
+
+
 def is_assent(text: str) -> bool:
     """True for a short answer that cannot be understood without the question before it.
 

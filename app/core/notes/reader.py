@@ -37,6 +37,7 @@ from app.core.notes.questions import (
     is_assent,
     is_question,
     is_whole,
+    names_picture,
     question_in,
 )
 from app.core.notes.rules import rules_in
@@ -57,6 +58,8 @@ _REQUEST_CHARS = 6_000
 _LEAST_TOLD = 4
 # Stems: a question with fewer asks for nothing in particular ("Could you provide those details?").
 _LEAST_ASKED = 3
+# Share of a question's stems that an answer takes up at least.
+_LEAST_TAKEN_UP = 1 / 6
 # Notes in all readings that are kept for the next fold: some 30 MB.
 _MOST_KEPT = 100_000
 # A shorter line may be said twice and mean two things ("yes").
@@ -204,16 +207,16 @@ def _hear_user(reading: _Reading, message: Message) -> None:
     reading.calls.clear()
     pictures = _PICTURE.findall(text)
     text = _PICTURE.sub("", text).strip()
+    words = _new_lines(reading, text)
     for mime, size in pictures:
         kind = f"{mime}, {int(size):,} bytes" if size else mime
         told = f"a picture ({kind}) was shown here; it is not visible now"
-        words = f', with the words "{cut_middle(on_one_line(text), _PICTURE_CHARS)}"' if text else ""
-        reading.notes.append(reading.note("picture", told + words, "user", binds=True))
+        about = f', with the words "{cut_middle(_on_picture(words or text), _PICTURE_CHARS)}"' if text else ""
+        reading.notes.append(reading.note("picture", told + about, "user", binds=True))
     if not text:
         return
     for rule in rules_in(text):
         _add_rule(reading, rule, "user")
-    words = _new_lines(reading, text)
     if reading.asked and is_assent(text):
         words = f'{text} (asked: "{reading.asked}")'
     elif _is_passed_over(reading.asked, text):
@@ -244,10 +247,18 @@ def _hear_assistant(reading: _Reading, message: Message) -> None:
         reading.outcomes.append(reading.note("outcome", closing, "assistant"))
 
 
+def _on_picture(text: str) -> str:
+    """The sentence that speaks of a picture, else the last one, on one line."""
+    sentences = sentences_of(text) or (text,)
+    return on_one_line(next(filter(names_picture, sentences), sentences[-1]))
+
+
 def _is_passed_over(asked: str, text: str) -> bool:
-    """True when a user's words have nothing of a question that asks for something in particular."""
+    """True when a user's words have next to nothing of a question that asks for something in particular."""
     about = words_of(asked)
-    return is_question(asked) and len(about) >= _LEAST_ASKED and about.isdisjoint(words_of(text))
+    if not is_question(asked) or len(about) < _LEAST_ASKED:
+        return False
+    return len(about & words_of(text)) < _LEAST_TAKEN_UP * len(about)
 
 
 def _tells(sentence: str) -> bool:

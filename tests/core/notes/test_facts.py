@@ -51,6 +51,12 @@ def test_questions_and_small_talk_carry_little() -> None:
     assert chosen(["Thanks for the gearbox, Rohloff!", said, *CHATTER], room=10)[0] == said
 
 
+def test_an_answer_says_half_as_much_again() -> None:
+    way, end = "Twelve crates of quinces fill the barn.", "Seven casks of perry fill the mill."
+    assert Information([end, way]).worths[1] == Information([end, way]).worths[0]
+    assert Information([end, way], answers={1}).worths[1] == 1.5 * Information([end, way]).worths[1]
+
+
 def test_room_least_and_wanted_bound_what_is_chosen() -> None:
     sentences = [FACT, *CHATTER]
     information = Information(sentences)

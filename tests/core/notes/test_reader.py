@@ -117,6 +117,33 @@ def test_a_question_is_open_until_the_user_speaks_of_it() -> None:
     assert len(told("open", *asked, user("Where is my bag?"))) == 1
 
 
+def test_a_word_in_common_does_not_answer_a_question() -> None:
+    asked = says("One thing I need: shall deleted voucher rows stay in the export GGL-9928?")
+    assert len(told("open", user("Go on."), asked, user("Now the quota: it handles 2200 rows."))) == 1
+    assert told("open", user("Go on."), asked, user("Vouchers stay in the export.")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "Fix the form. Here is a screenshot of the red banner. Thanks for that!",
+            "Here is a screenshot of the red banner.",
+        ),
+        (
+            "Das Formular ist falsch. Ein Foto der Seite hängt an. Danke dafür!",
+            "Ein Foto der Seite hängt an.",
+        ),
+        ("表单有误。这是页面的截图。谢谢！", "这是页面的截图。"),
+        ("What is wrong here? It worked before.", "It worked before."),
+    ],
+)
+def test_a_picture_is_told_with_the_sentence_that_speaks_of_it(text: str, words: str) -> None:
+    shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    (line,) = told("picture", user([{"type": "text", "text": text}, shown]))
+    assert line.endswith(f', with the words "{words}"')
+
+
 def test_a_call_without_a_result_is_open_until_the_user_speaks() -> None:
     begun = [user("Book it."), calls("book_flight", "1", flight="HAT-12")]
     assert told("open", *begun) == ['no result yet: book_flight {"flight": "HAT-12"}']

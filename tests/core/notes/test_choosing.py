@@ -1,0 +1,46 @@
+"""What a block shows where there is not room for everything."""
+
+from __future__ import annotations
+
+from app.core.notes.choosing import Room, chosen
+from app.core.notes.note import Note
+
+ROOM = 60
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def shown(*notes: Note) -> list[str]:
+    return [note.text for note in chosen(notes, range(100), Room(ROOM, ROOM), words, lambda _: False).notes]
+
+
+def said(place: int, by: str, *sentences: str) -> list[Note]:
+    return [
+        Note("fact", each, place, place // 2, "user" if by == "user" else "assistant") for each in sentences
+    ]
+
+
+ASKED = said(2, "user", "How many integers does the inequality of the exam have?")
+WAY = [
+    "First split the inequality into lower bound minus fifteen.",
+    "Then the upper bound is plus five, read from its right half.",
+]
+ANSWER = "So the inequality has 19 integers altogether."
+
+
+def test_of_an_answer_the_sentence_that_ends_it_is_told_first() -> None:
+    notes = [*ASKED, *said(3, "assistant", *WAY, ANSWER)]
+    told = shown(*notes)
+    assert ANSWER in told
+    assert told.index(ANSWER) < min((told.index(each) for each in WAY if each in told), default=99)
+
+
+def test_a_message_has_three_facts_at_most() -> None:
+    many = said(
+        3,
+        "assistant",
+        *(f"The {name} costs {n} crowns." for n, name in enumerate(("oak", "elm", "ash", "yew"))),
+    )
+    assert len(shown(*many)) == 3
