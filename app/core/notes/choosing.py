@@ -6,12 +6,14 @@ Knows nothing of headings, nor of who wrote the rest of the block.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.core.notes.facts import Information, words_of
 from app.core.notes.note import Kind, Note
+from app.core.notes.sentences import sentences_of
 from app.core.text.wording import LEFT_OUT, cut_middle
 
 CountText = Callable[[str], int]
@@ -44,6 +46,11 @@ _LEAST_WORTH = 0.12
 _BOUND_CHARS = 1_200
 _REQUEST_CHARS = 240
 _SHORT_CHARS = 80
+# Characters: a shorter sentence ("Yes, do it.") means something else beside other words.
+_LEAST_SENTENCE = 16
+_LEFT = re.escape(LEFT_OUT)
+# Marks of an item or a heading that nothing is left of, and what is left out beside it.
+_NOTHING_LEFT = re.compile(rf"(?:(?:^[#\d.)(*+•\s-]*)?{_LEFT}\s*)+(?<=\S)", re.MULTILINE)
 # Files and pages that were read, by name, in one line (tokens).
 _READ_TOKENS = 60
 
@@ -81,10 +88,10 @@ def chosen(
     `told` is true of a note that the rest of the block says already.
     """
     hidden = [note for note in notes if note.place in folded]
-    rules = [note.text for note in hidden if note.kind == "rule"]
+    rules = frozenset(note.text for note in hidden if note.kind == "rule")
     # Of the many facts only those are judged that may be told.
-    likely = (_without(note, rules) for note in hidden if note.kind != "fact" or note.binds)
-    news = [note for note in likely if note.text and not told(note)]
+    likely = (note for note in hidden if (note.kind != "fact" or note.binds) and not told(note))
+    news = [note for note in (_untold(note, rules, told) for note in likely) if note.text]
     choice = _floors(_bound(news), room, count_text)
     facts = [note for note in hidden if note.kind == "fact"]
     # What is left is spent by worth, a kind after the other, each leaving something to the next.
@@ -94,13 +101,19 @@ def chosen(
     return choice
 
 
-def _without(note: Note, rules: Sequence[str]) -> Note:
-    """A request without the rules in it, which stand by themselves: "" where it says nothing else."""
-    if note.kind != "request" or not any(rule in note.text for rule in rules):
+def _untold(note: Note, rules: Collection[str], told: Callable[[Note], bool]) -> Note:
+    """A request without its sentences that stand by themselves, as rules or in the rest of the block.
+
+    Its text is "" where it says nothing else.
+    """
+    if note.kind != "request":
         return note
     text = note.text
-    for rule in rules:
-        text = text.replace(rule, LEFT_OUT)
+    for sentence in sentences_of(text):
+        is_short = len(sentence) < _LEAST_SENTENCE
+        if sentence in rules or (not is_short and told(replace(note, kind="fact", text=sentence))):
+            text = text.replace(sentence, LEFT_OUT)
+    text = _NOTHING_LEFT.sub(LEFT_OUT, text)
     return replace(note, text=text.strip() if text.replace(LEFT_OUT, "").strip(" .\n") else "")
 
 

@@ -48,6 +48,8 @@ _BEHIND: tuple[tuple[str, tuple[Kind, ...]], ...] = (
     ("Looked at:", ("read",)),
 )
 _DETAILS = 4
+# Words of a line that says the same wherever it stands in a record.
+_LEAST_REPEATED = 6
 # A model's record keeps at least this share of the block, the user's rules apart.
 RECORD_SHARE = 2 / 3
 # Rules may take this share of a block at most.
@@ -103,8 +105,23 @@ def _with_tools_apart(told: str, source: SummarySource, earlier: str) -> str:
     said = dict.fromkeys(as_tools(line) for body in bodies for line in body if line in tools)
     bodies = [[line for line in body if line not in tools] for body in bodies]
     bodies[_DETAILS] += [line for line in said if line not in bodies[_DETAILS]]
+    bodies = _once(bodies)
     lead = "\n".join(as_tools(line) if line in tools else line for line in sections.lead.split("\n"))
     return rendered(Sections(tuple("\n".join(body).strip("\n") for body in bodies), lead))
+
+
+def _once(bodies: Sequence[list[str]]) -> list[list[str]]:
+    """The sections without lines that stand word for word before; short ones mean what their section says."""
+    seen: set[tuple[str, ...]] = set()
+    kept: list[list[str]] = []
+    for body in bodies:
+        kept.append([])
+        for line in body:
+            words = tuple(_plain(line).lstrip("-*+ ").split())
+            if words not in seen or len(words) < _LEAST_REPEATED:
+                kept[-1].append(line)
+            seen.add(words)
+    return kept
 
 
 def said_in(source: SummarySource) -> list[str]:

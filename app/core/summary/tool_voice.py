@@ -28,7 +28,7 @@ _RESULTS = frozenset({"tool", "function"})
 
 def tool_lines(lines: Iterable[str], source: SummarySource, record: str) -> frozenset[str]:
     """Those of `lines` that are in a tool's words: half of their runs of five words or more stand in a
-    result among the fresh messages, and in nothing that a user or the assistant said there.
+    result among the fresh messages, and in nothing that a user or the assistant said or called there.
 
     What `record`, the record so far, has as a tool's counts as a result: a summarizer may leave that out.
     """
@@ -41,7 +41,8 @@ def tool_lines(lines: Iterable[str], source: SummarySource, record: str) -> froz
     told = _standing(wanted, (*known, *(text_of(m) for m in messages if m.role in _RESULTS)))
     if not told:
         return frozenset()
-    told -= _standing(told, (text_of(m) for m in messages if m.role not in _RESULTS))
+    said = (f"{text_of(m)} {m.fields.get('tool_calls') or ''}" for m in messages if m.role not in _RESULTS)
+    told -= _standing(told, said)
     return frozenset(line for line, each in runs.items() if each and 2 * len(each & told) >= len(each))
 
 

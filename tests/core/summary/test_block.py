@@ -228,6 +228,25 @@ def test_a_record_outlives_a_fold_that_nobody_could_be_asked_for() -> None:
     assert record_in(again.state).record == TOLD
 
 
+def test_what_a_record_says_twice_stands_once() -> None:
+    line = "- The checksum covers all bytes but the first four."
+    done = f"## 3. Work completed\n{line}\n- none\n## 7. Pending/incomplete\n- none"
+    told = f"{done}\n## 8. Current state\n{line}\n- idle"
+    block = by_model(source(AGENT), told)
+    assert block.count(line) == 1
+    assert block.count("- none") == 2
+    assert bodies(block)[7] == "- idle"
+
+
+def test_of_a_request_only_what_the_record_does_not_say_stands_behind_it() -> None:
+    asked = user("Room 367 is booked under YTF-6904. The nightly batch handles 7508 rows. Yes.")
+    block = by_model(
+        source([user("Hello."), asked]), "## 5. Key technical details\n- Room 367 is booked under YTF-6904."
+    )
+    assert block.count("YTF-6904") == 1
+    assert "- turn 2, user: [...] The nightly batch handles 7508 rows. Yes." in block
+
+
 def test_a_tool_never_speaks_under_decisions_or_rules() -> None:
     talk = [
         user("Read the page."),

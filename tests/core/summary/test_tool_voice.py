@@ -117,6 +117,12 @@ def test_what_a_person_said_first_stays_the_persons() -> None:
     assert tool_lines(["The port of the database is 54329."], source(said), "") == frozenset()
 
 
+def test_what_the_assistant_did_with_a_file_is_not_the_words_of_the_result_that_names_it() -> None:
+    path = "services/auth/signal_harbor.py"
+    said = source([calls("edit_file", "e", path=path), result(f"The file {path} has been edited.", "e")])
+    assert tool_lines([f"- edited {path}: ok"], said, "") == frozenset()
+
+
 def test_a_line_that_only_mentions_a_result_is_nobodys_echo() -> None:
     line = "The installer was fixed, its 41 tests passed, and the user asked for a release next."
     said = source([result("41 tests passed in 3 seconds, nothing else")])
