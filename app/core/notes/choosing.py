@@ -88,7 +88,7 @@ def chosen(
     `told` is true of a note that the rest of the block says already.
     """
     hidden = [note for note in notes if note.place in folded]
-    rules = frozenset(note.text for note in hidden if note.kind == "rule")
+    rules = [note.text for note in hidden if note.kind == "rule"]
     # Of the many facts only those are judged that may be told.
     likely = (note for note in hidden if (note.kind != "fact" or note.binds) and not told(note))
     news = [note for note in (_untold(note, rules, told) for note in likely) if note.text]
@@ -109,9 +109,10 @@ def _untold(note: Note, rules: Collection[str], told: Callable[[Note], bool]) ->
     if note.kind != "request":
         return note
     text = note.text
+    for rule in rules:
+        text = text.replace(rule, LEFT_OUT)
     for sentence in sentences_of(text):
-        is_short = len(sentence) < _LEAST_SENTENCE
-        if sentence in rules or (not is_short and told(replace(note, kind="fact", text=sentence))):
+        if len(sentence) >= _LEAST_SENTENCE and told(replace(note, kind="fact", text=sentence)):
             text = text.replace(sentence, LEFT_OUT)
     text = _NOTHING_LEFT.sub(LEFT_OUT, text)
     return replace(note, text=text.strip() if text.replace(LEFT_OUT, "").strip(" .\n") else "")

@@ -154,7 +154,7 @@ def _read(reading: _Reading, messages: Iterable[Message]) -> None:
 
 
 def _told(reading: _Reading) -> Notes:
-    told = [*_holding(reading.notes), *_settled(reading)]
+    told = _holding([*reading.notes, *_settled(reading)])
     return Notes(tuple(sorted(told, key=lambda note: note.place)), reading.running)
 
 
@@ -219,7 +219,7 @@ def _hear_user(reading: _Reading, message: Message) -> None:
         _add_rule(reading, rule, "user")
     if reading.asked and is_assent(text):
         words = f'{text} (asked: "{reading.asked}")'
-    elif _is_passed_over(reading.asked, text):
+    elif _is_passed_over(reading.asked, words):
         reading.unanswered = reading.note("open", _ASKED.format(reading.asked), "assistant", binds=True)
     reading.asked = ""
     if words:
@@ -394,20 +394,18 @@ def _settled(reading: _Reading) -> Iterator[Note]:
 
 
 def _holding(notes: Sequence[Note]) -> list[Note]:
-    """The notes without facts whose value was replaced later; in a request such a sentence is marked."""
+    """The notes without facts whose value was replaced later; in a request or a rule it is marked."""
     facts = [note for note in notes if note.kind == "fact"]
-    marks = _replacements(facts)
-    gone = {id(facts[index]) for index in marks}
+    marks = {id(facts[index]): (facts[index], mark) for index, mark in _replacements(facts).items()}
     told: dict[int, list[tuple[str, str]]] = {}
-    for index, mark in marks.items():
-        told.setdefault(facts[index].place, []).append((facts[index].text, mark))
+    for fact, mark in marks.values():
+        told.setdefault(fact.place, []).append((fact.text, mark))
     kept = []
     for note in notes:
-        if id(note) in gone:
+        if id(note) in marks:
             continue
-        if note.kind == "request":
-            for sentence, mark in told.get(note.place, ()):
-                note = replace(note, text=note.text.replace(sentence, f"{sentence} {mark}"))
+        for sentence, mark in told.get(note.place, ()) if note.kind in ("request", "rule") else ():
+            note = replace(note, text=note.text.replace(sentence, f"{sentence} {mark}"))
         kept.append(note)
     return kept
 

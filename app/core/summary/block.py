@@ -251,7 +251,8 @@ def _plain(text: str) -> str:
 
 
 def _lines(choice: Choice, kinds: Sequence[Kind]) -> str:
-    return "\n".join(line_of(note) for kind in kinds for note in choice.of(kind))
+    """Their lines as they happened: of two values that a conversation told the newer stands behind."""
+    return "\n".join(map(line_of, choice.of(*kinds)))
 
 
 def left_out(choice: Choice) -> str:

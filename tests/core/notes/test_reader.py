@@ -117,6 +117,21 @@ def test_a_question_is_open_until_the_user_speaks_of_it() -> None:
     assert len(told("open", *asked, user("Where is my bag?"))) == 1
 
 
+def test_a_rule_whose_value_was_replaced_says_which_holds() -> None:
+    first, then = user("The total budget is 4484 euros."), user("The total budget is 7196 euros.")
+    assert told("rule", first) == ["The total budget is 4484 euros."]
+    assert told("rule", first, then) == [
+        "The total budget is 4484 euros. [later: 7196]",
+        "The total budget is 7196 euros.",
+    ]
+
+
+def test_a_line_that_the_user_repeats_every_time_answers_no_question() -> None:
+    reminder = "Reminder: answer in short paragraphs and keep one voucher aside."
+    asked = says("Shall deleted voucher rows stay in the export?")
+    assert len(told("open", user(f"Go on.\n{reminder}"), asked, user(f"Now the quota.\n{reminder}"))) == 1
+
+
 def test_a_word_in_common_does_not_answer_a_question() -> None:
     asked = says("One thing I need: shall deleted voucher rows stay in the export GGL-9928?")
     assert len(told("open", user("Go on."), asked, user("Now the quota: it handles 2200 rows."))) == 1
