@@ -43,11 +43,15 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that ran: `ok` is None while it runs; `said` is its first error or its last summary line."""
+    """A command that ran: `ok` is None while it runs; `said` is its first error or its last summary line.
+
+    `is_told`: it did nothing but what the changes of files beside it tell.
+    """
 
     line: str
     ok: bool | None
     said: str
+    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ class Note:
 
     `text` is what it says, on one line but for a user's own words; `place` the index of the message it was
     read from, `turn` the user's turn (from 1, 0 before the first). `binds`: it stands in every block while it
-    holds (a floor). `subject` is what a later note of the same kind replaces it by: a path, a command.
+    holds (a floor). `subject` is what it is about: the path of a change, the line of a command ("" where the
+    changes of files tell all that it did).
     """
 
     kind: Kind

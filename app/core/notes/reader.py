@@ -340,7 +340,12 @@ def _add_rule(reading: _Reading, rule: str, by: Speaker) -> None:
 def _add_command(reading: _Reading, command: Command) -> None:
     said = f", {command.said}" if command.said else ""
     outcome = {True: "ok", False: "failed", None: "no outcome yet"}[command.ok]
-    note = reading.note("command", f"`{command.line}`: {outcome}{said}", "tool", subject=command.line)
+    note = reading.note(
+        "command",
+        f"`{command.line}`: {outcome}{said}",
+        "tool",
+        subject="" if command.is_told else command.line,
+    )
     # The newest run of a command counts, at its new place.
     reading.commands.pop(command.line, None)
     reading.commands[command.line] = replace(note, binds=command.ok is False)

@@ -29,6 +29,9 @@ _HEREDOC_MARK = re.compile("\0\\d+\0")
 # They exit with 1 to say "no".
 _ANSWERING = word_set("grep egrep fgrep rg ag ack diff cmp test [ [[ which type git")
 
+# With their output in a file they do nothing but write it.
+_WRITING = word_set("cat echo printf")
+
 
 def effects_of_script(script: str, result: Result | None) -> tuple[Effect, ...]:
     """What a script did, in order: its changes and actions, then the command; reads where it only looked."""
@@ -49,7 +52,17 @@ def effects_of_script(script: str, result: Result | None) -> tuple[Effect, ...]:
     if _is_patch(commands) and done:
         return done
     said = "" if ok is None else result.summary() if ok else result.error()
-    return (*done, Command(line_of(plain), ok, said))
+    is_told = ok is True and all(_only_files(each) for each in commands)
+    return (*done, Command(line_of(plain), ok, said, is_told))
+
+
+def _only_files(command: Simple) -> bool:
+    """True for one that changes files and nothing else, or that only looks at them."""
+    changes = changes_of(command, "")
+    is_writer = not command.outputs or command.program in _WRITING
+    return only_looks(command) or (
+        bool(changes) and is_writer and all(isinstance(change, FileChange) for change in changes)
+    )
 
 
 def line_of(script: str) -> str:

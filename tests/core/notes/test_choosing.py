@@ -37,6 +37,13 @@ def test_of_an_answer_the_sentence_that_ends_it_is_told_first() -> None:
     assert told.index(ANSWER) < min((told.index(each) for each in WAY if each in told), default=99)
 
 
+def test_steps_with_files_do_not_push_out_the_newest_commands() -> None:
+    runs = [Note("command", f"`make c{n}`: ok", n, 1, "tool", subject=f"make c{n}") for n in range(7)]
+    moves = [Note("command", f"`mv a{n} b{n}`: ok", 7 + n, 1, "tool") for n in range(6)]
+    told = [text for text in shown(*runs, *moves) if text.startswith("`")]
+    assert sorted(told) == sorted(note.text for note in (*runs[-5:], *moves[-5:]))
+
+
 def test_a_message_has_three_facts_at_most() -> None:
     many = said(
         3,

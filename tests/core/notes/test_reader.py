@@ -110,6 +110,23 @@ def test_the_newest_run_of_a_command_counts() -> None:
     assert told("command", *runs) == ["`pytest -q`: ok, 3 passed"]
 
 
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("git mv a.py b.py", True),
+        ("cd src && sed -i 's/a/b/' x.py", True),
+        ("cat > x.py <<'EOF'\nprint(1)\nEOF", True),
+        ("python fix.py > out.txt", False),
+        ("sed -i 's/a/b/' x.py && pytest", False),
+        ("git commit -am x", False),
+        ("rm x.py", True),
+    ],
+)
+def test_a_command_that_only_changed_files_is_told_by_these(line: str, is_told: bool) -> None:
+    (note,) = notes_of([calls("bash", "1", command=line), result("", "1")]).of("command")
+    assert (note.subject == "") == is_told
+
+
 def test_a_question_is_open_until_the_user_speaks_of_it() -> None:
     asked = [user("Book me a flight."), says("Shall it be the morning or the evening flight?")]
     assert len(told("open", *asked)) == 1
