@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from app.core.notes.facts import Information, words_of
 from app.core.notes.note import Kind, Note
@@ -206,8 +207,19 @@ def _facts(
         most - choice.tokens,
         _LEAST_WORTH,
     )
-    for index in best:
-        _take(choice, facts[index], most, count_text)
+    for note in _by_message(facts, sorted(best)):
+        _take(choice, note, most, count_text)
+
+
+def _by_message(facts: Sequence[Note], indexes: Sequence[int]) -> Iterator[Note]:
+    """The sentences of a message as one note, in their order; what stands between them is marked."""
+    for _, group in groupby(indexes, key=lambda index: facts[index].place):
+        before, *others = group
+        text = facts[before].text
+        for index in others:
+            text += f"{' ' if index == before + 1 else f' {LEFT_OUT} '}{facts[index].text}"
+            before = index
+        yield replace(facts[before], text=text)
 
 
 def _answers(facts: Sequence[Note]) -> frozenset[int]:

@@ -24,6 +24,8 @@ _QUESTION_MARKS = ("?", "？")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 _ITEM = re.compile(r"\s*(?:[-*+•–]|\(?\w{1,2}[.)])\s")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+# Where a clause begins: "If so, please confirm", "Passengers: please provide".
+_CLAUSE = re.compile(r"^|[,:;，：；]\s?")
 _CLOSING = "\"'”’»)*_` "
 
 
@@ -53,8 +55,12 @@ def is_question(sentence: str) -> bool:
 
 
 def asks_for_something(sentence: str) -> bool:
-    """True for an assistant's sentence that wants something of the user: it tells nothing."""
-    return is_question(sentence) or _opens("request").match(plain(sentence)) is not None
+    """True for an assistant's sentence that wants something of the user, and tells no value before."""
+    if is_question(sentence):
+        return True
+    low = plain(sentence)
+    clauses = (match.end() for match in _CLAUSE.finditer(low))
+    return any(_opens("request").match(low, at) and not any(map(_is_value, low[:at])) for at in clauses)
 
 
 def intends(sentence: str) -> bool:
