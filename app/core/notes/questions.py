@@ -74,6 +74,11 @@ def names_picture(sentence: str) -> bool:
     return any(language.pictures.search(low) for language in languages().values())
 
 
+def opens_as_answer(text: str) -> bool:
+    """True for words that begin as an answer to a question does: "yes", "no", "that sounds good"."""
+    return _opens("assent").match(plain(text)) is not None
+
+
 def is_assent(text: str) -> bool:
     """True for a short answer that cannot be understood without the question before it.
 

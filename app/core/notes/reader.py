@@ -38,6 +38,7 @@ from app.core.notes.questions import (
     is_question,
     is_whole,
     names_picture,
+    opens_as_answer,
     question_in,
 )
 from app.core.notes.rules import rules_in
@@ -256,7 +257,7 @@ def _on_picture(text: str) -> str:
 def _is_passed_over(asked: str, text: str) -> bool:
     """True when a user's words have next to nothing of a question that asks for something in particular."""
     about = words_of(asked)
-    if not is_question(asked) or len(about) < _LEAST_ASKED:
+    if not is_question(asked) or len(about) < _LEAST_ASKED or opens_as_answer(text):
         return False
     return len(about & words_of(text)) < _LEAST_TAKEN_UP * len(about)
 

@@ -153,6 +153,7 @@ def test_a_word_in_common_does_not_answer_a_question() -> None:
     asked = says("One thing I need: shall deleted voucher rows stay in the export GGL-9928?")
     assert len(told("open", user("Go on."), asked, user("Now the quota: it handles 2200 rows."))) == 1
     assert told("open", user("Go on."), asked, user("Vouchers stay in the export.")) == []
+    assert told("open", user("Go on."), asked, user("That sounds good, but who is on the list?")) == []
 
 
 @pytest.mark.parametrize(
