@@ -66,5 +66,5 @@ def recall_of(parts: Parts, stopping: asyncio.Event) -> Recall:
         tools=tools,
         recalling=Recalling(RoundMeans(parts.destinations, executing, refusing, bounds)),
         mixed=MixedTurns(parts.store, parts.jobs, executing, wait_seconds),
-        replays=Replays(parts.store, parts.tokens, offering, how.result_chars),
+        replays=Replays(parts.store, parts.tokens, offering, how.result_chars, how.tools_share),
     )

@@ -57,6 +57,16 @@ class Recall(Section):
         "A model that is given tools may answer otherwise than one without; some servers take none.",
         unit="true or false",
     )
+    tools_share: float = setting(
+        0.10,
+        "They are offered where their descriptions take at most this share of what a window leaves beside the"
+        " client's own tools; 1: always.",
+        "They take some 450 tokens, and what they find needs room: in a window of 7,000 beside tools of 4,000"
+        " they doubled the bill and took a third of the summary's room.",
+        unit="share",
+        ge=0,
+        le=1,
+    )
     rounds: int = setting(
         5,
         "How often in one request the model may look something up; then it must answer.",

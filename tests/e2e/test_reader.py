@@ -256,13 +256,15 @@ async def plays(chat: Chat, model: ModelServer, talk: Talk) -> None:
 
 
 def lines_of(messages: list[Json]) -> list[str]:
-    """What a reader sees, line by line; calls with their arguments are lines as well."""
+    """What a reader sees, line by line; a call that is shown and its result are one line."""
     lines: list[str] = []
+    calls: dict[str, str] = {}
     for message in messages:
-        lines += str(message.get("content") or "").split("\n")
-        calls = (call["function"] for call in message.get("tool_calls") or ())
-        lines += [f"{call['name']} {call['arguments']}" for call in calls]
-    return lines
+        called = calls.get(message.get("tool_call_id", ""), "")
+        lines += [f"{called} {line}" for line in str(message.get("content") or "").split("\n")]
+        for call in message.get("tool_calls") or ():
+            calls[call["id"]] = f"{call['function']['name']} {call['function']['arguments']}"
+    return [*lines, *calls.values()]
 
 
 def unanswered(talk: Talk, messages: list[Json]) -> list[str]:

@@ -12,6 +12,7 @@ from tests.kit.journal import AT_THE_END, Json, compacted
 from tests.kit.model import ModelServer, Seen
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.recalls import GREP, OURS, names_in, saying
+from tests.kit.words import prose
 
 pytestmark = pytest.mark.timeout(90)
 ON = AT_THE_END
@@ -114,3 +115,17 @@ async def until_compacted_again(chat: Chat) -> None:
     made = chat.reply.headers["x-palimpsest-compaction"]
     while chat.reply.headers["x-palimpsest-compaction"] == made:
         await compacted(chat, words=1500)
+
+
+@pytest.mark.spec("C01")
+@pytest.mark.parametrize(("share", "offered"), [(None, False), (1.0, True)])
+async def test_a_window_full_of_a_clients_own_tools_has_no_room_for_them(
+    share: float | None, offered: bool, tmp_path: Path
+) -> None:
+    model = ModelServer(window=8_000)
+    settings = ON if share is None else ON | {"recall.tools_share": share}
+    async with proxied(model, tmp_path, settings) as proxy:
+        large: Json = TOOLS[0]["function"] | {"description": prose(1, 4_200)}
+        chat = proxy.chat(system="You help.", extra={"tools": [{"type": "function", "function": large}]})
+        await compacted(chat, words=700)
+        assert offers(proxy.model.prompts[-1]) == offered

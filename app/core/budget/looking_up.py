@@ -10,16 +10,17 @@ from dataclasses import replace
 from app.core.budget.budget import Budget
 from app.core.budget.estimate import judged_by
 
-# Half a dozen quotes in the smallest windows in use; the rest is the conversation.
+# A quote or two in the smallest windows in use; the rest is the conversation.
 _SHARE = 0.15
 
 
 def with_room(budget: Budget, wanted_tokens: int) -> Budget:
     """`budget` with its marks so low that a prompt below the trigger leaves `wanted_tokens` to the ceiling.
 
-    Of the window at most 15 % is kept free so; the marks are lowered in proportion.
+    Of what the fixed part leaves of the window at most 15 % is kept free so; the marks are lowered in
+    proportion.
     """
-    wanted = min(wanted_tokens, int(_SHARE * budget.window_tokens))
+    wanted = min(wanted_tokens, int(_SHARE * (budget.window_tokens - budget.fixed_tokens)))
     most = budget.ceiling_tokens - wanted
     return judged_by(budget, most, budget.trigger_tokens) if most < budget.trigger_tokens else budget
 

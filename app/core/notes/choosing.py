@@ -186,7 +186,8 @@ def _requests(choice: Choice, hidden: Sequence[Note], room: int, count_text: Cou
         if note.kind == "request" and note.place not in taken and len(note.text) <= _REQUEST_CHARS
     ]
     costs = [count_text(line_of(note)) + 1 for note in requests]
-    best = Information([note.text for note in requests]).best(None, costs.__getitem__, room, 0.0)
+    information = Information([note.text for note in requests], are_requests=True)
+    best = information.best(None, costs.__getitem__, room, _LEAST_WORTH)
     for index in best:
         _take(choice, requests[index], choice.tokens + costs[index], count_text)
 

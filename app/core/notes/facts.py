@@ -50,10 +50,13 @@ class Information:
 
     The weight of a stem is its rarity among the sentences (log), more for numbers, dates, amounts, ids
     (whatever has a digit), names and quoted words. Questions and small talk keep a part of theirs, and
-    `answers` (indexes) say half as much again.
+    `answers` (indexes) say half as much again. Of requests a question is what they are about, and small
+    talk opens them only.
     """
 
-    def __init__(self, sentences: Sequence[str], answers: Collection[int] = ()) -> None:
+    def __init__(
+        self, sentences: Sequence[str], answers: Collection[int] = (), *, are_requests: bool = False
+    ) -> None:
         self._stems = [words_of(sentence) for sentence in sentences]
         frequency = Counter(stem for stems in self._stems for stem in stems)
         telling = _telling(sentences)
@@ -61,7 +64,7 @@ class Information:
             stem: log(1 + len(sentences) / count) * _kind(stem, telling) for stem, count in frequency.items()
         }
         self._shares = shares = [
-            _share(sentence, stems) * (_ANSWER if index in answers else 1.0)
+            _share("" if are_requests else sentence, stems) * (_ANSWER if index in answers else 1.0)
             for index, (sentence, stems) in enumerate(zip(sentences, self._stems, strict=True))
         ]
         weight = self._weights.__getitem__
@@ -269,7 +272,7 @@ def _share(sentence: str, stems: frozenset[str]) -> float:
     share = _SINGLE if len(stems) == 1 else 1.0
     if sentence[-1:] in ("?", "？"):
         share *= _QUESTION
-    if _small_talk().match(sentence.lower()):
+    if _small_talk().match(sentence.lower()) and not any(map(str.isdigit, sentence)):
         share *= _SMALL_TALK
     return share
 

@@ -131,7 +131,7 @@ class Scenes:
         window = await self._window(turn, headers, policy, at_most)
         stored = () if untouched else await self._store.compactions(turn.namespace, turn.session)
         current = await offload(weight, in_force, stored, turn) if stored else None
-        replay = self._replays.offered(turn, own)
+        replay = self._replays.offered(turn, own, window.tokens)
         if stored:
             # Nothing is looked up before something was folded.
             replay = await self._replays.read(turn, replay, current)

@@ -66,19 +66,27 @@ NOTHING = Replay()
 class Replays:
     """One for the application."""
 
-    def __init__(self, store: Store, tokens: ModelTokens, offering: Offering, result_chars: int) -> None:
+    def __init__(
+        self, store: Store, tokens: ModelTokens, offering: Offering, result_chars: int, tools_share: float
+    ) -> None:
         self._store = store
         self._tokens = tokens
         self._offering = offering
         self._result_tokens = result_chars // _CHARS_A_TOKEN
+        self._tools_share = tools_share
 
-    def offered(self, subject: Subject, own_settings: bytes | None) -> Replay:
-        """What our tools cost, without any rounds; nothing is read."""
+    def offered(self, subject: Subject, own_settings: bytes | None, window_tokens: int) -> Replay:
+        """What our tools cost, without any rounds; nothing is read.
+
+        They are not offered where they would take too much of what the window leaves beside the client's.
+        """
         is_recorded = self._offering.is_recorded(own_settings)
         if not (offered := self._offering.offers(subject, own_settings)):
             return Replay(is_recorded=is_recorded)
         wire = subject.request.wire if isinstance(subject, Turn) else "chat"
         tokens = max(1, self._tokens.schema_tokens(subject.model, schemas(wire)))
+        if tokens > self._tools_share * (window_tokens - subject.fixed_tokens):
+            return Replay(is_recorded=is_recorded)
         as_recorded = offered == "as_recorded"
         return Replay(tokens, is_recorded, as_recorded, result_tokens=self._result_tokens, wire=wire)
 

@@ -41,6 +41,19 @@ def test_steps_with_files_do_not_push_out_the_newest_commands() -> None:
     assert sorted(told) == sorted(note.text for note in (*runs[-5:], *moves[-5:]))
 
 
+def test_a_request_that_asks_or_greets_is_worth_what_it_is_about() -> None:
+    vague = "Everything looks correct to me and I agree with it."
+    asked = ["Could you refund the lantern of order W-7731?", "Hi, let's use the Visa that ends with 2076."]
+    texts = [
+        "Start.",
+        *asked,
+        *(f"{vague} It is number {['one', 'two', 'six'][n]}." for n in range(3)),
+        "End.",
+    ]
+    notes = [Note("request", text, n * 2, n + 1) for n, text in enumerate(texts)]
+    assert sorted(shown(*notes, room=80)) == sorted(["Start.", *asked, "End."])
+
+
 def test_a_message_has_three_facts_at_most() -> None:
     many = said(
         3,
