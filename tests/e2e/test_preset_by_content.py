@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.working.batch import INSTRUCTIONS, TITLES
+from app.core.summary.working.batch import INSTRUCTIONS
+from app.core.summary.working.forms import BATCH_TITLES as TITLES
 from tests.kit.agent import TOOLS, Call, works
 from tests.kit.chat import Chat
 from tests.kit.judge import are_sound, rewritten

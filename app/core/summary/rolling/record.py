@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from app.core.summary.block import PREAMBLE as HANDOFF_PREAMBLE
-from app.core.summary.rolling.digest import HEADING, PREAMBLE, digest_of, rendered
+from app.core.summary.rolling.digest import HEADING, PREAMBLE, TITLES, digest_of, rendered
 from app.core.summary.rolling.state import SessionState
 from app.core.summary.source import SummarySource
 from app.core.text.fence import sendable, unfenced
@@ -80,7 +80,7 @@ def kept_before(source: SummarySource) -> Kept:
     for frame in (f"# {HEADING}", PREAMBLE, HANDOFF_PREAMBLE):
         body = body.replace(frame, "", 1)
     digest = digest_of(body)
-    return Kept(body.strip() if digest.is_only_flow else rendered(digest), kept.state)
+    return Kept(rendered(digest) if set(digest) - {TITLES[1]} else body.strip(), kept.state)
 
 
 def told_text(told: Told) -> str:

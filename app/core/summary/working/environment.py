@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from app.core.notes.sentences import sentences_of
-from app.core.summary.working.clipping import clipped_line
-from app.core.summary.working.limits import SlotLimits
 from app.core.summary.working.state import Fact
+from app.core.text.wording import headline, on_one_line
 
+# Facts, and characters of a name or a value.
+_MOST, _CHARS = 20, 200
 # A preamble may be long; what it says of the surroundings stands near one of its ends (characters).
 _READ_CHARS = 20_000
 _LABELS = (
@@ -157,15 +158,13 @@ def shell_facts(command: str, output: str) -> list[Fact]:
     return [*found, Fact("Git branch", branch.group(1))] if branch else found
 
 
-def with_facts(known: Sequence[Fact], facts: Iterable[Fact], limits: SlotLimits) -> tuple[Fact, ...]:
+def with_facts(known: Sequence[Fact], facts: Iterable[Fact]) -> tuple[Fact, ...]:
     """The facts with these added; a newer value of the same name replaces the older one in its place."""
     found = {fact.name.lower(): fact for fact in known}
     for fact in facts:
-        found[fact.name.lower()] = Fact(
-            clipped_line(fact.name, limits.environment_chars),
-            clipped_line(fact.value, limits.environment_chars),
-        )
-    return tuple(found.values())[-limits.max_environment :]
+        name, value = (headline(on_one_line(each), _CHARS) for each in (fact.name, fact.value))
+        found[fact.name.lower()] = Fact(name, value)
+    return tuple(found.values())[-_MOST:]
 
 
 def _capital(label: str) -> str:

@@ -13,12 +13,10 @@ from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.prompt import SummaryLimits, SummaryRequest, transcript_entry
 from app.core.summary.source import CountText, SummarySource
 from app.core.summary.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from app.core.summary.working.arguments import clean
-from app.core.summary.working.limits import SlotLimits
-from app.core.summary.working.markdown import markdown
+from app.core.summary.working.forms import state_text
 from app.core.summary.working.state import WorkingState
 from app.core.text.fence import sendable
-from app.core.text.secrets import without_secrets
+from app.core.text.secrets import clean, without_secrets
 from app.core.text.wording import cut_to
 
 COMPLETE = "COMPLETE"
@@ -54,7 +52,7 @@ def gap_request(
     """The question about `source.fresh`, newest messages first when not all fit; None when none does."""
     most = min(INPUT_CHARS, limits.input_chars)
     out = min(OUTPUT_TOKENS, limits.max_tokens)
-    known = markdown(state, min(_STATE_CHARS, most // 3), len) or "(nothing)"
+    known = cut_to(state_text(state), min(_STATE_CHARS, most // 3)) or "(nothing)"
     asked = f"\n\nFOCUS\n{without_secrets(focus)[:_FOCUS_CHARS]}" if focus else ""
     room_chars = most - len(known) - len(asked) - _FRAME_CHARS
     room_tokens = limits.window_tokens - out - _FRAME_TOKENS
@@ -80,10 +78,10 @@ def gap_accepted(
     return accepted(reply, request, replaced_tokens, count_text)
 
 
-def with_gap(state: WorkingState, told: str | None, limits: SlotLimits) -> WorkingState:
+def with_gap(state: WorkingState, told: str | None, most_chars: int) -> WorkingState:
     """The state with the answer's lines among those of earlier rounds, each once, the oldest going first.
 
-    `told` is None when nobody could be asked: the state as it was.
+    `most_chars` is what all of them may take; `told` is None when nobody could be asked: the state as it was.
     """
     if told is None or told == COMPLETE:
         return state
@@ -94,9 +92,9 @@ def with_gap(state: WorkingState, told: str | None, limits: SlotLimits) -> Worki
             lines.pop(plain, None)
             lines[plain] = None
     kept: list[str] = []
-    room = limits.gap_chars
+    room = most_chars
     for line in reversed(lines):
-        text = cut_to(line, limits.gap_chars)
+        text = cut_to(line, most_chars)
         if len(text) > room:
             break
         room -= len(text)

@@ -78,7 +78,7 @@ def test_the_block_has_three_sections_under_its_heading() -> None:
     body = unfenced(written.text)
     assert body.startswith(f"# {HEADING}\n")
     assert re.findall("^## (.*)$", body, re.MULTILINE) == list(TITLES)
-    assert "fact of call 1" in digest_of(body).facts
+    assert "fact of call 1" in digest_of(body)[TITLES[0]]
     assert "```" not in written.text
 
 
@@ -93,9 +93,12 @@ def test_a_summary_without_sections_is_the_flow_and_code_adds_the_rest() -> None
     talk = [user("Never share the vault code QX-7781."), says("Kept."), *SECOND]
     prose = reply("They spoke of a vault and of a deployment, which is done; nothing else happened.")
     digest = digest_of(unfenced(compacted(ROLLING, source(talk), lambda *_: prose).text))
-    assert "They spoke of a vault and of a deployment, which is done; nothing else happened." in digest.flow
-    assert '- "Never share the vault code QX-7781."' in digest.facts
-    assert "Deploy it on Friday to Lisbon." in digest.flow
+    assert (
+        "They spoke of a vault and of a deployment, which is done; nothing else happened."
+        in digest[TITLES[1]]
+    )
+    assert '- "Never share the vault code QX-7781."' in digest[TITLES[0]]
+    assert "Deploy it on Friday to Lisbon." in digest[TITLES[1]]
 
 
 @pytest.mark.spec("B08")
