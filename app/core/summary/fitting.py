@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.core.summary.source import CountText
-from app.core.text.wording import cut_to, headline
+from app.core.text.wording import cut_to
 
-# What remains of a long line that has no room (characters).
-_SHORT_CHARS = 120
 # A line is not cut to less than this (tokens).
 _LEAST_CUT = 12
 # Where a search for a cut begins.
@@ -41,16 +39,6 @@ def lines_within(lines: Sequence[str], tokens: int, count_text: CountText, head_
     head, used = _taken(lines, int(tokens * head_share), count_text) if head_share else ([], 0)
     tail, _ = _taken(lines[len(head) :][::-1], tokens - used, count_text)
     return [line for line in (*head, *tail[::-1]) if line]
-
-
-def newest_within(lines: Sequence[str], tokens: int, count_text: CountText) -> list[str]:
-    """As many of the newest lines as `tokens` pay for: some whole, older ones by how they begin, in order."""
-    if sum(count_text(line) + 1 for line in lines) <= tokens:
-        return list(lines)
-    whole = lines_within(lines, tokens // 2, count_text, 0.0)
-    older = [headline(line, _SHORT_CHARS) for line in lines[: len(lines) - len(whole)]]
-    left = tokens - sum(count_text(line) + 1 for line in whole)
-    return [*lines_within(older, left, count_text, 0.0), *whole]
 
 
 def _taken(lines: Sequence[str], tokens: int, count_text: CountText) -> tuple[list[str], int]:

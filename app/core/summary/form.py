@@ -7,7 +7,7 @@ from the messages anew at every fold, as the handoff's are. Knows no preset.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.notes.choosing import Choice, Room, chosen, line_of
@@ -24,7 +24,7 @@ from app.core.summary.block import (
     left_out,
     said_in,
 )
-from app.core.summary.fitting import clipped, newest_within
+from app.core.summary.fitting import clipped, lines_within
 from app.core.summary.grounding import grounded
 from app.core.summary.source import CountText, SummarySource
 from app.core.summary.tool_voice import attributed
@@ -39,32 +39,36 @@ Sections = tuple[tuple[str, tuple[Kind, ...]], ...]
 
 # Of what a model's record leaves, lines of the preset's may take so much before notes are chosen, those of
 # one section so much of that; what nobody takes is theirs as well.
-OWN_SHARE, SECTION_SHARE = 0.5, 0.3
+OWN_SHARE, SECTION_SHARE = 0.08, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """`opening`: what the block is, in front; behind it its `sections`.
 
-    `nothing` stands in a section without content; "" leaves the section out, as one always is that has lines
-    of the preset's alone. What is being worked on is said in the last section. `task`: the title under which
-    the first request stands apart, "" for none.
+    `nothing` stands in a section without content; "" leaves it out, as those that are `optional` always are.
+    What is being worked on is said in the last section. `task`: the title under which
+    the first request stands apart, "" for none. `by_words`: the title of a note whose words decide, else "".
+    `told_share`: what a model wrote keeps so much of the block, the user's rules apart.
     """
 
     opening: str
     sections: Sections
     nothing: str = ""
+    optional: tuple[str, ...] = ()
     task: str = ""
+    by_words: Callable[[Note], str] = lambda _: ""
+    told_share: float = RECORD_SHARE
 
     @property
     def titles(self) -> tuple[str, ...]:
         """The titles in their order."""
         return tuple(title for title, _ in self.sections)
 
-    @property
-    def kinds(self) -> frozenset[Kind]:
-        """The kinds of notes that stand in it."""
-        return frozenset(kind for _, kinds in self.sections for kind in kinds)
+    def title_of(self, note: Note) -> str:
+        """The title under which the note stands, "" for one that has no place."""
+        by_kind = (title for title, kinds in self.sections if note.kind in kinds)
+        return self.by_words(note) or next(by_kind, "")
 
     def bare(self, tag: str) -> str:
         """The opening and nothing else, fenced: what remains when nothing fits."""
@@ -89,7 +93,7 @@ def written(
     are worth most first.
     """
     notes = notes_of_fold(source.folded, source.tail, turns=1 if source.task else 0)
-    shown = tuple(note for note in notes if note.kind in form.kinds)
+    shown = tuple(note for note in notes if form.title_of(note))
     return _Writer(form, source, shown, told, frame, own).written()
 
 
@@ -115,9 +119,8 @@ class _Writer:
         return self.form.bare(self.frame.tag)
 
     def _dressed(self, bodies: Mapping[str, str]) -> str:
-        sections = (
-            (title, bodies.get(title) or (kinds and self.form.nothing)) for title, kinds in self.form.sections
-        )
+        nothing = {title: self.form.nothing for title in self.form.titles if title not in self.form.optional}
+        sections = ((title, bodies.get(title) or nothing.get(title)) for title in self.form.titles)
         shown = "\n".join(f"## {title}\n{self._guarded(body)}" for title, body in sections if body)
         return fenced(f"{self.form.opening}\n\n{shown}", self.frame.tag)
 
@@ -130,29 +133,30 @@ class _Writer:
         """What was told keeps its share, what the preset noted its own; notes are chosen for the rest."""
         count = self.frame.count_text
         record = "\n".join(f"## {title}\n{body}" for title, body in self.told.items() if body)
-        share = max(room - count(record), int(room * (1 - RECORD_SHARE)))
+        share = max(room - count(record), int(room * (1 - self.form.told_share)))
         said = Said(record)
-        own = [
-            (title, [line for line in lines if not said.says(_as_note(line))]) for title, lines in self.own
-        ]
-        noted = _noted(own, int(OWN_SHARE * share), count)
-        rest = share - _cost(noted, count)
-        notes = said.corrected(self.notes)
-        choice = chosen(
-            notes, range(len(self.source.folded)), Room(rest, int(RULES_SHARE * room)), count, said.says
-        )
-        noted = _noted(own, share - choice.tokens, count)
+        rest = share - _cost(_noted(self.own, int(OWN_SHARE * share), count), count)
+        notes, folded = said.corrected(self.notes), range(len(self.source.folded))
+        choice = chosen(notes, folded, Room(rest, int(RULES_SHARE * room)), count, said.says)
+        bodies = self._chosen(choice)
+        noted = _noted(_unsaid(self.own, (record, *bodies.values())), share - choice.tokens, count)
         told = self._cut(record, room - choice.tokens - _cost(noted, count))
-        first = choice.of("request")[:1] if self.form.task else []
-        bodies = {
-            title: _joined(told.get(title, ""), _lines(choice, kinds, first), *noted.get(title, ()))
-            for title, kinds in self.form.sections
-        }
-        if first:
-            bodies[self.form.task] = line_of(first[0])
+        for title, body in bodies.items():
+            bodies[title] = _joined(told.get(title, ""), body, *noted.get(title, ()))
         last = self.form.titles[-1]
         running = RUNNING if self.source.is_running else ""
         return {**bodies, last: _joined(bodies[last], left_out(choice), running)}
+
+    def _chosen(self, choice: Choice) -> dict[str, str]:
+        """The notes under their titles, those of one kind together."""
+        first = choice.of("request")[:1] if self.form.task else []
+        lines: dict[str, list[str]] = {title: [] for title in self.form.titles}
+        kinds = [kind for _, kinds in self.form.sections for kind in kinds]
+        # Floors are taken from the end, so that of one message the last stands first.
+        in_order = Choice(choice.notes[::-1])
+        for note in (note for kind in kinds for note in in_order.of(kind)):
+            lines[self.form.task if note in first else self.form.title_of(note)].append(line_of(note))
+        return {title: "\n".join(each) for title, each in lines.items()}
 
     def _cut(self, record: str, room: int) -> dict[str, str]:
         """What was told in at most `room` tokens, in whole lines as far as that is possible."""
@@ -168,9 +172,10 @@ class _Writer:
         return {title: "\n".join(lines) for title, lines in bodies.items()}
 
 
-def _as_note(line: str) -> Note:
-    """The line as a note that a record says only word for word."""
-    return Note("task", line.strip("- "), 0, 0)
+def _unsaid(own: Sequence[Lines], said: Sequence[str]) -> list[Lines]:
+    """The lines that nothing else says word for word."""
+    text = "\n".join(said)
+    return [(title, [line for line in lines if line.removeprefix("- ") not in text]) for title, lines in own]
 
 
 def _noted(own: Sequence[Lines], room: int, count_text: CountText) -> dict[str, list[str]]:
@@ -180,16 +185,12 @@ def _noted(own: Sequence[Lines], room: int, count_text: CountText) -> dict[str, 
         for title, lines in own:
             left = room - _cost(shown, count_text)
             had = _cost({title: shown.pop(title, [])}, count_text)
-            shown[title] = newest_within(lines, had + int(left * share), count_text)
+            shown[title] = lines_within(lines, had + int(left * share), count_text, 0.0)
     return shown
 
 
 def _cost(shown: Mapping[str, Sequence[str]], count_text: CountText) -> int:
     return sum(count_text(line) + 1 for lines in shown.values() for line in lines)
-
-
-def _lines(choice: Choice, kinds: tuple[Kind, ...], but: Sequence[Note]) -> str:
-    return "\n".join(line_of(note) for kind in kinds for note in choice.of(kind) if note not in but)
 
 
 def _joined(*parts: str) -> str:

@@ -26,6 +26,7 @@ FORM = Form(
         (TITLES[2], ("open", "task")),
     ),
     NOTHING,
+    (STATE_TITLE,),
 )
 # The session's state is kept elsewhere.
 _HEADINGS = Headings(TITLES, {STATE_TITLE.lower(): ""}, TITLES[1])

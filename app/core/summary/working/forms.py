@@ -5,10 +5,12 @@ Knows nothing of how the state came to be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from app.core.notes.note import Note
+from app.core.notes.phrases import decides, discovers
 from app.core.summary.form import Form, Lines, Sections
-from app.core.summary.working.state import FileAction, StepStatus, ToolNote, WorkingState
+from app.core.summary.working.state import FileAction, FileNote, StepStatus, ToolNote, WorkingState
 
 PREAMBLE = (
     "Notes on the earlier part of this conversation, which was folded. Build on them, do not repeat what "
@@ -17,15 +19,45 @@ PREAMBLE = (
 )
 NOTHING = "- None recorded."
 GAP_TITLE = "Additional Context"
-_ASKED: Sections = (("Task", ()), ("User Requirements", ("rule", "request", "picture")), ("Plan", ("open",)))
+_ASKED: Sections = (
+    ("Task", ()),
+    ("User Requirements", ("rule", "request", "picture")),
+    ("Plan", ("task", "open")),
+    ("Environment", ()),
+    ("Files Touched", ("change",)),
+)
+
+
+def _by_words(errors: str, discoveries: str) -> Callable[[Note], str]:
+    """Where a note stands by its words: decisions and discoveries of an assistant (D07, D08), what failed."""
+
+    def title_of(note: Note) -> str:
+        if note.kind == "command" and "`: failed" in note.text:
+            return errors
+        if note.kind != "fact":
+            return ""
+        if note.by == "user":
+            return "User Requirements"
+        return "Key Decisions" if decides(note.text) else discoveries if discovers(note.text) else ""
+
+    return title_of
+
+
 WORKING = Form(
     PREAMBLE,
     (
         *_ASKED,
-        *((title, ()) for title in ("Environment", "Files Touched", "Key Decisions", "Assistant Notes")),
-        *((title, ()) for title in ("Tool Results", "Errors & Failures", "Discoveries", GAP_TITLE)),
+        ("Key Decisions", ()),
+        ("Assistant Notes", ("fact",)),
+        ("Tool Results", ("command",)),
+        ("Errors & Failures", ("failure",)),
+        ("Discoveries", ()),
+        (GAP_TITLE, ()),
     ),
     task="Task",
+    by_words=_by_words("Errors & Failures", "Discoveries"),
+    # It fills gaps, and stands for nothing else.
+    told_share=1 / 3,
 )
 # D20; what is carried over word for word stands before them.
 BATCH_TITLES = (
@@ -37,31 +69,42 @@ BATCH_TITLES = (
     "Errors & Resolutions",
     "Current State",
 )
-BATCH = Form(PREAMBLE, (*_ASKED, *((title, ()) for title in BATCH_TITLES)), task="Task")
+BATCH = Form(
+    PREAMBLE,
+    (
+        *_ASKED,
+        ("Tool Results", ("command",)),
+        ("Key Decisions", ()),
+        ("Work Completed", ("fact",)),
+        ("Errors & Resolutions", ("failure",)),
+        ("Current State", ()),
+    ),
+    NOTHING,
+    ("Task", "User Requirements", "Plan"),
+    task="Task",
+    by_words=_by_words("Errors & Resolutions", ""),
+)
 # Whence code takes what a model's summary has nothing of.
 _REPAIRS = (
     ("Environment", "Environment"),
     ("Files Touched", "Files Touched"),
     ("Key Decisions", "Key Decisions"),
     ("Work Completed", "Assistant Notes"),
-    ("Errors & Resolutions", "Errors & Failures"),
+    ("Current State", "Current State"),
     ("Tool Results", "Tool Results"),
 )
+# Files whose reading is told.
+_READS = 4
 _MARKS: Mapping[StepStatus, str] = {"pending": " ", "active": "~", "done": "x", "dropped": "-"}
 
 
 def lines_of(state: WorkingState) -> list[Lines]:
-    """Every entry of the state under its title, the sections worth most first; requests are the notes'."""
+    """Entries of the state under their titles, worth most first, beside the notes of a block."""
     return [
-        ("Plan", [f"- [{_MARKS[step.status]}] {step.id}: {step.label}" for step in state.plan]),
         ("Environment", [f"- {fact.name}: {fact.value}" for fact in state.environment]),
+        ("Files Touched", _reads(state.files)),
         ("Key Decisions", [f"- {each}" for each in state.decisions]),
-        (
-            "Files Touched",
-            ["\n  - ".join((f"- {note.path}", *map(_action, note.actions))) for note in state.files],
-        ),
         ("Discoveries", [f"- {each}" for each in state.discoveries]),
-        ("Errors & Failures", [f"- `{each.label}`: {each.text}" for each in state.failures]),
         ("Assistant Notes", [f"- {each}" for each in state.assistant_notes]),
         ("Tool Results", [_output(note) for note in state.tool_results]),
     ]
@@ -69,9 +112,19 @@ def lines_of(state: WorkingState) -> list[Lines]:
 
 def state_text(state: WorkingState) -> str:
     """All of the state, as a model is shown it that is asked for what is missing."""
-    asked = [("Task", [state.task]), ("User Requirements", [f"- {each}" for each in state.user_requirements])]
-    sections = [*asked, *lines_of(state), (GAP_TITLE, gap_lines(state))]
-    return "\n\n".join(f"## {title}\n{body}" for title, lines in sections if (body := "\n".join(lines)))
+    plan = [f"- [{_MARKS[step.status]}] {step.id}: {step.label}" for step in state.plan]
+    sections = {
+        "Task": [state.task],
+        "User Requirements": [f"- {each}" for each in state.user_requirements],
+        "Plan": plan,
+        **dict(lines_of(state)),
+        "Files Touched": [_file(note) for note in state.files],
+        "Errors & Failures": [f"- {each.label}: {each.text}" for each in state.failures],
+        GAP_TITLE: gap_lines(state),
+    }
+    return "\n\n".join(
+        f"## {title}\n{body}" for title, lines in sections.items() if (body := "\n".join(lines))
+    )
 
 
 def gap_lines(state: WorkingState) -> list[str]:
@@ -80,16 +133,24 @@ def gap_lines(state: WorkingState) -> list[str]:
 
 
 def batch_lines(state: WorkingState, told: Mapping[str, str]) -> list[Lines]:
-    """The plan word for word, and in sections that `told` lacks what code has noted."""
-    own = dict(lines_of(state))
-    repaired = [(title, own[slot] or [NOTHING]) for title, slot in _REPAIRS if title not in told]
-    if "Current State" not in told:
-        repaired.append(("Current State", own["Assistant Notes"][-1:] or [NOTHING]))
-    return [("Plan", own["Plan"]), *repaired]
+    """What code has noted for the sections that `told` lacks."""
+    own = dict(lines_of(state)) | {"Current State": [f"- {each}" for each in state.assistant_notes[-1:]]}
+    return [(title, own[slot]) for title, slot in _REPAIRS if title not in told]
 
 
 def _output(note: ToolNote) -> str:
     return "\n  ".join([f"- `{note.label}`", *filter(str.strip, note.text.splitlines())])
+
+
+def _reads(files: Sequence[FileNote]) -> list[str]:
+    """Files that were only looked at: the newest with what they hold, the others by name, newest first."""
+    reads = [note for note in files if {action.kind for action in note.actions} == {"read"}]
+    names = ", ".join(note.path for note in reversed(reads[:-_READS]))
+    return [*([f"- also read: {names}"] if names else []), *map(_file, reads[-_READS:])]
+
+
+def _file(note: FileNote) -> str:
+    return f"- {note.path}: {'; '.join(map(_action, note.actions))}"
 
 
 def _action(action: FileAction) -> str:

@@ -100,7 +100,8 @@ class BatchStyle:
             BATCH, source, sections, Frame(tokens, count_text, self.tag), batch_lines(state, sections)
         )
         # The new summary stands for the one before: its lines are what a fallback would need.
-        return Written(block, encoded(with_gap(replace(state, gap=()), told, self.gap_chars)))
+        state = with_gap(replace(state, gap=()), "\n".join(sections.values()), self.gap_chars)
+        return Written(block, encoded(state))
 
 
 def _state(source: SummarySource, max_tool_results: int) -> WorkingState:
