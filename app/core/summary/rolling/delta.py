@@ -14,9 +14,8 @@ import msgspec
 
 from app.core.summary.rolling.merging import Change
 from app.core.summary.rolling.state import KINDS
-from app.core.text.fence import sendable
-from app.core.text.secrets import without_secrets
-from app.core.text.wording import cut_to, on_one_line, without_data
+from app.core.text.secrets import clean
+from app.core.text.wording import cut_to, on_one_line
 
 _FENCED = re.compile(
     r"^[ \t]*```[ \t]*(?P<info>[\w-]*)[^\n]*\n(?P<body>.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.M | re.S
@@ -125,7 +124,7 @@ def _first(item: Mapping[str, Any], names: tuple[str, ...], limit_chars: int) ->
     for name in names:
         value = item.get(name)
         if isinstance(value, str | int | float) and not isinstance(value, bool):
-            text = on_one_line(without_secrets(without_data(sendable(str(value)))))
+            text = on_one_line(clean(str(value)))
             if text:
                 return on_one_line(cut_to(text, limit_chars))
     return ""

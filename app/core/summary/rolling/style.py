@@ -57,7 +57,7 @@ class RollingStyle:
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> Generator[SummaryRequest, str, None]:
         """A request a chunk, each with the result of the one before; none when nothing new can be read."""
-        lines = transcript(source, self.tools, limits.tool_call_chars)
+        lines = transcript(source, self.tools, limits)
         asking = Asking(limits, count_text, self.chunk_chars, self.rollup_tokens, focus)
         return rolling_requests(kept_before(source), lines, asking)
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-
 from app.core.summary.acceptance import SummaryReply, accepted
-from app.core.summary.prompt import SummaryLimits, SummaryRequest, transcript_entry
+from app.core.summary.chunks import Room
+from app.core.summary.prompt import SummaryLimits, SummaryRequest, chat_of, newest_entries
 from app.core.summary.source import CountText, SummarySource
 from app.core.summary.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
 from app.core.summary.working.forms import state_text
@@ -57,12 +56,13 @@ def gap_request(
     room_chars = most - len(known) - len(asked) - _FRAME_CHARS
     room_tokens = limits.window_tokens - out - _FRAME_TOKENS
     room_tokens -= count_text(INSTRUCTIONS) + count_text(known) + count_text(asked)
-    talk = _entries(source, limits, room_chars, room_tokens, count_text)
+    fresh = [message for _, message in source.fresh]
+    room = Room(room_chars, room_tokens)
+    talk = newest_entries(fresh, len(source.folded), limits.cut_to(MESSAGE_CHARS), room, count_text)
     if not talk:
         return None
     user = sendable(f"WORKING_STATE\n{known}\n\nCONVERSATION\n{talk}{asked}\n\nWrite what is missing now.")
-    messages = (_encoded("system", INSTRUCTIONS), _encoded("user", user))
-    return SummaryRequest(messages, INSTRUCTIONS, user, out)
+    return SummaryRequest(chat_of(INSTRUCTIONS, user), INSTRUCTIONS, user, out)
 
 
 def gap_accepted(
@@ -100,30 +100,3 @@ def with_gap(state: WorkingState, told: str | None, most_chars: int) -> WorkingS
         room -= len(text)
         kept.append(text)
     return replace(state, gap=tuple(kept[::-1]))
-
-
-def _entries(
-    source: SummarySource, limits: SummaryLimits, chars: int, tokens: int, count_text: CountText
-) -> str:
-    clamps = replace(
-        limits,
-        user_chars=MESSAGE_CHARS,
-        assistant_chars=MESSAGE_CHARS,
-        tool_result_chars=MESSAGE_CHARS,
-        tool_call_chars=min(limits.tool_call_chars, MESSAGE_CHARS),
-    )
-    kept: list[str] = []
-    places = range(len(source.folded) - 1, source.since - 1, -1)
-    for place in places:
-        entry = cut_to(transcript_entry(place + 1, source.folded[place][1], clamps), MESSAGE_CHARS)
-        cost = count_text(entry) + 2
-        if len(entry) + 2 > chars or cost > tokens:
-            break
-        chars -= len(entry) + 2
-        tokens -= cost
-        kept.append(entry)
-    return "\n\n".join(reversed(kept))
-
-
-def _encoded(role: str, text: str) -> bytes:
-    return msgspec.json.encode({"role": role, "content": text})

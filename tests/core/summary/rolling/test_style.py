@@ -43,13 +43,13 @@ def test_a_request_has_three_parts_and_the_second_round_carries_the_first() -> N
     made = asked(ROLLING, source(FIRST))[0]
     assert [re.findall(r"^<([\w-]+)>$", request.user, re.MULTILINE) for request in made] == [PARTS]
     assert [text_in(made[0], part) for part in PARTS[:2]] == ["(none)", "(none)"]
-    assert "[1] user: The port of the gate is 54329." in text_in(made[0], "new-messages")
+    assert "USER [1]: The port of the gate is 54329." in text_in(made[0], "new-messages")
     once = compacted(ROLLING, source(FIRST), script)
     (request,), _ = asked(ROLLING, after(once, FIRST, SECOND))
     assert "the port is 54329" in text_in(request, "previous-summary")
     state = json.loads(text_in(request, "existing-workstream-state"))
     assert state == {"tasks": [{"id": "t7", "text": "deploy the gate", "status": "open", "by": ""}]}
-    assert "[3] user: Deploy it on Friday to Lisbon." in text_in(request, "new-messages")
+    assert "USER [3]: Deploy it on Friday to Lisbon." in text_in(request, "new-messages")
     assert "54329" not in text_in(request, "new-messages")
 
 
