@@ -148,13 +148,13 @@ class _Writer:
         return {**bodies, last: _joined(bodies[last], left_out(choice), running)}
 
     def _chosen(self, choice: Choice) -> dict[str, str]:
-        """The notes under their titles, those of one kind together."""
+        """The notes under their titles, as they happened: the newer of two values stands behind."""
         first = choice.of("request")[:1] if self.form.task else []
         lines: dict[str, list[str]] = {title: [] for title in self.form.titles}
-        kinds = [kind for _, kinds in self.form.sections for kind in kinds]
-        # Floors are taken from the end, so that of one message the last stands first.
-        in_order = Choice(choice.notes[::-1])
-        for note in (note for kind in kinds for note in in_order.of(kind)):
+        # Floors are taken from the end: of one message the last is the first that was chosen.
+        notes = choice.notes[::-1]
+        notes.sort(key=lambda note: note.place)
+        for note in notes:
             lines[self.form.task if note in first else self.form.title_of(note)].append(line_of(note))
         return {title: "\n".join(each) for title, each in lines.items()}
 

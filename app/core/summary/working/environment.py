@@ -104,7 +104,7 @@ def told_facts(text: str) -> list[Fact]:
     """What an instruction or a client's block says of the surroundings, in order."""
     if len(text) > 2 * _READ_CHARS:
         text = f"{text[:_READ_CHARS]}\n{text[-_READ_CHARS:]}"
-    labelled = [(m.start(), _capital(m.group(1)), m.group(2)) for m in _LABELLED.finditer(text)]
+    labelled = [(m.start(), m[1][:1].upper() + m[1][1:], m[2]) for m in _LABELLED.finditer(text)]
     tagged = [(m.start(), _TAG_NAMES[m.group(1)], m.group(2)) for m in _TAGGED.finditer(text)]
     return [Fact(name, value.strip().strip("*")) for _, name, value in sorted(labelled + tagged)]
 
@@ -165,7 +165,3 @@ def with_facts(known: Sequence[Fact], facts: Iterable[Fact]) -> tuple[Fact, ...]
         name, value = (headline(on_one_line(each), _CHARS) for each in (fact.name, fact.value))
         found[fact.name.lower()] = Fact(name, value)
     return tuple(found.values())[-_MOST:]
-
-
-def _capital(label: str) -> str:
-    return label[:1].upper() + label[1:]

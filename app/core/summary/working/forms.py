@@ -84,15 +84,6 @@ BATCH = Form(
     task="Task",
     by_words=_by_words("Errors & Resolutions", ""),
 )
-# Whence code takes what a model's summary has nothing of.
-_REPAIRS = (
-    ("Environment", "Environment"),
-    ("Files Touched", "Files Touched"),
-    ("Key Decisions", "Key Decisions"),
-    ("Work Completed", "Assistant Notes"),
-    ("Current State", "Current State"),
-    ("Tool Results", "Tool Results"),
-)
 # Files whose reading is told.
 _READS = 4
 _MARKS: Mapping[StepStatus, str] = {"pending": " ", "active": "~", "done": "x", "dropped": "-"}
@@ -134,8 +125,10 @@ def gap_lines(state: WorkingState) -> list[str]:
 
 def batch_lines(state: WorkingState, told: Mapping[str, str]) -> list[Lines]:
     """What code has noted for the sections that `told` lacks."""
-    own = dict(lines_of(state)) | {"Current State": [f"- {each}" for each in state.assistant_notes[-1:]]}
-    return [(title, own[slot]) for title, slot in _REPAIRS if title not in told]
+    newest = [f"- {each}" for each in state.assistant_notes[-1:]]
+    own = [("Current State", newest), *lines_of(state)]
+    named = [("Work Completed" if title == "Assistant Notes" else title, lines) for title, lines in own]
+    return [(title, lines) for title, lines in named if title in BATCH_TITLES and title not in told]
 
 
 def _output(note: ToolNote) -> str:

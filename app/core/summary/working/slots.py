@@ -197,7 +197,8 @@ def _with_result(state: WorkingState, call: Call, text: str, results: int) -> Wo
     failure = next(filter(_is_failure, effects), None)
     changes = (effect for effect in effects if isinstance(effect, FileChange))
     actions = [each for change in changes for each in _actions(change)]
-    is_about_file = not script and bool(actions or tool.patches or (arguments.path and _handles_files(tool)))
+    handles_files = tool.edits is not None or tool.shows_files or tool.is_editor
+    is_about_file = not script and bool(actions or tool.patches or (arguments.path and handles_files))
     if is_about_file:
         actions += _looked_or_failed(tool, arguments, effects, text)
     for tasks in (effect for effect in effects if isinstance(effect, TaskList)):
@@ -216,10 +217,6 @@ def _with_result(state: WorkingState, call: Call, text: str, results: int) -> Wo
 
 def _is_failure(effect: Effect) -> bool:
     return isinstance(effect, Failure) or (isinstance(effect, Command) and effect.ok is False)
-
-
-def _handles_files(tool: Tool) -> bool:
-    return tool.edits is not None or tool.shows_files or tool.is_editor
 
 
 def _looked_or_failed(

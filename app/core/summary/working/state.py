@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from app.core.summary.source import stored_as
+
 StepStatus = Literal["pending", "active", "done", "dropped"]
 ActionKind = Literal["read", "edit", "create", "rewrite", "delete", "move"]
 # From so many populated slots on, a gap-fill is not worth a call (D12).
@@ -133,8 +135,5 @@ def encoded(state: WorkingState) -> bytes:
 
 def decoded(stored: bytes) -> WorkingState:
     """The stored state; the empty one for b"", damaged bytes, another version or another kind."""
-    try:
-        found = msgspec.json.decode(stored, type=_Stored)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return EMPTY
-    return found.state if found.version == VERSION else EMPTY
+    found = stored_as(_Stored, stored)
+    return found.state if found and found.version == VERSION else EMPTY

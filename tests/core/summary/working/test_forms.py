@@ -70,8 +70,8 @@ GOLDEN = """## Task
 - `make docs`
   error: no rule for docs
 ## Errors & Failures
-- `make docs`: failed, error: no rule for docs
 - Edit src/c.py: failed, Error: String to replace not found in file.
+- `make docs`: failed, error: no rule for docs
 ## Discoveries
 - turn 3, assistant: The issue was a stale lock in worker3.
 ## Additional Context
