@@ -185,7 +185,7 @@ def _noted(own: Sequence[Lines], room: int, count_text: CountText) -> dict[str, 
         for title, lines in own:
             left = room - _cost(shown, count_text)
             had = _cost({title: shown.pop(title, [])}, count_text)
-            shown[title] = lines_within(lines, had + int(left * share), count_text, 0.0)
+            shown[title] = lines_within(lines, had + int(left * share), count_text)
     return shown
 
 

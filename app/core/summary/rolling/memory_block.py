@@ -111,7 +111,7 @@ def folded_by_code(fold: MemoryFold, max_tokens: int, count_text: CountText) -> 
     """A summary without a model, at most `max_tokens`: a line an entry, the oldest lines going first."""
     lines = [line for line in fold.previous.split("\n") if line]
     lines += [f"- {headline(on_one_line(_safe(entry)), _ENTRY_CHARS)}" for entry in fold.entries]
-    return "\n".join(lines_within(lines, max_tokens, count_text, 0.0))
+    return "\n".join(lines_within(lines, max_tokens, count_text))
 
 
 def shown_memory(block: MemoryBlock, max_tokens: int, count_text: CountText, tag: str = "") -> str:
