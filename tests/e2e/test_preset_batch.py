@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.working.batch import TITLES
+from app.core.summary.working.forms import BATCH_TITLES as TITLES
 from tests.kit.judge import are_sound
 from tests.kit.model import ModelServer, Says, Seen
 from tests.kit.proxy import proxied

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.working.batch import INSTRUCTIONS, TITLES
+from app.core.summary.working.batch import INSTRUCTIONS
+from app.core.summary.working.forms import BATCH_TITLES as TITLES
 from tests.kit.agent import TOOLS, Call, works
 from tests.kit.chat import Chat
+from tests.kit.journal import read
 from tests.kit.judge import are_sound, rewritten
 from tests.kit.model import ModelServer, Says, Seen
 from tests.kit.proxy import proxied
@@ -108,7 +110,9 @@ async def test_a_mixed_session_alternates_and_loses_no_planted_fact(tmp_path: Pa
         by_code = [one["summary"] for one in made if one["author"] == "deterministic"]
         # What a model told first outlasts every round without one, and what code noted the model's rounds.
         assert all("because of the harbour 0" in summary for summary in by_code)
-        assert "src/part39.py" in by_code[-1]
+        assert "Goal 0: read modules." in by_code[-1]
+        state = (await read(proxy.http, chat, f"sessions/{chat.session}/state"))["state"]
+        assert {"src/part0.py", "src/part39.py", "src/part60.py"} <= {note["path"] for note in state["files"]}
         assert "because of the harbour 0" in made[-1]["summary"]
         assert rewritten(model.prompts) == len(made)
         are_sound(model.prompts, chat.sent, WINDOW)

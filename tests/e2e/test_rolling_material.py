@@ -75,7 +75,7 @@ async def test_only_text_and_allowed_tools_are_read_numbered(
         assert set(re.findall(r"outcome-(\d)", news)) == outcomes
         assert NEEDLE not in question
         assert "Then the tide came." in news
-        numbers = [int(number) for number in re.findall(r"^\[(\d+)\] ", news, re.MULTILINE)]
+        numbers = [int(number) for number in re.findall(r"^[A-Z]+ \[(\d+)\]: ", news, re.MULTILINE)]
         assert numbers == sorted(numbers)
         assert len(numbers) > 16
         assert numbers[0] == 1

@@ -115,7 +115,19 @@ async def test_plan_environment_and_notes(day: Day) -> None:
 async def test_its_markdown_has_its_sections_in_their_order(day: Day) -> None:
     # Said by a caller of its own, so that the state of the others stays without a compaction.
     chat = day.proxy.chat(key="another", system="You are a careful engineer.")
-    chat.said = day.chat.said[:-1]
+    # A failure that nothing has cured: one that was is told by nobody.
+    failing = {
+        "id": "b9",
+        "type": "function",
+        "function": {"name": "Bash", "arguments": '{"command": "make docs"}'},
+    }
+    first, *said, _ = day.chat.said
+    chat.said = [
+        first,
+        {"role": "assistant", "content": None, "tool_calls": [failing]},
+        {"role": "tool", "tool_call_id": "b9", "content": "error: no rule for docs"},
+        *said,
+    ]
     await chat.says("And now?")
     reply = await day.proxy.http.post(f"/api/sessions/{chat.session}/compact", headers=chat.headers)
     block = reply.json()["compaction"]["summary"]

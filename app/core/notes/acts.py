@@ -5,7 +5,7 @@ Knows nothing of clients, calls or results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 FileState = Literal["created", "edited", "deleted", "moved"]
@@ -16,6 +16,8 @@ LINE_CHARS = 160
 # Characters of a command line, and of what an action's result says.
 COMMAND_CHARS = 200
 OUTCOME_CHARS = 120
+# ... and of each side of an edit, where the sides are shown and not the first lines that differ (D03).
+EDIT_CHARS = 300
 # What a task list that could not be written is about.
 TASKS = "the task list"
 # A longer path is not one: some models put the content where the path belongs.
@@ -24,12 +26,16 @@ PATH_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file that is not as it was. `to`: where it was moved; `detail`: what was done, on one line."""
+    """A file that is not as it was. `to`: where it was moved; `detail`: what was done, on one line.
+
+    `edits`: what was put in place of what, each side on one line; the change is the same without them.
+    """
 
     path: str
     state: FileState
     to: str = ""
     detail: str = ""
+    edits: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +133,11 @@ def one_line(text: str, most: int) -> str:
     # White space may be much of a text; four times the room is enough to fill the line.
     line = " ".join(text[: most * 4].split())
     return line if len(line) <= most and len(text) <= most * 4 else line[: most - 3].rstrip() + "..."
+
+
+def edit(old: str, new: str) -> tuple[str, str]:
+    """Both sides of an edit, each on one line."""
+    return one_line(old, EDIT_CHARS), one_line(new, EDIT_CHARS)
 
 
 def clipped(line: str, most: int) -> str:

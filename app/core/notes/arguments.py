@@ -22,7 +22,7 @@ _PATHS = (
     "path", "filepath", "file", "filename",
     "targetfile", "absolutepath", "relativepath", "relativeworkspacepath",
     "notebookpath", "filetoedit", "oldpath", "source", "sourcepath", "from",
-    "uri", "directory", "dirpath", "folder",
+    "uri", "directory", "dirpath", "folder", "sourcefile", "target",
 )  # fmt: skip
 _SCRIPTS = ("command", "cmd", "script", "commands", "commandline", "code", "input", "action", "bashcommand")
 _SHELLS = frozenset(("bash", "sh", "zsh", "dash", "powershell", "pwsh", "cmd"))

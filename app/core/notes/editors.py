@@ -16,6 +16,7 @@ from app.core.notes.acts import (
     FileChange,
     FileState,
     counted,
+    edit,
     one_line,
 )
 from app.core.notes.arguments import Arguments, arguments_from
@@ -138,7 +139,7 @@ def _edits(path: str, arguments: Arguments) -> Iterator[FileChange]:
     if several:
         yield from _several(path, several)
     else:
-        yield FileChange(path, "edited", detail=_detail(arguments))
+        yield _edited(path, [arguments])
 
 
 def _inner(arguments: Arguments) -> list[dict[str, Any]]:
@@ -147,13 +148,15 @@ def _inner(arguments: Arguments) -> list[dict[str, Any]]:
 
 def _several(path: str, edits: Sequence[Mapping[str, Any]]) -> Iterator[FileChange]:
     """One change a file; edits of several files name theirs."""
-    details: dict[str, list[str]] = {}
-    for edit in map(arguments_from, edits):
-        if edit.path or path:
-            details.setdefault(edit.path or path, []).append(_detail(edit))
-    for each, told in details.items():
-        yield FileChange(each, "edited", detail=joined(told))
+    found: dict[str, list[Arguments]] = {}
+    for each in map(arguments_from, edits):
+        if each.path or path:
+            found.setdefault(each.path or path, []).append(each)
+    for file, told in found.items():
+        yield _edited(file, told)
 
 
-def _detail(edit: Arguments) -> str:
-    return change_detail(edit.text(_OLD), edit.text(_NEW))
+def _edited(path: str, edits: Sequence[Arguments]) -> FileChange:
+    sides = [(each.text(_OLD), each.text(_NEW)) for each in edits]
+    detail = joined([change_detail(*each) for each in sides])
+    return FileChange(path, "edited", detail=detail, edits=tuple(edit(*each) for each in sides))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
-from app.core.notes.acts import LINE_CHARS, FileChange, FileState, counted, is_path, one_line
+from app.core.notes.acts import LINE_CHARS, FileChange, FileState, counted, edit, is_path, one_line
 
 # Characters of an edit that are read: a longer one is a generated file.
 _READ_CHARS = 400_000
@@ -61,11 +62,12 @@ def patched(patch: str) -> tuple[FileChange, ...]:
 
 def replaced(diff: str, path: str) -> FileChange:
     """The change that SEARCH/REPLACE blocks make to `path`; anything else is an edit without detail."""
-    details = [_block_detail(*block[:2]) for block in _blocks(diff[:_READ_CHARS])]
-    if not details:
+    blocks = [block[:2] for block in _blocks(diff[:_READ_CHARS])]
+    if not blocks:
         found = patched(diff) or patched(f"--- {path}\n+++ {path}\n{diff}")
-        return FileChange(path, "edited", detail=found[0].detail if found else "")
-    return FileChange(path, "edited", detail=joined(details))
+        return replace(found[0], path=path, state="edited", to="") if found else FileChange(path, "edited")
+    edits = tuple(edit(*block) for block in blocks)
+    return FileChange(path, "edited", detail=joined([_block_detail(*block) for block in blocks]), edits=edits)
 
 
 def joined(details: Sequence[str]) -> str:
@@ -105,7 +107,7 @@ def _sections(patch: str) -> Iterator[FileChange]:
         else:
             moved = _MOVED.match(body)
             state: FileState = "moved" if moved else "edited"
-            yield FileChange(path, state, moved.group(1).strip() if moved else "", _hunks(body))
+            yield FileChange(path, state, moved.group(1).strip() if moved else "", _hunks(body), _sides(body))
 
 
 def _diffs(patch: str) -> Iterator[FileChange]:
@@ -121,10 +123,11 @@ def _diffs(patch: str) -> Iterator[FileChange]:
         if old == "/dev/null":
             yield FileChange(path, "created", detail=f"{body.count(chr(10) + '+')} lines")
         elif new in renamed:
-            yield FileChange(renamed.pop(new), "moved", new, _hunks(body))
+            yield FileChange(renamed.pop(new), "moved", new, _hunks(body), _sides(body))
+        elif state == "deleted":
+            yield FileChange(path, "deleted")
         else:
-            detail = "" if state == "deleted" else _hunks(body)
-            yield FileChange(path, "deleted" if state == "deleted" else "edited", detail=detail)
+            yield FileChange(path, "edited", detail=_hunks(body), edits=_sides(body))
     for to, name in renamed.items():
         yield FileChange(name, "moved", to)
 
@@ -149,6 +152,13 @@ def _hunks(body: str) -> str:
                 side.append(line[1:].strip())
     told = _difference(removed, added)
     return one_line(told, LINE_CHARS - 24) + f"; {more} more lines" if more and told else told
+
+
+def _sides(body: str) -> tuple[tuple[str, str], ...]:
+    """All removed lines, and all added ones."""
+    lines = body.split("\n")
+    old, new = ("\n".join(line[1:] for line in lines if line.startswith(mark)) for mark in "-+")
+    return (edit(old, new),)
 
 
 def _difference(before: Sequence[str], after: Sequence[str]) -> str:
@@ -213,8 +223,10 @@ def _named_blocks(text: str) -> Iterator[FileChange]:
             path = candidate
         place = end
         if is_path(path):
-            detail = _block_detail(old, new) if old.strip() else counted(new)
-            yield FileChange(path, "edited" if old.strip() else "created", detail=detail)
+            if old.strip():
+                yield FileChange(path, "edited", detail=_block_detail(old, new), edits=(edit(old, new),))
+            else:
+                yield FileChange(path, "created", detail=counted(new))
 
 
 def _whole_files(text: str) -> Iterator[FileChange]:

@@ -238,7 +238,7 @@ def _hear_assistant(reading: _Reading, message: Message) -> None:
         _settle(reading, effect)
     reading.asked = question_in(text) if not calls else ""
     for sentence in sentences_of(text):
-        if _tells(sentence) and not (calls and intends(sentence)):
+        if tells(sentence) and not (calls and intends(sentence)):
             reading.notes.append(reading.note("fact", sentence, "assistant"))
     if calls:
         return
@@ -262,7 +262,7 @@ def _is_passed_over(asked: str, text: str) -> bool:
     return len(about & words_of(text)) < _LEAST_TAKEN_UP * len(about)
 
 
-def _tells(sentence: str) -> bool:
+def tells(sentence: str) -> bool:
     """True for what an assistant says that can be understood alone, and wants nothing of the user.
 
     A short item is explained by its list; a short sentence with a number in it tells that.

@@ -40,6 +40,8 @@ def tasks_of(name: str, given: Mapping[str, Any], result: str | None) -> TaskLis
     """The task list that a call writes, None when it writes none (it only looks, or names no tasks)."""
     if name in ("taskcreate", "taskupdate"):
         return _one_task(name, given, result)
+    if given.get("todos") == []:
+        return TaskList(())
     listed = next((given[key] for key in _LISTS if key in given and _is_list(given[key])), None)
     if isinstance(listed, str):
         return _in_text(listed)

@@ -29,28 +29,15 @@ def clipped(text: str, tokens: int, count_text: CountText) -> str:
     return ""
 
 
-def lines_within(lines: Sequence[str], tokens: int, count_text: CountText, head_share: float) -> list[str]:
-    """The lines that `tokens` pay for: first ones up to `head_share` of them, then the newest, in order.
-
-    The line at the edge is cut when enough of it would remain.
-    """
-    if sum(count_text(line) + 1 for line in lines) <= tokens:
-        return list(lines)
-    head, used = _taken(lines, int(tokens * head_share), count_text) if head_share else ([], 0)
-    tail, _ = _taken(lines[len(head) :][::-1], tokens - used, count_text)
-    return [line for line in (*head, *tail[::-1]) if line]
-
-
-def _taken(lines: Sequence[str], tokens: int, count_text: CountText) -> tuple[list[str], int]:
-    """Leading lines within `tokens`, the last one cut, and what they cost."""
-    taken: list[str] = []
-    used = 0
-    for line in lines:
+def lines_within(lines: Sequence[str], tokens: int, count_text: CountText) -> list[str]:
+    """The newest lines that `tokens` pay for, in order; the one at the edge is cut when enough remains."""
+    kept: list[str] = []
+    for line in reversed(lines):
         cost = count_text(line) + 1
-        if used + cost > tokens:
-            left = tokens - used - 1
-            cut = clipped(line, left, count_text) if left >= _LEAST_CUT else ""
-            return ([*taken, cut], used + count_text(cut) + 1) if cut else (taken, used)
-        taken.append(line)
-        used += cost
-    return taken, used
+        if cost > tokens:
+            cut = clipped(line, tokens - 1, count_text) if tokens > _LEAST_CUT else ""
+            kept += [cut] if cut else []
+            break
+        kept.append(line)
+        tokens -= cost
+    return kept[::-1]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.core.summary.headings import NOTHING
 from app.core.summary.sections import (
     ADDED_TITLE,
-    NOTHING,
     TITLES,
     Sections,
     block_sections,

@@ -9,19 +9,20 @@ every part, and one of these.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from app.core.history.message import Message
 from app.core.summary.block import PREAMBLE
+from app.core.summary.chunks import Line, Room, chunks
 from app.core.summary.sections import TITLES
 from app.core.summary.source import CountText, SummarySource
 from app.core.summary.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
 from app.core.text.fence import sendable, unfenced
-from app.core.text.secrets import without_secrets
-from app.core.text.wording import calls_of, cut_to, without_data, worded
+from app.core.text.secrets import clean, without_secrets
+from app.core.text.wording import calls_of, cut_to, worded
 from app.core.view.policy import Policy
 
 # What belongs in each of the nine sections, in their order; both ways of asking are made from this.
@@ -161,6 +162,17 @@ class SummaryLimits:
         room = min(record_tokens + thought_tokens, most)
         return replace(self, max_tokens=room, record_tokens=record_tokens, instructions=instructions)
 
+    def cut_to(self, chars: int) -> SummaryLimits:
+        """These limits with so many characters for a message, whoever said it."""
+        calls = min(self.tool_call_chars, chars)
+        return replace(
+            self,
+            user_chars=chars,
+            assistant_chars=chars,
+            tool_result_chars=chars,
+            tool_call_chars=calls,
+        )
+
     @property
     def system(self) -> str:
         """The instructions of a question of its own."""
@@ -239,8 +251,10 @@ def _chunks(
     # Every request holds a record too: first the one there is, then the answer before.
     record = max(count_text(source.previous), limits.max_tokens)
     room_tokens -= min(record, int(room_tokens * _PREVIOUS_SHARE))
-    pieces = _pieces(source, limits, max(_LEAST_CHARS, min(room_chars, room_tokens)))
-    return tuple("\n\n".join(held) for held in _packed(pieces, room_chars, room_tokens, count_text))
+    lines = (
+        transcript_line(n, message, limits) for n, (_, message) in enumerate(source.fresh, source.since + 1)
+    )
+    return tuple(chunks(lines, Room(max(_LEAST_CHARS, room_chars), room_tokens), count_text)) or ("",)
 
 
 def summary_request(
@@ -269,9 +283,10 @@ def summary_request(
         limits.closing,
     ]
     user = sendable("\n\n".join(part for part in parts if part))
-    messages = (_encoded("system", limits.system), _encoded("user", user))
     sections = limits.instructions.sections
-    return SummaryRequest(messages, limits.system, user, limits.max_tokens, sections=sections)
+    return SummaryRequest(
+        chat_of(limits.system, user), limits.system, user, limits.max_tokens, sections=sections
+    )
 
 
 def shown_beside(source: SummarySource, limits: SummaryLimits, count_text: CountText) -> str:
@@ -282,10 +297,12 @@ def shown_beside(source: SummarySource, limits: SummaryLimits, count_text: Count
     """
     chars = int(limits.input_chars * _BESIDE_SHARE) // 3
     tokens = int(_part_tokens(limits, count_text) * _BESIDE_SHARE) // 3
+    number = len(source.folded) + len(source.tail)
+    kept = newest_entries(source.tail, number, limits.cut_to(_KEPT_CHARS), Room(chars, tokens), count_text)
     parts = (
         ("INSTRUCTIONS_OF_THE_CONVERSATION", source.instructions),
         ("TASK", source.task),
-        ("KEPT", _newest(source, limits, chars)),
+        ("KEPT", kept),
     )
     shown: list[str] = []
     for title, text in parts:
@@ -340,16 +357,37 @@ def read_anew(source: SummarySource, limits: SummaryLimits, count_text: CountTex
     return replace(source, since=since, is_anew=True)
 
 
-def transcript_entry(number: int, message: Message, limits: SummaryLimits) -> str:
-    """One message as the summarizer reads it, marker first: role, number, text, tool calls."""
+def transcript_line(number: int, message: Message, limits: SummaryLimits) -> Line:
+    """One message of the transcript, cut per role (A19, A20)."""
+    return Line(number, message.role, said(message, limits) or "(empty)")
+
+
+def said(message: Message, limits: SummaryLimits, allows: Callable[[str], bool] = lambda _: True) -> str:
+    """What a message says, free of secrets and data, with the calls of the tools that are allowed."""
     clamps = {"user": limits.user_chars, "tool": limits.tool_result_chars}
     limit = clamps.get(message.role, limits.assistant_chars)
-    text = cut_to(without_secrets(worded(message)).strip(), limit)
-    parts = [text] if text else []
+    parts = [cut_to(without_secrets(worded(message)).strip(), limit)]
     for call in calls_of(message):
-        arguments = cut_to(without_secrets(without_data(call.arguments)), limits.tool_call_chars)
-        parts.append(f"-> calls {call.name} {arguments}".rstrip())
-    return f"{message.role.upper()} [{number}]: " + ("\n".join(parts) or "(empty)")
+        if allows(call.name):
+            arguments = cut_to(clean(call.arguments), limits.tool_call_chars)
+            parts.append(f"-> calls {call.name} {arguments}".rstrip())
+    return "\n".join(part for part in parts if part)
+
+
+def newest_entries(
+    messages: Sequence[Message], number: int, limits: SummaryLimits, room: Room, count_text: CountText
+) -> str:
+    """As many of the newest messages as there is room for, the last of them being the `number`th."""
+    entries: list[str] = []
+    chars, tokens = room.chars, room.tokens
+    for message in reversed(messages):
+        entry = cut_to(transcript_line(number, message, limits).marked(), limits.user_chars)
+        chars, tokens = chars - len(entry) - 2, tokens - count_text(entry) - 2
+        if min(chars, tokens) < 0:
+            break
+        entries.append(entry)
+        number -= 1
+    return "\n\n".join(reversed(entries))
 
 
 def question_size(
@@ -382,59 +420,12 @@ def _part_tokens(limits: SummaryLimits, count_text: CountText) -> int:
     return limits.window_tokens - limits.max_tokens - frame
 
 
-def _newest(source: SummarySource, limits: SummaryLimits, room_chars: int) -> str:
-    """As many of the newest messages that stay as there is room for, each cut to a few lines."""
-    short = replace(
-        limits,
-        user_chars=_KEPT_CHARS,
-        assistant_chars=_KEPT_CHARS,
-        tool_result_chars=_KEPT_CHARS,
-        tool_call_chars=_KEPT_CHARS,
-    )
-    entries: list[str] = []
-    number = len(source.folded) + len(source.tail)
-    for message in reversed(source.tail):
-        entry = transcript_entry(number, message, short)
-        room_chars -= len(entry) + 2
-        if room_chars < 0:
-            break
-        entries.append(entry)
-        number -= 1
-    return "\n\n".join(reversed(entries))
-
-
 def _fitted(text: str, chars: int, tokens: int, count_text: CountText, least: int = _LEAST_CHARS) -> str:
     """`text` cut to both bounds; what has `least` characters is not cut for its tokens."""
     text = cut_to(text, max(0, chars))
     while count_text(text) > tokens and len(text) > least:
         text = cut_to(text, len(text) * 3 // 4)
     return text
-
-
-def _pieces(source: SummarySource, limits: SummaryLimits, room_chars: int) -> Iterator[str]:
-    for number, (_, message) in enumerate(source.fresh, source.since + 1):
-        entry = transcript_entry(number, message, limits)
-        while len(entry) > room_chars:
-            yield entry[:room_chars]
-            entry = f"{message.role.upper()} [{number}, continued]: {entry[room_chars:]}"
-        yield entry
-
-
-def _packed(
-    entries: Iterable[str], room_chars: int, room_tokens: int, count_text: CountText
-) -> Iterator[list[str]]:
-    """The entries in order, as many together as there is room for; at least one group."""
-    held: list[str] = []
-    chars = tokens = 0
-    for entry in entries:
-        cost = count_text(entry) + 2
-        if held and (chars + len(entry) + 2 > room_chars or tokens + cost > room_tokens):
-            yield held
-            held, chars, tokens = [], 0, 0
-        held.append(entry)
-        chars += len(entry) + 2
-        tokens += cost
-    yield held
 
 
 def _merging(
@@ -449,9 +440,10 @@ def _merging(
         f"PART {number}\n{_fitted(without_secrets(record), *half, count_text, least=1)}"
         for number, record in enumerate(records, 1)
     ]
-    groups = list(_packed(parts, chars, max(tokens, 2 * (half[1] + _PART_FRAME)), count_text))
-    for held in groups if len(groups) < len(parts) else [parts]:
-        yield "\n\n".join((_OF_PARTS, *held))
+    room = Room(chars, max(tokens, 2 * (half[1] + _PART_FRAME)))
+    groups = list(chunks((Line(0, "", part) for part in parts), room, count_text))
+    for held in groups if len(groups) < len(parts) else ["\n\n".join(parts)]:
+        yield f"{_OF_PARTS}\n\n{held}"
 
 
 def said_before(previous: str) -> str:
@@ -459,5 +451,7 @@ def said_before(previous: str) -> str:
     return unfenced(previous).replace(PREAMBLE, "").strip()
 
 
-def _encoded(role: str, text: str) -> bytes:
-    return msgspec.json.encode({"role": role, "content": text})
+def chat_of(system: str, user: str) -> tuple[bytes, ...]:
+    """The messages of a question: instructions, where there are any, and what is asked."""
+    said = (("system", system), ("user", user))
+    return tuple(msgspec.json.encode({"role": role, "content": text}) for role, text in said if text)

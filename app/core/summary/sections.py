@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.core.summary.headings import NOTHING
+
 TITLES = (
     "Primary request and intent",
     "User messages",
@@ -23,7 +25,6 @@ TITLES = (
 )
 # What code adds behind a record that a model wrote.
 ADDED_TITLE = "Kept from the messages themselves"
-NOTHING = "None recorded."
 
 # What a title must start with, in lower case, to be taken for the section; models vary the rest.
 _ALIASES = (

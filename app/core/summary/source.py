@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
 
 from app.core.history.message import Message
 
+T = TypeVar("T")
 CountText = Callable[[str], int]
 """Tokens of a text in the encoding the budget is in; "" counts 0."""
 
@@ -48,3 +52,11 @@ class SummarySource:
 def recall_id(chain: bytes) -> str:
     """The id under which the archive gives a message back: "dcm_" and 32 hex digits of its chain."""
     return "dcm_" + chain.hex()[:32]
+
+
+def stored_as(kind: type[T], stored: bytes | str) -> T | None:
+    """The JSON value as one of that kind; None for b"", damaged bytes and another form."""
+    try:
+        return msgspec.json.decode(stored, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from app.core.text.fence import sendable
+from app.core.text.wording import without_data
+
 REMOVED = "[secret removed]"
 
 
@@ -99,6 +102,11 @@ SHAPES: tuple[Shape, ...] = (
         flags=re.IGNORECASE,
     ),
 )
+
+
+def clean(text: str) -> str:
+    """`text` as it may stand beside a summary: no secrets, no data that is not text, sendable as UTF-8."""
+    return sendable(without_secrets(without_data(text)))
 
 
 def without_secrets(text: str) -> str:

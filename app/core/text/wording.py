@@ -97,8 +97,8 @@ def cut_middle(text: str, limit_chars: int) -> str:
         return text
     mark = f" {LEFT_OUT} "
     room = max(0, limit_chars - len(mark))
-    head = text[: int(room * _HEAD_SHARE)].rsplit(" ", 1)[0]
-    tail = text[len(text) - (room - len(head)) :].partition(" ")[2]
+    head = "".join(text[: int(room * _HEAD_SHARE)].rsplit(None, 1)[:1])
+    tail = "".join(text[len(text) - (room - len(head)) :].split(None, 1)[1:])
     return f"{head}{mark}{tail}"[:limit_chars]
 
 

@@ -200,6 +200,35 @@ def test_partial_lists_are_merged_by_their_ids() -> None:
     assert merged(whole, change).items == (LIST[0], LIST[1], ("ship", "done"), LIST[3])
 
 
+def test_an_emptied_list_holds_nothing() -> None:
+    assert effects_of(call("TodoWrite", todos=[]), "ok") == (TaskList(()),)
+
+
+@pytest.mark.parametrize(
+    ("made", "edits"),
+    [
+        (call("Edit", file_path="a.py", old_string="x = 1\ny = 2", new_string=""), (("x = 1 y = 2", ""),)),
+        (
+            call(
+                "MultiEdit",
+                file_path="a.py",
+                edits=[{"old_string": f"a{n}", "new_string": "b"} for n in (1, 2)],
+            ),
+            (("a1", "b"), ("a2", "b")),
+        ),
+        (call("apply_patch", input=PATCH), (("a", "b"),)),
+        (
+            call("apply_diff", path="a.py", diff="<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n"),
+            (("a", "b"),),
+        ),
+    ],
+)
+def test_an_edit_has_both_sides(made: Call, edits: tuple[tuple[str, str], ...]) -> None:
+    (change,) = effects_of(made, "done")
+    assert isinstance(change, FileChange)
+    assert change.edits == edits
+
+
 def test_tasks_that_come_with_another_call() -> None:
     found = effects_of(call("read_file", path="a.py", task_progress="- [x] look\n- [ ] mend"), "x = 1")
     assert found == (Read("a.py"), TaskList((("look", "done"), ("mend", "open"))))

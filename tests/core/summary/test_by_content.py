@@ -14,7 +14,7 @@ from app.core.summary.styles.by_content import tool_share
 from app.core.summary.styles.registry import style_of
 from app.core.summary.styles.style import Written
 from app.core.summary.working.batch import INSTRUCTIONS as BATCH
-from app.core.summary.working.batch import TITLES
+from app.core.summary.working.forms import BATCH_TITLES as TITLES
 from app.core.summary.working.gap_fill import INSTRUCTIONS as GAP_FILL
 from app.core.view.policy import Policy
 from app.core.view.presets import PRESETS
@@ -125,7 +125,8 @@ def test_ways_alternate_and_nothing_is_lost() -> None:
 @pytest.mark.spec("D24")
 def test_a_long_summary_outlasts_rounds_without_a_model() -> None:
     facts = [
-        f"Rule {number}: berth {number} is kept free for the pilot on market days." for number in range(300)
+        f"Rule {number // 10}: of quay {number // 10} berth {number % 10} is kept free for the pilot."
+        for number in range(300)
     ]
     said = talk(0, 6)
     first = STYLE.written(source(said), told("\n- ".join(facts)), ROOMY, count)

@@ -14,9 +14,9 @@ import msgspec
 
 from app.core.summary.rolling.merging import Change
 from app.core.summary.rolling.state import KINDS
-from app.core.text.fence import sendable
-from app.core.text.secrets import without_secrets
-from app.core.text.wording import cut_to, on_one_line, without_data
+from app.core.summary.source import stored_as
+from app.core.text.secrets import clean
+from app.core.text.wording import cut_to, on_one_line
 
 _FENCED = re.compile(
     r"^[ \t]*```[ \t]*(?P<info>[\w-]*)[^\n]*\n(?P<body>.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.M | re.S
@@ -78,10 +78,7 @@ def _candidates(text: str) -> Iterator[tuple[int, int, str]]:
 
 def _lists(body: str) -> Mapping[str, Any] | None:
     """The object with the lists; None for anything else."""
-    try:
-        found = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+    found = stored_as(object, body)
     if not isinstance(found, Mapping):
         return None
     inner = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), Mapping)), found)
@@ -125,7 +122,7 @@ def _first(item: Mapping[str, Any], names: tuple[str, ...], limit_chars: int) ->
     for name in names:
         value = item.get(name)
         if isinstance(value, str | int | float) and not isinstance(value, bool):
-            text = on_one_line(without_secrets(without_data(sendable(str(value)))))
+            text = on_one_line(clean(str(value)))
             if text:
                 return on_one_line(cut_to(text, limit_chars))
     return ""
@@ -136,7 +133,7 @@ def _without_torn(text: str) -> str:
     last = next(reversed(list(_FENCED.finditer(text))), None)
     if last is None or text[last.end() :].strip() or last["info"].lower() not in ("json", ""):
         return text.strip()
-    if not last["body"].lstrip().startswith("{") or _is_json(last["body"]):
+    if not last["body"].lstrip().startswith("{") or stored_as(object, last["body"]) is not None:
         return text.strip()
     return _unlabelled(text[: last.start()]).strip()
 
@@ -147,11 +144,3 @@ def _unlabelled(text: str) -> str:
     before, _, last = text.rpartition("\n")
     label = last.strip(" \t#*_:").lower().replace("_", " ").replace("-", " ")
     return before if label in _LABELS else text
-
-
-def _is_json(body: str) -> bool:
-    try:
-        msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
-    return True

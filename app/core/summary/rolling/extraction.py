@@ -12,9 +12,10 @@ from typing import Any
 
 from app.core.history.message import Message
 from app.core.notes.results import failed
+from app.core.summary.chunks import Line
+from app.core.summary.prompt import SummaryLimits, said
 from app.core.summary.source import SummarySource
-from app.core.text.secrets import without_secrets
-from app.core.text.wording import calls_of, cut_to, text_of, without_data, worded
+from app.core.text.wording import calls_of, text_of
 
 # At the start of an answer; one that never closes is all reasoning.
 _THOUGHT = re.compile(r"\A(?:\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z))+\s*", re.DOTALL | re.IGNORECASE)
@@ -39,30 +40,8 @@ class ToolAllowList:
 
 
 EVERY_TOOL = ToolAllowList(frozenset(), ("*",))
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One message of the transcript: its number in the conversation from 1, its role, what it says.
-
-    Number 0 is a text that is no message and has no marker.
-    """
-
-    number: int
-    role: str
-    text: str
-
-    def numbered(self, text: str, *, is_continued: bool = False) -> str:
-        """`text`, the whole or a part of this message, behind its marker."""
-        if not self.number:
-            return text
-        more = ", continued" if is_continued else ""
-        return f"[{self.number}{more}] {self.role}: {text}"
-
-
-def unmarked(text: str) -> Line:
-    """A text that is no message, to be divided like one."""
-    return Line(0, "", text)
+# Characters; more than any message has.
+_WHOLE = 10**9
 
 
 def readable(source: SummarySource, tools: ToolAllowList) -> SummarySource:
@@ -83,14 +62,14 @@ def _with_results(source: SummarySource, tools: ToolAllowList, unread: Callable[
     return replace(source, folded=folded, tail=tuple(read[len(source.folded) :]))
 
 
-def transcript(source: SummarySource, tools: ToolAllowList, call_chars: int) -> tuple[Line, ...]:
+def transcript(source: SummarySource, tools: ToolAllowList, limits: SummaryLimits) -> tuple[Line, ...]:
     """A line for every fresh message that says something, secrets and data left out.
 
-    The input of a call is cut to `call_chars` characters (A19), nothing else is.
+    The input of a call is cut (A19), nothing else is.
     """
     fresh = readable(source, tools).fresh
     lines = (
-        Line(number, message.role, _said(message, tools, call_chars))
+        Line(number, message.role, said(message, limits.cut_to(_WHOLE), tools.allows))
         for number, (_, message) in enumerate(fresh, source.since + 1)
     )
     return tuple(line for line in lines if line.text)
@@ -108,15 +87,6 @@ def _read(
             yield message if tools.allows(name) else _with_content(message, unread(text_of(message)))
         else:
             yield _without_reasoning(message)
-
-
-def _said(message: Message, tools: ToolAllowList, call_chars: int) -> str:
-    parts = [without_secrets(worded(message)).strip()]
-    for call in calls_of(message):
-        if tools.allows(call.name):
-            arguments = cut_to(without_secrets(without_data(call.arguments)), call_chars)
-            parts.append(f"-> calls {call.name} {arguments}".rstrip())
-    return "\n".join(part for part in parts if part)
 
 
 def _without_reasoning(message: Message) -> Message:

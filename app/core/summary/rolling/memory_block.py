@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.fitting import clipped, lines_within
-from app.core.summary.prompt import SummaryRequest
+from app.core.summary.prompt import SummaryRequest, chat_of
 from app.core.summary.source import CountText
 from app.core.text.fence import escaped, fenced, sendable
-from app.core.text.secrets import without_secrets
-from app.core.text.wording import headline, on_one_line, without_data
+from app.core.text.secrets import clean
+from app.core.text.wording import headline, on_one_line
 from app.errors import SummaryRejected
 
 # The fence of the block in a view; summaries have their own.
@@ -95,11 +93,7 @@ def fold_request(
         f"<{PREVIOUS}>\n{previous or '(none)'}\n</{PREVIOUS}>\n\n"
         f"<{ENTRIES}>\n{numbered}\n</{ENTRIES}>\n\nSummarize: write the text that replaces both."
     )
-    messages = tuple(
-        msgspec.json.encode({"role": role, "content": text})
-        for role, text in (("system", INSTRUCTIONS), ("user", user))
-    )
-    return SummaryRequest(messages, INSTRUCTIONS, user, max_tokens)
+    return SummaryRequest(chat_of(INSTRUCTIONS, user), INSTRUCTIONS, user, max_tokens)
 
 
 def accepted_fold(
@@ -117,7 +111,7 @@ def folded_by_code(fold: MemoryFold, max_tokens: int, count_text: CountText) -> 
     """A summary without a model, at most `max_tokens`: a line an entry, the oldest lines going first."""
     lines = [line for line in fold.previous.split("\n") if line]
     lines += [f"- {headline(on_one_line(_safe(entry)), _ENTRY_CHARS)}" for entry in fold.entries]
-    return "\n".join(lines_within(lines, max_tokens, count_text, 0.0))
+    return "\n".join(lines_within(lines, max_tokens, count_text))
 
 
 def shown_memory(block: MemoryBlock, max_tokens: int, count_text: CountText, tag: str = "") -> str:
@@ -152,5 +146,4 @@ def _cut(block: MemoryBlock, room: int, count_text: CountText) -> list[str]:
 
 def _safe(text: str) -> str:
     """`text` without secrets, data and tags of ours."""
-    text = without_secrets(without_data(sendable(text)))
-    return escaped(escaped(text, PREVIOUS), ENTRIES)
+    return escaped(escaped(clean(text), PREVIOUS), ENTRIES)

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from app.core.summary.chunks import Line, Room, chunks
 from app.core.summary.fitting import clipped
-from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.rolling.chunks import Room, chunks
+from app.core.summary.prompt import SummaryLimits, SummaryRequest, chat_of
 from app.core.summary.rolling.digest import TITLES
-from app.core.summary.rolling.extraction import Line, unmarked
 from app.core.summary.rolling.record import Kept, Told, told_of
 from app.core.summary.rolling.state import KINDS, SessionState, newest_entries
 from app.core.summary.source import CountText
@@ -101,7 +100,7 @@ class Asking:
         """The bounds of one piece of new messages; each later request holds the answer before."""
         room = self.room_tokens()
         record = min(max(self.count_text(previous), self.limits.max_tokens), self.previous_tokens())
-        return Room(self.chunk_chars, room - record - int(room * _STATE_SHARE))
+        return Room(self.chunk_chars, room - record - int(room * _STATE_SHARE), counts_markers=False)
 
     def about(self, so_far: Told, new_messages: str) -> RollingRequest:
         """The request that folds new messages into what there is."""
@@ -135,8 +134,7 @@ class Asking:
     ) -> RollingRequest:
         tagged = "\n\n".join(f"<{tag}>\n{_plain(text) or NONE}\n</{tag}>" for tag, text in parts)
         user = f"{tagged}\n\n{closing}"
-        messages = (_encoded("system", system), _encoded("user", user))
-        return RollingRequest(messages, system, user, self.limits.max_tokens, so_far=so_far)
+        return RollingRequest(chat_of(system, user), system, user, self.limits.max_tokens, so_far=so_far)
 
 
 def rolling_requests(
@@ -164,7 +162,7 @@ def _rolled_up(so_far: Told, most_tokens: int, asking: Asking) -> Generator[Summ
     if asking.count_text(so_far.summary) <= most_tokens:
         return so_far
     shortened = replace(so_far, summary="")
-    for piece in chunks([unmarked(so_far.summary)], asking.chunk_room(""), asking.count_text):
+    for piece in chunks([Line(0, "", so_far.summary)], asking.chunk_room(""), asking.count_text):
         answer = yield asking.shortening(shortened, piece)
         shortened = told_of(answer) or replace(shortened, summary=answer)
     return shortened
@@ -181,7 +179,3 @@ def _plain(text: str) -> str:
     for tag in PARTS:
         text = escaped(text, tag)
     return text
-
-
-def _encoded(role: str, text: str) -> bytes:
-    return msgspec.json.encode({"role": role, "content": text})

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from app.core.summary.block import PREAMBLE as HANDOFF_PREAMBLE
-from app.core.summary.rolling.digest import HEADING, PREAMBLE, digest_of, rendered
+from app.core.summary.rolling.digest import HEADING, PREAMBLE, TITLES, digest_of, rendered
 from app.core.summary.rolling.state import SessionState
-from app.core.summary.source import SummarySource
+from app.core.summary.source import SummarySource, stored_as
 from app.core.text.fence import sendable, unfenced
 from app.core.text.secrets import without_secrets
 
@@ -80,7 +80,7 @@ def kept_before(source: SummarySource) -> Kept:
     for frame in (f"# {HEADING}", PREAMBLE, HANDOFF_PREAMBLE):
         body = body.replace(frame, "", 1)
     digest = digest_of(body)
-    return Kept(body.strip() if digest.is_only_flow else rendered(digest), kept.state)
+    return Kept(rendered(digest) if set(digest) - {TITLES[1]} else body.strip(), kept.state)
 
 
 def told_text(told: Told) -> str:
@@ -97,16 +97,10 @@ def told_of(text: str) -> Told | None:
     summary, opening, tail = text.rpartition(_OPENING)
     if not opening or not tail.endswith(_CLOSING):
         return None
-    try:
-        read = msgspec.json.decode(tail.removesuffix(_CLOSING), type=_Tail)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    return Told(summary, read.whole_state, read.notes)
+    read = stored_as(_Tail, tail.removesuffix(_CLOSING))
+    return Told(summary, read.whole_state, read.notes) if read else None
 
 
 def _read(data: bytes) -> Kept | None:
-    try:
-        stored = msgspec.json.decode(data, type=_Stored)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    return Kept(stored.summary, stored.state) if stored.rolling == VERSION else None
+    stored = stored_as(_Stored, data)
+    return Kept(stored.summary, stored.state) if stored and stored.rolling == VERSION else None

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.block import Frame
-from app.core.summary.fitting import lines_within
 from app.core.summary.form import checked, written
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.rolling.delta import delta_text, reply_of
-from app.core.summary.rolling.digest import FORM, STATE_TITLE, TITLES, digest_of, rendered
+from app.core.summary.rolling.digest import FORM, STATE_TITLE, digest_of, rendered
 from app.core.summary.rolling.extraction import ToolAllowList, judged, transcript
 from app.core.summary.rolling.merging import merged
 from app.core.summary.rolling.prompt import Asking, RollingRequest, rolling_requests
@@ -37,8 +36,6 @@ from app.errors import SummaryRejected
 # Codes of what deserves an event.
 DELTA_INVALID = "state_delta_invalid"
 ROLLUP_REJECTED = "rollup_rejected"
-# Of the block the state takes at most this share.
-_STATE_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ class RollingStyle:
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> Generator[SummaryRequest, str, None]:
         """A request a chunk, each with the result of the one before; none when nothing new can be read."""
-        lines = transcript(source, self.tools, limits.tool_call_chars)
+        lines = transcript(source, self.tools, limits)
         asking = Asking(limits, count_text, self.chunk_chars, self.rollup_tokens, focus)
         return rolling_requests(kept_before(source), lines, asking)
 
@@ -90,10 +87,8 @@ class RollingStyle:
         record = before.summary if told is None else checked(said.summary, source, before.summary)
         digest = digest_of(record)
         state = _without_tools_voice(said.state, before, source)
-        lines = lines_within(state_lines(state), int(_STATE_SHARE * tokens), count_text, 0.5)
-        bodies = dict(zip(TITLES, digest.bodies, strict=True))
         frame = Frame(tokens, count_text, self.tag)
-        text = written(FORM, judged(source, self.tools), bodies, frame, (STATE_TITLE, "\n".join(lines)))
+        text = written(FORM, judged(source, self.tools), digest, frame, [(STATE_TITLE, state_lines(state))])
         return Written(text, encoded(Kept(rendered(digest) if record else "", state)), said.notes)
 
     def _said(self, before: Kept, told: str | None) -> Told:

@@ -13,7 +13,7 @@ import msgspec
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.block import Frame, summary_block
 from app.core.summary.prompt import SummaryLimits, SummaryRequest, rebuilding_requests, summary_requests
-from app.core.summary.source import CountText, SummarySource
+from app.core.summary.source import CountText, SummarySource, stored_as
 from app.core.summary.styles.style import Written
 from app.core.text.fence import DEFAULT_TAG
 
@@ -65,7 +65,4 @@ class HandoffStyle:
 
 def record_in(state: bytes) -> Record:
     """What an earlier block's state holds; an empty record for none, and for damaged bytes."""
-    try:
-        return msgspec.json.decode(state, type=Record) if state else Record()
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return Record()
+    return stored_as(Record, state) or Record()

@@ -10,7 +10,6 @@ from app.core.summary.styles.by_content import KEPT_CHARS, ByContentStyle
 from app.core.summary.styles.handoff import HandoffStyle
 from app.core.summary.styles.style import Style
 from app.core.summary.styles.worker import DEFAULT_TEMPLATE, WorkerStyle
-from app.core.summary.working.limits import DEFAULT_LIMITS
 from app.core.summary.working.styles import BatchStyle, WorkingStateStyle
 from app.core.view.policy import Policy
 
@@ -29,14 +28,11 @@ def style_of(policy: Policy) -> Style:
         case "batch":
             return BatchStyle(tag)
         case "by_content":
-            noted = _working_state(policy)
-            limits = replace(noted.limits, gap_chars=KEPT_CHARS)
-            ways = replace(noted, limits=limits), BatchStyle(tag, limits)
+            ways = replace(_working_state(policy), gap_chars=KEPT_CHARS), BatchStyle(tag, KEPT_CHARS)
             return ByContentStyle(*ways, share=policy.mechanical_share)
         case "worker":
             return WorkerStyle(tag, policy.template or DEFAULT_TEMPLATE)
 
 
 def _working_state(policy: Policy) -> WorkingStateStyle:
-    limits = replace(DEFAULT_LIMITS, max_tool_results=policy.max_tool_results)
-    return WorkingStateStyle(policy.summary_tag, limits, llm_extraction=policy.llm_extraction)
+    return WorkingStateStyle(policy.summary_tag, policy.llm_extraction, policy.max_tool_results)

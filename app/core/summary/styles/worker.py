@@ -10,11 +10,16 @@ import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from app.core.summary.acceptance import SummaryReply, accepted
 from app.core.summary.fitting import clipped
-from app.core.summary.prompt import INSTRUCTIONS, SummaryLimits, SummaryRequest, said_before, summary_chunks
+from app.core.summary.prompt import (
+    INSTRUCTIONS,
+    SummaryLimits,
+    SummaryRequest,
+    chat_of,
+    said_before,
+    summary_chunks,
+)
 from app.core.summary.rolling.extraction import EVERY_TOOL, readable
 from app.core.summary.source import CountText, SummarySource
 from app.core.summary.styles.handoff import HandoffStyle, record_in
@@ -100,9 +105,8 @@ class WorkerStyle:
         text = _VARIABLE.sub(lambda match: values[match[1]], self.template)
         wish = f"\n\nKeep in mind above all: {without_secrets(focus)[:500]}" if focus else ""
         user = sendable(text + wish)
-        message = msgspec.json.encode({"role": "user", "content": user})
         return SummaryRequest(
-            (message,),
+            chat_of("", user),
             "",
             user,
             limits.max_tokens,

@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from app.core.notes.sentences import sentences_of
-from app.core.summary.working.clipping import clipped_line
-from app.core.summary.working.limits import SlotLimits
 from app.core.summary.working.state import Fact
+from app.core.text.wording import headline, on_one_line
 
+# Facts, and characters of a name or a value.
+_MOST, _CHARS = 20, 200
 # A preamble may be long; what it says of the surroundings stands near one of its ends (characters).
 _READ_CHARS = 20_000
 _LABELS = (
@@ -103,7 +104,7 @@ def told_facts(text: str) -> list[Fact]:
     """What an instruction or a client's block says of the surroundings, in order."""
     if len(text) > 2 * _READ_CHARS:
         text = f"{text[:_READ_CHARS]}\n{text[-_READ_CHARS:]}"
-    labelled = [(m.start(), _capital(m.group(1)), m.group(2)) for m in _LABELLED.finditer(text)]
+    labelled = [(m.start(), m[1][:1].upper() + m[1][1:], m[2]) for m in _LABELLED.finditer(text)]
     tagged = [(m.start(), _TAG_NAMES[m.group(1)], m.group(2)) for m in _TAGGED.finditer(text)]
     return [Fact(name, value.strip().strip("*")) for _, name, value in sorted(labelled + tagged)]
 
@@ -157,16 +158,10 @@ def shell_facts(command: str, output: str) -> list[Fact]:
     return [*found, Fact("Git branch", branch.group(1))] if branch else found
 
 
-def with_facts(known: Sequence[Fact], facts: Iterable[Fact], limits: SlotLimits) -> tuple[Fact, ...]:
+def with_facts(known: Sequence[Fact], facts: Iterable[Fact]) -> tuple[Fact, ...]:
     """The facts with these added; a newer value of the same name replaces the older one in its place."""
     found = {fact.name.lower(): fact for fact in known}
     for fact in facts:
-        found[fact.name.lower()] = Fact(
-            clipped_line(fact.name, limits.environment_chars),
-            clipped_line(fact.value, limits.environment_chars),
-        )
-    return tuple(found.values())[-limits.max_environment :]
-
-
-def _capital(label: str) -> str:
-    return label[:1].upper() + label[1:]
+        name, value = (headline(on_one_line(each), _CHARS) for each in (fact.name, fact.value))
+        found[fact.name.lower()] = Fact(name, value)
+    return tuple(found.values())[-_MOST:]

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-
 from app.core.summary.acceptance import SummaryReply, accepted
-from app.core.summary.prompt import SummaryLimits, SummaryRequest, transcript_entry
+from app.core.summary.chunks import Room
+from app.core.summary.prompt import SummaryLimits, SummaryRequest, chat_of, newest_entries
 from app.core.summary.source import CountText, SummarySource
 from app.core.summary.tool_voice import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from app.core.summary.working.arguments import clean
-from app.core.summary.working.limits import SlotLimits
-from app.core.summary.working.markdown import markdown
+from app.core.summary.working.forms import state_text
 from app.core.summary.working.state import WorkingState
 from app.core.text.fence import sendable
-from app.core.text.secrets import without_secrets
+from app.core.text.secrets import clean, without_secrets
 from app.core.text.wording import cut_to
 
 COMPLETE = "COMPLETE"
@@ -54,17 +51,18 @@ def gap_request(
     """The question about `source.fresh`, newest messages first when not all fit; None when none does."""
     most = min(INPUT_CHARS, limits.input_chars)
     out = min(OUTPUT_TOKENS, limits.max_tokens)
-    known = markdown(state, min(_STATE_CHARS, most // 3), len) or "(nothing)"
+    known = cut_to(state_text(state), min(_STATE_CHARS, most // 3)) or "(nothing)"
     asked = f"\n\nFOCUS\n{without_secrets(focus)[:_FOCUS_CHARS]}" if focus else ""
     room_chars = most - len(known) - len(asked) - _FRAME_CHARS
     room_tokens = limits.window_tokens - out - _FRAME_TOKENS
     room_tokens -= count_text(INSTRUCTIONS) + count_text(known) + count_text(asked)
-    talk = _entries(source, limits, room_chars, room_tokens, count_text)
+    fresh = [message for _, message in source.fresh]
+    room = Room(room_chars, room_tokens)
+    talk = newest_entries(fresh, len(source.folded), limits.cut_to(MESSAGE_CHARS), room, count_text)
     if not talk:
         return None
     user = sendable(f"WORKING_STATE\n{known}\n\nCONVERSATION\n{talk}{asked}\n\nWrite what is missing now.")
-    messages = (_encoded("system", INSTRUCTIONS), _encoded("user", user))
-    return SummaryRequest(messages, INSTRUCTIONS, user, out)
+    return SummaryRequest(chat_of(INSTRUCTIONS, user), INSTRUCTIONS, user, out)
 
 
 def gap_accepted(
@@ -80,10 +78,10 @@ def gap_accepted(
     return accepted(reply, request, replaced_tokens, count_text)
 
 
-def with_gap(state: WorkingState, told: str | None, limits: SlotLimits) -> WorkingState:
+def with_gap(state: WorkingState, told: str | None, most_chars: int) -> WorkingState:
     """The state with the answer's lines among those of earlier rounds, each once, the oldest going first.
 
-    `told` is None when nobody could be asked: the state as it was.
+    `most_chars` is what all of them may take; `told` is None when nobody could be asked: the state as it was.
     """
     if told is None or told == COMPLETE:
         return state
@@ -94,38 +92,11 @@ def with_gap(state: WorkingState, told: str | None, limits: SlotLimits) -> Worki
             lines.pop(plain, None)
             lines[plain] = None
     kept: list[str] = []
-    room = limits.gap_chars
+    room = most_chars
     for line in reversed(lines):
-        text = cut_to(line, limits.gap_chars)
+        text = cut_to(line, most_chars)
         if len(text) > room:
             break
         room -= len(text)
         kept.append(text)
     return replace(state, gap=tuple(kept[::-1]))
-
-
-def _entries(
-    source: SummarySource, limits: SummaryLimits, chars: int, tokens: int, count_text: CountText
-) -> str:
-    clamps = replace(
-        limits,
-        user_chars=MESSAGE_CHARS,
-        assistant_chars=MESSAGE_CHARS,
-        tool_result_chars=MESSAGE_CHARS,
-        tool_call_chars=min(limits.tool_call_chars, MESSAGE_CHARS),
-    )
-    kept: list[str] = []
-    places = range(len(source.folded) - 1, source.since - 1, -1)
-    for place in places:
-        entry = cut_to(transcript_entry(place + 1, source.folded[place][1], clamps), MESSAGE_CHARS)
-        cost = count_text(entry) + 2
-        if len(entry) + 2 > chars or cost > tokens:
-            break
-        chars -= len(entry) + 2
-        tokens -= cost
-        kept.append(entry)
-    return "\n\n".join(reversed(kept))
-
-
-def _encoded(role: str, text: str) -> bytes:
-    return msgspec.json.encode({"role": role, "content": text})

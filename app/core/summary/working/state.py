@@ -10,10 +10,12 @@ from typing import Literal
 
 import msgspec
 
-from app.core.summary.working.limits import ENOUGH_SLOTS, ToolKind
+from app.core.summary.source import stored_as
 
 StepStatus = Literal["pending", "active", "done", "dropped"]
-ActionKind = Literal["read", "edit", "create", "rewrite", "delete"]
+ActionKind = Literal["read", "edit", "create", "rewrite", "delete", "move"]
+# From so many populated slots on, a gap-fill is not worth a call (D12).
+ENOUGH_SLOTS = 15
 
 # Grows when a stored state can no longer be read as the present one.
 VERSION = 1
@@ -38,13 +40,12 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class FileAction:
-    """What was done to a file. `detail`: what a read showed, or how many lines were written.
+    """What was done to a file. `detail`: what a read showed, how many lines were written, or where it went.
 
-    `before` and `after` are an edit's sides. `call` is the id of the call, "" when it had none.
+    `before` and `after` are an edit's sides.
     """
 
     kind: ActionKind
-    call: str = ""
     detail: str = ""
     before: str = ""
     after: str = ""
@@ -77,21 +78,10 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCall:
-    """A call whose result has not been seen. `command` is the whole command line of a shell call."""
-
-    id: str
-    kind: ToolKind
-    label: str
-    command: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class WorkingState:
     """The ten slots, each oldest first; `files` by their last use.
 
-    `gap` holds lines that models filled in and `open_calls` the calls still unanswered; neither is a
-    slot.
+    `gap` holds lines that models filled in, which are no slot.
     """
 
     task: str = ""
@@ -105,7 +95,6 @@ class WorkingState:
     failures: tuple[Failure, ...] = ()
     discoveries: tuple[str, ...] = ()
     gap: tuple[str, ...] = ()
-    open_calls: tuple[OpenCall, ...] = ()
 
     @property
     def populated(self) -> int:
@@ -146,8 +135,5 @@ def encoded(state: WorkingState) -> bytes:
 
 def decoded(stored: bytes) -> WorkingState:
     """The stored state; the empty one for b"", damaged bytes, another version or another kind."""
-    try:
-        found = msgspec.json.decode(stored, type=_Stored)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return EMPTY
-    return found.state if found.version == VERSION else EMPTY
+    found = stored_as(_Stored, stored)
+    return found.state if found and found.version == VERSION else EMPTY

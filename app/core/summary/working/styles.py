@@ -10,32 +10,40 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from app.core.summary.acceptance import SummaryReply, accepted
+from app.core.summary.block import Frame
+from app.core.summary.form import checked, written
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.source import CountText, SummarySource
 from app.core.summary.styles.style import Written
-from app.core.summary.tool_voice import attributed
-from app.core.summary.working.batch import batch_chunks, batch_limits, batch_lines, batch_request
-from app.core.summary.working.blocks import block_of, cumulative_state, request_lines
-from app.core.summary.working.gap_fill import gap_accepted, gap_request, with_gap
-from app.core.summary.working.limits import DEFAULT_LIMITS, SlotLimits
-from app.core.summary.working.markdown import lines_of
-from app.core.summary.working.state import encoded, needs_gap_fill
+from app.core.summary.working.batch import batch_requests, batch_sections
+from app.core.summary.working.forms import BATCH, GAP_TITLE, WORKING, batch_lines, gap_lines, lines_of
+from app.core.summary.working.gap_fill import COMPLETE, gap_accepted, gap_request, with_gap
+from app.core.summary.working.slots import MAX_TOOL_RESULTS, state_of
+from app.core.summary.working.state import EMPTY, WorkingState, decoded, encoded, needs_gap_fill
 from app.core.text.fence import DEFAULT_TAG
+
+# What models filled in, all rounds together (D11), characters.
+GAP_CHARS = 8_000
 
 
 @dataclass(frozen=True, slots=True)
 class WorkingStateStyle:
-    """See `Style`. `llm_extraction`: a model may be asked for what too few slots leave out (D16)."""
+    """See `Style`.
+
+    `llm_extraction`: a model may be asked for what too few slots leave out; so many `max_tool_results` are
+    kept (D16). `gap_chars`: what models filled in may take.
+    """
 
     tag: str = DEFAULT_TAG
-    limits: SlotLimits = DEFAULT_LIMITS
     llm_extraction: bool = True
+    max_tool_results: int = MAX_TOOL_RESULTS
+    gap_chars: int = GAP_CHARS
 
     def requests(
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> Generator[SummaryRequest, str, None]:
         """The gap-fill, once, where fewer than 15 slots are populated (D12); otherwise nothing."""
-        state = cumulative_state(source, self.limits)
+        state = _state(source, self.max_tool_results)
         if not needs_gap_fill(state, self.llm_extraction):
             return
         request = gap_request(source, state, limits, count_text, focus)
@@ -49,30 +57,27 @@ class WorkingStateStyle:
         return gap_accepted(reply, request, replaced_tokens, count_text)
 
     def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
-        """The state as markdown, with what models filled in; `told` None changes nothing else."""
-        noted = cumulative_state(source, self.limits)
-        state = with_gap(noted, _attributed(told, source, "\n".join(noted.gap)), self.limits)
-        lines = [*lines_of(state), *request_lines(source, state)]
-        return Written(block_of(lines, self.tag, tokens, count_text), encoded(state))
+        """The slots, with what models filled in; `told` None changes nothing else."""
+        state = _state(source, self.max_tool_results)
+        if told is not None and told != COMPLETE:
+            state = with_gap(state, checked(told, source, "\n".join(state.gap)), self.gap_chars)
+        gap = {GAP_TITLE: "\n".join(gap_lines(state))}
+        block = written(WORKING, source, gap, Frame(tokens, count_text, self.tag), lines_of(state))
+        return Written(block, encoded(state))
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStyle:
-    """See `Style`. Plan and requests are the state's, word for word, never a model's version of them."""
+    """See `Style`. Plan and requests are code's, word for word, never a model's version of them."""
 
     tag: str = DEFAULT_TAG
-    limits: SlotLimits = DEFAULT_LIMITS
+    gap_chars: int = GAP_CHARS
 
     def requests(
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> Generator[SummaryRequest, str, None]:
         """One question; more where the input exceeds one, each continuing the answer before (F07)."""
-        if not source.fresh:
-            return
-        bounds = batch_limits(limits)
-        previous = source.previous
-        for chunk in batch_chunks(source, bounds, count_text):
-            previous = yield batch_request(chunk, previous, bounds, count_text, focus)
+        return batch_requests(source, limits, count_text, focus)
 
     def accepted(
         self, reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
@@ -81,20 +86,30 @@ class BatchStyle:
         return accepted(reply, request, replaced_tokens, count_text)
 
     def written(self, source: SummarySource, told: str | None, tokens: int, count_text: CountText) -> Written:
-        """The plan and seven sections; without a model the state and the last summary's lines."""
-        if told is None and not source.fresh and 0 < count_text(source.previous) <= tokens:
-            return Written(source.previous, source.state)
-        state = cumulative_state(source, self.limits)
-        told = _attributed(told, source, source.previous)
+        """The plan and seven sections; without a model the slots and the last summary's lines."""
         if told is None:
-            lines = lines_of(state)
-        else:
-            lines = batch_lines(told, state)
-            # The new summary stands for the one before: its lines are what a fallback would need.
-            state = with_gap(replace(state, gap=()), told, self.limits)
-        block = block_of([*lines, *request_lines(source, state)], self.tag, tokens, count_text)
+            if not source.fresh and 0 < count_text(source.previous) <= tokens:
+                return Written(source.previous, source.state)
+            return WorkingStateStyle(self.tag, gap_chars=self.gap_chars).written(
+                source, None, tokens, count_text
+            )
+        state = _state(source, MAX_TOOL_RESULTS)
+        told = checked(told, source, source.previous)
+        sections = batch_sections(told)
+        block = written(
+            BATCH, source, sections, Frame(tokens, count_text, self.tag), batch_lines(state, sections)
+        )
+        # The new summary stands for the one before: its lines are what a fallback would need.
+        state = with_gap(replace(state, gap=()), "\n".join(sections.values()), self.gap_chars)
         return Written(block, encoded(state))
 
 
-def _attributed(told: str | None, source: SummarySource, record: str) -> str | None:
-    return None if told is None else attributed(told, source, record)
+def _state(source: SummarySource, max_tool_results: int) -> WorkingState:
+    """The state of everything in `source.folded`.
+
+    It goes on from the stored one; where there is none, or it cannot be read, it is made anew from the first
+    message on.
+    """
+    known = decoded(source.state)
+    messages = [message for _, message in source.folded]
+    return state_of(messages, known, source.since if known != EMPTY else 0, max_tool_results)

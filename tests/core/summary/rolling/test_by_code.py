@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.history.message import Message
-from app.core.summary.rolling.digest import FORM, HEADING, digest_of
+from app.core.summary.rolling.digest import FORM, HEADING, TITLES, digest_of
 from app.core.summary.rolling.record import kept_of
 from app.core.text.fence import unfenced
 from tests.core.summary.rolling.asking import (
@@ -27,6 +27,7 @@ FIRST = [user("The port of the gate is 54329."), says("Noted, the gate listens t
 SECOND = [user("Deploy it on Friday to Lisbon."), says("Deployed.")]
 
 
+FACTS, FLOW, THREADS = TITLES
 AGENT: list[Message] = [
     user("Always use tabs. The ticket is OPS-48213 and the deadline is 4 May."),
     calls("edit", "a", path="src/gate.py", old_string="a = 1", new_string="a = 2"),
@@ -40,12 +41,12 @@ AGENT: list[Message] = [
 def test_without_a_model_code_fills_the_sections() -> None:
     written = compacted(ROLLING, source(AGENT), None)
     digest = digest_of(unfenced(written.text))
-    assert '- "Always use tabs."' in digest.facts
-    assert "The ticket is OPS-48213 and the deadline is 4 May." in digest.facts
-    assert "edited src/gate.py" in digest.flow
-    assert "54329" in digest.facts + digest.flow
-    assert "turn 2, user: Now write the tests in tests/test_gate.py." in digest.flow
-    assert digest.threads == ""
+    assert '- "Always use tabs."' in digest[FACTS]
+    assert "The ticket is OPS-48213 and the deadline is 4 May." in digest[FACTS]
+    assert "edited src/gate.py" in digest[FLOW]
+    assert "54329" in digest[FACTS] + digest[FLOW]
+    assert "turn 2, user: Now write the tests in tests/test_gate.py." in digest[FLOW]
+    assert THREADS not in digest
 
 
 def test_code_keeps_what_a_model_said_and_reads_the_rest_anew() -> None:
@@ -69,12 +70,12 @@ def test_a_failure_and_an_open_question_stand_until_they_are_settled() -> None:
     ]
     first = compacted(ROLLING, source(talk), None)
     digest = digest_of(unfenced(first.text))
-    assert "bad checksum 0x9f3c in src/auth/codec.py" in digest.flow
-    assert "Shall I replace the codec?" in digest.threads
+    assert "bad checksum 0x9f3c in src/auth/codec.py" in digest[FLOW]
+    assert "Shall I replace the codec?" in digest[THREADS]
     settled = [user("Yes, replace it."), calls("linearUpdate", "b", id="LIN-771"), result("ok", "b")]
     second = compacted(ROLLING, after(first, talk, settled), None)
     assert "bad checksum" not in second.text
-    assert digest_of(unfenced(second.text)).threads == ""
+    assert THREADS not in digest_of(unfenced(second.text))
 
 
 def test_what_code_wrote_is_shown_to_a_model_asked_later() -> None:

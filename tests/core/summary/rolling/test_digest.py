@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.summary.fitting import clipped, lines_within
-from app.core.summary.rolling.digest import Digest, digest_of, rendered
+from app.core.summary.rolling.digest import TITLES, digest_of, rendered
 from tests.core.summary.talk import count
+
+FACTS, FLOW, THREADS = TITLES
 
 
 @pytest.mark.spec("B08")
@@ -23,22 +25,22 @@ from tests.core.summary.talk import count
     ],
 )
 def test_sections_are_found_however_they_are_marked(text: str) -> None:
-    assert digest_of(text) == Digest("a\nb", "c", "d")
+    assert digest_of(text) == {FACTS: "a\nb", FLOW: "c", THREADS: "d"}
 
 
 @pytest.mark.spec("B08")
 def test_they_are_written_in_one_form() -> None:
-    text = rendered(Digest("a", "", "d"))
+    text = rendered({FACTS: "a", THREADS: "d"})
     assert text == "## KEY FACTS\na\n## CONVERSATION FLOW\nNone recorded.\n## OPEN THREADS\nd"
-    assert digest_of(text) == Digest("a", "", "d")
+    assert digest_of(text) == {FACTS: "a", THREADS: "d"}
 
 
 def test_a_sentence_is_no_heading() -> None:
-    assert digest_of("Key facts are few.\n- Open threads: two").flow.count("\n") == 1
+    assert digest_of("Key facts are few.\n- Open threads: two")[FLOW].count("\n") == 1
 
 
 def test_a_section_of_the_state_is_left_out() -> None:
-    assert digest_of("## SESSION STATE\n- task: x\n## KEY FACTS\na") == Digest("a")
+    assert digest_of("## SESSION STATE\n- task: x\n## KEY FACTS\na") == {FACTS: "a"}
 
 
 @given(st.text(max_size=600), st.integers(-5, 120))
@@ -46,11 +48,11 @@ def test_a_cut_text_fits(text: str, tokens: int) -> None:
     assert count(clipped(text, tokens, count)) <= max(0, tokens)
 
 
-@given(st.lists(st.text(max_size=60), max_size=30), st.integers(-5, 200), st.sampled_from([0.0, 0.5, 0.7]))
-def test_chosen_lines_fit(lines: list[str], tokens: int, head: float) -> None:
-    assert sum(count(line) + 1 for line in lines_within(lines, tokens, count, head)) <= max(0, tokens)
+@given(st.lists(st.text(max_size=60), max_size=30), st.integers(-5, 200))
+def test_chosen_lines_fit(lines: list[str], tokens: int) -> None:
+    assert sum(count(line) + 1 for line in lines_within(lines, tokens, count)) <= max(0, tokens)
 
 
 def test_long_lines_of_decoration_are_read_at_once() -> None:
     text = "*" * 200_000 + "\n" + "_ " * 100_000
-    assert digest_of(text).flow == text.rstrip()
+    assert digest_of(text)[FLOW] == text.rstrip()

@@ -5,24 +5,25 @@ from __future__ import annotations
 import pytest
 
 from app.core.history.message import Message
+from app.core.summary.prompt import SummaryLimits
 from app.core.summary.rolling.extraction import EVERY_TOOL, ToolAllowList, transcript
 from tests.core.summary.rolling.asking import ROLLING, asked, text_in
 from tests.core.summary.talk import ROOMY, calls, count, message, result, says, source, user
 
 
 def read(*messages: Message, tools: ToolAllowList | None = None, since: int = 0) -> list[str]:
-    lines = transcript(source(messages, since=since), tools or ToolAllowList(), 800)
-    return [line.numbered(line.text) for line in lines]
+    lines = transcript(source(messages, since=since), tools or ToolAllowList(), SummaryLimits(0, 0, 0))
+    return [line.marked() for line in lines]
 
 
 @pytest.mark.spec("B06")
 def test_messages_are_numbered_by_their_place_and_named_by_role() -> None:
     assert read(user("question"), says("answer"), user("more")) == [
-        "[1] user: question",
-        "[2] assistant: answer",
-        "[3] user: more",
+        "USER [1]: question",
+        "ASSISTANT [2]: answer",
+        "USER [3]: more",
     ]
-    assert read(user("old"), says("old"), user("new"), since=2) == ["[3] user: new"]
+    assert read(user("old"), says("old"), user("new"), since=2) == ["USER [3]: new"]
 
 
 @pytest.mark.spec("B06")
@@ -40,16 +41,16 @@ def test_messages_are_numbered_by_their_place_and_named_by_role() -> None:
     ],
 )
 def test_reasoning_is_not_read(fields: dict[str, object]) -> None:
-    assert read(message({"role": "assistant", **fields})) == ["[1] assistant: spoken"]
+    assert read(message({"role": "assistant", **fields})) == ["ASSISTANT [1]: spoken"]
 
 
 @pytest.mark.spec("B06")
 def test_an_answer_that_was_cut_while_thinking_says_nothing() -> None:
-    assert read(user("q"), says("<think>NEEDLE and no end")) == ["[1] user: q"]
+    assert read(user("q"), says("<think>NEEDLE and no end")) == ["USER [1]: q"]
 
 
 def test_what_a_user_writes_about_thinking_stays() -> None:
-    assert read(user("<think>why?</think>")) == ["[1] user: <think>why?</think>"]
+    assert read(user("<think>why?</think>")) == ["USER [1]: <think>why?</think>"]
 
 
 TOOLS = (
@@ -68,7 +69,7 @@ def test_only_tools_on_the_list_are_read_by_name_and_by_prefix() -> None:
     assert "found LIN-77" in said
     assert "HIDDEN" not in said
     assert "bash" not in said
-    assert "[3] assistant" in said
+    assert "ASSISTANT [3]" in said
     assert "[5]" not in said
 
 
@@ -99,7 +100,7 @@ def test_a_result_belongs_to_the_newest_call_of_its_id() -> None:
 def test_a_result_whose_call_is_not_there_is_not_read() -> None:
     assert read(result("orphan")) == []
     named = message({"role": "tool", "tool_call_id": "z", "name": "linearGet", "content": "named"})
-    assert read(named) == ["[1] tool: named"]
+    assert read(named) == ["TOOL [1]: named"]
 
 
 @pytest.mark.spec("B14")
@@ -124,4 +125,4 @@ def test_no_secret_and_no_data_is_read() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 40}}
     said = read(user(f"use {secret}"), user([picture]), calls("linearLogin", "a", token=secret))
     assert secret not in "".join(said)
-    assert said[1].startswith("[2] user: [IMAGE image/png")
+    assert said[1].startswith("USER [2]: [IMAGE image/png")

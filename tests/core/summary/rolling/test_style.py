@@ -43,13 +43,13 @@ def test_a_request_has_three_parts_and_the_second_round_carries_the_first() -> N
     made = asked(ROLLING, source(FIRST))[0]
     assert [re.findall(r"^<([\w-]+)>$", request.user, re.MULTILINE) for request in made] == [PARTS]
     assert [text_in(made[0], part) for part in PARTS[:2]] == ["(none)", "(none)"]
-    assert "[1] user: The port of the gate is 54329." in text_in(made[0], "new-messages")
+    assert "USER [1]: The port of the gate is 54329." in text_in(made[0], "new-messages")
     once = compacted(ROLLING, source(FIRST), script)
     (request,), _ = asked(ROLLING, after(once, FIRST, SECOND))
     assert "the port is 54329" in text_in(request, "previous-summary")
     state = json.loads(text_in(request, "existing-workstream-state"))
     assert state == {"tasks": [{"id": "t7", "text": "deploy the gate", "status": "open", "by": ""}]}
-    assert "[3] user: Deploy it on Friday to Lisbon." in text_in(request, "new-messages")
+    assert "USER [3]: Deploy it on Friday to Lisbon." in text_in(request, "new-messages")
     assert "54329" not in text_in(request, "new-messages")
 
 
@@ -78,7 +78,7 @@ def test_the_block_has_three_sections_under_its_heading() -> None:
     body = unfenced(written.text)
     assert body.startswith(f"# {HEADING}\n")
     assert re.findall("^## (.*)$", body, re.MULTILINE) == list(TITLES)
-    assert "fact of call 1" in digest_of(body).facts
+    assert "fact of call 1" in digest_of(body)[TITLES[0]]
     assert "```" not in written.text
 
 
@@ -93,9 +93,12 @@ def test_a_summary_without_sections_is_the_flow_and_code_adds_the_rest() -> None
     talk = [user("Never share the vault code QX-7781."), says("Kept."), *SECOND]
     prose = reply("They spoke of a vault and of a deployment, which is done; nothing else happened.")
     digest = digest_of(unfenced(compacted(ROLLING, source(talk), lambda *_: prose).text))
-    assert "They spoke of a vault and of a deployment, which is done; nothing else happened." in digest.flow
-    assert '- "Never share the vault code QX-7781."' in digest.facts
-    assert "Deploy it on Friday to Lisbon." in digest.flow
+    assert (
+        "They spoke of a vault and of a deployment, which is done; nothing else happened."
+        in digest[TITLES[1]]
+    )
+    assert '- "Never share the vault code QX-7781."' in digest[TITLES[0]]
+    assert "Deploy it on Friday to Lisbon." in digest[TITLES[1]]
 
 
 @pytest.mark.spec("B08")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.summary.working.noting import state_of
+from app.core.summary.working.slots import state_of
 from app.core.summary.working.state import Failure
 from tests.core.summary.talk import calls, result
 

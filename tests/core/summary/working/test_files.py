@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.working.noting import state_of
+from app.core.summary.working.slots import state_of
 from app.core.summary.working.state import FileAction
 from tests.core.summary.talk import calls, result
 from tests.core.summary.working.session import SOURCE
@@ -22,7 +22,7 @@ def actions(*messages: Any, path: str = "src/app.py") -> list[FileAction]:
     "key", ["file", "path", "filePath", "file_path", "target_file", "source_file", "target"]
 )
 def test_every_usual_name_of_a_path_is_known(key: str) -> None:
-    state = state_of([calls("read_file", **{key: "/srv/app-7/main.py"})])
+    state = state_of([calls("read_file", **{key: "/srv/app-7/main.py"}), result("x = 1")])
     assert [note.path for note in state.files] == ["/srv/app-7/main.py"]
 
 
@@ -53,7 +53,7 @@ def test_an_edit_keeps_both_sides(tool: str, old: str, new: str) -> None:
     given = {"path": "src/app.py", old: "port = 80\nhost = 'a'", new: "x" * 290 + " " + "y" * 40}
     (edit,) = actions(calls(tool, **given), result("ok"))
     assert (edit.kind, edit.before) == ("edit", "port = 80 host = 'a'")
-    assert edit.after == "x" * 290 + " ..."
+    assert edit.after.startswith("x" * 290)
     assert len(edit.after) <= 300
 
 
@@ -74,15 +74,21 @@ def test_a_creation_counts_lines_and_the_next_one_rewrites() -> None:
 
 @pytest.mark.spec("D03")
 @pytest.mark.parametrize(
-    "call",
+    ("call", "path"),
     [
-        calls("delete_file", target_file="src/app.py"),
-        calls("Bash", command="cd /srv && rm -f src/app.py && ls"),
-        calls("shell", command=["bash", "-lc", "git rm src/app.py"]),
+        (calls("delete_file", target_file="src/app.py"), "src/app.py"),
+        (calls("Bash", command="cd /srv && rm -f src/app.py && ls"), "/srv/src/app.py"),
+        (calls("shell", command=["bash", "-lc", "git rm src/app.py"]), "src/app.py"),
     ],
 )
-def test_deletions_are_noted(call: Any) -> None:
-    assert [each.kind for each in actions(call, result("ok"))] == ["delete"]
+def test_deletions_are_noted(call: Any, path: str) -> None:
+    assert [each.kind for each in actions(call, result("ok"), path=path)] == ["delete"]
+
+
+@pytest.mark.spec("D03")
+def test_a_file_that_moved_says_where_it_is() -> None:
+    (move,) = actions(calls("Bash", command="git mv src/app.py src/main.py"), result(""))
+    assert (move.kind, move.detail) == ("move", "-> src/main.py")
 
 
 @pytest.mark.spec("D03")
@@ -104,7 +110,7 @@ def test_a_patch_of_several_files_given_to_a_shell() -> None:
         "*** Begin Patch\n*** Add File: a/new.py\n+one\n+two\n*** Delete File: a/gone.py\n"
         "*** Update File: a/kept.py\n-x\n+y\n*** End Patch"
     )
-    state = state_of([calls("shell", command=["apply_patch", patch])])
+    state = state_of([calls("shell", command=["apply_patch", patch]), result("Done!")])
     found = {note.path: note.actions[0] for note in state.files}
     assert {path: action.kind for path, action in found.items()} == {
         "a/new.py": "create",

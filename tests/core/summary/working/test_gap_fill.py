@@ -11,10 +11,9 @@ from app.core.history.message import Message
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.source import SummarySource
+from app.core.summary.working.forms import GAP_TITLE
 from app.core.summary.working.gap_fill import COMPLETE, INSTRUCTIONS, gap_request
-from app.core.summary.working.limits import SlotLimits
-from app.core.summary.working.markdown import GAP_TITLE
-from app.core.summary.working.noting import state_of
+from app.core.summary.working.slots import state_of
 from app.core.summary.working.state import EMPTY, decoded, encoded
 from app.core.summary.working.styles import WorkingStateStyle
 from app.core.view.policy import Policy
@@ -23,7 +22,11 @@ from tests.core.summary.talk import ROOMY, calls, count, result, says, source, u
 from tests.core.summary.working.session import session
 
 LIMITS = SummaryLimits.of(Policy(), 100_000, 4_000)
-TALK = [user("Move the launch to 9 May, ticket LCH-204."), says("Moved it. " + "Some prose of no use. " * 30)]
+FILE = "\n```\nbudget_line = 7731-B, port = 5432\n```\n"
+TALK = [
+    user("Move the launch to 9 May, ticket LCH-204."),
+    says(f"Moved it. {FILE} " + "Some prose of no use. " * 30),
+]
 MISSING = "- The crew in Lisbon wants to hear of it before anybody else does.\n- Budget line: 7731-B"
 STYLE = WorkingStateStyle()
 
@@ -161,7 +164,7 @@ def test_what_a_later_word_replaces_stands_beside_it() -> None:
     talk = [*TALK, user("Change the release port of the ledger to 7700."), says("Changed.")]
     given = replace(source(talk, since=len(TALK), previous=first.text), state=first.state)
     block = STYLE.written(given, None, ROOMY, count).text
-    assert "- Change the release port of the ledger to 7700." in block
+    assert "user: Change the release port of the ledger to 7700." in block
     # Nothing of what a model wrote is taken back by a guess.
     assert "is 5432" in block
     assert "Lisbon is told." in block
@@ -169,15 +172,15 @@ def test_what_a_later_word_replaces_stands_beside_it() -> None:
 
 @pytest.mark.spec("D11")
 def test_what_was_filled_in_is_bounded_the_oldest_going_first() -> None:
-    style = WorkingStateStyle(limits=SlotLimits(gap_chars=900))
+    style = WorkingStateStyle(gap_chars=900)
     state = encoded(EMPTY)
     for n in range(50):
         given = replace(source(TALK, since=2), state=state)
-        told = "\n".join(f"- Fact {n}.{m} is about LCH-204." for m in range(4))
+        told = "\n".join(f"- Fact {n}-{m} is about LCH-204." for m in range(4))
         state = style.written(given, told, ROOMY, count).state
     gap = decoded(state).gap
     assert sum(map(len, gap)) <= 900
-    assert gap[-1] == "Fact 49.3 is about LCH-204."
+    assert gap[-1] == "Fact 49-3 is about LCH-204."
     assert len(gap) > 10
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.history.message import Message
-from app.core.summary.working.limits import DEFAULT_LIMITS, SlotLimits
-from app.core.summary.working.markdown import markdown
-from app.core.summary.working.noting import state_of
+from app.core.summary.working.forms import lines_of
+from app.core.summary.working.slots import state_of
 from app.core.summary.working.state import (
     EMPTY,
     Fact,
@@ -27,7 +26,7 @@ from app.core.summary.working.state import (
     needs_gap_fill,
 )
 from tests.core.histories import message
-from tests.core.summary.talk import count
+from tests.core.summary.talk import calls, result, says, user
 from tests.core.summary.working.session import session
 
 SLOTS: dict[str, Any] = {
@@ -51,9 +50,9 @@ def test_each_of_the_ten_categories_counts(slot: str) -> None:
 
 
 @pytest.mark.spec("D12")
-def test_what_models_filled_in_and_open_calls_are_no_slots() -> None:
-    state = replace(state_of(session()[:2]), gap=("a",))
-    assert state.open_calls
+def test_what_models_filled_in_is_no_slot() -> None:
+    state = replace(state_of(session()[:3]), gap=("a",))
+    assert state.plan
     assert state.populated == 1 + len(state.plan)
 
 
@@ -70,7 +69,6 @@ def test_fifteen_slots_are_enough_and_fourteen_are_not() -> None:
 
 def test_a_state_is_read_back_as_it_was() -> None:
     state = replace(state_of(session()[:11]), gap=("one", "two"))
-    assert state.open_calls
     assert decoded(encoded(state)) == state
 
 
@@ -147,54 +145,64 @@ def messages(draw: st.DrawFn) -> Message:
     return message(said)
 
 
-SMALL = SlotLimits(
-    max_tool_results=3,
-    max_failures=2,
-    max_decisions=2,
-    max_discoveries=2,
-    max_user_requirements=2,
-    max_plan_steps=2,
-    max_environment=2,
-    max_files=2,
-    max_file_actions=2,
-    max_assistant_notes=2,
-    max_open_calls=2,
-)
-
-
-@given(st.lists(messages(), max_size=14), st.sampled_from([DEFAULT_LIMITS, SMALL]), st.integers(0, 600))
-def test_any_messages_give_a_bounded_state_that_can_be_stored(
-    said: list[Message], limits: SlotLimits, tokens: int
-) -> None:
-    state = state_of(said, limits=limits)
+@given(st.lists(messages(), max_size=14), st.sampled_from([0, 3, 30]))
+def test_any_messages_give_a_bounded_state_that_can_be_stored(said: list[Message], results: int) -> None:
+    state = state_of(said, max_tool_results=results)
     assert decoded(encoded(state)) == state
-    check_caps(state, limits)
-    text = markdown(state, tokens, count)
-    assert count(text) <= tokens
-    text.encode()
+    check_caps(state, results)
+    "".join(line for _, lines in lines_of(state) for line in lines).encode()
     assert "sk-Ab1Ab1" not in repr(state)
 
 
-def check_caps(state: WorkingState, limits: SlotLimits) -> None:
-    bounds = {
-        "user_requirements": limits.requirement_chars,
-        "decisions": limits.decision_chars,
-        "discoveries": limits.discovery_chars,
-        "assistant_notes": limits.note_chars,
-    }
-    for field in fields(WorkingState):
-        if field.name not in ("task", "gap"):
-            most = getattr(limits, "max_plan_steps" if field.name == "plan" else f"max_{field.name}")
-            assert len(getattr(state, field.name)) <= most
-    for name, chars in bounds.items():
-        assert all(len(text) <= chars for text in getattr(state, name))
-    assert len(state.task) <= limits.task_chars
-    assert all(len(note.text) <= limits.failed_shell_chars for note in state.tool_results)
-    assert all(len(note.label) <= limits.label_chars for note in state.tool_results)
-    assert all(len(failure.text) <= limits.failure_chars for failure in state.failures)
-    assert all(len(step.label) <= limits.plan_step_chars for step in state.plan)
+# Entries of each slot, and characters of an entry (D03 to D09).
+MOST = {
+    "user_requirements": (100, 300),
+    "plan": (50, 160),
+    "environment": (20, 200),
+    "files": (100, 500),
+    "decisions": (25, 120),
+    "discoveries": (25, 150),
+    "assistant_notes": (12, 500),
+    "failures": (25, 300),
+}
+
+
+def test_a_state_is_bounded_however_long_the_conversation_is() -> None:
+    said = [
+        each
+        for n in range(130)
+        for each in (
+            user(f"Use port {8000 + n} for Python {n}.1 and worker {n}. " + "Mind the gap. " * 60),
+            says(f"I found that worker {n} leaks. I'll use tool {n} for it. Module m{n} has {n} handlers."),
+            calls("Edit", "e", path=f"src/m{n}.py", old_string="a " * 400, new_string=f"b{n} " * 400),
+            result("ok", "e"),
+            calls("Bash", "b", command=f"make m{n}"),
+            result(f"error: m{n} is broken\n" + "details of it " * 400, "b"),
+        )
+    ]
+    said += [calls("Edit", "e", path="src/m129.py", old_string=str(n), new_string="x") for n in range(20)]
+    said += [result("ok", "e")] * 20
+    said += [calls("TodoWrite", "t", todos=[f"Step {n}" for n in range(90)]), result("ok", "t")]
+    state = state_of(said)
+    check_caps(state, 30)
+    for slot, (most, _) in MOST.items():
+        assert slot == "environment" or len(getattr(state, slot)) == most
+    assert len(state.tool_results) == 30
+
+
+def check_caps(state: WorkingState, results: int) -> None:
+    for slot, (most, chars) in MOST.items():
+        entries = getattr(state, slot)
+        assert len(entries) <= most
+        texts = [value for each in entries for value in (each, *_values(each)) if isinstance(value, str)]
+        assert all(len(text) <= chars for text in texts)
+    assert len(state.task) <= 400
+    assert len(state.tool_results) <= results
+    assert all(len(note.text) <= 1_500 and len(note.label) <= 200 for note in state.tool_results)
     for note in state.files:
-        assert len(note.path) <= limits.path_chars
-        assert len(note.actions) <= limits.max_file_actions
-        sides = [side for action in note.actions for side in (action.before, action.after)]
-        assert all(len(side) <= limits.edit_chars for side in sides)
+        assert len(note.actions) <= 8
+        assert all(len(side) <= 300 for each in note.actions for side in (each.before, each.after))
+
+
+def _values(entry: object) -> list[object]:
+    return [] if isinstance(entry, str) else [getattr(entry, name) for name in entry.__slots__]  # type: ignore[attr-defined]

@@ -10,8 +10,9 @@ from app.core.history.message import Message
 from app.core.summary.acceptance import SummaryReply
 from app.core.summary.prompt import SummaryLimits, SummaryRequest
 from app.core.summary.styles.style import Style, Written
-from app.core.summary.working.batch import INSTRUCTIONS, NOTHING, TITLES
-from app.core.summary.working.blocks import PREAMBLE, REQUEST_TITLE
+from app.core.summary.working.batch import INSTRUCTIONS
+from app.core.summary.working.forms import BATCH_TITLES as TITLES
+from app.core.summary.working.forms import NOTHING, PREAMBLE
 from app.core.summary.working.styles import BatchStyle, WorkingStateStyle
 from app.core.view.policy import Policy
 from app.errors import SummaryRejected
@@ -60,9 +61,9 @@ def test_what_round_one_knew_every_later_round_knows(style: Style) -> None:
         block = after(style, said, len(said) - 2, block)
     for kept in (
         "QUE-4471",
-        "`range(3)` -> `range(limit)`",
+        '"range(limit)" -> "range(n)"',
         "off-by-one",
-        "[~] 2: Make",
+        "[in progress] Make",
         "port 8100",
         "port 8107",
     ):
@@ -111,7 +112,7 @@ def test_sizes_are_bounded_over_fifty_rounds(style: Style) -> None:
 
 
 @pytest.mark.parametrize("style", BOTH)
-def test_a_folded_request_that_no_slot_holds_whole_has_the_last_word(style: Style) -> None:
+def test_a_long_folded_request_keeps_its_head_and_its_tail(style: Style) -> None:
     long = "Now do B-77:\n" + "\n".join(f"{n}. step with id STP-{n:03}" for n in range(60))
     said = [
         user("Do A first."),
@@ -120,10 +121,9 @@ def test_a_folded_request_that_no_slot_holds_whole_has_the_last_word(style: Styl
         calls("Bash", command="ls"),
     ]
     text = style.written(source(said), None, ROOMY, count).text
-    last = text.partition(f"## {REQUEST_TITLE}\n")[2]
-    assert last.startswith(long)
-    short = style.written(source(said, newest="Do A first."), None, ROOMY, count).text
-    assert REQUEST_TITLE not in short
+    wanted = text.partition("## User Requirements\n")[2].partition("\n## ")[0]
+    assert wanted.startswith("- turn 2, user: Now do B-77:\n0. step with id STP-000")
+    assert wanted.rstrip().endswith("59. step with id STP-059")
     told = style.written(source(said[:2], tail=said[2:]), None, ROOMY, count).text
     assert "STP-000" not in told
 
@@ -177,7 +177,7 @@ def test_the_batch_block_has_plan_and_seven_sections() -> None:
     text = BatchStyle().written(source(session()), TOLD, ROOMY, count).text
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert headings == ["Task", "User Requirements", "Plan", *TITLES]
-    assert "- [~] 2: Make the number of retries a setting" in text
+    assert "[in progress] Make the number of retries a setting\n" in text
     for line in TOLD.splitlines():
         assert line in text
 
@@ -212,10 +212,10 @@ def test_missing_sections_come_from_the_state() -> None:
     text = BatchStyle().written(source(session()), told, ROOMY, count).text
     assert f"## Work Completed\n{told}" in text
     assert "## Environment\n- python version: Python 3.11.9" in text
-    assert "- services/queue.py\n  - read: 63 lines" in text
-    assert "`pytest tests/test_queue.py -q`: FAILED" in text
+    assert '- edited services/queue.py (2 times): "range(limit)" -> "range(n)"' in text
+    assert "- `pytest tests/test_queue.py -q`\n  42 passed" in text
     bare = BatchStyle().written(source([user("Hi there.")]), told, ROOMY, count).text
-    assert f"## Key Decisions\n- {NOTHING}" in bare
+    assert f"## Key Decisions\n{NOTHING}" in bare
 
 
 @pytest.mark.spec("D20")

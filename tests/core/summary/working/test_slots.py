@@ -6,44 +6,44 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.working.limits import SlotLimits, kind_of
-from app.core.summary.working.noting import noted, state_of
-from app.core.summary.working.state import EMPTY, Fact, FileAction, OpenCall, PlanStep
+from app.core.summary.working.slots import state_of
+from app.core.summary.working.state import EMPTY, Fact, FileAction, PlanStep
 from tests.core.summary.talk import calls, message, result, says, user
 from tests.core.summary.working.session import session
 
 
 @pytest.mark.spec("D02")
 def test_folding_at_once_and_message_by_message_is_the_same() -> None:
+    said = session()
     state = EMPTY
-    for each in session():
-        state = noted(state, each)
-    assert state == state_of(session())
-    assert state.open_calls == ()
-    halves = state_of(session()[20:], state_of(session()[:20]))
-    assert halves == state
+    for number in range(len(said)):
+        state = state_of(said[: number + 1], state, number)
+    assert state == state_of(said)
+    assert state_of(said, state_of(said[:20]), 20) == state
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("name", "given", "slot"),
     [
-        ("mcp__files__read_file", "read"),
-        ("functions.shell", "shell"),
-        ("run_terminal_cmd", "shell"),
-        ("grep_search", "search"),
-        ("todo_write", "plan"),
-        ("book_flight", "other"),
+        ("mcp__files__read_file", {"path": "a.py"}, "files"),
+        ("functions.shell", {"command": ["ls"]}, "tool_results"),
+        ("run_terminal_cmd", {"command": "ls"}, "tool_results"),
+        ("grep_search", {"query": "x", "path": "a.py"}, "tool_results"),
+        ("todo_write", {"todos": ["a"]}, "plan"),
+        ("book_flight", {"flight": "HA-7"}, "tool_results"),
     ],
 )
-def test_tools_are_known_by_any_spelling(name: str, kind: str) -> None:
-    assert kind_of(name) == kind
+def test_tools_are_known_by_any_spelling(name: str, given: dict[str, Any], slot: str) -> None:
+    state = state_of([calls(name, **given), result("one\ntwo")])
+    filled = [each for each in ("files", "tool_results", "plan") if getattr(state, each)]
+    assert filled == [slot]
 
 
 def test_what_deletes_no_file_is_a_tool_like_any_other() -> None:
     state = state_of([calls("delete", order="ORD-9"), result("order removed")])
     assert state.files == ()
     assert [(note.label, note.text) for note in state.tool_results] == [
-        ("delete(order=ORD-9)", "order removed")
+        ("delete order=ORD-9", "order removed")
     ]
 
 
@@ -57,7 +57,7 @@ def test_the_thirty_first_result_evicts_the_first() -> None:
     ]
     state = state_of(each)
     assert [note.text for note in state.tool_results] == [str(n) for n in range(1, 31)]
-    few = state_of(each, limits=SlotLimits(max_tool_results=2))
+    few = state_of(each, max_tool_results=2)
     assert [note.label for note in few.tool_results] == ["echo 29", "echo 30"]
 
 
@@ -105,24 +105,24 @@ def test_a_search_that_counts_itself_is_believed(text: str, count: int) -> None:
 
 @pytest.mark.spec("D05")
 def test_results_find_their_calls_in_any_order_and_across_states() -> None:
-    first = state_of([calls("Bash", "a", command="one"), calls("Bash", "b", command="two")])
-    assert [call.id for call in first.open_calls] == ["a", "b"]
-    state = state_of([result("2", "b"), result("1", "a"), result("?", "zzz")], first)
+    said = [calls("Bash", "a", command="one"), calls("Bash", "b", command="two")]
+    said += [result("2", "b"), result("1", "a"), result("?", "zzz")]
+    state = state_of(said, state_of(said[:2]), 2)
     assert [(n.label, n.text) for n in state.tool_results] == [("two", "2"), ("one", "1"), ("tool", "?")]
-    assert state.open_calls == ()
 
 
 def test_an_id_that_comes_again_means_the_newer_call() -> None:
     state = state_of([calls("Bash", "a", command="one"), calls("Bash", "a", command="two"), result("x", "a")])
     assert [note.label for note in state.tool_results] == ["two"]
-    state = state_of([calls("Read", "a", path="p.py"), result("one", "a"), calls("Bash", "a", command="ls")])
-    state = noted(state, result("Error: gone", "a"))
+    said = [calls("Read", "a", path="p.py"), result("one", "a"), calls("Bash", "a", command="ls")]
+    state = state_of([*said, result("Error: gone", "a")])
     assert state.files[0].actions == (FileAction("read", detail="1 line"),)
+    assert [note.label for note in state.tool_results] == ["ls"]
 
 
-def test_calls_that_are_never_answered_are_bounded() -> None:
-    state = state_of([calls("Bash", f"c{n}", command="x") for n in range(100)])
-    assert state.open_calls == tuple(OpenCall(f"c{n}", "shell", "x", "x") for n in range(36, 100))
+def test_a_call_is_looked_for_in_bounds() -> None:
+    state = state_of([calls("Bash", "a", command="one"), *[says("Waiting.")] * 400, result("x", "a")])
+    assert [note.label for note in state.tool_results] == ["tool"]
 
 
 @pytest.mark.spec("D06")
@@ -228,7 +228,7 @@ def test_discoveries_are_short_distinct_and_few() -> None:
 
 @pytest.mark.spec("D09")
 def test_the_plan_has_ids_labels_and_statuses() -> None:
-    state = state_of(session()[:2])
+    state = state_of(session()[:3])
     assert state.plan == (
         PlanStep("1", "Read services/queue.py", "done"),
         PlanStep("2", "Make the number of retries a setting", "active"),
@@ -247,25 +247,24 @@ def test_the_plan_has_ids_labels_and_statuses() -> None:
     ],
 )
 def test_plans_of_other_tools(tool: str, given: dict[str, Any]) -> None:
-    plan = state_of([calls(tool, **given)]).plan
+    plan = state_of([calls(tool, **given), result("ok")]).plan
     assert plan == (PlanStep("1", "a", "done"), PlanStep("2", "b", "pending"))
 
 
 @pytest.mark.spec("D09")
 def test_a_plan_is_replaced_merged_or_added_to_as_the_tool_says() -> None:
-    plan = state_of(session()[:2])
+    plan = state_of(session()[:3])
     done = [{"id": "2", "status": "completed"}]
-    merged = state_of([calls("todo_write", merge=True, todos=done)], plan).plan
+    merged = state_of([calls("todo_write", merge=True, todos=done), result("ok")], plan).plan
     assert [(step.label[:8], step.status) for step in merged] == [
         ("Read ser", "done"),
         ("Make the", "done"),
         ("Document", "pending"),
     ]
-    added = state_of(
-        [calls("TaskCreate", subject="Ship it"), calls("TaskUpdate", taskId="4", status="completed")], plan
-    )
+    said = [calls("TaskCreate", subject="Ship it"), result("Task #4 created successfully: Ship it")]
+    added = state_of([*said, calls("TaskUpdate", taskId="4", status="completed"), result("ok")], plan)
     assert added.plan[-1] == PlanStep("4", "Ship it", "done")
-    assert state_of([calls("TodoWrite", todos=[])], plan).plan == ()
+    assert state_of([calls("TodoWrite", todos=[]), result("ok")], plan).plan == ()
 
 
 @pytest.mark.spec("D09")
@@ -341,6 +340,9 @@ def test_secrets_and_data_never_get_into_the_state() -> None:
             result(f"api_key={key}\n" + "QUJDZGVm9a" * 80),
             calls("login", "l1", password="hunter2hunter2", user="ana"),
             calls("Write", "w1", path="a.env", content=f"KEY={key}"),
+            result("ok", "w1"),
+            calls("Edit", "e1", path="a.env", old_string=f"KEY={key}", new_string="KEY=x"),
+            result("ok", "e1"),
         ]
     )
     assert key not in repr(state)

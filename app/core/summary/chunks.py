@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from app.core.summary.rolling.extraction import Line
 from app.core.summary.source import CountText
 
 # Between two messages; counted as two tokens, which it hardly ever is.
@@ -24,14 +23,35 @@ _WORD_START = re.compile(r"(?<=\s)\S")
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """The bounds of one piece: characters of what was said, markers apart; tokens of everything.
+class Line:
+    """One message of the transcript: its number in the conversation from 1, its role, what it says.
 
-    Less than 300 characters or 100 tokens is taken for that.
+    Number 0 is a text that is no message and has no marker.
+    """
+
+    number: int
+    role: str
+    text: str
+
+    def marked(self, text: str | None = None, *, is_continued: bool = False) -> str:
+        """`text`, the whole or a part of this message, behind its marker; None for the whole."""
+        text = self.text if text is None else text
+        if not self.number:
+            return text
+        more = ", continued" if is_continued else ""
+        return f"{self.role.upper()} [{self.number}{more}]: {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The bounds of one piece. Less than 300 characters or 100 tokens is taken for that.
+
+    `chars` are everything's, or of what was said alone where `counts_markers` is false (B11).
     """
 
     chars: int
     tokens: int
+    counts_markers: bool = True
 
 
 def chunks(lines: Iterable[Line], room: Room, count_text: CountText) -> Iterator[str]:
@@ -39,7 +59,8 @@ def chunks(lines: Iterable[Line], room: Room, count_text: CountText) -> Iterator
 
     It is divided before a word where there is one in the second half of a part.
     """
-    piece = _Piece(Room(max(room.chars, _LEAST_CHARS), max(room.tokens, _LEAST_TOKENS)), count_text)
+    least = replace(room, chars=max(room.chars, _LEAST_CHARS), tokens=max(room.tokens, _LEAST_TOKENS))
+    piece = _Piece(least, count_text)
     for line in lines:
         text = line.text
         is_continued = False
@@ -49,9 +70,9 @@ def chunks(lines: Iterable[Line], room: Room, count_text: CountText) -> Iterator
             if piece.held and (piece.is_nearly_full or piece.would_take_alone(line, text)):
                 yield piece.emptied()
                 continue
-            cut = piece.cut_of(text, line.numbered("", is_continued=is_continued))
+            cut = piece.cut_of(text, line.marked("", is_continued=is_continued))
             # Full, whatever it counts: it is given away at once.
-            piece.hold(line.numbered(text[:cut], is_continued=is_continued), cut, 0)
+            piece.hold(line.marked(text[:cut], is_continued=is_continued), cut, 0)
             yield piece.emptied()
             text, is_continued = text[cut:], True
     if piece.held:
@@ -78,7 +99,9 @@ class _Piece:
         # Characters first: a message of megabytes is not counted again for every part of it.
         if self.chars + len(text) > self.room.chars:
             return False
-        marked = line.numbered(text, is_continued=is_continued)
+        marked = line.marked(text, is_continued=is_continued)
+        if self.chars + self.size(marked, len(text)) > self.room.chars:
+            return False
         tokens = self.count_text(marked) + _BETWEEN_TOKENS
         if self.tokens + tokens > self.room.tokens:
             return False
@@ -88,9 +111,12 @@ class _Piece:
     def would_take_alone(self, line: Line, text: str) -> bool:
         return _Piece(self.room, self.count_text).takes(line, text, is_continued=True)
 
-    def hold(self, marked: str, chars: int, tokens: int) -> None:
+    def size(self, marked: str, said: int) -> int:
+        return len(marked) + len(_BETWEEN) if self.room.counts_markers else said
+
+    def hold(self, marked: str, said: int, tokens: int) -> None:
         self.held.append(marked)
-        self.chars += chars
+        self.chars += self.size(marked, said)
         self.tokens += tokens
 
     def emptied(self) -> str:
@@ -101,7 +127,7 @@ class _Piece:
     def cut_of(self, text: str, marker: str) -> int:
         """How many characters of `text` the rest of this piece holds behind `marker`; at least one."""
         tokens = self.room.tokens - self.tokens - _BETWEEN_TOKENS
-        chars = self.room.chars - self.chars
+        chars = self.room.chars - self.chars - self.size(marker, 0)
         cut = _before_word(text, max(1, min(chars, tokens * _MOST_CHARS_PER_TOKEN, len(text))))
         while cut > 1 and self.count_text(marker + text[:cut]) > tokens:
             cut = _before_word(text, max(1, cut * 4 // 5))

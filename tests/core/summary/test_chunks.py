@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.summary.rolling.chunks import Room, chunks
-from app.core.summary.rolling.extraction import Line
+from app.core.summary.chunks import Line, Room, chunks
 from tests.core.summary.talk import count
 
-MARKER = re.compile(r"(?:\A|\n\n)\[\d+(?:, continued)?\] user: ")
-ROOMY = Room(chars=120_000, tokens=1_000_000)
+MARKER = re.compile(r"(?:\A|\n\n)USER \[\d+(?:, continued)?\]: ")
+ROOMY = Room(chars=120_000, tokens=1_000_000, counts_markers=False)
 
 
 def said(piece: str) -> int:
@@ -27,7 +26,7 @@ def cut(texts: list[str], room: Room = ROOMY) -> list[str]:
 
 @pytest.mark.spec("B11")
 def test_what_fits_is_one_piece() -> None:
-    assert cut(["one", "two"]) == ["[1] user: one\n\n[2] user: two"]
+    assert cut(["one", "two"]) == ["USER [1]: one\n\nUSER [2]: two"]
     assert cut([]) == []
 
 
@@ -43,9 +42,9 @@ def test_a_message_longer_than_a_piece_is_divided_before_a_word_and_goes_on() ->
     long = " ".join(f"word{n}" for n in range(30_000))
     pieces = cut(["before", long, "after"])
     assert len(pieces) == 3
-    assert pieces[0].startswith("[1] user: before\n\n[2] user: word0 ")
-    assert all(piece.startswith("[2, continued] user: word") for piece in pieces[1:])
-    assert pieces[-1].endswith("[3] user: after")
+    assert pieces[0].startswith("USER [1]: before\n\nUSER [2]: word0 ")
+    assert all(piece.startswith("USER [2, continued]: word") for piece in pieces[1:])
+    assert pieces[-1].endswith("USER [3]: after")
     assert [word for piece in pieces for word in MARKER.sub(" ", piece).split()] == [
         "before",
         *long.split(),
@@ -55,7 +54,7 @@ def test_a_message_longer_than_a_piece_is_divided_before_a_word_and_goes_on() ->
 
 @pytest.mark.spec("B11")
 def test_the_window_bounds_a_piece_as_well() -> None:
-    pieces = cut(["word " * 4_000], Room(chars=120_000, tokens=500))
+    pieces = cut(["word " * 4_000], Room(chars=120_000, tokens=500, counts_markers=False))
     assert len(pieces) >= 10
     assert max(count(piece) for piece in pieces) <= 500
 
@@ -65,14 +64,15 @@ WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=60), min_size=1, max_s
 
 @pytest.mark.spec("B11")
 @settings(max_examples=80)
-@given(st.lists(WORDS, max_size=12), st.integers(300, 3_000), st.integers(100, 600))
+@given(st.lists(WORDS, max_size=12), st.integers(300, 3_000), st.integers(100, 600), st.booleans())
 def test_pieces_keep_their_bounds_and_hold_every_word_in_order(
-    texts: list[str], chars: int, tokens: int
+    texts: list[str], chars: int, tokens: int, counts_markers: bool
 ) -> None:
-    pieces = cut(texts, Room(chars, tokens))
+    pieces = cut(texts, Room(chars, tokens, counts_markers))
     words = [word for piece in pieces for word in MARKER.sub(" ", piece).split()]
     assert words == [word for text in texts for word in text.split()]
-    assert all(said(piece) <= chars and count(piece) <= tokens for piece in pieces)
+    size = len if counts_markers else said
+    assert all(size(piece) <= chars and count(piece) <= tokens for piece in pieces)
 
 
 @settings(max_examples=60)
