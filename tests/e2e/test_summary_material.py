@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.core.view.presets import PRESETS
 from tests.kit.chat import Chat
 from tests.kit.journal import read
 from tests.kit.judge import are_sound
@@ -67,6 +68,61 @@ async def test_a_key_reaches_no_summarizer_and_no_summary(tmp_path: Path) -> Non
         assert SECRET not in json.dumps(memory)
         # The archive has it, word for word.
         assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("A17")
+async def test_no_preset_asks_about_a_key_nor_a_second_time_nor_by_hand(tmp_path: Path) -> None:
+    def repeats(seen: Seen) -> Says:
+        return Says({"role": "assistant", "content": f"{plain_summary(seen)}\nThe key is {SECRET} as told."})
+
+    model = ModelServer(window=WINDOW, summary=repeats, names=tuple(PRESETS))
+    policy: Json = {"trigger_reserve_tokens": 0, "self_check": True, "llm_extraction": True}
+    models = [{"match": name, "policy": {"name": name, **policy}} for name in PRESETS]
+    async with proxied(model, tmp_path, {"models": models}) as proxy:
+        for name in PRESETS:
+            model.seen.clear()
+            chat = proxy.chat(system=f"You keep notes. Key: {SECRET}", session=name, extra={"model": name})
+            model.calls(("c1", "read_file", {"path": "a.env", "token": SECRET}))
+            await chat.says(f"We decided to use {SECRET} as our key.")
+            found = f"OPENAI_API_KEY={SECRET}\nError: {SECRET} is refused."
+            await chat.sends({"role": "tool", "tool_call_id": "c1", "content": found})
+            await until(chat, 1)
+            for _ in range(6):
+                await chat.says(f"Later {len(chat.sent)}. {prose(len(chat.sent), 60)}")
+            order, path = {"focus": f"the key {SECRET}"}, f"/api/sessions/{name}/compact"
+            reply = await proxy.http.post(path, json=order, headers=chat.headers)
+            assert reply.status_code == 200, reply.text
+            # What `working_state` has noted needs no model.
+            assert model.summaries or name == "working_state"
+            assert [SECRET in text for text in asked(model)] == [False] * len(model.summaries), name
+            kept = json.dumps([await chat.compactions(), *await derived(proxy, chat)])
+            assert SECRET not in kept, name
+            assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("A17", "D25")
+async def test_a_wish_that_names_a_key_is_put_without_it_behind_the_prompt_too(tmp_path: Path) -> None:
+    model = ModelServer(window=20_000)
+    async with proxied(model, tmp_path) as proxy:
+        chat = proxy.chat(session="notes")
+        for turn in range(8):
+            await chat.says(f"Note {turn}. {prose(turn, 150)}")
+        order = {"focus": f"the ferry, and the key {SECRET}"}
+        path = "/api/sessions/notes/compact"
+        assert (await proxy.http.post(path, json=order, headers=chat.headers)).json()["compacted"]
+        (question,) = model.summaries
+        # It rides on the prompt that the model knows.
+        assert question.messages[: len(chat.said)] == chat.said
+        assert "the ferry, and the key" in question.text
+        assert SECRET not in question.text
+
+
+async def derived(proxy: Proxy, chat: Chat) -> list[Json]:
+    """What stands beside the archive: memory, state, events, checkpoints."""
+    home = f"sessions/{chat.session}"
+    pages = [await read(proxy.http, chat, f"{home}/{page}") for page in ("memory", "state", "events")]
+    listed = (await read(proxy.http, chat, f"{home}/checkpoints"))["checkpoints"]
+    return [*pages, *[await read(proxy.http, chat, f"{home}/checkpoints/{one['id']}") for one in listed]]
 
 
 @pytest.mark.spec("A18", "A31")
