@@ -219,7 +219,24 @@ async def test_an_id_of_another_session_or_caller_is_null(proxy: Proxy, told: Ch
     assert (await posted(proxy, theirs, "grep", query="gate", session=told.session)).status_code == 404
 
 
-@pytest.mark.spec("C19", "C20")
+@pytest.mark.spec("C19")
+async def test_an_empty_session_has_no_hits_and_no_error(proxy: Proxy) -> None:
+    chat = proxy.chat(session="empty")
+    error = {"error": {"message": "no", "type": "invalid_request_error"}}
+    # All that was ever said there was refused, and is on no path.
+    proxy.model.answers.append(Says(status=400, error=error))
+    refused = await chat.posts([{"role": "user", "content": "The gate code is 4471-KLM."}])
+    assert refused.status_code == 400
+    for tool, order in (("grep", {"query": "gate code"}), ("describe", {"id": "dcm_" + "0" * 32})):
+        path, asked = f"/api/context/{tool}", {"session": "empty", **order}
+        reply = await proxy.http.post(path, headers=chat.headers, json=asked)
+        assert reply.status_code == 200, reply.text
+        assert (reply.json() or {"results": [], "totalFound": 0})["results"] == []
+    found = await proxy.http.get("/api/sessions/empty/search?q=gate", headers=chat.headers)
+    assert (found.status_code, found.json()["results"]) == (200, [])
+
+
+@pytest.mark.spec("C20")
 async def test_without_compactions_messages_are_found_and_elsewhere_nothing(proxy: Proxy, told: Chat) -> None:
     found = await grep(proxy, told, "gate code")
     assert {hit["kind"] for hit in found["results"]} == {"message"}
