@@ -133,6 +133,27 @@ async def test_what_few_slots_leave_out_a_model_is_asked_for(
         are_sound(model.prompts, chat.sent, WINDOW)
 
 
+@pytest.mark.spec("D12")
+async def test_fifteen_slots_are_enough_and_fourteen_are_not(tmp_path: Path) -> None:
+    model = ModelServer(summary=_answer(GAP))
+    async with proxied(model, tmp_path, STATE) as proxy:
+        for slots, questions in ((14, 1), (15, 0)):
+            model.seen.clear()
+            chat = proxy.chat(session=f"{slots} slots")
+            # Each request fills a slot; the two newest and what was answered are not folded.
+            for number in range(slots + 1):
+                chat.said += [
+                    {"role": "user", "content": f"Please paint pier {number} of the harbour green, all of it."},
+                    {"role": "assistant", "content": "Ok."},
+                ]
+            await chat.says("Go on.")
+            path = f"/api/sessions/{chat.session}/compact"
+            made = (await proxy.http.post(path, headers=chat.headers)).json()["compaction"]
+            assert made["messages_folded"] == 2 * slots
+            assert len(model.summaries) == questions
+            assert made["author"] == ("model" if questions else "deterministic")
+
+
 @pytest.mark.spec("D13")
 async def test_at_seven_tenths_and_six_messages(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)
