@@ -179,6 +179,23 @@ async def test_a_summary_is_described_with_its_sources(proxy: Proxy, folded: tup
     assert all(source["firstLine"] and len(source["firstLine"]) <= 160 for source in newer["sources"])
 
 
+@pytest.mark.spec("C05")
+async def test_how_many_sources_are_shown_is_bounded(proxy: Proxy) -> None:
+    chat = proxy.chat(session="sources")
+    for number in range(40):
+        chat.said.append({"role": "user", "content": f"Plum {number} of the tree. {prose(number, 60)}"})
+        chat.said.append({"role": "assistant", "content": f"Noted plum {number}."})
+    await chat.says("So?")
+    ident = await compact(proxy, chat)
+    shown = {}
+    for limit in (None, 0, 1, 25, 26, 999):
+        entry = await describe(proxy, chat, ident, **({} if limit is None else {"sourceLimit": limit}))
+        assert entry is not None
+        assert entry["sourceMessageCount"] > 25
+        shown[limit] = len(entry["sources"])
+    assert shown == {None: 8, 0: 1, 1: 1, 25: 25, 26: 25, 999: 25}
+
+
 @pytest.mark.spec("C12")
 async def test_the_graph_shows_depths_and_parents(proxy: Proxy, folded: tuple[Chat, str, str]) -> None:
     chat, first, second = folded

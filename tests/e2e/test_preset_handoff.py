@@ -196,6 +196,23 @@ async def test_a_chat_is_folded_now_and_then_and_nothing_falls_between(preset: s
         assert await chat.transcript() == chat.said
 
 
+@pytest.mark.spec("A14")
+@pytest.mark.parametrize(("tokens", "view"), [(11_999, "original"), (12_000, "compacted")])
+async def test_a_chat_of_long_messages_is_folded_at_twelve_thousand_tokens(
+    tokens: int, view: str, tmp_path: Path
+) -> None:
+    model = ModelServer(window=200_000)
+    async with proxied(model, tmp_path, {"policy.name": "handoff", "policy.mode": "chat"}) as proxy:
+        chat = proxy.chat(system="You are good company.")
+        for turn in range(4):
+            chat.said.append({"role": "user", "content": f"Thought {turn}. {prose(turn, 900)}"})
+            chat.said.append({"role": "assistant", "content": f"And {turn}: {prose(50 + turn, 900)}"})
+        await chat.says(padded(chat.said, tokens))
+        assert chat.reply.headers["x-palimpsest-tokens"].startswith(f"{tokens}/")
+        assert chat.reply.headers["x-palimpsest-view"] == view
+        assert len(model.summaries) == (view == "compacted")
+
+
 async def _holds_everything(chat: Chat) -> None:
     """Every message is in the view or before the watermark of the summary that is."""
     parts = (await chat.view())["parts"]

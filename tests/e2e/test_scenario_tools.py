@@ -53,7 +53,7 @@ async def test_forty_five_steps_in_one_human_turn(
         assert await chat.transcript() == chat.said
 
 
-@pytest.mark.spec("S4", "A08", "A20", "E10", "A28")
+@pytest.mark.spec("S4", "A08", "A20", "E10", "A28", "P11")
 @pytest.mark.parametrize("offered", [True, False])
 async def test_a_result_of_two_megabytes(offered: bool, tmp_path: Path) -> None:
     model = ModelServer(window=10_000)
