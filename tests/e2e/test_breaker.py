@@ -121,7 +121,9 @@ async def next_author(chat: Chat) -> str:
 @pytest.mark.spec("F05")
 @pytest.mark.parametrize("seconds", [1, 300])
 async def test_who_is_left_alone_is_asked_again_in_time_or_by_hand(seconds: int, tmp_path: Path) -> None:
-    model = ModelServer(window=6_000, summary=lambda _: Says(status=500, error={"error": {"message": "down"}}))
+    model = ModelServer(
+        window=6_000, summary=lambda _: Says(status=500, error={"error": {"message": "down"}})
+    )
     settings = {
         "policy.name": "handoff",
         "policy.breaker_failures": 1,

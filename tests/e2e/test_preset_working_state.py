@@ -143,7 +143,10 @@ async def test_fifteen_slots_are_enough_and_fourteen_are_not(tmp_path: Path) -> 
             # Each request fills a slot; the two newest and what was answered are not folded.
             for number in range(slots + 1):
                 chat.said += [
-                    {"role": "user", "content": f"Please paint pier {number} of the harbour green, all of it."},
+                    {
+                        "role": "user",
+                        "content": f"Please paint pier {number} of the harbour green, all of it.",
+                    },
                     {"role": "assistant", "content": "Ok."},
                 ]
             await chat.says("Go on.")

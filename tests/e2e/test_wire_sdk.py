@@ -126,7 +126,9 @@ async def test_a_retry_of_the_sdk_is_one_stored_turn(tmp_path: Path) -> None:
         (made,) = await asked_async(line.url, False, max_retries=len(RETRIED))
         assert made["choices"][0]["message"]["content"] == "Hello."
         sent = line.upstream.requests
-        assert [r.header("x-stainless-retry-count") for r in sent] == [str(at) for at in range(len(RETRIED) + 1)]
+        assert [r.header("x-stainless-retry-count") for r in sent] == [
+            str(at) for at in range(len(RETRIED) + 1)
+        ]
         assert {r.body for r in sent} == {sent[0].body}
         assert line.query("SELECT count(*) FROM sessions") == [(1,)]
         assert [row["role"] for row in await line.rows(line.session_of_newest(), "k")] == [

@@ -76,7 +76,9 @@ def report(proved: frozenset[str]) -> str:
     for release, rows in releases().items():
         missing = {row: text for row, text in rows.items() if row not in proved}
         head = f"{release}: {len(rows) - len(missing)} of {len(rows)} rows proved"
-        lines = [f"  {row:4} {text} [{', '.join(carriers(row)) or 'no test'}]" for row, text in missing.items()]
+        lines = [
+            f"  {row:4} {text} [{', '.join(carriers(row)) or 'no test'}]" for row, text in missing.items()
+        ]
         blocks.append("\n".join([head, *lines]))
     return "\n\n".join(blocks)
 
