@@ -14,7 +14,6 @@ from tests.kit.proxy import Proxy, proxied
 from tests.kit.words import prose
 
 
-@pytest.mark.spec("F05")
 def test_it_opens_after_failures_in_a_row_and_closes_by_itself() -> None:
     now = [0.0]
     breaker = Breaker(3, 60.0, lambda: now[0])
@@ -36,7 +35,6 @@ def test_it_opens_after_failures_in_a_row_and_closes_by_itself() -> None:
     assert not breaker.is_open("model", "mine")
 
 
-@pytest.mark.spec("H05")
 def test_one_caller_cannot_stop_the_summaries_of_others() -> None:
     breaker = Breaker(3, 60.0, lambda: 0.0)
     for _ in range(30):
@@ -50,7 +48,6 @@ def test_one_caller_cannot_stop_the_summaries_of_others() -> None:
     assert not breaker.is_open("model", "mine")
 
 
-@pytest.mark.spec("H05")
 def test_what_a_key_or_a_conversation_may_have_caused_counts_for_its_namespace() -> None:
     breaker = Breaker(3, 60.0, lambda: 0.0)
     for whose in ("hers", "his") * 5:
@@ -86,7 +83,6 @@ async def test_summaries_that_fail_one_caller_are_written_for_another(tmp_path: 
         assert authors == {"hers": {"deterministic"}, "mine": {"model"}}
 
 
-@pytest.mark.spec("H05")
 def test_what_a_key_causes_counts_for_that_key_alone() -> None:
     breaker = Breaker(3, 60.0, lambda: 0.0)
     for _ in range(30):

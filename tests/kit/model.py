@@ -71,7 +71,8 @@ class Seen:
 class Says:
     """An answer: a message, or an error with its status; `after` is awaited first.
 
-    `others` are further choices of an answer that is not streamed. `midway` is awaited in a stream behind the first piece of text. `in_pieces`: calls are streamed in pieces.
+    `others` are further choices of an answer that is not streamed.
+    `midway` is awaited in a stream behind the first piece of text. `in_pieces`: calls are streamed in pieces.
     `never`: it is waited until the caller leaves.
     """
 
