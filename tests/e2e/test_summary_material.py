@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.core.view.presets import PRESETS
+from tests.kit.agent import TOOLS
 from tests.kit.chat import Chat
 from tests.kit.journal import read
 from tests.kit.judge import are_sound
@@ -22,6 +23,11 @@ WINDOW = 8_000
 HANDOFF: Json = {"policy.name": "handoff"}
 TAG = "cowork_compaction_summary"
 SECRET = "sk-proj-" + "Zx9Qw8Er7Ty6Ui5Op4As3Df2Gh1Jk0Lm"
+SECTIONS = (
+    *("Primary request and intent", "User messages", "Work completed", "Errors and fixes"),
+    *("Key technical details", "Decisions made", "Pending/incomplete", "Current state"),
+    "Recommended next step",
+)
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -147,15 +153,7 @@ async def test_there_is_one_block_which_says_once_what_it_is(tmp_path: Path) -> 
 @pytest.mark.spec("A16")
 async def test_twenty_requests_stand_word_for_word_though_the_summarizer_drops_them(tmp_path: Path) -> None:
     sections = "\n".join(
-        f"## {place}. {title}\nThe harbour log was kept."
-        for place, title in enumerate(
-            (
-                *("Primary request and intent", "User messages", "Work completed", "Errors and fixes"),
-                *("Key technical details", "Decisions made", "Pending/incomplete", "Current state"),
-                "Recommended next step",
-            ),
-            1,
-        )
+        f"## {place}. {title}\nThe harbour log was kept." for place, title in enumerate(SECTIONS, 1)
     )
     model = ModelServer(window=16_000, summary=lambda _: Says({"role": "assistant", "content": sections}))
     async with proxied(model, tmp_path, HANDOFF) as proxy:
@@ -168,6 +166,48 @@ async def test_twenty_requests_stand_word_for_word_though_the_summarizer_drops_t
         assert record["author"] == "model"
         shown = "\n".join(str(part["message"]["content"]) for part in (await chat.view())["parts"])
         assert [request for request in requests if request not in shown] == []
+
+
+@pytest.mark.spec("A15")
+@pytest.mark.parametrize(
+    ("body", "author"),
+    [
+        # Out of order, two of nine; in prose without any; and nothing that could stand for anything.
+        (
+            "## 8. Current state\nThe crane is idle.\n\n**3. Work completed**\nThe log was mended.",
+            "model",
+        ),
+        ("The log was mended by noon, and the crane is idle since. Nothing else was asked for.", "model"),
+        (
+            "## 1. Primary request and intent\n\n## 2. User messages\n\n## 3. Work completed\n",
+            "deterministic",
+        ),
+    ],
+)
+async def test_missing_sections_are_repaired_or_the_summary_is_not_taken(
+    body: str, author: str, tmp_path: Path
+) -> None:
+    model = ModelServer(window=WINDOW, summary=lambda _: Says({"role": "assistant", "content": body}))
+    async with proxied(model, tmp_path, HANDOFF) as proxy:
+        chat = proxy.chat(system="You are an agent.", extra={"tools": TOOLS})
+        model.calls(("c1", "write_file", {"path": "/srv/crane.log", "content": "x"}))
+        await chat.says("Mend the log of the crane, please.")
+        await chat.sends({"role": "tool", "tool_call_id": "c1", "content": "written"})
+        while not (made := await chat.compactions()):
+            # A sentence with "never" is a rule of the user's.
+            said = prose(len(chat.sent), 300).replace("ever", "over").replace("Never", "Over")
+            await chat.says(f"Give berth {len(chat.sent)} to a ferry. {said}")
+        (block,) = [one["summary"] for one in made]
+        assert made[0]["author"] == author
+        # Those that there are stand in their order, once each.
+        titles = re.findall(r"^## (\d)\. (.+)$", block, re.MULTILINE)
+        assert [SECTIONS[int(number) - 1] for number, _ in titles] == [title for _, title in titles]
+        assert [number for number, _ in titles] == sorted({number for number, _ in titles})
+        # What the model left out code has told from the messages.
+        assert re.search(r"Give berth \d+ to a ferry", block)
+        assert "created /srv/crane.log" in block
+        assert ("The log was mended" in block) is (author == "model")
+        are_sound(model.prompts, chat.sent, WINDOW)
 
 
 @pytest.mark.spec("A19", "A20", "A21", "A22")
@@ -280,6 +320,26 @@ async def test_an_older_message_that_names_a_path_in_use_stays(
                 f"Now change src/app/main.py, step {len(chat.sent)}. {prose(len(chat.sent), 150)}"
             )
         assert ({"role": "user", "content": naming} in model.prompts[-1].messages) is stays
+        are_sound(model.prompts, chat.sent, WINDOW)
+
+
+@pytest.mark.spec("A11")
+async def test_what_stays_for_its_path_takes_its_share_and_no_more(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW, summary=told)
+    async with proxied(model, tmp_path, HANDOFF) as proxy:
+        chat = proxy.chat(system="You write code.")
+        await chat.says("The task: mend the program.")
+        while not await chat.compactions():
+            number = len(chat.sent)
+            model.says(f"Step {number} is done. {prose(number, 60)}")
+            await chat.says(f"Now change src/app/main.py, step {number}. {prose(100 + number, 60)}")
+        parts = (await chat.view())["parts"]
+        ((at, _),) = [(at, part) for at, part in enumerate(parts) if part["kind"] == "summary"]
+        kept = [part["tokens"] for part in parts[:at] if part["kind"] not in ("preamble", "task")]
+        budget = (await chat.view())["budget"]
+        # All of the older ones name it: as many as have room.
+        assert len(kept) > 1
+        assert 0 < sum(kept) <= 0.15 * budget["target_tokens"]
         are_sound(model.prompts, chat.sent, WINDOW)
 
 
