@@ -109,9 +109,16 @@ async def test_how_much_is_found_is_bounded_and_a_query_is_required(proxy: Proxy
 async def test_a_snippet_is_short(proxy: Proxy) -> None:
     talk = proxy.chat(session="long")
     await talk.says(prose(1, 900) + " The quince is ripe. " + prose(2, 900))
-    for hit in (await grep(proxy, talk, "quince ripe"))["results"]:
-        assert len(hit["snippet"]) <= 600
-    assert "The quince is ripe." in (await grep(proxy, talk, "quince ripe"))["results"][0]["snippet"]
+    for number in range(6):
+        # So far apart that none is shown beside another.
+        for walk in range(4):
+            await talk.says(f"We talked of the weather on walk {number} {walk}.")
+        await talk.says(f"The quince {number} is ripe.")
+    # What short hits leave of their room a long one may use.
+    snippets = [hit["snippet"] for hit in (await grep(proxy, talk, "quince ripe"))["results"]]
+    (long,) = [text for text in snippets if len(text) > 100]
+    assert "The quince is ripe." in long
+    assert 580 < len(long) <= 600
 
 
 @pytest.mark.spec("C05")
@@ -179,10 +186,10 @@ async def test_a_summary_is_described_with_its_sources(proxy: Proxy, folded: tup
     assert all(source["firstLine"] and len(source["firstLine"]) <= 160 for source in newer["sources"])
 
 
-@pytest.mark.spec("C05")
-async def test_how_many_sources_are_shown_is_bounded(proxy: Proxy) -> None:
+@pytest.mark.spec("C04", "C05")
+async def test_how_many_hits_and_sources_are_shown_is_bounded(proxy: Proxy) -> None:
     chat = proxy.chat(session="sources")
-    for number in range(40):
+    for number in range(60):
         chat.said.append({"role": "user", "content": f"Plum {number} of the tree. {prose(number, 60)}"})
         chat.said.append({"role": "assistant", "content": f"Noted plum {number}."})
     await chat.says("So?")
@@ -194,6 +201,10 @@ async def test_how_many_sources_are_shown_is_bounded(proxy: Proxy) -> None:
         assert entry["sourceMessageCount"] > 25
         shown[limit] = len(entry["sources"])
     assert shown == {None: 8, 0: 1, 1: 1, 25: 25, 26: 25, 999: 25}
+    for limit in (None, 0, 50, 51, 999):
+        found = await grep(proxy, chat, "plum", **({} if limit is None else {"limit": limit}))
+        shown[limit] = len(found["results"])
+    assert shown == {None: 10, 0: 1, 1: 1, 25: 25, 26: 25, 50: 50, 51: 50, 999: 50}
 
 
 @pytest.mark.spec("C12")

@@ -216,12 +216,15 @@ async def test_a_note_is_flushed_where_room_is_short_and_not_again_at_once(tmp_p
 
 @pytest.mark.spec("A43", "A07")
 async def test_with_room_left_nothing_is_flushed(tmp_path: Path) -> None:
-    model = ModelServer(window=40_000)
-    overrides = AT_THE_END | {"policy.trigger_ratio": 0.5, "policy.target_ratio": 0.3}
+    model = ModelServer(window=WINDOW)
+    # Some 1,600 tokens are left where it is compacted.
+    overrides = AT_THE_END | {"policy.trigger_ratio": 0.75}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep notes.")
-        await compacted(chat, words=3_000)
-        types = [event["type"] for event in await events(proxy.http, chat)]
+        await compacted(chat, words=300)
+        (made,) = await chat.compactions()
+        assert 1_200 < WINDOW - made["tokens_before"] < 2_000
+        types = [event["type"] for event in of_compactions(await events(proxy.http, chat))]
         assert types == [*ALWAYS, "conversation_snapshot"]
 
 

@@ -71,6 +71,8 @@ async def test_a_result_of_two_megabytes(offered: bool, tmp_path: Path) -> None:
         first = model.prompts[1].messages[-1]["content"]
         assert first.startswith("FIRST LINE OF THE DUMP")
         assert first.endswith("LAST LINE OF THE DUMP")
+        head, _, rest = first.partition("[... ")
+        assert 0.69 < len(head) / (len(head) + len(rest.partition(" ...]")[2])) < 0.71
         # The marker says how the rest is read where the model has the tool for it, else no name that is of no
         # use; under the name that the record has it is all there, to the character.
         (mask, *_) = (await chat.compactions())[0]["masks"]
