@@ -220,17 +220,7 @@ async def test_what_a_summarizer_reads_is_bounded_by_role_and_nothing_is_skipped
     model = ModelServer(window=400_000, summary=at_length)
     async with proxied(model, tmp_path, HANDOFF | {"summarizer.window_tokens": 200_000}) as proxy:
         chat = proxy.chat(system="You read files.")
-        for number in range(24):
-            call = {
-                "name": "read_file",
-                "arguments": json.dumps({"path": f"/srv/{number}", "x": "a" * 5_000}),
-            }
-            calls = [{"id": f"c{number}", "type": "function", "function": call}]
-            chat.said += [
-                {"role": "user", "content": long(f"U{number}")},
-                {"role": "assistant", "content": long(f"A{number}"), "tool_calls": calls},
-                {"role": "tool", "tool_call_id": f"c{number}", "content": long(f"T{number}")},
-            ]
+        chat.said += [message for number in range(24) for message in worked(number)]
         await chat.says("Go on.")
         record = await by_hand(proxy, chat)
         assert record["author"] == "model"
@@ -253,6 +243,17 @@ async def test_what_a_summarizer_reads_is_bounded_by_role_and_nothing_is_skipped
             before = re.split(r"\[[^\]]*(?:cut|left out|omitted|not shown)[^\]]*\]", piece)[0]
             assert 0.6 * most < len(before) < 0.75 * most
         assert max(map(len, re.findall("a{100,}", everything))) <= 800
+
+
+def worked(number: int) -> list[Json]:
+    """A request, a call and its result, each far longer than a summarizer reads of it."""
+    call = {"name": "read_file", "arguments": json.dumps({"path": f"/srv/{number}", "x": "a" * 5_000})}
+    calls = [{"id": f"c{number}", "type": "function", "function": call}]
+    return [
+        {"role": "user", "content": long(f"U{number}")},
+        {"role": "assistant", "content": long(f"A{number}"), "tool_calls": calls},
+        {"role": "tool", "tool_call_id": f"c{number}", "content": long(f"T{number}")},
+    ]
 
 
 def long(name: str) -> str:
