@@ -103,7 +103,12 @@ def _broken(_: Seen) -> Says:
 @pytest.mark.spec("D11", "D12", "A45")
 @pytest.mark.parametrize(
     ("summary", "author", "is_filled"),
-    [(_answer(GAP), "model", True), (_answer("COMPLETE"), "model", False), (_broken, "deterministic", False)],
+    [
+        (_answer(GAP), "model", True),
+        (_answer("COMPLETE"), "model", False),
+        (_broken, "deterministic", False),
+        (_answer("I'm sorry, zanzibar, I cannot help with that."), "deterministic", False),
+    ],
 )
 async def test_what_few_slots_leave_out_a_model_is_asked_for(
     summary: Callable[[Seen], Says], author: str, is_filled: bool, tmp_path: Path
@@ -133,7 +138,7 @@ async def test_what_few_slots_leave_out_a_model_is_asked_for(
         are_sound(model.prompts, chat.sent, WINDOW)
 
 
-@pytest.mark.spec("D12")
+@pytest.mark.spec("D11", "D12")
 async def test_fifteen_slots_are_enough_and_fourteen_are_not(tmp_path: Path) -> None:
     model = ModelServer(summary=_answer(GAP))
     async with proxied(model, tmp_path, STATE) as proxy:
@@ -142,11 +147,10 @@ async def test_fifteen_slots_are_enough_and_fourteen_are_not(tmp_path: Path) -> 
             chat = proxy.chat(session=f"{slots} slots")
             # Each request fills a slot; the two newest and what was answered are not folded.
             for number in range(slots + 1):
+                boards = " ".join(f"board{number}x{at}" for at in range(200))
+                request = f"Please paint pier {number} of the harbour green, all of it: {boards}."
                 chat.said += [
-                    {
-                        "role": "user",
-                        "content": f"Please paint pier {number} of the harbour green, all of it.",
-                    },
+                    {"role": "user", "content": request},
                     {"role": "assistant", "content": "Ok."},
                 ]
             await chat.says("Go on.")
@@ -155,6 +159,10 @@ async def test_fifteen_slots_are_enough_and_fourteen_are_not(tmp_path: Path) -> 
             assert made["messages_folded"] == 2 * slots
             assert len(model.summaries) == questions
             assert made["author"] == ("model" if questions else "deterministic")
+            # Small however large the window is (D11).
+            for asked in model.summaries:
+                assert asked.body["max_tokens"] == 2_048
+                assert 10_000 < len(asked.messages[-1]["content"]) <= 12_000
 
 
 @pytest.mark.spec("D13")
