@@ -132,10 +132,8 @@ async def test_what_takes_more_than_25_000_tokens_is_large(told: Told) -> None:
         message = {"role": "user", "content": " ".join(["word"] * (words + more))}
         assert counter().count_message(message) == 25_000 + more
         await chat.sends(message)
-    kinds = []
-    for row in await chat.rows():
-        if row["role"] == "user":
-            kinds.append((await posted(told.proxy, chat, "describe", id=row["id"]))["kind"])
+    ids = [row["id"] for row in await chat.rows() if row["role"] == "user"]
+    kinds = [(await posted(told.proxy, chat, "describe", id=ident))["kind"] for ident in ids]
     assert kinds == ["message", "payload"]
 
 
