@@ -17,6 +17,8 @@ from app.settings.styles import StyleSettings
 # Defaults are the core's, so that they cannot differ.
 _CORE = Policy()
 _SHARE = "share of the window"
+# A05: what the reserve, instructions and tools leave.
+_AVAILABLE = "share of the window less reserved_tokens, instructions and tools"
 _TARGET_SHARE = "share of the target"
 
 
@@ -167,7 +169,7 @@ class PolicySettings(StyleSettings):
         _CORE.target_ratio,
         "What a compacted prompt is brought down to.",
         "One large step; every compaction costs the whole prompt cache.",
-        unit=_SHARE,
+        unit=_AVAILABLE,
         ge=0.1,
         le=0.9,
     )
@@ -191,7 +193,7 @@ class PolicySettings(StyleSettings):
         _CORE.overflow_target_ratio,
         "The target after the upstream itself said that the prompt is too long.",
         "Then our count was wrong, so the second try leaves more room.",
-        unit=_SHARE,
+        unit=_AVAILABLE,
         ge=0.05,
         le=0.9,
     )

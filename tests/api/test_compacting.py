@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from app.core.view.presets import PRESETS
 from tests.kit.chat import Chat
 from tests.kit.model import Says, Seen
 from tests.kit.proxy import Proxy
+from tests.kit.words import prose
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,6 +52,20 @@ async def test_a_compaction_by_hand_says_what_it_did(proxy: Proxy, long_chat: Ch
     assert [{k: v for k, v in one.items() if k not in ("created_at", "undone_at")} for one in listed] == [
         record
     ]
+
+
+@pytest.mark.spec("D25")
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+async def test_every_preset_is_told_what_to_keep_in_mind(proxy: Proxy, preset: str) -> None:
+    chat = proxy.chat(session="wish")
+    for turn in range(8):
+        await chat.says(f"Question {turn}. {prose(turn, 150)}")
+    numbers = {"policy": {"name": preset, "tail_messages": 4}}
+    await asked(proxy, chat, "PATCH", "/settings", numbers)
+    done = await asked(proxy, chat, "POST", "/compact", {"focus": "the quokka of pier nine"})
+    assert done["compacted"] is True
+    assert done["compaction"]["policy"] == preset
+    assert ["the quokka of pier nine" in seen.text for seen in proxy.model.summaries] == [True]
 
 
 @pytest.mark.spec("F35")

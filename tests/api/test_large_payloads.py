@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from app.storage.sqlite.driver import driver
 from tests.kit.chat import Chat
-from tests.kit.model import ModelServer
+from tests.kit.model import ModelServer, counter
 from tests.kit.proxy import Proxy, proxied
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
@@ -122,6 +122,19 @@ async def test_a_tool_reads_on_to_the_end(told: Told) -> None:
         offset = page["nextOffset"]
     assert [len(piece) for piece in pieces] == [16_000, 16_000, 8_000]
     assert "".join(pieces) == TEXT[start:]
+
+
+@pytest.mark.spec("C11")
+async def test_what_takes_more_than_25_000_tokens_is_large(told: Told) -> None:
+    chat = told.proxy.chat(key="another")
+    words = 25_000 - counter().count_message({"role": "user", "content": ""})
+    for more in (0, 1):
+        message = {"role": "user", "content": " ".join(["word"] * (words + more))}
+        assert counter().count_message(message) == 25_000 + more
+        await chat.sends(message)
+    ids = [row["id"] for row in await chat.rows() if row["role"] == "user"]
+    kinds = [(await posted(told.proxy, chat, "describe", id=ident))["kind"] for ident in ids]
+    assert kinds == ["message", "payload"]
 
 
 @pytest.mark.spec("C11")

@@ -115,7 +115,6 @@ async def test_switched_off_nothing_is_written_and_direct_calls_are_refused(tmp_
         assert rows_in(tmp_path) == (0, 0)
 
 
-@pytest.mark.spec("C03")
 @pytest.mark.parametrize(("is_on", "rows"), [(False, (0, 0)), (True, (1, 2))])
 async def test_beside_the_turns_nothing_is_written_either(
     is_on: bool, rows: tuple[int, int], tmp_path: Path

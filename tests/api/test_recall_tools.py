@@ -109,9 +109,16 @@ async def test_how_much_is_found_is_bounded_and_a_query_is_required(proxy: Proxy
 async def test_a_snippet_is_short(proxy: Proxy) -> None:
     talk = proxy.chat(session="long")
     await talk.says(prose(1, 900) + " The quince is ripe. " + prose(2, 900))
-    for hit in (await grep(proxy, talk, "quince ripe"))["results"]:
-        assert len(hit["snippet"]) <= 600
-    assert "The quince is ripe." in (await grep(proxy, talk, "quince ripe"))["results"][0]["snippet"]
+    for number in range(6):
+        # So far apart that none is shown beside another.
+        for walk in range(4):
+            await talk.says(f"We talked of the weather on walk {number} {walk}.")
+        await talk.says(f"The quince {number} is ripe.")
+    # What short hits leave of their room a long one may use.
+    snippets = [hit["snippet"] for hit in (await grep(proxy, talk, "quince ripe"))["results"]]
+    (long,) = [text for text in snippets if len(text) > 100]
+    assert "The quince is ripe." in long
+    assert 580 < len(long) <= 600
 
 
 @pytest.mark.spec("C05")
@@ -179,6 +186,27 @@ async def test_a_summary_is_described_with_its_sources(proxy: Proxy, folded: tup
     assert all(source["firstLine"] and len(source["firstLine"]) <= 160 for source in newer["sources"])
 
 
+@pytest.mark.spec("C04", "C05")
+async def test_how_many_hits_and_sources_are_shown_is_bounded(proxy: Proxy) -> None:
+    chat = proxy.chat(session="sources")
+    for number in range(60):
+        chat.said.append({"role": "user", "content": f"Plum {number} of the tree. {prose(number, 60)}"})
+        chat.said.append({"role": "assistant", "content": f"Noted plum {number}."})
+    await chat.says("So?")
+    ident = await compact(proxy, chat)
+    shown = {}
+    for limit in (None, 0, 1, 25, 26, 999):
+        entry = await describe(proxy, chat, ident, **({} if limit is None else {"sourceLimit": limit}))
+        assert entry is not None
+        assert entry["sourceMessageCount"] > 25
+        shown[limit] = len(entry["sources"])
+    assert shown == {None: 8, 0: 1, 1: 1, 25: 25, 26: 25, 999: 25}
+    for limit in (None, 0, 50, 51, 999):
+        found = await grep(proxy, chat, "plum", **({} if limit is None else {"limit": limit}))
+        shown[limit] = len(found["results"])
+    assert shown == {None: 10, 0: 1, 1: 1, 25: 25, 26: 25, 50: 50, 51: 50, 999: 50}
+
+
 @pytest.mark.spec("C12")
 async def test_the_graph_shows_depths_and_parents(proxy: Proxy, folded: tuple[Chat, str, str]) -> None:
     chat, first, second = folded
@@ -219,7 +247,24 @@ async def test_an_id_of_another_session_or_caller_is_null(proxy: Proxy, told: Ch
     assert (await posted(proxy, theirs, "grep", query="gate", session=told.session)).status_code == 404
 
 
-@pytest.mark.spec("C19", "C20")
+@pytest.mark.spec("C19")
+async def test_an_empty_session_has_no_hits_and_no_error(proxy: Proxy) -> None:
+    chat = proxy.chat(session="empty")
+    error = {"error": {"message": "no", "type": "invalid_request_error"}}
+    # All that was ever said there was refused, and is on no path.
+    proxy.model.answers.append(Says(status=400, error=error))
+    refused = await chat.posts([{"role": "user", "content": "The gate code is 4471-KLM."}])
+    assert refused.status_code == 400
+    for tool, order in (("grep", {"query": "gate code"}), ("describe", {"id": "dcm_" + "0" * 32})):
+        path, asked = f"/api/context/{tool}", {"session": "empty", **order}
+        reply = await proxy.http.post(path, headers=chat.headers, json=asked)
+        assert reply.status_code == 200, reply.text
+        assert (reply.json() or {"results": [], "totalFound": 0})["results"] == []
+    found = await proxy.http.get("/api/sessions/empty/search?q=gate", headers=chat.headers)
+    assert (found.status_code, found.json()["results"]) == (200, [])
+
+
+@pytest.mark.spec("C20")
 async def test_without_compactions_messages_are_found_and_elsewhere_nothing(proxy: Proxy, told: Chat) -> None:
     found = await grep(proxy, told, "gate code")
     assert {hit["kind"] for hit in found["results"]} == {"message"}

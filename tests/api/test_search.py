@@ -104,7 +104,6 @@ async def test_how_many_are_given_is_bounded(proxy: Proxy, told: Chat) -> None:
     assert len(await found(proxy, told, "gate boat kale greyhound", limit=999)) <= 50
 
 
-@pytest.mark.spec("C19")
 async def test_where_nothing_fits_nothing_is_found(proxy: Proxy, told: Chat) -> None:
     assert await found(proxy, told, "zeppelin") == []
 

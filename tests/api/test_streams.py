@@ -75,7 +75,6 @@ async def test_no_more_streams_than_are_allowed(tmp_path: Path) -> None:
         assert reply.headers["retry-after"] == "1"
 
 
-@pytest.mark.spec("H05")
 async def test_one_namespace_has_half_of_them_at_most(tmp_path: Path) -> None:
     async with (
         streaming(tmp_path, most=4) as served_here,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from app.proxy.compacting.breaker import Breaker
+from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
-from tests.kit.proxy import proxied
+from tests.kit.proxy import Proxy, proxied
 from tests.kit.words import prose
 
 
-@pytest.mark.spec("F05")
 def test_it_opens_after_failures_in_a_row_and_closes_by_itself() -> None:
     now = [0.0]
     breaker = Breaker(3, 60.0, lambda: now[0])
@@ -34,7 +35,6 @@ def test_it_opens_after_failures_in_a_row_and_closes_by_itself() -> None:
     assert not breaker.is_open("model", "mine")
 
 
-@pytest.mark.spec("H05")
 def test_one_caller_cannot_stop_the_summaries_of_others() -> None:
     breaker = Breaker(3, 60.0, lambda: 0.0)
     for _ in range(30):
@@ -48,7 +48,6 @@ def test_one_caller_cannot_stop_the_summaries_of_others() -> None:
     assert not breaker.is_open("model", "mine")
 
 
-@pytest.mark.spec("H05")
 def test_what_a_key_or_a_conversation_may_have_caused_counts_for_its_namespace() -> None:
     breaker = Breaker(3, 60.0, lambda: 0.0)
     for whose in ("hers", "his") * 5:
@@ -84,7 +83,6 @@ async def test_summaries_that_fail_one_caller_are_written_for_another(tmp_path: 
         assert authors == {"hers": {"deterministic"}, "mine": {"model"}}
 
 
-@pytest.mark.spec("H05")
 def test_what_a_key_causes_counts_for_that_key_alone() -> None:
     breaker = Breaker(3, 60.0, lambda: 0.0)
     for _ in range(30):
@@ -94,6 +92,54 @@ def test_what_a_key_causes_counts_for_that_key_alone() -> None:
     assert not breaker.is_open("another", "shared", "spent")
     breaker.succeeded("model", "shared", "spent")
     assert not breaker.is_open("model", "shared", "spent")
+
+
+async def by_hand(proxy: Proxy, chat: Chat) -> str:
+    """Who wrote the summary of a compaction that is asked for."""
+    for _ in range(6):
+        await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 100)}")
+    reply = await proxy.http.post(f"/api/sessions/{chat.session}/compact", headers=chat.headers)
+    assert reply.json()["compacted"], reply.text
+    author: str = reply.json()["compaction"]["author"]
+    return author
+
+
+async def next_author(chat: Chat) -> str:
+    """Who wrote the next summary that a turn needs."""
+    known = len(await chat.compactions())
+    while len(made := await chat.compactions()) == known:
+        await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 300)}")
+        assert len(chat.sent) < 90
+    author: str = made[-1]["author"]
+    return author
+
+
+@pytest.mark.spec("F05")
+@pytest.mark.parametrize("seconds", [1, 300])
+async def test_who_is_left_alone_is_asked_again_in_time_or_by_hand(seconds: int, tmp_path: Path) -> None:
+    model = ModelServer(
+        window=6_000, summary=lambda _: Says(status=500, error={"error": {"message": "down"}})
+    )
+    settings = {
+        "policy.name": "handoff",
+        "policy.breaker_failures": 1,
+        "compaction.breaker_seconds": seconds,
+    }
+    async with proxied(model, tmp_path, settings) as proxy:
+        chat = proxy.chat()
+        assert await by_hand(proxy, chat) == "deterministic"
+        asked = len(model.summaries)
+        assert asked > 0
+        model.summary = None
+        if seconds == 1:
+            await asyncio.sleep(1.1)
+        else:
+            assert await next_author(chat) == "deterministic"
+            assert len(model.summaries) == asked
+            # Whoever asks for one by hand is not told to wait, and what comes of it counts for the turns.
+            assert await by_hand(proxy, chat) == "model"
+        assert await next_author(chat) == "model"
+        assert len(model.summaries) > asked
 
 
 @pytest.mark.spec("F05")

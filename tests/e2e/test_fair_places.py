@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from app.proxy.fair_places import FairPlaces
-
-pytestmark = pytest.mark.spec("H05")
 
 
 async def settled() -> None:

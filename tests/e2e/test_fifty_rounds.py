@@ -91,7 +91,7 @@ async def is_found(chat: Chat, view: str, wanted: list[str]) -> bool:
     return True
 
 
-@pytest.mark.spec("E01", "E05", "F29", "F30")
+@pytest.mark.spec("E01", "E05", "F29", "F30", "P11")
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 async def test_fifty_rounds(preset: str, tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=extract)

@@ -89,7 +89,6 @@ def test_what_a_checkpoint_reads_is_bounded_and_ends_with_the_newest_message() -
     assert few[-1] is read[-1]
 
 
-@pytest.mark.spec("A30")
 async def test_a_daily_log_leaves_its_folder_for_no_name_and_raises_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     await DailyLog(folder).write("ns", "s", compaction(), NEW_YEAR)

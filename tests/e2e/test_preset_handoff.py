@@ -58,6 +58,56 @@ async def test_at_ninety_per_cent_one_summary_is_asked_for_in_the_turn(
         are_sound(model.prompts, chat.sent, WINDOW)
 
 
+# What a client asks as the answer, and where compaction begins then: window less answer, never below half.
+OUTPUTS: list[tuple[Json, int]] = [
+    ({"max_tokens": 0}, 7_200),
+    ({"max_tokens": 801}, 7_199),
+    ({"max_completion_tokens": 2_500}, 5_500),
+    ({"max_tokens": 32_000}, 4_000),
+]
+
+
+@pytest.mark.spec("A05")
+async def test_what_a_client_asks_as_the_answer_is_kept_free(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, {"policy.name": "handoff"}) as proxy:
+        for number, (asked, trigger) in enumerate(OUTPUTS):
+            for tokens, view in ((trigger - 1, "original"), (trigger, "compacted")):
+                chat = proxy.chat(key=f"{number} {tokens}", system="You keep notes.", extra=asked)
+                for turn in range(6):
+                    chat.said.append({"role": "user", "content": f"Note {turn}. {prose(turn, 150)}"})
+                    chat.said.append({"role": "assistant", "content": f"So: {prose(90 + turn, 150)}"})
+                await chat.says(padded(chat.said, tokens))
+                assert chat.reply.headers["x-palimpsest-tokens"].startswith(f"{tokens}/")
+                assert chat.reply.headers["x-palimpsest-view"] == view, (asked, tokens)
+
+
+@pytest.mark.spec("A12", "A13")
+async def test_how_long_a_summary_may_be_follows_from_the_window(tmp_path: Path) -> None:
+    """8 % of what is available, at least 500 tokens and at most 4,096."""
+    lengths = {"4k": (4_000, 500), "16k": (16_000, 0), "200k": (200_000, 4_096)}
+    models = [{"match": name, "window_tokens": window} for name, (window, _) in lengths.items()]
+    model = ModelServer(models=False, window=400_000)
+    async with proxied(model, tmp_path, {"policy.name": "handoff", "models": models}) as proxy:
+        for name, (window, length) in lengths.items():
+            model.seen.clear()
+            chat = proxy.chat(key=name, system="You keep notes.", extra={"model": name})
+            for turn in range(7):
+                chat.said.append({"role": "user", "content": f"Note {turn}. {prose(turn, 190)}"})
+                chat.said.append({"role": "assistant", "content": f"Noted {turn}."})
+            await chat.says("Go on.")
+            path = f"/api/sessions/{chat.session}/compact"
+            assert (await proxy.http.post(path, headers=chat.headers)).json()["compacted"]
+            fixed = (await chat.view())["budget"]["fixed_tokens"]
+            asked = length or int(0.08 * (window - 8_000 - fixed))
+            assert 500 <= asked <= 4_096
+            (question,) = model.summaries
+            assert f"({asked} tokens)" in question.text
+            # Twice that, where the window has room beside the question.
+            most = question.body["max_tokens"]
+            assert most == 2 * asked if window > 4_000 else asked <= most <= window - question.tokens
+
+
 @pytest.mark.spec("A05", "A06")
 @pytest.mark.parametrize("window", [4_000, 8_000, 24_000])
 async def test_what_is_kept_is_half_of_what_is_available(window: int, tmp_path: Path) -> None:
@@ -146,6 +196,23 @@ async def test_a_chat_is_folded_now_and_then_and_nothing_falls_between(preset: s
         assert rewritten(model.prompts) == len(await chat.compactions())
         assert all(len(prompt.messages) <= 1 + 2 + 26 for prompt in model.prompts)
         assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("A14")
+@pytest.mark.parametrize(("tokens", "view"), [(11_999, "original"), (12_000, "compacted")])
+async def test_a_chat_of_long_messages_is_folded_at_twelve_thousand_tokens(
+    tokens: int, view: str, tmp_path: Path
+) -> None:
+    model = ModelServer(window=200_000)
+    async with proxied(model, tmp_path, {"policy.name": "handoff", "policy.mode": "chat"}) as proxy:
+        chat = proxy.chat(system="You are good company.")
+        for turn in range(4):
+            chat.said.append({"role": "user", "content": f"Thought {turn}. {prose(turn, 900)}"})
+            chat.said.append({"role": "assistant", "content": f"And {turn}: {prose(50 + turn, 900)}"})
+        await chat.says(padded(chat.said, tokens))
+        assert chat.reply.headers["x-palimpsest-tokens"].startswith(f"{tokens}/")
+        assert chat.reply.headers["x-palimpsest-view"] == view
+        assert len(model.summaries) == (view == "compacted")
 
 
 async def _holds_everything(chat: Chat) -> None:

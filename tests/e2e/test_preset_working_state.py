@@ -103,7 +103,12 @@ def _broken(_: Seen) -> Says:
 @pytest.mark.spec("D11", "D12", "A45")
 @pytest.mark.parametrize(
     ("summary", "author", "is_filled"),
-    [(_answer(GAP), "model", True), (_answer("COMPLETE"), "model", False), (_broken, "deterministic", False)],
+    [
+        (_answer(GAP), "model", True),
+        (_answer("COMPLETE"), "model", False),
+        (_broken, "deterministic", False),
+        (_answer("I'm sorry, zanzibar, I cannot help with that."), "deterministic", False),
+    ],
 )
 async def test_what_few_slots_leave_out_a_model_is_asked_for(
     summary: Callable[[Seen], Says], author: str, is_filled: bool, tmp_path: Path
@@ -131,6 +136,33 @@ async def test_what_few_slots_leave_out_a_model_is_asked_for(
             await chat.says(f"Later {len(chat.sent)}. {prose(len(chat.sent), 500)}")
         assert ("closes at nine" in made[-1]["summary"]) == is_filled
         are_sound(model.prompts, chat.sent, WINDOW)
+
+
+@pytest.mark.spec("D11", "D12")
+async def test_fifteen_slots_are_enough_and_fourteen_are_not(tmp_path: Path) -> None:
+    model = ModelServer(summary=_answer(GAP))
+    async with proxied(model, tmp_path, STATE) as proxy:
+        for slots, questions in ((14, 1), (15, 0)):
+            model.seen.clear()
+            chat = proxy.chat(session=f"{slots} slots")
+            # Each request fills a slot; the two newest and what was answered are not folded.
+            for number in range(slots + 1):
+                boards = " ".join(f"board{number}x{at}" for at in range(200))
+                request = f"Please paint pier {number} of the harbour green, all of it: {boards}."
+                chat.said += [
+                    {"role": "user", "content": request},
+                    {"role": "assistant", "content": "Ok."},
+                ]
+            await chat.says("Go on.")
+            path = f"/api/sessions/{chat.session}/compact"
+            made = (await proxy.http.post(path, headers=chat.headers)).json()["compaction"]
+            assert made["messages_folded"] == 2 * slots
+            assert len(model.summaries) == questions
+            assert made["author"] == ("model" if questions else "deterministic")
+            # Small however large the window is (D11).
+            for asked in model.summaries:
+                assert asked.body["max_tokens"] == 2_048
+                assert 10_000 < len(asked.messages[-1]["content"]) <= 12_000
 
 
 @pytest.mark.spec("D13")

@@ -53,7 +53,7 @@ async def test_a_client_that_leaves_a_stream_ends_it_upstream(tmp_path: Path) ->
         assert (row["state"], row["message"]["content"]) == ("incomplete", "Once upon")
 
 
-@pytest.mark.spec("P3")
+@pytest.mark.spec("P3", "F26")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_leaves_while_it_waits_ends_the_request_upstream(
     tmp_path: Path, stream: bool
@@ -67,6 +67,8 @@ async def test_a_client_that_leaves_while_it_waits_ends_the_request_upstream(
         async with asyncio.timeout(20):
             await request.gone.wait()
         await ends(line, ["failed"])
+        rows = await line.rows(line.session_of_newest())
+        assert [(row["role"], row["message"]["content"]) for row in rows] == [("user", "waited for")]
         line.upstream.expects(replies(answer_body()))
         again = await line.asks(post(chat_body("waited for")))
         assert again.header("x-palimpsest-mode") == "full; found=retry"

@@ -59,7 +59,7 @@ async def buried(proxy: Proxy, chat: Chat) -> None:
     assert not any(report in proxy.model.prompts[-1].messages for report in reports)
 
 
-@pytest.mark.spec("C21", "S13")
+@pytest.mark.spec("C21", "S13", "P11")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_five_planted_facts_are_recovered_by_the_tools(stream: bool, tmp_path: Path) -> None:
     model = ModelServer(window=8_000)
@@ -96,7 +96,7 @@ async def test_without_the_tools_some_fact_is_out_of_reach(tmp_path: Path) -> No
         assert "context_grep" in reply.text
 
 
-@pytest.mark.spec("S5", "C04")
+@pytest.mark.spec("S5", "C04", "P11")
 async def test_after_five_compactions_each_fact_is_found_word_for_word(tmp_path: Path) -> None:
     model = ModelServer(window=4_000)
     model.summary = vague

@@ -27,14 +27,16 @@ from app.storage.contract import Store
 from app.storage.open import open_store
 from app.storage.sqlite.driver import driver
 from tests.kit.chat import Chat
-from tests.kit.journal import compacted
+from tests.kit.journal import compacted, events
 from tests.kit.model import ModelServer
 from tests.kit.proxy import proxied
+from tests.kit.recalls import compacted_chat, saying
 
 pytestmark = pytest.mark.timeout(60)
 
 Json = dict[str, Any]
 MARKER = "ACTIVE_TASK_ONLY_PASS"
+USED = ["context_recalled"]
 
 
 @dataclass
@@ -48,10 +50,6 @@ class Model:
     async def calls(self, name: str, newest_user: str = "", **arguments: Any) -> Any:
         text = await self.tools.called(self.where, f"context_{name}", json.dumps(arguments), newest_user)
         return json.loads(text)
-
-    async def events(self) -> list[Json]:
-        rows = await self.store.events(self.where.namespace, self.where.session, 0, 100, ["context_recalled"])
-        return [json.loads(row.event.payload) for row in rows]
 
 
 @asynccontextmanager
@@ -74,67 +72,60 @@ async def model_in(folder: Path, chat: Chat) -> AsyncIterator[Model]:
         await store.close()
 
 
-async def two_talks(folder: Path) -> tuple[Chat, Chat, str]:
-    """A session "mine" and a session "voyage" of one caller, and the id of a message of the latter."""
-    async with proxied(ModelServer(window=20_000), folder) as proxy:
-        mine, other = proxy.chat(session="mine"), proxy.chat(session="voyage")
+# What the user says, how the model calls, and which of the sessions is read then.
+ASKED: list[tuple[str, Json, str]] = [
+    ("Look into the session voyage.", {"taskId": "voyage"}, ""),
+    ("Look into the session voyage.", {"taskId": "voyage", "explicitUserRequest": False}, ""),
+    ("What was the codename?", {"taskId": "voyage", "explicitUserRequest": True}, ""),
+    ("Look into nowhere.", {"taskId": "nowhere", "explicitUserRequest": True}, ""),
+    ("Look into the session theirs.", {"taskId": "theirs", "explicitUserRequest": True}, ""),
+    ("What was it in the voyage session?", {"taskId": "voyage", "explicitUserRequest": True}, "voyage"),
+]
+
+
+@pytest.mark.spec("C06", "C18", "P5")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_reads_another_session_on_the_users_word_alone(stream: bool, tmp_path: Path) -> None:
+    async with compacted_chat(tmp_path, stream=stream) as (proxy, mine):
         await mine.says(f"The codename here is {MARKER}.")
-        await other.says("The codename there is SECRET-OTHER.")
-        return mine, other, (await other.rows())[0]["id"]
+        others = {"voyage": proxy.chat(session="voyage"), "theirs": proxy.chat(session="theirs", key="key-2")}
+        for name, other in others.items():
+            await other.says(f"The codename there is SECRET-OF-{name}.")
+        ids = {name: (await other.rows())[0]["id"] for name, other in others.items()}
+        for newest, arguments, read_from in ASKED:
+            ident = ids["theirs" if "theirs" in newest else "voyage"]
+            calls: list[tuple[str, str, Json]] = [
+                ("g1", "context_grep", {"query": "codename SECRET", **arguments}),
+                ("d1", "context_describe", {"id": ident, **arguments}),
+            ]
+            proxy.model.answers.extend([saying(None, *calls), saying("So it is.")])
+            await mine.says(newest)
+            found, entry = (json.loads(told["content"]) for told in proxy.model.prompts[-1].messages[-2:])
+            assert found["session"] == (others[read_from].session if read_from else mine.session)
+            assert (entry is None) is (not read_from)
+            shown = json.dumps([found, entry])
+            assert ("SECRET-OF-voyage" in shown) is bool(read_from)
+            assert "SECRET-OF-theirs" not in shown
+            assert (MARKER in shown) is (not read_from)
+            searched, read = (e["payload"] for e in (await events(proxy.http, mine, USED))[-2:])
+            assert (searched["tool"], searched["asked"]) == ("context_grep", "codename SECRET")
+            assert (read["tool"], read["asked"], read["resultCount"]) == (
+                "context_describe",
+                ident,
+                int(bool(read_from)),
+            )
+            for event in (searched, read):
+                assert (event["via"], event["requestedSession"]) == ("model", arguments["taskId"])
+                assert event["explicitUserRequest"] is bool(arguments.get("explicitUserRequest"))
+                assert event["effectiveSession"] == found["session"]
 
 
-@pytest.mark.spec("C06")
-async def test_another_session_is_ignored_without_the_flag(tmp_path: Path) -> None:
-    mine, other, ident = await two_talks(tmp_path)
-    async with model_in(tmp_path, mine) as model:
-        asked = "Look into the session voyage."
-        for arguments, newest in (
-            ({"taskId": "voyage"}, asked),
-            ({"taskId": other.session}, asked),
-            ({"taskId": "voyage", "explicitUserRequest": False}, asked),
-            ({"taskId": "voyage", "explicitUserRequest": True}, "What was the codename?"),
-            ({"taskId": "nowhere", "explicitUserRequest": True}, "Look into nowhere."),
-        ):
-            found = await model.calls("grep", newest, query="codename", **arguments)
-            assert found["session"] == mine.session
-            shown = json.dumps(found)
-            assert MARKER in shown
-            assert "SECRET-OTHER" not in shown
-            assert await model.calls("describe", newest, id=ident, **arguments) is None
-
-
-@pytest.mark.spec("C06", "C18")
-async def test_a_session_that_the_user_names_is_read(tmp_path: Path) -> None:
-    mine, other, ident = await two_talks(tmp_path)
-    async with model_in(tmp_path, mine) as model:
-        wide = {"taskId": "voyage", "explicitUserRequest": True}
-        newest = "What was the codename in the voyage session?"
-        found = await model.calls("grep", newest, query="codename", **wide)
-        assert found["session"] == other.session
-        assert "SECRET-OTHER" in json.dumps(found)
-        entry = await model.calls("describe", newest, id=ident, **wide)
-        assert entry["text"] == "user: The codename there is SECRET-OTHER."
-        searched, read = await model.events()
-        assert (searched["via"], searched["requestedSession"]) == ("model", "voyage")
-        assert searched["explicitUserRequest"] is True
-        assert searched["effectiveSession"] == other.session
-        assert (read["asked"], read["resultCount"]) == (ident, 1)
-
-
-@pytest.mark.spec("C06", "P5")
-async def test_no_flag_leads_to_another_caller(tmp_path: Path) -> None:
-    async with proxied(ModelServer(window=20_000), tmp_path) as proxy:
-        mine = proxy.chat(session="mine", key="key-1")
-        theirs = proxy.chat(session="voyage", key="key-2")
-        await mine.says("Nothing here.")
-        await theirs.says("The codename there is SECRET-OTHER.")
-        ident = (await theirs.rows())[0]["id"]
-    async with model_in(tmp_path, mine) as model:
-        for name in ("voyage", theirs.session):
-            wide = {"taskId": name, "explicitUserRequest": True}
-            found = await model.calls("grep", f"Look into {name}.", query="codename SECRET-OTHER", **wide)
-            assert (found["session"], found["results"]) == (mine.session, [])
-            assert await model.calls("describe", f"Look into {name}.", id=ident, **wide) is None
+async def talked(folder: Path) -> Chat:
+    """A conversation about a codename, behind its proxy."""
+    async with proxied(ModelServer(window=20_000), folder) as proxy:
+        chat = proxy.chat(session="mine")
+        await chat.says(f"The codename here is {MARKER}.")
+        return chat
 
 
 async def test_what_was_edited_away_is_out_of_a_models_reach(tmp_path: Path) -> None:
@@ -154,9 +145,8 @@ async def test_what_was_edited_away_is_out_of_a_models_reach(tmp_path: Path) -> 
         assert await model.calls("describe", id=old) is None
 
 
-@pytest.mark.spec("C19")
 async def test_where_nothing_was_said_nothing_is_found(tmp_path: Path) -> None:
-    mine, _, _ = await two_talks(tmp_path)
+    mine = await talked(tmp_path)
     async with model_in(tmp_path, mine) as model:
         ident = (await model.calls("grep", query="codename"))["results"][0]["id"]
         model.where = replace(model.where, head=b"")
@@ -166,7 +156,7 @@ async def test_where_nothing_was_said_nothing_is_found(tmp_path: Path) -> None:
 
 
 async def test_what_a_model_writes_wrong_is_said(tmp_path: Path) -> None:
-    mine, _, _ = await two_talks(tmp_path)
+    mine = await talked(tmp_path)
     async with model_in(tmp_path, mine) as model:
         assert (await model.calls("grep"))["error"]["code"] == "missing_field"
         assert (await model.calls("drop", query="x"))["error"]["code"] == "unknown_tool"

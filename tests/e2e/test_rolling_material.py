@@ -17,7 +17,10 @@ from tests.kit.words import prose
 
 Json = dict[str, Any]
 ROLLING: Json = {"policy.name": "rolling", "policy.trigger_reserve_tokens": 0}
-CAPS = {"decisions": 8, "constraints": 6, "tasks": 10, "questions": 5, "risks": 5, "artifacts": 10}
+CAPS = {
+    **{"decisions": 8, "constraints": 6, "tasks": 10, "questions": 5, "risks": 5, "artifacts": 10},
+    "agent_contributions": 6,
+}
 NEEDLE = "the hidden thought of the lighthouse"
 pytestmark = pytest.mark.timeout(60)
 
@@ -117,6 +120,35 @@ async def test_a_summary_is_shown_only_with_its_watermark(lost: str, stands: boo
         assert ("Compacted context summary" in shown.text) is stands
         if not stands:
             assert shown.messages == again.sent[-1]
+
+
+@pytest.mark.spec("B05")
+async def test_the_six_newest_stay_and_the_groups_that_they_belong_to(tmp_path: Path) -> None:
+    """However many questions stand behind the calls, a call stays with all of its results."""
+    calls = [
+        {"id": f"p{at}", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+        for at in range(5)
+    ]
+    group: list[Json] = [{"role": "assistant", "content": None, "tool_calls": calls}]
+    group += [{"role": "tool", "tool_call_id": f"p{at}", "content": f"{at} is done"} for at in range(5)]
+    model = ModelServer(window=60_000, summary=lambda _: told())
+    async with proxied(model, tmp_path, ROLLING | {"policy.memory_entries": False}) as proxy:
+        for asked in range(6):
+            chat = proxy.chat(key=f"{asked} questions", system="You keep notes.")
+            worked(chat)
+            chat.said += [{"role": "user", "content": "All at once."}, *group]
+            for number in range(asked):
+                chat.said.append({"role": "assistant", "content": f"Reply {number}."})
+                chat.said.append({"role": "user", "content": f"Question {number}."})
+            await chat.sends(*([{"role": "user", "content": "And on."}] if asked else []))
+            await by_hand(proxy, chat)
+            parts = (await chat.view())["parts"]
+            tail = [part["message"] for part in parts if part["kind"] == "tail"]
+            assert tail == chat.said[len(chat.said) - len(tail) :]
+            assert len(tail) >= 6
+            assert [message for message in tail if message in group] in ([], group)
+            # No more than the group makes necessary.
+            assert len(tail) == 6 or tail[0] == group[0]
 
 
 @pytest.mark.spec("B09", "B10")

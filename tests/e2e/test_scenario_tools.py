@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.agent import TOOLS, Call, works
 from tests.kit.judge import are_sound, is_sound, rewritten
-from tests.kit.model import ModelServer
+from tests.kit.model import ModelServer, counter
 from tests.kit.proxy import proxied
 from tests.kit.words import prose
 
@@ -53,7 +53,7 @@ async def test_forty_five_steps_in_one_human_turn(
         assert await chat.transcript() == chat.said
 
 
-@pytest.mark.spec("S4", "A08", "A20", "E10", "A28")
+@pytest.mark.spec("S4", "A08", "A20", "E10", "A28", "P11")
 @pytest.mark.parametrize("offered", [True, False])
 async def test_a_result_of_two_megabytes(offered: bool, tmp_path: Path) -> None:
     model = ModelServer(window=10_000)
@@ -71,6 +71,8 @@ async def test_a_result_of_two_megabytes(offered: bool, tmp_path: Path) -> None:
         first = model.prompts[1].messages[-1]["content"]
         assert first.startswith("FIRST LINE OF THE DUMP")
         assert first.endswith("LAST LINE OF THE DUMP")
+        head, _, rest = first.partition("[... ")
+        assert 0.69 < len(head) / (len(head) + len(rest.partition(" ...]")[2])) < 0.71
         # The marker says how the rest is read where the model has the tool for it, else no name that is of no
         # use; under the name that the record has it is all there, to the character.
         (mask, *_) = (await chat.compactions())[0]["masks"]
@@ -81,6 +83,50 @@ async def test_a_result_of_two_megabytes(offered: bool, tmp_path: Path) -> None:
         assert model.summaries
         assert all(len(seen.raw) < 100_000 for seen in model.seen)
         assert await chat.transcript() == chat.said
+
+
+def rows_of(shown: str) -> list[Any]:
+    rows: list[Any] = json.loads(shown)
+    return rows
+
+
+@pytest.mark.spec("A07", "A08", "E10")
+async def test_large_results_are_shortened_as_what_they_are_and_nobody_is_asked(tmp_path: Path) -> None:
+    """Where that is enough (A07): an array keeps fifty items, an object its members, a document thrice."""
+    records = json.dumps([{"row": row, "text": prose(row, 90)} for row in range(740)])
+    pages = json.dumps({"status": "ok", "content": prose(1, 74_000), "size": 1e2})
+    results = {"rows.json": records, "page.json": pages, "plain.log": prose(2, 74_000)}
+    results["lease.pdf"] = prose(3, 74_000)
+    model = ModelServer(window=100_000)
+    shown, kinds = {}, []
+    # In larger windows than this one the limits alone count.
+    overrides = {"policy.name": "handoff", "policy.tool_result_share": 0.5}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        for path, result in results.items():
+            chat = proxy.chat(key=path, system="You read files.", extra={"tools": TOOLS})
+            model.calls(("call_1", "read_file", {"path": path}))
+            await chat.says(f"Read {path}.")
+            await chat.sends({"role": "tool", "tool_call_id": "call_1", "content": result})
+            while not (made := await chat.compactions()):
+                await chat.says(f"Question {len(chat.sent)}. {prose(len(chat.sent), 2_000)}")
+            kinds += [one["kind"] for one in made]
+            (shown[path],) = [m["content"] for m in model.prompts[-1].messages if m["role"] == "tool"]
+            assert await chat.recalls(made[0]["masks"][0]["message"]) == result
+            assert await chat.transcript() == chat.said
+    assert kinds == ["tool_truncation_only"] * len(results)
+    assert model.summaries == []
+    # Of fifty items seven tenths stand before the note and three tenths behind it.
+    rows, whole = rows_of(shown["rows.json"]), rows_of(records)
+    assert [*rows[:35], *rows[36:]] == [*whole[:35], *whole[-15:]]
+    assert "50 of 740" in rows[35]
+    page = json.loads(shown["page.json"])
+    assert list(page) == ["status", "content", "size"]
+    assert shown["page.json"].endswith('"size": 100.0}')
+    assert page["content"].startswith(prose(1, 74_000)[:1_000])
+    tokens = {path: counter().count_text(text) for path, text in shown.items()}
+    assert 9_000 < tokens["plain.log"] <= 10_000
+    assert 9_000 < tokens["page.json"] <= 10_000
+    assert 27_000 < tokens["lease.pdf"] <= 30_000
 
 
 @pytest.mark.spec("F33", "A28")

@@ -65,6 +65,23 @@ async def test_a_switch_to_a_model_with_a_smaller_window(tmp_path: Path) -> None
         assert await chat.transcript() == chat.said
 
 
+@pytest.mark.spec("A29")
+@pytest.mark.parametrize("preset", ["auto", "handoff"])
+async def test_a_refused_prompt_comes_down_to_a_target_of_its_own(preset: str, tmp_path: Path) -> None:
+    model = ModelServer(window=100_000)
+    async with proxied(model, tmp_path, {"policy.name": preset}) as proxy:
+        chat = proxy.chat(system="You keep the log.")
+        for turn in range(60):
+            chat.said.append({"role": "user", "content": f"Entry {turn}. {prose(turn, 200)}"})
+            chat.said.append({"role": "assistant", "content": f"Noted {turn}."})
+        model.answers.append(overflow(16_000, 17_000))
+        await chat.says("Refused once.")
+        (made,) = await chat.compactions()
+        assert made["trigger"] == "overflow"
+        available = (await chat.view())["budget"]["available_tokens"]
+        assert 0.28 * available < made["tokens_after"] <= 0.35 * available
+
+
 @pytest.mark.spec("A29", "E06", "F31")
 async def test_overflow_is_tried_again_a_bounded_number_of_times(tmp_path: Path) -> None:
     model = ModelServer(window=100_000)
@@ -81,7 +98,7 @@ async def test_overflow_is_tried_again_a_bounded_number_of_times(tmp_path: Path)
         reply = await chat.posts([*chat.said, {"role": "user", "content": "Refused for ever."}])
         assert reply.status_code == 400
         assert "maximum context length is 4096" in reply.text
-        assert len(model.prompts) <= 8 + 2 + 3
+        assert len(model.prompts) == 8 + 2 + 3
         model.answers.clear()
         await chat.says("And it goes on.")
         compactions = len(await chat.compactions())

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from app.core.view.presets import PRESETS
+from tests.kit.agent import TOOLS
 from tests.kit.chat import Chat
 from tests.kit.journal import read
 from tests.kit.judge import are_sound
@@ -21,6 +23,11 @@ WINDOW = 8_000
 HANDOFF: Json = {"policy.name": "handoff"}
 TAG = "cowork_compaction_summary"
 SECRET = "sk-proj-" + "Zx9Qw8Er7Ty6Ui5Op4As3Df2Gh1Jk0Lm"
+SECTIONS = (
+    *("Primary request and intent", "User messages", "Work completed", "Errors and fixes"),
+    *("Key technical details", "Decisions made", "Pending/incomplete", "Current state"),
+    "Recommended next step",
+)
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -69,6 +76,61 @@ async def test_a_key_reaches_no_summarizer_and_no_summary(tmp_path: Path) -> Non
         assert await chat.transcript() == chat.said
 
 
+@pytest.mark.spec("A17")
+async def test_no_preset_asks_about_a_key_nor_a_second_time_nor_by_hand(tmp_path: Path) -> None:
+    def repeats(seen: Seen) -> Says:
+        return Says({"role": "assistant", "content": f"{plain_summary(seen)}\nThe key is {SECRET} as told."})
+
+    model = ModelServer(window=WINDOW, summary=repeats, names=tuple(PRESETS))
+    policy: Json = {"trigger_reserve_tokens": 0, "self_check": True, "llm_extraction": True}
+    models = [{"match": name, "policy": {"name": name, **policy}} for name in PRESETS]
+    async with proxied(model, tmp_path, {"models": models}) as proxy:
+        for name in PRESETS:
+            model.seen.clear()
+            chat = proxy.chat(system=f"You keep notes. Key: {SECRET}", session=name, extra={"model": name})
+            model.calls(("c1", "read_file", {"path": "a.env", "token": SECRET}))
+            await chat.says(f"We decided to use {SECRET} as our key.")
+            found = f"OPENAI_API_KEY={SECRET}\nError: {SECRET} is refused."
+            await chat.sends({"role": "tool", "tool_call_id": "c1", "content": found})
+            await until(chat, 1)
+            for _ in range(6):
+                await chat.says(f"Later {len(chat.sent)}. {prose(len(chat.sent), 60)}")
+            order, path = {"focus": f"the key {SECRET}"}, f"/api/sessions/{name}/compact"
+            reply = await proxy.http.post(path, json=order, headers=chat.headers)
+            assert reply.status_code == 200, reply.text
+            # What `working_state` has noted needs no model.
+            assert model.summaries or name == "working_state"
+            assert [SECRET in text for text in asked(model)] == [False] * len(model.summaries), name
+            kept = json.dumps([await chat.compactions(), *await derived(proxy, chat)])
+            assert SECRET not in kept, name
+            assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("A17", "D25")
+async def test_a_wish_that_names_a_key_is_put_without_it_behind_the_prompt_too(tmp_path: Path) -> None:
+    model = ModelServer(window=20_000)
+    async with proxied(model, tmp_path) as proxy:
+        chat = proxy.chat(session="notes")
+        for turn in range(8):
+            await chat.says(f"Note {turn}. {prose(turn, 150)}")
+        order = {"focus": f"the ferry, and the key {SECRET}"}
+        path = "/api/sessions/notes/compact"
+        assert (await proxy.http.post(path, json=order, headers=chat.headers)).json()["compacted"]
+        (question,) = model.summaries
+        # It rides on the prompt that the model knows.
+        assert question.messages[: len(chat.said)] == chat.said
+        assert "the ferry, and the key" in question.text
+        assert SECRET not in question.text
+
+
+async def derived(proxy: Proxy, chat: Chat) -> list[Json]:
+    """What stands beside the archive: memory, state, events, checkpoints."""
+    home = f"sessions/{chat.session}"
+    pages = [await read(proxy.http, chat, f"{home}/{page}") for page in ("memory", "state", "events")]
+    listed = (await read(proxy.http, chat, f"{home}/checkpoints"))["checkpoints"]
+    return [*pages, *[await read(proxy.http, chat, f"{home}/checkpoints/{one['id']}") for one in listed]]
+
+
 @pytest.mark.spec("A18", "A31")
 async def test_there_is_one_block_which_says_once_what_it_is(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=told)
@@ -91,15 +153,7 @@ async def test_there_is_one_block_which_says_once_what_it_is(tmp_path: Path) -> 
 @pytest.mark.spec("A16")
 async def test_twenty_requests_stand_word_for_word_though_the_summarizer_drops_them(tmp_path: Path) -> None:
     sections = "\n".join(
-        f"## {place}. {title}\nThe harbour log was kept."
-        for place, title in enumerate(
-            (
-                *("Primary request and intent", "User messages", "Work completed", "Errors and fixes"),
-                *("Key technical details", "Decisions made", "Pending/incomplete", "Current state"),
-                "Recommended next step",
-            ),
-            1,
-        )
+        f"## {place}. {title}\nThe harbour log was kept." for place, title in enumerate(SECTIONS, 1)
     )
     model = ModelServer(window=16_000, summary=lambda _: Says({"role": "assistant", "content": sections}))
     async with proxied(model, tmp_path, HANDOFF) as proxy:
@@ -114,28 +168,65 @@ async def test_twenty_requests_stand_word_for_word_though_the_summarizer_drops_t
         assert [request for request in requests if request not in shown] == []
 
 
+@pytest.mark.spec("A15")
+@pytest.mark.parametrize(
+    ("body", "author"),
+    [
+        # Out of order, two of nine; in prose without any; and nothing that could stand for anything.
+        (
+            "## 8. Current state\nThe crane is idle.\n\n**3. Work completed**\nThe log was mended.",
+            "model",
+        ),
+        ("The log was mended by noon, and the crane is idle since. Nothing else was asked for.", "model"),
+        (
+            "## 1. Primary request and intent\n\n## 2. User messages\n\n## 3. Work completed\n",
+            "deterministic",
+        ),
+    ],
+)
+async def test_missing_sections_are_repaired_or_the_summary_is_not_taken(
+    body: str, author: str, tmp_path: Path
+) -> None:
+    model = ModelServer(window=WINDOW, summary=lambda _: Says({"role": "assistant", "content": body}))
+    async with proxied(model, tmp_path, HANDOFF) as proxy:
+        chat = proxy.chat(system="You are an agent.", extra={"tools": TOOLS})
+        model.calls(("c1", "write_file", {"path": "/srv/crane.log", "content": "x"}))
+        await chat.says("Mend the log of the crane, please.")
+        await chat.sends({"role": "tool", "tool_call_id": "c1", "content": "written"})
+        while not (made := await chat.compactions()):
+            # A sentence with "never" is a rule of the user's.
+            said = prose(len(chat.sent), 300).replace("ever", "over").replace("Never", "Over")
+            await chat.says(f"Give berth {len(chat.sent)} to a ferry. {said}")
+        (block,) = [one["summary"] for one in made]
+        assert made[0]["author"] == author
+        # Those that there are stand in their order, once each.
+        titles = re.findall(r"^## (\d)\. (.+)$", block, re.MULTILINE)
+        assert [SECTIONS[int(number) - 1] for number, _ in titles] == [title for _, title in titles]
+        assert [number for number, _ in titles] == sorted({number for number, _ in titles})
+        # What the model left out code has told from the messages.
+        assert re.search(r"Give berth \d+ to a ferry", block)
+        assert "created /srv/crane.log" in block
+        assert ("The log was mended" in block) is (author == "model")
+        are_sound(model.prompts, chat.sent, WINDOW)
+
+
 @pytest.mark.spec("A19", "A20", "A21", "A22")
 async def test_what_a_summarizer_reads_is_bounded_by_role_and_nothing_is_skipped(tmp_path: Path) -> None:
-    model = ModelServer(window=400_000, summary=told)
+    def at_length(seen: Seen) -> Says:
+        """A record so long that it takes all the room that the next question has for it."""
+        text = f"{plain_summary(seen)}\n{prose(len(model.summaries), 3_400)}"
+        return Says({"role": "assistant", "content": text})
+
+    model = ModelServer(window=400_000, summary=at_length)
     async with proxied(model, tmp_path, HANDOFF | {"summarizer.window_tokens": 200_000}) as proxy:
         chat = proxy.chat(system="You read files.")
-        for number in range(24):
-            call = {
-                "name": "read_file",
-                "arguments": json.dumps({"path": f"/srv/{number}", "x": "a" * 5_000}),
-            }
-            calls = [{"id": f"c{number}", "type": "function", "function": call}]
-            chat.said += [
-                {"role": "user", "content": long(f"U{number}")},
-                {"role": "assistant", "content": long(f"A{number}"), "tool_calls": calls},
-                {"role": "tool", "tool_call_id": f"c{number}", "content": long(f"T{number}")},
-            ]
+        chat.said += [message for number in range(24) for message in worked(number)]
         await chat.says("Go on.")
         record = await by_hand(proxy, chat)
         assert record["author"] == "model"
         questions = asked(model)
         assert len(questions) > 1
-        assert all(len(question) <= 60_000 for question in questions)
+        assert 59_000 < max(map(len, questions)) <= 60_000
         everything = "\n".join(questions)
         folded = [row["message"] for row in await chat.rows() if row["is_compacted"]]
         heads = {str(message["content"]).split(" ", 1)[0] for message in folded if message["content"]}
@@ -152,6 +243,17 @@ async def test_what_a_summarizer_reads_is_bounded_by_role_and_nothing_is_skipped
             before = re.split(r"\[[^\]]*(?:cut|left out|omitted|not shown)[^\]]*\]", piece)[0]
             assert 0.6 * most < len(before) < 0.75 * most
         assert max(map(len, re.findall("a{100,}", everything))) <= 800
+
+
+def worked(number: int) -> list[Json]:
+    """A request, a call and its result, each far longer than a summarizer reads of it."""
+    call = {"name": "read_file", "arguments": json.dumps({"path": f"/srv/{number}", "x": "a" * 5_000})}
+    calls = [{"id": f"c{number}", "type": "function", "function": call}]
+    return [
+        {"role": "user", "content": long(f"U{number}")},
+        {"role": "assistant", "content": long(f"A{number}"), "tool_calls": calls},
+        {"role": "tool", "tool_call_id": f"c{number}", "content": long(f"T{number}")},
+    ]
 
 
 def long(name: str) -> str:
@@ -224,6 +326,26 @@ async def test_an_older_message_that_names_a_path_in_use_stays(
                 f"Now change src/app/main.py, step {len(chat.sent)}. {prose(len(chat.sent), 150)}"
             )
         assert ({"role": "user", "content": naming} in model.prompts[-1].messages) is stays
+        are_sound(model.prompts, chat.sent, WINDOW)
+
+
+@pytest.mark.spec("A11")
+async def test_what_stays_for_its_path_takes_its_share_and_no_more(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW, summary=told)
+    async with proxied(model, tmp_path, HANDOFF) as proxy:
+        chat = proxy.chat(system="You write code.")
+        await chat.says("The task: mend the program.")
+        while not await chat.compactions():
+            number = len(chat.sent)
+            model.says(f"Step {number} is done. {prose(number, 60)}")
+            await chat.says(f"Now change src/app/main.py, step {number}. {prose(100 + number, 60)}")
+        parts = (await chat.view())["parts"]
+        ((at, _),) = [(at, part) for at, part in enumerate(parts) if part["kind"] == "summary"]
+        kept = [part["tokens"] for part in parts[:at] if part["kind"] not in ("preamble", "task")]
+        budget = (await chat.view())["budget"]
+        # All of the older ones name it: as many as have room.
+        assert len(kept) > 1
+        assert 0 < sum(kept) <= 0.15 * budget["target_tokens"]
         are_sound(model.prompts, chat.sent, WINDOW)
 
 

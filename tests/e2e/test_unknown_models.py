@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from app.proxy.compacting.calibrations import Calibrations
 from app.proxy.compacting.model_tokens import REMEMBERED_MODELS, REMEMBERED_TOOLS, ModelTokens
 from app.proxy.compacting.windows import REMEMBERED_NAMES, Windows, WindowSources
@@ -21,7 +19,6 @@ from app.storage.open import open_store
 from tests.kit.serving import shared_tokenizer
 from tests.storage.conftest import new_id
 
-pytestmark = pytest.mark.spec("H05")
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "description": "x " * 5_000}}
 
 
@@ -70,7 +67,6 @@ async def test_models_that_never_answer_leave_nothing_in_the_database(tmp_path: 
     await store.close()
 
 
-@pytest.mark.spec("H01")
 async def test_what_is_learned_ends_with_a_larger_answer_a_new_statement_and_a_day(tmp_path: Path) -> None:
     store, jobs = await opened(tmp_path), Jobs()
     windows = windows_in(store, jobs, None)
@@ -116,7 +112,6 @@ async def test_tools_and_models_are_remembered_within_bounds(tmp_path: Path) -> 
     await store.close()
 
 
-@pytest.mark.spec("H01")
 def test_what_was_refused_once_is_tried_again_after_a_day() -> None:
     now = [0.0]
     refusing = Refusing(lambda: now[0])

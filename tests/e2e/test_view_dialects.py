@@ -148,7 +148,7 @@ def thinking(seen: Seen) -> Says | None:
     return Says(answer, finish="tool_calls")
 
 
-@pytest.mark.spec("S16", "P9")
+@pytest.mark.spec("P9")
 async def test_thoughts_stay_on_turns_with_tool_calls_or_are_folded_with_them(tmp_path: Path) -> None:
     model = ModelServer(window=4_000, script=thinking)
     async with proxied(model, tmp_path) as proxy:

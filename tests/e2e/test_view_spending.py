@@ -139,7 +139,6 @@ async def test_an_upstream_that_states_no_usage_is_estimated(tmp_path: Path) -> 
         assert authors(await chat.compactions())[:2] == ["model", "deterministic"]
 
 
-@pytest.mark.spec("F04")
 def test_three_folds_in_three_turns_are_a_loop_and_it_ends_by_itself() -> None:
     now = [0.0]
     loops = LoopBreaker(60.0, lambda: now[0])

@@ -114,15 +114,22 @@ async def test_the_sdk_cannot_tell_the_proxy_from_the_model_server(tmp_path: Pat
             assert results == [results[0]] * 4, name
 
 
+RETRIED = (408, 409, 429, 500, 503)
+
+
 @pytest.mark.spec("S12", "W14")
 async def test_a_retry_of_the_sdk_is_one_stored_turn(tmp_path: Path) -> None:
     async with wired(tmp_path) as line:
         soon = [(b"retry-after-ms", b"1")]
-        line.upstream.expects(replies(FAILED, 500, soon), replies(FAILED, 429, soon), ANSWERS["text"][0])
-        (made,) = await asked_async(line.url, False, max_retries=2)
+        refusals = [replies(FAILED, status, soon) for status in RETRIED]
+        line.upstream.expects(*refusals, ANSWERS["text"][0])
+        (made,) = await asked_async(line.url, False, max_retries=len(RETRIED))
         assert made["choices"][0]["message"]["content"] == "Hello."
-        assert [r.header("x-stainless-retry-count") for r in line.upstream.requests] == ["0", "1", "2"]
-        assert [len(r.body) for r in line.upstream.requests] == [len(line.upstream.requests[0].body)] * 3
+        sent = line.upstream.requests
+        assert [r.header("x-stainless-retry-count") for r in sent] == [
+            str(at) for at in range(len(RETRIED) + 1)
+        ]
+        assert {r.body for r in sent} == {sent[0].body}
         assert line.query("SELECT count(*) FROM sessions") == [(1,)]
         assert [row["role"] for row in await line.rows(line.session_of_newest(), "k")] == [
             "user",

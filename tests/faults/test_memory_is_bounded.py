@@ -53,7 +53,6 @@ TEXTS = {
 }
 
 
-@pytest.mark.spec("H05")
 @pytest.mark.parametrize("kind", TEXTS)
 async def test_parsed_messages_take_no_more_than_their_room(kind: str) -> None:
     assert await taken(TEXTS[kind]) < MOST
@@ -64,7 +63,6 @@ async def test_the_control_weighs_only_their_bytes(monkeypatch: pytest.MonkeyPat
     assert await taken(TEXTS["short"]) > 2 * MOST
 
 
-@pytest.mark.spec("H05")
 async def test_the_newest_messages_are_remembered_and_a_giant_drives_none_out() -> None:
     reader = reader_of(ROOM)
     old, new, giant = raw("old"), raw("new"), raw("x" * ROOM)

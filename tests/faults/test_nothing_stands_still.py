@@ -254,7 +254,6 @@ async def test_the_control_lets_nobody_run() -> None:
     assert await ticks_beside(0, parse_chat_request, body, Limits()) == 0
 
 
-@pytest.mark.spec("H11")
 async def test_other_coroutines_run_while_a_long_answer_is_read() -> None:
     counter = shared_tokenizer().counter_for("m")
     answer = json.dumps({"role": "assistant", "content": "A word or two. " * 200_000}).encode()

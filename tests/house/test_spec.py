@@ -27,15 +27,23 @@ def test_every_release_owes_something() -> None:
     assert [name for name, rows in releases().items() if not rows] == []
 
 
-def test_a_row_is_proved_when_all_its_tests_passed(tmp_path: Path) -> None:
+def test_a_row_is_proved_by_the_running_program_when_all_its_tests_passed(tmp_path: Path) -> None:
     record = {
-        "t::one": {"rows": ["A01", "A02"], "passed": True},
-        "t::two": {"rows": ["A02"], "passed": False},
-        "t::three": {"rows": ["P1"], "passed": True},
+        "tests/e2e/t.py::one": {"rows": ["A01", "A02"], "passed": True},
+        "tests/core/t.py::two": {"rows": ["A02"], "passed": False},
+        "tests/wire/t.py::three": {"rows": ["P1"], "passed": True},
+        "tests/core/t.py::four": {"rows": ["P1", "P2"], "passed": True},
     }
     file = tmp_path / "results.json"
     file.write_text(json.dumps(record), encoding="utf-8")
     assert proved_rows(file) == {"A01", "P1"}
+
+
+def test_a_row_without_proof_says_who_would_prove_it() -> None:
+    lines = {line.split()[0]: line for line in report(frozenset()).split("\n") if line.startswith("  ")}
+    assert lines["W25"].endswith("[tests/clients/test_clients.py]")
+    assert lines["E12"].endswith("[no test]")
+    assert [row for row, line in lines.items() if line.endswith("[no test]")] == ["E12"]
 
 
 def test_the_tests_of_a_row_are_listed_once_each(tmp_path: Path) -> None:
@@ -66,11 +74,12 @@ def test_a_test_that_fails_in_teardown_or_is_skipped_proves_nothing(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     recorder = SpecRecorder(tmp_path / "results.json")
-    rows = {"t::torn": ["A01"], "t::skipped": ["A02"], "t::fine": ["A03"]}
+    folder = "tests/e2e/t.py::"
+    rows = {f"{folder}torn": ["A01"], f"{folder}skipped": ["A02"], f"{folder}fine": ["A03"]}
     for name, phases in {
-        "t::torn": ("passed", "passed", "failed"),
-        "t::skipped": ("skipped", "passed"),
-        "t::fine": ("passed", "passed", "passed"),
+        f"{folder}torn": ("passed", "passed", "failed"),
+        f"{folder}skipped": ("skipped", "passed"),
+        f"{folder}fine": ("passed", "passed", "passed"),
     }.items():
         for phase, outcome in zip(("setup", "call", "teardown"), phases, strict=False):
             recorder.pytest_runtest_logreport(_report(name, rows[name], phase, outcome))

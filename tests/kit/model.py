@@ -71,6 +71,7 @@ class Seen:
 class Says:
     """An answer: a message, or an error with its status; `after` is awaited first.
 
+    `others` are further choices of an answer that is not streamed.
     `midway` is awaited in a stream behind the first piece of text. `in_pieces`: calls are streamed in pieces.
     `never`: it is waited until the caller leaves.
     """
@@ -84,6 +85,7 @@ class Says:
     midway: Callable[[], Awaitable[None]] | None = None
     in_pieces: bool = False
     never: bool = False
+    others: tuple[Json, ...] = ()
 
 
 @dataclass
@@ -184,9 +186,12 @@ class ModelServer:
         if seen.body.get("stream"):
             await _stream(send, says, counts, seen.body)
             return
-        choice = {"index": 0, "message": says.message, "finish_reason": says.finish}
+        choices = [
+            {"index": at, "message": message, "finish_reason": says.finish}
+            for at, message in enumerate((says.message, *says.others))
+        ]
         head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "test-model"}
-        await _json(send, 200, {**head, "choices": [choice], "usage": counts})
+        await _json(send, 200, {**head, "choices": choices, "usage": counts})
 
     async def _said(self, seen: Seen) -> Says:
         if seen.is_summary:

@@ -10,8 +10,6 @@ from app.core.wire.responses.assembly import ResponseAssembly
 from app.proxy.answering.gate import Gate
 from app.upstream.decoding import decoder_for
 
-pytestmark = pytest.mark.spec("W50")
-
 
 def waiting() -> Gate:
     gate = Gate(

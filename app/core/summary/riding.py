@@ -67,7 +67,7 @@ def riding_request(
 ) -> SummaryRequest:
     """The request behind `shown`, the messages the model was shown last, byte for byte."""
     text = riding_text(instructions, record_tokens)
-    text = f"{text}\nKeep in mind above all: {focus[:500]}" if focus else text
+    text = f"{text}\nKeep in mind above all: {without_secrets(focus)[:500]}" if focus else text
     if any(f"<{MEMORY_TAG}>".encode() in raw for raw in shown):
         text = f"{text}\n{_WITHOUT_MEMORY}"
     last = msgspec.json.encode({"role": "user", "content": text})

@@ -28,6 +28,9 @@ class Restraint:
         namespace = scene.turn.namespace
         if self.spending.is_spent(namespace):
             return "spending_limit"
+        if scene.is_ordered:
+            # Whoever asks for a compaction now may know that the model is back; the answer tells (F05).
+            return ""
         if self.failures.is_open(model, namespace, key):
             return "breaker_open"
         return "looping" if self.is_looping(scene) else ""

@@ -30,6 +30,7 @@ from app.core.summary.prompt import (
 )
 from app.core.summary.source import SummarySource
 from app.core.summary.styles.self_check import check_request, is_unchanged
+from app.core.summary.working import gap_fill
 from app.core.wire.responses.asking import Members
 from app.errors import SummaryRejected
 from app.proxy.compacting.breaker import Cause
@@ -283,13 +284,20 @@ class SummaryWriter:
             raise _NobodyAsked
         passes = 0
         while True:
-            if riding is None and not self._has_worker(scene):
+            is_gap = request.system == gap_fill.INSTRUCTIONS
+            if riding is None and not self._has_worker(scene) and not is_gap:
                 request = await scene.done(self._with_headroom, request)
             answer = await self._answer(scene, request, run, behind)
             passes += 1
             reply = SummaryReply(answer.text, answer.finish_reason, answer.had_tool_calls)
             # What rides answers in nine sections, whatever the style asks for otherwise.
-            text = await scene.done(_accepted, reply, request, replaced)
+            try:
+                text = await scene.done(_accepted, reply, request, replaced)
+            except SummaryRejected as rejected:
+                if is_gap:
+                    # Asked once, for so many tokens and no more (D11): what was noted stands without it.
+                    raise _NoAnswer("rejected", counts=False) from rejected
+                raise
             following = await scene.done(_next_question, questions, text)
             if following is None:
                 told = Told(text, self.model_for(scene), passes, run.id)

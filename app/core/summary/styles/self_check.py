@@ -14,6 +14,7 @@ from app.core.summary.prompt import SummaryRequest
 from app.core.summary.rolling.prompt import RollingRequest
 from app.core.summary.working import gap_fill
 from app.core.text.fence import sendable
+from app.core.text.secrets import without_secrets
 
 UNCHANGED = "UNCHANGED"
 QUESTION = (
@@ -34,7 +35,8 @@ def check_request(request: SummaryRequest, answer: str) -> SummaryRequest | None
     is_rollup = isinstance(request, RollingRequest) and bool(request.rollup)
     if is_rollup or request.system == gap_fill.INSTRUCTIONS:
         return None
-    asked = (_encoded("assistant", answer), _encoded("user", QUESTION))
+    # The answer as the model wrote it has not been through the filter that takes keys out (A17).
+    asked = (_encoded("assistant", without_secrets(answer)), _encoded("user", QUESTION))
     return replace(request, messages=(*request.messages, *asked))
 
 
