@@ -62,6 +62,7 @@ LOST: Mapping[tuple[str, str], str] = {
     ("by_content", "nothing stale"): _REQUESTS,
     ("rolling", "recall"): _TOOLS,
     ("rolling", "nothing stale"): _BOTH,
+    ("rolling", "decision"): "memory of the session, below the summary, is written every twelve exchanges",
     ("worker", "recall"): _TOOLS,
     ("worker", "nothing stale"): _BOTH,
     ("working_state", "recall"): _READ,

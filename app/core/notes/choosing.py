@@ -113,7 +113,11 @@ def _untold(note: Note, rules: Collection[str], told: Callable[[Note], bool]) ->
     for rule in rules:
         text = text.replace(rule, LEFT_OUT)
     for sentence in sentences_of(text):
-        if len(sentence) >= _LEAST_SENTENCE and told(replace(note, kind="fact", text=sentence)):
+        # One that is marked stays: the record may tell it as if it held.
+        is_marked = f"{sentence} [" in text
+        if len(sentence) < _LEAST_SENTENCE or is_marked:
+            continue
+        if told(replace(note, kind="fact", text=sentence)):
             text = text.replace(sentence, LEFT_OUT)
     text = _NOTHING_LEFT.sub(LEFT_OUT, text)
     return replace(note, text=text.strip() if text.replace(LEFT_OUT, "").strip(" .\n") else "")

@@ -247,6 +247,13 @@ def test_of_a_request_only_what_the_record_does_not_say_stands_behind_it() -> No
     assert "- turn 2, user: [...] The nightly batch handles 7508 rows. Yes." in block
 
 
+def test_a_replaced_value_that_the_record_tells_is_marked_behind_it() -> None:
+    first, then = user("The port of the ledger is 9322."), user("The port of the ledger is 4711.")
+    told = "## 5. Key technical details\n- The port of the ledger is 9322."
+    block = by_model(source([first, says("Good."), then, says("Good."), user("Go on.")]), told)
+    assert "- turn 1, user: The port of the ledger is 9322. [later: 4711]" in block
+
+
 def test_a_tool_never_speaks_under_decisions_or_rules() -> None:
     talk = [
         user("Read the page."),
