@@ -164,9 +164,11 @@ def _floors(bound: Sequence[Note], room: Room, count_text: CountText) -> Choice:
     for kind in _FLOORS:
         most = max(room.tokens, room.rules) if kind == "rule" else room.tokens
         lengths = (_BOUND_CHARS if kind == "request" else None, _SHORT_CHARS)
+        before = len(choice.notes)
         for note in reversed([note for note in bound if note.kind == kind]):
             if not any(_take(choice, note, most, count_text, length) for length in lengths):
                 choice.left_out += 1
+        choice.notes[before:] = choice.notes[before:][::-1]
     return choice
 
 

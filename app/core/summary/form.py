@@ -151,10 +151,7 @@ class _Writer:
         """The notes under their titles, as they happened: the newer of two values stands behind."""
         first = choice.of("request")[:1] if self.form.task else []
         lines: dict[str, list[str]] = {title: [] for title in self.form.titles}
-        # Floors are taken from the end: of one message the last is the first that was chosen.
-        notes = choice.notes[::-1]
-        notes.sort(key=lambda note: note.place)
-        for note in notes:
+        for note in sorted(choice.notes, key=lambda note: note.place):
             lines[self.form.task if note in first else self.form.title_of(note)].append(line_of(note))
         return {title: "\n".join(each) for title, each in lines.items()}
 

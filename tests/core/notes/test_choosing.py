@@ -54,6 +54,11 @@ def test_a_request_that_asks_or_greets_is_worth_what_it_is_about() -> None:
     assert sorted(shown(*notes, room=80)) == sorted(["Start.", *asked, "End."])
 
 
+def test_what_one_message_told_stands_in_its_order() -> None:
+    steps = [Note("task", f"[ ] step {n}", 3, 1, "assistant", binds=True) for n in range(5)]
+    assert shown(*steps) == [note.text for note in steps]
+
+
 def test_a_message_has_three_facts_at_most() -> None:
     many = said(
         3,
