@@ -185,11 +185,11 @@ def _take(choice: Choice, note: Note, room: int, count_text: CountText, limit: i
 
 def _requests(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
     """Older short requests by what they say that the others do not; of long ones facts tell what matters."""
-    taken = {note.place for note in choice.of("request")}
+    said = "\n".join(note.text for note in choice.notes)
     requests = [
         note
         for note in hidden
-        if note.kind == "request" and note.place not in taken and len(note.text) <= _REQUEST_CHARS
+        if note.kind == "request" and note.text not in said and len(note.text) <= _REQUEST_CHARS
     ]
     costs = [count_text(line_of(note)) + 1 for note in requests]
     information = Information([note.text for note in requests], are_requests=True)

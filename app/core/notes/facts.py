@@ -152,7 +152,7 @@ def _framed(sentences: Sequence[str]) -> dict[tuple[str, ...], list[tuple[int, s
     """Every frame with the sentences that have it, in order, and the value of each."""
     outlined: dict[str, list[int]] = {}
     for index, sentence in enumerate(sentences):
-        if outline := _outline(sentence):
+        if outline := outline_of(sentence):
             outlined.setdefault(outline, []).append(index)
     framed: dict[tuple[str, ...], list[tuple[int, str]]] = {}
     for indexes in outlined.values():
@@ -170,8 +170,8 @@ _MARKS = ".,:;!?*'’\"`()[]"
 _LONGEST_FRAME = 30
 
 
-def _outline(sentence: str) -> str:
-    """The words with every value left open: a quick look at which sentences can share a frame at all."""
+def outline_of(sentence: str) -> str:
+    """The words with every value left open, "" without a value: sentences of one frame have the same."""
     dates = _dates()
     low = _spaced(sentence.lower())
     if '"' in low or "`" in low or not low.isascii():

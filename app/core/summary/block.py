@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.core.notes.choosing import Choice, Room, chosen, line_of
+from app.core.notes.facts import outline_of
 from app.core.notes.note import Kind, Note
 from app.core.notes.reader import notes_of_fold
 from app.core.summary.grounding import grounded
@@ -229,11 +230,19 @@ class Said:
         return bool(wanted) and any(all(word in line for word in wanted) for line in self._lines)
 
     def corrected(self, notes: Sequence[Note]) -> list[Note]:
-        """The notes; the user's newest sentence about a value of the record binds if it tells another one."""
+        """The notes; the user's newest sentence binds about a value of the record, if it tells another one.
+
+        And about a sentence of the record of which it changes nothing but a value.
+        """
         newest: dict[str, Note] = {}
+        told: set[str] = set()
         for note in notes if self._text else ():
-            values = _values_in(note.text) if note.kind == "fact" and note.by == "user" else frozenset()
-            newest |= dict.fromkeys((value for value in values if value in self._text), note)
+            if note.kind != "fact" or note.by != "user" or not (values := _values_in(note.text)):
+                continue
+            outline = outline_of(note.text)
+            told |= {value for value in values if value in self._text}
+            told |= {outline} if outline and _plain(note.text) in self._text else set()
+            newest |= dict.fromkeys(told & {*values, outline}, note)
         binding = {
             note
             for note in newest.values()

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.history.message import Message
-from app.core.summary.block import PREAMBLE, Frame, cut_record, summary_block
+from app.core.notes.reader import notes_of
+from app.core.summary.block import PREAMBLE, Frame, Said, cut_record, summary_block
 from app.core.summary.sections import ADDED_TITLE, TITLES, block_sections
 from app.core.summary.source import SummarySource
 from app.core.summary.styles.handoff import HandoffStyle, record_in
@@ -245,6 +246,14 @@ def test_of_a_request_only_what_the_record_does_not_say_stands_behind_it() -> No
     )
     assert block.count("YTF-6904") == 1
     assert "- turn 2, user: [...] The nightly batch handles 7508 rows. Yes." in block
+
+
+def test_a_newer_sentence_binds_where_the_record_tells_an_older_one_with_another_value() -> None:
+    rows = [f"The nightly batch handles {count} rows." for count in (5984, 4120, 3966)]
+    notes = notes_of([*map(user, rows), user("The tram takes 40 minutes.")]).notes
+    bound = [note.text for note in Said(f"- {rows[0]}").corrected(notes) if note.binds]
+    assert bound == [rows[2]]
+    assert not any(note.binds for note in Said(f"- {rows[2]}").corrected(notes))
 
 
 def test_a_replaced_value_that_the_record_tells_is_marked_behind_it() -> None:
