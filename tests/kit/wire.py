@@ -252,7 +252,7 @@ async def wired(
     async with (
         Scripted(reads_bodies=reads_bodies) as upstream,
         deployed(settings_for(folder, upstream.url, overrides)) as url,
-        httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http,
+        httpx.AsyncClient(base_url=url, timeout=30, trust_env=False, verify=False) as http,
     ):
         yield Line(url, upstream, folder, http)
 
