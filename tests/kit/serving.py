@@ -16,9 +16,8 @@ import uvicorn
 
 from app.tokenizer.counting import Tokenizer
 
-# Answers under way get five seconds when a server stops: so many looks whether they have ended.
+# Between two looks whether all answers have ended.
 _LOOK_SECONDS = 0.002
-_LOOKS = 2_500
 
 
 @functools.cache
@@ -48,7 +47,7 @@ class _Server(uvicorn.Server):
             server.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
-        for _ in range(_LOOKS):
+        for _ in range(round((self.config.timeout_graceful_shutdown or 0) / _LOOK_SECONDS)):
             if not (self.server_state.connections or self.server_state.tasks):
                 break
             await asyncio.sleep(_LOOK_SECONDS)
@@ -61,19 +60,27 @@ class _Server(uvicorn.Server):
 async def served(app: Any, *, lifespan: str = "on") -> AsyncIterator[str]:
     """The application's address (`http://127.0.0.1:port`) while it runs."""
     # Only with the protocol named does asyncio turn Nagle's algorithm off: 44 ms a request otherwise.
-    listening = socket.socket(proto=socket.IPPROTO_TCP)
-    listening.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app,
-        lifespan=lifespan,  # type: ignore[arg-type]
-        loop="none",
-        http="httptools",
-        ws="none",
-        access_log=False,
-        log_level="error",
-        # A server that closes an idle connection just when it is used again is not what is tested.
-        timeout_keep_alive=60,
-    )
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
+        listening.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            app,
+            lifespan=lifespan,  # type: ignore[arg-type]
+            loop="none",
+            http="httptools",
+            ws="none",
+            access_log=False,
+            log_level="error",
+            timeout_graceful_shutdown=5,
+            # A server that closes an idle connection just when it is used again is not what is tested.
+            timeout_keep_alive=60,
+        )
+        async with listening_on(listening, config):
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def listening_on(listening: socket.socket, config: uvicorn.Config) -> AsyncIterator[None]:
+    """What `config` describes answers on this socket while it runs."""
     server = _Server(config)
     task = asyncio.ensure_future(server.serve(sockets=[listening]))
     try:
@@ -82,8 +89,7 @@ async def served(app: Any, *, lifespan: str = "on") -> AsyncIterator[str]:
                 task.result()
                 raise RuntimeError("the server did not start")
             await asyncio.sleep(0.001)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield
     finally:
         server.stopping.set()
         await task
-        listening.close()
