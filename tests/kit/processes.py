@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -46,8 +47,10 @@ class Process:
 
     def send_signal(self, number: int) -> None:
         """It gets the signal, if it still runs."""
+        # It may have ended, and whose child it is may not have said so yet.
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """It is asked to stop."""
