@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import signal
 import sys
@@ -24,6 +23,8 @@ from typing import Any
 
 import httpx
 
+from tests.kit.migrated import make_file
+from tests.kit.processes import Process
 from tests.upstream.scripted import Scripted, Wire, chunk, head
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +33,8 @@ PIECES = 12
 # A kill comes after at most so many pieces, seen by all clients together.
 MOST_PIECES = 2_000
 START_SECONDS = 60
+# Seconds between two looks whether a server listens.
+_LOOK_SECONDS = 0.01
 _CHUNKED = [(b"Content-Type", b"text/event-stream"), (b"Transfer-Encoding", b"chunked")]
 
 
@@ -160,13 +163,11 @@ class Server:
     """A running `palimpsest serve`."""
 
     url: str
-    process: asyncio.subprocess.Process
+    process: Process
 
     def kill(self) -> None:
-        """As `kill -9`. Not by way of the process object, which would reap what its watcher waits for."""
-        if self.process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.process.pid, signal.SIGKILL)
+        """As `kill -9`."""
+        self.process.send_signal(signal.SIGKILL)
 
 
 @asynccontextmanager
@@ -179,38 +180,43 @@ async def server(
     windows are found out.
     """
     given = () if window_tokens is None else ("--window-tokens", str(window_tokens))
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PALIMPSEST_")}
-    inherited["PALIMPSEST_DATABASE__URL"] = f"sqlite:///{folder / 'palimpsest.db'}"
-    with (folder / "log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(Path(sys.executable).with_name("palimpsest"), "serve", "--port", "0"),
-            *("--upstream", f"{upstream}/v1", *given),
-            cwd=folder,
-            env={**inherited, "PALIMPSEST_DATABASE__DATA_FOLDER": str(folder), **environment},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-        )
-    running = Server("", process)
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            running.url = await _address(process)
-        yield running
-    finally:
-        running.kill()
-        await process.wait()
+    file = folder / "palimpsest.db"
+    settings = {
+        "PALIMPSEST_DATABASE__URL": f"sqlite:///{file}",
+        "PALIMPSEST_DATABASE__DATA_FOLDER": str(folder),
+        **environment,
+    }
+    if "PALIMPSEST_DATABASE__URL" not in environment and not file.exists():
+        await make_file(file)
+    with tempfile.TemporaryDirectory() as said:
+        out = Path(said, "out")
+        words = ("serve", "--port", "0", "--upstream", f"{upstream}/v1", *given)
+        process = Process(folder, *words, settings=settings, out=out, err=folder / "log")
+        running = Server("", process)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                running.url = await _address(process, out)
+            yield running
+        finally:
+            running.kill()
+            await process.wait()
 
 
-async def _address(process: asyncio.subprocess.Process) -> str:
-    assert process.stdout is not None
-    async for line in process.stdout:
-        if b"http://" in line and b"/v1" in line:
-            return "http://" + line.decode().split("http://")[1].split("/v1")[0]
+async def _address(process: Process, out: Path) -> str:
+    while process.returncode is None:
+        if "/v1\n" in (said := _text(out)):
+            return "http://" + said.split("http://")[1].split("/v1")[0]
+        await asyncio.sleep(_LOOK_SECONDS)
     raise RuntimeError("the server did not start")
+
+
+def _text(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
 
 
 async def killed_under_load(running: Server, load: Load) -> None:
     """Clients talk to the server until enough was seen; then it is killed and all of them are cut off."""
-    async with httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False, verify=False) as http:
 
         async def client(number: int) -> None:
             with suppress(httpx.TransportError):
@@ -227,7 +233,7 @@ async def killed_under_load(running: Server, load: Load) -> None:
 async def examined(running: Server, load: Load, *, broken: bool) -> Aftermath:
     """What the next server tells of what was said to the last one."""
     found = Aftermath(kills=1)
-    async with httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False, verify=False) as http:
         for said in load.said:
             reply = await http.get(f"/api/sessions/{said.session}/messages")
             rows = reply.json()["messages"] if reply.status_code == 200 else []

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
+from app.cli.schema import without_password
 from app.cli.windows import learned_windows, line_of
 from app.core.budget.window import window_from_models_payload, window_from_name
 from app.errors import PalimpsestError
@@ -38,7 +38,7 @@ _REACHING = (
     "Is the server up, and are host and port of base_url right? Behind a corporate proxy, look at"
     " upstream.proxy_url and upstream.ca_bundle."
 )
-_SHOWN_PACKAGES = ("uvicorn", "aiohttp", "httpx", "sqlalchemy", "aiosqlite", "tiktoken", "msgspec")
+_SHOWN_PACKAGES = ("uvicorn", "aiohttp", "httpx", "sqlalchemy", "tiktoken", "msgspec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +233,3 @@ async def _learned_windows(settings: Settings) -> list[Finding]:
     if len(rows) > _MODELS_SHOWN:
         shown.append(Finding("learned windows", "ok", f"all {len(rows)}: `palimpsest windows`"))
     return shown
-
-
-def without_password(url: str) -> str:
-    """An address that can be shown."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")).geturl()

@@ -1,7 +1,7 @@
 """The command line: `palimpsest serve | demo | doctor | migrate | backup | ...`.
 
 Only reads arguments and prints; what the commands do stands in the modules beside it. Those are
-imported when a command runs: `--help` must not load a web server, two databases and a tokenizer.
+imported when a command runs: `--help` must not load settings, a web server, two databases and a tokenizer.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.errors import PalimpsestError, SettingsError
-from app.settings.load import load_settings
-from app.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from app.settings.settings import Settings
 
 # A refusal at start, as opposed to a finding (1) or a crash.
 _REFUSED = 2
@@ -78,6 +79,8 @@ def serve(
     # What is loaded from here on stays, and looking for rubbish in it again and again takes a sixth of the
     # imports' time (1.70 to 1.40 s of CPU; 2026-11). `serving` enables it before the first request.
     gc.disable()
+    from app.settings.load import load_settings
+
     options = {
         "server.host": host,
         "server.port": port,
@@ -127,8 +130,7 @@ def doctor(
 @app.command()
 def migrate(database: Database = None, config: Config = None) -> None:
     """Bring the database to the schema of this version; repeating it changes nothing."""
-    from app.cli.doctor import without_password
-    from app.cli.schema import migrated
+    from app.cli.schema import migrated, without_password
 
     url = _settings(config, database).database.url.get_secret_value()
     asyncio.run(migrated(url))
@@ -290,6 +292,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _settings(config: Path | None, database: str | None, upstream: str | None = None) -> Settings:
+    from app.settings.load import load_settings
+
     return load_settings(config, {"database.url": database, "upstream.base_url": upstream})
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from app.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from app.storage.migrate import migrate, schema_state, sqlite_path
@@ -58,3 +59,11 @@ async def ready(url: str) -> None:
             )
         case "current":
             pass
+
+
+def without_password(url: str) -> str:
+    """An address that can be shown."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")).geturl()

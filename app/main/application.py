@@ -7,9 +7,8 @@ closes them when every open relay has been recorded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
 
@@ -17,7 +16,7 @@ from app.api.logged import LoggedRequests
 from app.errors import PalimpsestError
 from app.main.front import front_of
 from app.main.parts import opened
-from app.proxy.asgi import ASGIApp, ASGIMessage, Receive, Scope, Send
+from app.proxy.asgi import ASGIMessage, Receive, Scope, Send
 from app.proxy.request_log import RequestLog
 from app.settings.settings import (
     Settings,
@@ -39,7 +38,7 @@ class Application:
         self.refusal: PalimpsestError | None = None
         # Set when the server begins to stop: streams without an end of their own end then.
         self.stopping = asyncio.Event()
-        # True for a program that serves: what first requests need is prepared as soon as it has started.
+        # True for a program that serves: first requests find their statements ready.
         self.warms = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,34 +70,11 @@ class Application:
             if self.warms:
                 # Requests are answered meanwhile.
                 parts.jobs.start(parts.store.warm())
-                await _request_nothing(self._front)
             try:
                 yield
             finally:
                 # Servers that are not ours say only now that they stop: nothing put off is waited for.
                 self.stopping.set()
-
-
-async def _request_nothing(app: ASGIApp) -> None:
-    """The routes are made, which the framework leaves to the first request (some 30 ms on the loop)."""
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        """Nobody hears the answer: there is no such page."""
-
-    where = {"path": "/api/sessions/none/nothing", "raw_path": b"/", "query_string": b"", "root_path": ""}
-    who: dict[str, Any] = {"server": ("127.0.0.1", 80), "client": ("127.0.0.1", 0)}
-    how = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "GET",
-        "scheme": "http",
-        "headers": [(b"host", b"localhost")],
-    }
-    await app({**how, **where, **who}, receive, send)
 
 
 def create_app(settings: Settings, tokenizer: Tokenizer | None = None) -> Application:

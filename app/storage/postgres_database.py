@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TypeVar, cast
 
 import asyncpg
@@ -75,6 +76,12 @@ async def open_postgres(url: str, deadline_seconds: float) -> PostgresDatabase:
     return PostgresDatabase(pool, deadline_seconds)
 
 
+@cache
+def _compiler() -> Compiler:
+    """Statements are alike for every server: they are compiled once a process."""
+    return Compiler(cast(Callable[[], Dialect], dialect)(), cast(InsertInto, postgresql.insert))
+
+
 class PostgresDatabase:
     """See `Database`."""
 
@@ -82,7 +89,7 @@ class PostgresDatabase:
         self._pool = pool
         self._deadline_seconds = deadline_seconds
         self._writing: set[asyncio.Task[Sequence[int]]] = set()
-        self._compiled = Compiler(cast(Callable[[], Dialect], dialect)(), cast(InsertInto, postgresql.insert))
+        self._compiled = _compiler()
 
     async def write(
         self, unit: Unit, *, alone: bool = False, urgent: bool = False, seconds: float | None = None

@@ -37,7 +37,7 @@ ACCEPTED = {"accept": "application/json, text/event-stream"}
 @asynccontextmanager
 async def client_of(proxy: Proxy, chat: Chat) -> AsyncIterator[Client]:
     async with (
-        httpx2.AsyncClient(headers=chat.headers, trust_env=False) as http,
+        httpx2.AsyncClient(headers=chat.headers, trust_env=False, verify=False) as http,
         Client(streamable_http_client(f"{proxy.url}/mcp", http_client=http)) as client,
     ):
         yield client

@@ -13,32 +13,22 @@ from pathlib import Path
 import pytest
 
 from tests.house.sources import ROOT
+from tests.kit.processes import ran as run_command
 
 pytestmark = pytest.mark.spec("H20")
 
-# A process that says nothing for so long is stuck.
-PATIENCE_SECONDS = 60
 # Nobody listens there.
 CLOSED = "http://127.0.0.1:9/v1"
 DOCTOR_FAILED, REFUSED = 1, 2
 
 
-def _environment(folder: Path, more: dict[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PALIMPSEST_")}
-    return kept | {"COLUMNS": "300", "NO_COLOR": "1", "PYTHONPATH": str(ROOT), "HOME": str(folder)} | more
+def _settings(folder: Path, more: dict[str, str]) -> dict[str, str]:
+    return {"COLUMNS": "300", "NO_COLOR": "1", "HOME": str(folder)} | more
 
 
 def ran(folder: Path, *words: str, more: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """What `palimpsest` says to these words in an empty folder, and its exit code."""
-    return subprocess.run(
-        [sys.executable, "-m", "app.cli.main", *words],
-        cwd=folder,
-        env=_environment(folder, more or {}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+    return run_command(folder, *words, settings=_settings(folder, more or {}))
 
 
 def _is_a_sentence(said: subprocess.CompletedProcess[str], parts: tuple[str, ...]) -> None:
@@ -201,7 +191,7 @@ def _serving(folder: Path, *words: str) -> Iterator[None]:
     process = subprocess.Popen(
         [sys.executable, "-m", "app.cli.main", "serve", *words],
         cwd=folder,
-        env=_environment(folder, {}),
+        env={**os.environ, **_settings(folder, {}), "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -51,7 +51,7 @@ async def test_a_kill_right_after_the_checkpoint_leaves_it_and_the_whole_transcr
     async with served(model, lifespan="off") as upstream:
         async with (
             server(tmp_path, upstream, WINDOW, **ENVIRONMENT) as running,
-            httpx.AsyncClient(base_url=running.url, timeout=30, trust_env=False) as http,
+            httpx.AsyncClient(base_url=running.url, timeout=30, trust_env=False, verify=False) as http,
         ):
             chat = Chat(http, session="notes")
             await chat.says("We begin.")
@@ -62,7 +62,7 @@ async def test_a_kill_right_after_the_checkpoint_leaves_it_and_the_whole_transcr
         refuses_compactions(tmp_path, refuses=False)
         async with (
             server(tmp_path, upstream, WINDOW, **ENVIRONMENT) as running,
-            httpx.AsyncClient(base_url=running.url, timeout=30, trust_env=False) as http,
+            httpx.AsyncClient(base_url=running.url, timeout=30, trust_env=False, verify=False) as http,
         ):
             again = Chat(http, session="notes")
             again.said, again.replies = chat.said, chat.replies

@@ -31,7 +31,7 @@ async def started(folder: Path, upstream: str) -> AsyncIterator[httpx.AsyncClien
     """A client of a server process on the database in `folder`, which is killed at the end."""
     async with (
         server(folder, upstream, WINDOW, **ENVIRONMENT) as running,
-        httpx.AsyncClient(base_url=running.url, timeout=30, trust_env=False) as http,
+        httpx.AsyncClient(base_url=running.url, timeout=30, trust_env=False, verify=False) as http,
     ):
         yield http
         running.kill()

@@ -16,19 +16,19 @@ FIRST = {"model": "m", "messages": [{"role": "user", "content": "Remember 4711."
 
 
 async def asks(running: Server, body: object, headers: dict[str, str] | None = None) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False, verify=False) as http:
         return await http.post("/v1/chat/completions", json=body, headers=headers)
 
 
 async def transcript(running: Server, session: str) -> list[tuple[str, str]]:
-    async with httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False, verify=False) as http:
         reply = await http.get(f"/api/sessions/{session}/messages")
         assert reply.status_code == 200, reply.text
         return [(row["message"]["content"], row["state"]) for row in reply.json()["messages"]]
 
 
 async def sessions(running: Server) -> list[str]:
-    async with httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False, verify=False) as http:
         return [row["id"] for row in (await http.get("/api/sessions")).json()["sessions"]]
 
 
@@ -66,11 +66,12 @@ async def test_what_reached_the_upstream_is_there_after_a_kill(tmp_path: Path) -
 async def test_kills_under_load_lose_nothing_a_client_saw_the_end_of(tmp_path: Path) -> None:
     after = await kill_loop(3, tmp_path, random.Random(3), most_pieces=1_000)
     assert after.failures == 0, after
-    assert after.ended > 0
-    assert after.cut > 0
+    assert after.ended > 0, after
+    assert after.cut > 0, after
 
 
 @pytest.mark.spec("P3")
 async def test_a_client_that_claims_ends_too_early_is_caught(tmp_path: Path) -> None:
-    after = await kill_loop(3, tmp_path, random.Random(1), broken=True, most_pieces=200)
-    assert after.lost > 0
+    # It stops at the first that is lost; a kill finds nobody amidst an answer now and then.
+    after = await kill_loop(12, tmp_path, random.Random(1), broken=True, most_pieces=200)
+    assert after.lost > 0, after

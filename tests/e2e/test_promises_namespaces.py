@@ -203,7 +203,7 @@ async def test_no_key_is_written_anywhere(tmp_path: Path, operators: bool) -> No
     async with (
         served(model, lifespan="off") as upstream,
         server(tmp_path, upstream, WINDOW, **environment) as running,
-        httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False) as http,
+        httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False, verify=False) as http,
     ):
         evening = asyncio.Event()
         statuses = await a_hard_day(http, model, evening)

@@ -49,7 +49,7 @@ def client_of(talk: Recalled, http: httpx2.AsyncClient) -> openai.AsyncOpenAI:
 async def test_the_sdk_notices_nothing(how: str, tmp_path: Path) -> None:
     async with (
         compacted_items(tmp_path, overrides={"recall.result_chars": 500}) as talk,
-        httpx2.AsyncClient(trust_env=False) as http,
+        httpx2.AsyncClient(trust_env=False, verify=False) as http,
         client_of(talk, http) as client,
     ):
         talk.server.outputs.extend(

@@ -15,7 +15,7 @@ from tests.kit.chat import Chat
 from tests.kit.judge import rewritten
 from tests.kit.model import ModelServer, Says
 from tests.kit.postgres import asked
-from tests.kit.replicas import Replicas, replicated
+from tests.kit.replicas import Replicas, replicated, until
 from tests.kit.summaries import Writer
 from tests.kit.words import prose
 
@@ -144,8 +144,11 @@ async def test_what_one_has_written_ahead_the_other_puts_into_force(tmp_path: Pa
     model = ModelServer(window=summaries.WINDOW, summary=writer)
     async with replicated(model, tmp_path, ROLLING, window=summaries.WINDOW) as both:
         chat = await ahead(both, writer)
-        while not await asked(both.database, "SELECT id FROM prepared"):
-            pass
+
+        async def is_ready() -> bool:
+            return bool(await asked(both.database, "SELECT id FROM prepared"))
+
+        await until(is_ready)
         written = len(model.summaries)
         both.switch.only = 1
         await folded(chat)

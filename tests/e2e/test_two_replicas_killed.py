@@ -15,27 +15,30 @@ import pytest
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says
 from tests.kit.postgres import asked
-from tests.kit.replicas import Replicas, replicated
+from tests.kit.replicas import Replicas, replicated, until
 from tests.kit.summaries import WINDOW, Writer, grown
 
 QUICK = {"PALIMPSEST_DATABASE__SERVER_SECONDS": "1.5"}
 PARTIAL = "SELECT partial FROM exchanges WHERE partial IS NOT NULL"
+HELD = "SELECT key FROM leases WHERE key LIKE 'compact:%'"
 OPEN = "SELECT count(*) FROM exchanges WHERE state = 'open'"
 pytestmark = pytest.mark.timeout(120)
 
 
-async def until(database: str, question: str, holds: Callable[[list[tuple[object, ...]]], bool]) -> None:
+async def changed(database: str, question: str, holds: Callable[[list[tuple[object, ...]]], bool]) -> None:
     """The rows are as they should be."""
-    async with asyncio.timeout(60):
-        while not holds(await asked(database, question)):
-            pass
+
+    async def are_so() -> bool:
+        return holds(await asked(database, question))
+
+    await until(are_so)
 
 
 async def streamed(both: Replicas, chat: Chat, text: str, midway: Callable[[], object]) -> None:
     """The first server streams an answer that never ends; `midway` is called when a part of it is saved."""
 
     async def saved() -> None:
-        await until(both.database, PARTIAL, bool)
+        await changed(both.database, PARTIAL, bool)
         midway()
         await asyncio.Event().wait()
 
@@ -59,7 +62,7 @@ async def test_the_other_server_goes_on_from_what_there_is_of_an_answer(tmp_path
         chat = both.chat(1)
         await chat.says("Hello.")
         await streamed(both, chat, "Tell me a story.", both.servers[0].kill)
-        await until(both.database, PARTIAL, lambda rows: not rows)
+        await changed(both.database, PARTIAL, lambda rows: not rows)
         assert await asked(both.database, OPEN) == [(0,)]
         told = await rows_of(chat)
         assert told[:-1] == [("Hello.", "live"), ("Answer 1.", "live"), ("Tell me a story.", "live")]
@@ -80,7 +83,7 @@ async def test_a_retry_after_the_kill_joins_the_session(tmp_path: Path) -> None:
     async with replicated(ModelServer(), tmp_path, QUICK, window=100_000) as both:
         chat = both.chat(1)
         await streamed(both, chat, "Tell me a story.", both.servers[0].kill)
-        await until(both.database, PARTIAL, lambda rows: not rows)
+        await changed(both.database, PARTIAL, lambda rows: not rows)
         await chat.says("Tell me a story.")
         assert await chat.transcript() == chat.said
         assert await asked(both.database, "SELECT count(*) FROM sessions") == [(1,)]
@@ -98,7 +101,7 @@ async def test_who_went_on_at_once_keeps_the_branch(tmp_path: Path) -> None:
             {"role": "assistant", "content": "Once"},
         )
         await chat.sends(question, heard, {"role": "user", "content": "Go on."})
-        await until(both.database, PARTIAL, lambda rows: not rows)
+        await changed(both.database, PARTIAL, lambda rows: not rows)
         assert await chat.transcript() == chat.said
         kept = await asked(both.database, "SELECT count(*) FROM messages WHERE state = 'incomplete'")
         assert kept == [(1,)]
@@ -117,11 +120,11 @@ async def test_a_server_that_starts_closes_nothing_of_one_that_lives(tmp_path: P
 
         model.answers.append(Says(story, midway=waits))
         telling = asyncio.create_task(chat.says("Tell me a story."))
-        await until(both.database, OPEN, lambda rows: rows == [(1,)])
+        await changed(both.database, OPEN, lambda rows: rows == [(1,)])
         others = "SELECT beats FROM servers ORDER BY beats DESC"
         async with both.one_more() as third:
             # The one that was started last has looked often enough to have given it up.
-            await until(both.database, others, lambda rows: len(rows) == 3 and rows[-1] > (6,))
+            await changed(both.database, others, lambda rows: len(rows) == 3 and rows[-1] > (6,))
             assert await asked(both.database, OPEN) == [(1,)]
             let_go.set()
             assert await telling == story
@@ -130,7 +133,7 @@ async def test_a_server_that_starts_closes_nothing_of_one_that_lives(tmp_path: P
             again.said = chat.said
             await again.says("And then?")
             assert await again.transcript() == again.said
-        await until(both.database, others, lambda rows: len(rows) == 2)
+        await changed(both.database, others, lambda rows: len(rows) == 2)
 
 
 @pytest.mark.spec("S10")
@@ -141,9 +144,9 @@ async def test_a_server_that_stood_still_loses_nothing(tmp_path: Path) -> None:
         first = both.servers[0].process.pid
 
         async def stands_still() -> None:
-            await until(both.database, PARTIAL, bool)
+            await changed(both.database, PARTIAL, bool)
             os.kill(first, signal.SIGSTOP)
-            await until(both.database, PARTIAL, lambda rows: not rows)
+            await changed(both.database, PARTIAL, lambda rows: not rows)
             os.kill(first, signal.SIGCONT)
 
         chat = both.chat(0, stream=True)
@@ -163,7 +166,9 @@ async def test_a_summary_that_died_with_its_server_is_written_by_the_other(tmp_p
         await grown(chat, 5_600)
         await writer.is_asked()
         both.servers[0].kill()
-        await until(both.database, "SELECT key FROM leases WHERE key LIKE 'compact:%'", lambda rows: not rows)
+        await changed(
+            both.database, "SELECT key FROM leases WHERE key LIKE 'compact:%'", lambda rows: not rows
+        )
         writer.let_go.set()
         other = both.chat(1)
         other.said = chat.said

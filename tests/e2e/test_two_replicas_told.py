@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from asyncio.subprocess import PIPE
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says
 from tests.kit.postgres import asked
-from tests.kit.replicas import Replicas, replicated
+from tests.kit.processes import ran
+from tests.kit.replicas import Replicas, replicated, until
 from tests.kit.words import prose
 
 WINDOW = 4_000
@@ -99,34 +97,29 @@ async def test_an_answer_under_way_at_one_is_not_stored_when_the_other_erases(tm
         assert await asked(both.database, "SELECT count(*) FROM bodies") == [(0,)]
 
 
-async def palimpsest(folder: Path, database: str, *arguments: str) -> str:
+def palimpsest(folder: Path, database: str, *arguments: str) -> str:
     """What the command prints."""
-    program = Path(sys.executable).with_name("palimpsest")
-    process = await asyncio.create_subprocess_exec(
-        program, *arguments, "--database", database, cwd=folder, stdout=PIPE
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    return out.decode()
+    done = ran(folder, *arguments, "--database", database, settings={})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.spec("S10")
 async def test_a_key_is_revoked_for_both(tmp_path: Path) -> None:
     settings = {"PALIMPSEST_ACCESS__MODE": "keys", "PALIMPSEST_UPSTREAM__API_KEY": "theirs"}
     async with replicated(ModelServer(), tmp_path, settings, window=100_000) as both:
-        key = (await palimpsest(tmp_path, both.database, "keys", "create", "--label", "me")).split()[-1]
+        key = palimpsest(tmp_path, both.database, "keys", "create", "--label", "me").split()[-1]
         chat = both.chat(key=key)
         for turn in range(4):
             await chat.says(f"Hello {turn}.")
         ((ident,),) = await asked(both.database, "SELECT id FROM keys")
-        await palimpsest(tmp_path, both.database, "keys", "revoke", str(ident))
+        palimpsest(tmp_path, both.database, "keys", "revoke", str(ident))
 
-        async def refused(client: httpx.AsyncClient) -> None:
-            while (await client.get("/api/sessions", headers=chat.headers)).status_code != 401:
-                pass
+        async def is_refused() -> bool:
+            replies = [await client.get("/api/sessions", headers=chat.headers) for client in both.clients]
+            return {reply.status_code for reply in replies} == {401}
 
-        async with asyncio.timeout(60):
-            await asyncio.gather(*map(refused, both.clients))
+        await until(is_refused)
 
 
 @pytest.mark.spec("S10", "S8")

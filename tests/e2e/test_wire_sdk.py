@@ -82,7 +82,7 @@ def asked(url: str, stream: bool, **options: Any) -> list[Any]:
 async def asked_async(url: str, stream: bool, **options: Any) -> list[Any]:
     """The same with the asynchronous SDK."""
     async with (
-        httpx2.AsyncClient(trust_env=False) as http,
+        httpx2.AsyncClient(trust_env=False, verify=False) as http,
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="k", http_client=http, **options) as client,
     ):
         try:
@@ -173,7 +173,7 @@ async def test_the_sdk_does_not_repeat_what_we_refuse(tmp_path: Path) -> None:
 
     async with (
         wired(tmp_path) as line,
-        httpx2.AsyncClient(trust_env=False, event_hooks={"request": [counting]}) as http,
+        httpx2.AsyncClient(trust_env=False, verify=False, event_hooks={"request": [counting]}) as http,
         openai.AsyncOpenAI(base_url=f"{line.url}/v1", api_key="k", http_client=http) as client,
     ):
         said: Any = [{"role": "user", "content": "hi"}]
@@ -209,7 +209,7 @@ async def test_a_stream_that_ends_early_in_good_order_is_the_same_without_us(tmp
 
 async def test_the_sdk_streams_pages_and_models_through_the_proxy(tmp_path: Path) -> None:
     page = {"object": "list", "data": [{"id": "m", "object": "model", "created": 1, "owned_by": "o"}]}
-    async with wired(tmp_path) as line, httpx2.AsyncClient(trust_env=False) as http:
+    async with wired(tmp_path) as line, httpx2.AsyncClient(trust_env=False, verify=False) as http:
         line.upstream.expects(replies(json.dumps(page).encode()), replies(b"\x00binary"))
         async with openai.AsyncOpenAI(base_url=f"{line.url}/v1", api_key="k", http_client=http) as client:
             assert [model.id async for model in client.models.list()] == ["m"]

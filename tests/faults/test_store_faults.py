@@ -20,6 +20,7 @@ import httpx
 import pytest
 
 from tests.house.sources import ROOT
+from tests.kit.migrated import make_file
 from tests.kit.model import ModelServer
 from tests.kit.serving import served
 
@@ -107,7 +108,9 @@ async def running(
         assert "listens" in said, log.read_text()
         url = said.split(" at ")[1].strip().removesuffix("/v1")
         seen = Path(f"/proc/{process.pid}/root{folder}") if alone else folder
-        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
+        async with httpx.AsyncClient(
+            base_url=url, timeout=PATIENCE_SECONDS, trust_env=False, verify=False
+        ) as http:
             yield Running(process, http, seen, log)
     finally:
         if process.returncode is None:
@@ -126,6 +129,8 @@ async def served_beside(
     """A server in a folder of its own that has stored a session `before`."""
     data = folder / "data"
     data.mkdir(exist_ok=True)
+    if not (data / "palimpsest.db").exists():
+        await make_file(data / "palimpsest.db")
     model = ModelServer(window=1_000_000)
     async with (
         served(model, lifespan="off") as upstream,

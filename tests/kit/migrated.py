@@ -19,7 +19,12 @@ async def migrated(url: str) -> None:
     file = sqlite_path(url)
     if file is None or file.exists():
         await migrate(url)
-        return
+    else:
+        await make_file(file)
+
+
+async def make_file(file: Path) -> None:
+    """An empty database with the newest schema is there, where no file was."""
     empty = _folder() / "empty.db"
     if not empty.exists():
         # Elsewhere first: a copy of one half made would be a test that fails for another reason.

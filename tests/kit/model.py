@@ -24,7 +24,8 @@ from app.core.summary.working import batch, gap_fill
 from app.core.view.validity import Fault, faults_of
 from app.core.wire.chat_request import parse_chat_request
 from app.core.wire.request_body import Limits
-from app.tokenizer.counting import Counter, Tokenizer
+from app.tokenizer.counting import Counter
+from tests.kit.serving import shared_tokenizer
 
 Json = dict[str, Any]
 Scope = Any
@@ -230,7 +231,7 @@ def asks_for_a_summary(body: Json) -> bool:
 
 @cache
 def counter() -> Counter:
-    return Tokenizer().counter_for("test-model")
+    return shared_tokenizer().counter_for("test-model")
 
 
 def tokens_of(messages: list[Json]) -> int:

@@ -8,7 +8,8 @@ async with replicated(ModelServer(window=4_000), tmp_path) as both:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,19 @@ from tests.kit.model import ModelServer
 from tests.kit.postgres import empty_database, server_address
 from tests.kit.serving import served
 
+# Whoever asks on and on takes the CPU of those that are to change what he asks for.
+_PAUSE_SECONDS = 0.02
+_ASKED = 3_000
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """It holds by now; within a minute."""
+    for _ in range(_ASKED):
+        if await holds():
+            return
+        await asyncio.sleep(_PAUSE_SECONDS)
+    raise AssertionError("it never held")
+
 
 class Switch(httpx.AsyncBaseTransport):
     """Carries each request to the server whose turn it is: a load balancer without a memory.
@@ -32,7 +46,7 @@ class Switch(httpx.AsyncBaseTransport):
 
     def __init__(self, urls: list[str]) -> None:
         self._urls = [httpx.URL(url) for url in urls]
-        self._sending = httpx.AsyncHTTPTransport()
+        self._sending = httpx.AsyncHTTPTransport(verify=False)
         self.turn = 0
         self.only: int | None = None
 
@@ -72,7 +86,7 @@ class Replicas:
         """A client of a third server, while that runs. It stops as it is told to."""
         async with (
             self.started() as running,
-            httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False) as http,
+            httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False, verify=False) as http,
         ):
             yield http
             running.process.terminate()
@@ -112,11 +126,11 @@ async def replicated(
         switch = Switch([running.url for running in servers])
         clients = [
             await stack.enter_async_context(
-                httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False)
+                httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False, verify=False)
             )
             for running in servers
         ]
         http = await stack.enter_async_context(
-            httpx.AsyncClient(base_url="http://localhost", transport=switch, timeout=60)
+            httpx.AsyncClient(base_url="http://localhost", transport=switch, timeout=60, verify=False)
         )
         yield Replicas(model, servers, clients, http, switch, databases[0], started)

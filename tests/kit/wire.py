@@ -26,7 +26,7 @@ from app.settings.load import load_settings
 from app.settings.settings import Settings
 from app.storage.sqlite.driver import driver
 from tests.kit.migrated import migrated
-from tests.kit.serving import shared_tokenizer
+from tests.kit.serving import listening_on, shared_tokenizer
 from tests.upstream.scripted import Scripted
 
 Json = dict[str, Any]
@@ -227,21 +227,12 @@ def settings_for(folder: Path, upstream: str, overrides: Json | None = None) -> 
 
 @asynccontextmanager
 async def deployed(settings: Settings) -> AsyncIterator[str]:
-    """The proxy's address while it runs, on the server that `palimpsest serve` uses."""
+    """The proxy's address while it runs, on the server that `palimpsest serve` configures."""
     await migrated(settings.database.url.get_secret_value())
     with bound_socket("127.0.0.1", 0) as listening:
-        server = http_server(create_app(settings, shared_tokenizer()), settings.server)
-        task = asyncio.ensure_future(server.serve(sockets=[listening]))
-        try:
-            while not server.started:
-                if task.done():
-                    task.result()
-                    raise RuntimeError("the proxy did not start")
-                await asyncio.sleep(0.001)
+        config = http_server(create_app(settings, shared_tokenizer()), settings.server).config
+        async with listening_on(listening, config):
             yield address_of(listening)
-        finally:
-            server.should_exit = True
-            await task
 
 
 @asynccontextmanager
@@ -252,7 +243,7 @@ async def wired(
     async with (
         Scripted(reads_bodies=reads_bodies) as upstream,
         deployed(settings_for(folder, upstream.url, overrides)) as url,
-        httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http,
+        httpx.AsyncClient(base_url=url, timeout=30, trust_env=False, verify=False) as http,
     ):
         yield Line(url, upstream, folder, http)
 

@@ -13,11 +13,12 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 from app.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from app.storage.learned.contract import LearnedWindow
-from app.storage.migrate import MIGRATIONS, migrate, schema_state, with_connection
+from app.storage.migrate import MIGRATIONS, migrate, schema_of_this_version, schema_state, with_connection
 from app.storage.open import open_store
 from app.storage.recall.word_index import MAKE, SHADOWS
 from app.storage.tables.schema import METADATA
@@ -85,6 +86,14 @@ async def test_an_empty_database_is_behind_until_migrated(empty_url: str) -> Non
         await open_store(empty_url, new_id=new_id)
     await _execute(empty_url, "DROP TABLE alembic_version")
     assert await schema_state(empty_url) == "unknown"
+
+
+def test_a_files_name_says_its_revision_and_their_order() -> None:
+    """The program goes by the names: it need not load what migrates to know that nothing has to be."""
+    scripts = ScriptDirectory(MIGRATIONS.as_posix())
+    newest_first = [(script.revision, Path(script.path).name[:4]) for script in scripts.walk_revisions()]
+    assert newest_first == [(name, name) for _, name in sorted(newest_first, reverse=True)]
+    assert schema_of_this_version() == scripts.get_current_head()
 
 
 _OF_BEFORE = {

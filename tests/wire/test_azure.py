@@ -30,7 +30,7 @@ async def test_azures_own_client_is_recorded(tmp_path: Path) -> None:
         line.upstream.always(replies(answer_body(created=1, model="m"), 200, JSON))
         talk: Any = [{"role": "user", "content": "hi"}]
         async with (
-            httpx2.AsyncClient(trust_env=False) as http,
+            httpx2.AsyncClient(trust_env=False, verify=False) as http,
             openai.AsyncAzureOpenAI(
                 base_url=f"{line.url}/v1", api_key="az", api_version="2024-10-21", http_client=http
             ) as client,

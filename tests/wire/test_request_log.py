@@ -74,7 +74,7 @@ async def logged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Logg
     async with (
         Scripted() as upstream,
         server(folder, upstream.url, 5_000, **SETTINGS) as process,
-        httpx.AsyncClient(base_url=process.url, timeout=30, trust_env=False) as http,
+        httpx.AsyncClient(base_url=process.url, timeout=30, trust_env=False, verify=False) as http,
     ):
         yield Logged(process.url, upstream, folder, http, process)
 
@@ -289,7 +289,9 @@ async def test_a_start_a_refused_connection_a_cut_answer_and_a_stop(tmp_path: Pa
         away = f"http://127.0.0.1:{closed_port()}"
         routes = json.dumps([{"match": "away", "base_url": f"{away}/v1"}])
         async with server(tmp_path, upstream.url, 5_000, **SETTINGS, PALIMPSEST_ROUTES=routes) as process:
-            async with httpx.AsyncClient(base_url=process.url, timeout=30, trust_env=False) as http:
+            async with httpx.AsyncClient(
+                base_url=process.url, timeout=30, trust_env=False, verify=False
+            ) as http:
                 logged = Logged(process.url, upstream, tmp_path, http, process)
                 (started,) = [line for line in logged.lines() if line["event"] == "started"]
                 holds(started, level="info", version=version("palimpsest"), pid=process.process.pid)

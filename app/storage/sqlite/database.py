@@ -11,7 +11,7 @@ import asyncio
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -42,6 +42,12 @@ _INLINE_ROWS = 256
 REWRITE_BYTES = 500_000_000
 
 
+@cache
+def _compiler() -> Compiler:
+    """Statements are alike for every file: they are compiled once a process."""
+    return Compiler(sqlite.dialect(), cast(InsertInto, sqlite.insert))
+
+
 class SqliteDatabase:
     """See `Database`. Made in the thread of the event loop, which its inline reader serves."""
 
@@ -55,7 +61,7 @@ class SqliteDatabase:
         self._path = path
         self._rewrite_bytes = rewrite_bytes
         self._deadline_seconds = deadline_seconds
-        self._compiled = Compiler(sqlite.dialect(), cast(InsertInto, sqlite.insert))
+        self._compiled = _compiler()
         self._condition = FileCondition(path)
         self._reserve = Reserve(path)
         self._writer = Writer(
