@@ -38,7 +38,7 @@ _REACHING = (
     "Is the server up, and are host and port of base_url right? Behind a corporate proxy, look at"
     " upstream.proxy_url and upstream.ca_bundle."
 )
-_SHOWN_PACKAGES = ("uvicorn", "aiohttp", "httpx", "sqlalchemy", "tiktoken", "msgspec")
+_SHOWN_PACKAGES = ("uvicorn", "aiohttp", "httpx", "sqlalchemy", "aiosqlite", "tiktoken", "msgspec")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,7 @@
 Must not know the tables: the revisions in `migrations/` do. Starting never migrates by itself; the
 command that serves an embedded SQLite file calls `migrate` first.
 
-A start finds nearly always that nothing is to be migrated. So what migrates, and what reaches PostgreSQL by
-SQLAlchemy, is imported where it is used: together a tenth of a start's CPU.
+A start finds nearly always that nothing is to be migrated. So what migrates is imported where it is used.
 """
 
 from __future__ import annotations
@@ -13,16 +12,21 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import asyncpg
-from sqlalchemy import Connection, create_engine, inspect, text
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from app.errors import StoreUnavailable
 from app.storage.recall.word_index import make_word_index
+from app.storage.sqlite.driver import Connection as SqliteConnection
 from app.storage.sqlite.driver import driver
+
+if TYPE_CHECKING:
+    import aiosqlite
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
 SchemaState: TypeAlias = Literal["current", "behind", "unknown"]
@@ -102,9 +106,8 @@ async def with_connection(url: str, act: Callable[[Connection], T]) -> T:
     """What `act` returns, given a connection that nobody else uses."""
     path = sqlite_path(url)
     try:
-        if path is None:
-            return await _with_server(url, act)
-        return await asyncio.to_thread(_with_file, path, act)
+        async with _engine(url, path).connect() as connection:
+            return await connection.run_sync(act)
     except (DBAPIError, OSError, driver.Error, asyncpg.PostgresError, asyncpg.InterfaceError) as failure:
         verb = "reached" if path is None else "opened"
         raise StoreUnavailable(f"the database cannot be {verb}: {_said(failure)}") from failure
@@ -116,22 +119,28 @@ def _said(failure: Exception) -> str:
     return words[0].rpartition("Error'>: ")[2]
 
 
-def _with_file(path: Path, act: Callable[[Connection], T]) -> T:
-    """By the same SQLite that serves the file; a new one can be read by its owner alone."""
-    path.touch(mode=0o600)
-    engine = create_engine(
-        "sqlite://", creator=partial(driver.connect, path), module=driver, poolclass=NullPool
-    )
-    with engine.connect() as connection:
-        return act(connection)
-
-
-async def _with_server(url: str, act: Callable[[Connection], T]) -> T:
-    """By the driver's own reading of the address, as where it is served: SQLAlchemy knows no `sslmode`."""
+def _engine(url: str, path: Path | None) -> AsyncEngine:
     from sqlalchemy.ext.asyncio import create_async_engine
 
-    engine = create_async_engine(
+    if path is not None:
+        return create_async_engine(
+            "sqlite+aiosqlite://", async_creator=partial(_opened, path), poolclass=NullPool
+        )
+    # The driver reads the address itself, as where it is served: SQLAlchemy knows no `sslmode`.
+    return create_async_engine(
         "postgresql+asyncpg://", async_creator=partial(asyncpg.connect, url), poolclass=NullPool
     )
-    async with engine.connect() as connection:
-        return await connection.run_sync(act)
+
+
+async def _opened(path: Path) -> aiosqlite.Connection:
+    """Opened beforehand: a thread that cannot open a file reports to a loop that may be closed by then."""
+    import aiosqlite
+
+    connection = await asyncio.to_thread(_connected, path)
+    return await aiosqlite.Connection(lambda: connection, iter_chunk_size=64)
+
+
+def _connected(path: Path) -> SqliteConnection:
+    """The file by the same SQLite that serves it; a new one can be read by its owner alone."""
+    path.touch(mode=0o600)
+    return driver.connect(path, check_same_thread=False)
