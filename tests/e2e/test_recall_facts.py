@@ -44,13 +44,19 @@ def vague(_: Seen) -> Says:
 
 
 async def buried(proxy: Proxy, chat: Chat) -> None:
-    """Each fact stands in the middle of a long message; then the talk goes on until they are folded."""
-    await chat.says("I will send you my reports.")
+    """Each fact stands in the middle of what a tool found; then the talk goes on until they are folded.
+
+    What only a tool's output said is not retold by any summary of code's.
+    """
+    await chat.says("Read my reports.")
     for number, (fact, _, _) in enumerate(FACTS):
+        proxy.model.calls((f"report_{number}", "read_file", {"path": f"report_{number}.txt"}))
+        await chat.says(f"Go on with number {number}.")
         # Where it stands is within what is shown of a message when there is little room.
         before, behind = prose(2 * number, 80), prose(2 * number + 1, 320)
-        await chat.says(f"Report {number}. {before}\n{fact}\n{behind}")
-    reports = [message for message in chat.said if str(message["content"]).startswith("Report")]
+        found = f"Report {number}. {before}\n{fact}\n{behind}"
+        await chat.sends({"role": "tool", "tool_call_id": f"report_{number}", "content": found})
+    reports = [message for message in chat.said if message["role"] == "tool"]
     for turn in range(20):
         if not any(report in proxy.model.prompts[-1].messages for report in reports):
             break
