@@ -47,6 +47,8 @@ _log = structlog.get_logger("palimpsest.summaries")
 # What a conversation may itself have caused, and what is its key's: refused, or out of quota.
 _OF_THE_CONVERSATION = frozenset({"rejected", "too_long"})
 _OF_THE_KEY = frozenset({"key_refused", "status_402", "status_429"})
+# Times a record's length: of less a model's record would save little, and what it says code can tell whole.
+_LEAST_FOLDED = 1.5
 # No model has this name.
 _WORKER = "\0worker"
 # How servers refuse a question behind a prompt, for its tools or a thought: one without may be taken.
@@ -231,21 +233,22 @@ class SummaryWriter:
     def is_worth(self, scene: Scene, fresh: Sequence[Message]) -> bool:
         """False when nobody may be asked, or asking the own model costs too much (docs/cost-policy.md).
 
-        `fresh` are the messages that no summary has seen yet.
+        `fresh` are the messages that no summary has seen yet. Where they are hardly longer than what a model
+        would write of them, code tells as much.
         """
         previous = scene.count_text(scene.current.summary) if scene.current else 0
         size = question_size(fresh, previous, self._limits(scene), scene.count_text)
-        replaced = previous + sum(message.tokens for message in fresh)
-        return self._is_worth(scene, size, replaced, rides=self._rides(scene))
+        folded = sum(message.tokens for message in fresh)
+        if not self._is_chosen(scene) and folded < _LEAST_FOLDED * scene.budget.summary_tokens:
+            return False
+        return self._is_worth(scene, size, previous + folded, rides=self._rides(scene))
 
     def _is_worth(self, scene: Scene, size: tuple[int, int], replaced: int, *, rides: bool) -> bool:
         """True when questions of `size` (tokens read, calls) are worth `replaced` tokens of history."""
         policy = scene.policy
         if not policy.asks_summarizer:
             return False
-        is_chosen = not self._choice.may_ride or policy.summary_model is not None or self._has_worker(scene)
-        if policy.objective == "fidelity" or is_chosen or scene.is_ordered:
-            # Whoever has chosen another model for summaries, or asked for one now, has decided.
+        if policy.objective == "fidelity" or self._is_chosen(scene):
             return True
         call = Call(
             scene.costs.prices,
@@ -257,6 +260,11 @@ class SummaryWriter:
         )
         shown = scene.under(scene.current).tokens if rides else 0
         return is_worth_asking(call, shown, replaced, scene.budget.summary_tokens)
+
+    def _is_chosen(self, scene: Scene) -> bool:
+        """True for whoever has chosen another model for summaries, or asked for one now: that is decided."""
+        has_other = not self._choice.may_ride or scene.policy.summary_model is not None
+        return has_other or self._has_worker(scene) or scene.is_ordered
 
     def _is_rebuild_worth(self, scene: Scene, anew: SummarySource, chained: SummarySource) -> bool:
         """A record written anew stands for no more than an ordinary one, which would have cost less.
