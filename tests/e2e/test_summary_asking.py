@@ -147,3 +147,20 @@ async def test_one_prepared_ahead_that_frees_too_little_keeps_no_newer_one_from_
         assert [row["author"] for row in await chat.compactions()] == ["model"]
         assert len(model.summaries) == 2
         are_sound(model.prompts, chat.sent, WINDOW)
+
+
+async def test_code_tells_what_is_hardly_longer_than_a_summary_of_it(tmp_path: Path) -> None:
+    """A client's tools take most of the window: each fold stands for a few hundred tokens."""
+    model = ModelServer(window=7_000)
+    large = {"name": "search", "description": prose(1, 4_300), "parameters": {"type": "object"}}
+    async with proxied(model, tmp_path, {"compaction.background": False}) as proxy:
+        chat = proxy.chat(system="You help.", extra={"tools": [{"type": "function", "function": large}]})
+        await chat.says("Hello.")
+        for turn in range(60):
+            await chat.says(f"Note {turn}. {prose(turn, 40)}")
+        rows = await chat.compactions()
+        # The first one stands for more; of those after it a model writes every second.
+        assert [row["author"] for row in rows[:5]] == ["model", "deterministic"] * 2 + ["model"]
+        assert rows[1]["reason"].endswith("a model's summary would cost more than it is worth")
+        assert len(model.summaries) == sum(row["author"] == "model" for row in rows)
+    are_sound(model.prompts, chat.sent, 7_000)

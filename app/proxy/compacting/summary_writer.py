@@ -233,15 +233,25 @@ class SummaryWriter:
     def is_worth(self, scene: Scene, fresh: Sequence[Message]) -> bool:
         """False when nobody may be asked, or asking the own model costs too much (docs/cost-policy.md).
 
-        `fresh` are the messages that no summary has seen yet. Where they are hardly longer than what a model
-        would write of them, code tells as much.
+        `fresh` are the messages that no summary has seen yet.
         """
         previous = scene.count_text(scene.current.summary) if scene.current else 0
         size = question_size(fresh, previous, self._limits(scene), scene.count_text)
         folded = sum(message.tokens for message in fresh)
-        if not self._is_chosen(scene) and folded < _LEAST_FOLDED * scene.budget.summary_tokens:
+        if self._tells_as_much(scene, folded):
             return False
         return self._is_worth(scene, size, previous + folded, rides=self._rides(scene))
+
+    def _tells_as_much(self, scene: Scene, folded: int) -> bool:
+        """True where code's block holds nearly all of so many folded tokens: a record is hardly shorter.
+
+        Of two such folds a model writes one, so that no record grows old. Where a policy folds by messages,
+        or asks in a way of its own, that is what was wanted.
+        """
+        policy = scene.policy
+        is_wanted = self._is_chosen(scene) or policy.trigger_messages or policy.style != "handoff"
+        is_due = scene.current is not None and scene.current.author != "model"
+        return not (is_wanted or is_due) and folded < _LEAST_FOLDED * scene.budget.summary_tokens
 
     def _is_worth(self, scene: Scene, size: tuple[int, int], replaced: int, *, rides: bool) -> bool:
         """True when questions of `size` (tokens read, calls) are worth `replaced` tokens of history."""
