@@ -145,11 +145,11 @@ def line_of(note: Note) -> str:
 
 def _bound(hidden: Sequence[Note]) -> list[Note]:
     """Floors: what binds by itself, the newest commands and outcomes, the first and newest request."""
-    newest = {
-        id(note)
-        for kind, most in _NEWEST.items()
-        for note in [note for note in hidden if note.kind == kind][-most:]
-    }
+    newest = set()
+    for kind, most in _NEWEST.items():
+        # What was said again counts where it was said last.
+        said = {note.text: note for note in hidden if note.kind == kind}
+        newest |= {id(note) for note in sorted(said.values(), key=lambda note: note.place)[-most:]}
     # Many small steps with files must not push out the newest test.
     ran = [note for note in hidden if note.kind == "command" and note.subject]
     newest |= {id(note) for note in ran[-_NEWEST["command"] :]}

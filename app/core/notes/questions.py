@@ -130,8 +130,10 @@ def _last_paragraph(text: str) -> str:
 
 
 def _says_nothing(sentence: str) -> bool:
+    low = plain(sentence)
     is_announcement = sentence.rstrip(_CLOSING)[-1:] in (":", "：")
-    return is_announcement or asks_for_something(sentence) or _is_small_talk(plain(sentence))
+    is_offer = any(offer in low for offer in _entries("offer"))
+    return is_announcement or is_offer or asks_for_something(sentence) or _is_small_talk(low)
 
 
 def _is_small_talk(low: str) -> bool:

@@ -54,6 +54,14 @@ def test_a_request_that_asks_or_greets_is_worth_what_it_is_about() -> None:
     assert sorted(shown(*notes, room=80)) == sorted(["Start.", *asked, "End."])
 
 
+def test_an_outcome_that_was_told_twice_stands_once_and_lets_another_stand() -> None:
+    ends = [
+        Note("outcome", text, n, n, "assistant")
+        for n, text in enumerate(("One.", "Two.", "Three.", "Three."))
+    ]
+    assert shown(*ends) == ["One.", "Two.", "Three."]
+
+
 def test_what_one_message_told_stands_in_its_order() -> None:
     steps = [Note("task", f"[ ] step {n}", 3, 1, "assistant", binds=True) for n in range(5)]
     assert shown(*steps) == [note.text for note in steps]

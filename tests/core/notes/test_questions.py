@@ -86,6 +86,7 @@ def test_other_messages_stand_by_themselves(text: str) -> None:
         ("The fare is low. If so, please confirm the card.", 100, "The fare is low."),
         ("To book it, I'll need your user ID. It is late.", 100, "It is late."),
         ("The fare is $300, please confirm the card.", 100, "The fare is $300, please confirm the card."),
+        ("I booked it. If you need more, feel free to ask!", 100, "I booked it."),
         ("I fixed the parser.", 5, ""),
         ("Sure!", 50, ""),
     ],

@@ -177,6 +177,11 @@ def test_a_picture_is_told_with_the_sentence_that_speaks_of_it(text: str, words:
     assert line.endswith(f', with the words "{words}"')
 
 
+def test_a_question_that_asks_for_nothing_in_particular_is_never_passed_over() -> None:
+    asked = [user("Change my flight."), says("Could you please provide those details?")]
+    assert told("open", *asked, user("My name is Omar Davis.")) == []
+
+
 def test_a_call_without_a_result_is_open_until_the_user_speaks() -> None:
     begun = [user("Book it."), calls("book_flight", "1", flight="HAT-12")]
     assert told("open", *begun) == ['no result yet: book_flight {"flight": "HAT-12"}']
