@@ -32,10 +32,8 @@ RUNNING = "The user's request after this record is being worked on: what is told
 _LEFT_OUT = "- {} more such lines had no room here."
 # Where notes stand when code writes alone, by the section's place; and behind a record, under labels.
 _BY_CODE: tuple[tuple[int, tuple[Kind, ...]], ...] = (
-    (1, ("rule", "request")),
     (2, ("change", "outcome")),
     (3, ("failure",)),
-    (4, ("fact", "read", "picture")),
     (6, ("open", "task")),
     (7, ("command",)),
 )
@@ -161,10 +159,13 @@ class _Writer:
         bodies = ["" for _ in TITLES]
         for place, kinds in _BY_CODE:
             bodies[place] = _lines(choice, kinds)
-        requests = [line_of(note) for note in choice.of("request")]
-        if requests:
-            bodies[0] = requests[0]
-            bodies[1] = "\n".join([*map(line_of, choice.of("rule")), *requests[1:]])
+        # What the user said stands in one place, as it was said: of two values the newer stands behind.
+        first = choice.of("request")[:1]
+        said = [note for note in choice.of("request", "fact") if note.by == "user" and note not in first]
+        bodies[0] = "\n".join(map(line_of, first))
+        bodies[1] = "\n".join(map(line_of, (*choice.of("rule"), *said)))
+        details = [note for note in choice.of("fact", "read", "picture") if note not in said]
+        bodies[_DETAILS] = "\n".join(map(line_of, details))
         if self.source.is_running:
             bodies[8] = RUNNING
         return Sections(tuple(bodies), added=left_out(choice))

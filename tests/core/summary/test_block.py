@@ -248,6 +248,19 @@ def test_of_a_request_only_what_the_record_does_not_say_stands_behind_it() -> No
     assert "- turn 2, user: [...] The nightly batch handles 7508 rows. Yes." in block
 
 
+def test_by_code_what_the_user_said_stands_in_one_place_as_it_was_said() -> None:
+    long = f"The nightly batch handles 5984 rows. {'We talk of other things as well. ' * 20}"
+    talk = [
+        user("Begin."),
+        says("Good."),
+        user(long),
+        says("Good."),
+        user("The nightly batch handles 3966 rows."),
+    ]
+    told = bodies(by_code(source([*talk, says("Good."), user("Go on."), says("Good.")])))[1]
+    assert told.index("5984") < told.index("3966") < told.index("Go on.")
+
+
 def test_a_newer_sentence_binds_where_the_record_tells_an_older_one_with_another_value() -> None:
     rows = [f"The nightly batch handles {count} rows." for count in (5984, 4120, 3966)]
     notes = notes_of([*map(user, rows), user("The tram takes 40 minutes.")]).notes
