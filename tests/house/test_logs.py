@@ -22,6 +22,8 @@ SECRET = "sk-canary"
 def _logging_as_before() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    # A test that captured logs before leaves them configured, and on standard output.
+    structlog.reset_defaults()
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
