@@ -99,7 +99,7 @@ def _best_sentence(question: str, messages: Sequence[Shown]) -> str:
             continue
         for found in _SENTENCE.findall(message.text):
             sentence = found.strip().lstrip("-»• ")
-            if OWN_LINE.match(sentence) or sentence.endswith("?"):
+            if OWN_LINE.search(sentence) or sentence.endswith("?"):
                 continue
             words = _words(sentence)
             shared = len(wanted & words) if not numbers or numbers & words else 0

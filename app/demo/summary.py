@@ -30,7 +30,7 @@ _SPEAKS_OF = {
     6: re.compile(r"\b(todo|pending|later|still|next|remaining|must)\b", re.I),
 }
 # What frames the conversation in the request: headings, fences, names of parts, the closing order.
-_LABEL = re.compile(r"[<#`]|[A-Z_]+$|none\b|summar", re.I)
+_LABEL = re.compile(r"[<#`]|[A-Z_]+(?:$| \(for orientation)|none\b|summar", re.I)
 # Who said it, before the first line of each message; the demo's answers need no such numbers.
 _SPEAKER = re.compile(r"^[A-Z]+ \[\d+(?:, continued)?\]: ")
 _LINE_CHARS = 240

@@ -186,11 +186,9 @@ def _take(choice: Choice, note: Note, room: int, count_text: CountText, limit: i
 def _requests(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
     """Older short requests by what they say that the others do not; of long ones facts tell what matters."""
     said = "\n".join(note.text for note in choice.notes)
-    requests = [
-        note
-        for note in hidden
-        if note.kind == "request" and note.text not in said and len(note.text) <= _REQUEST_CHARS
-    ]
+    asked = [note for note in hidden if note.kind == "request" and note.text not in said]
+    news = (_untold(note, (), lambda each: each.text in said) for note in asked)
+    requests = [note for note in news if note.text and len(note.text) <= _REQUEST_CHARS]
     costs = [count_text(line_of(note)) + 1 for note in requests]
     information = Information([note.text for note in requests], are_requests=True)
     best = information.best(None, costs.__getitem__, room, _LEAST_WORTH)

@@ -59,6 +59,8 @@ SHRINKING = 0.9
 # A value: a number, a path, a name with marks in it. What is rare in a line: values and long words.
 _VALUE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+")
 _RARE = re.compile(rf"{_VALUE.pattern}|[^\W\d_]{{6,}}")
+# Characters: "3" stands in many a number, and means something else in each sentence.
+_LEAST_VALUE = 4
 _STATES = {"created": "creat", "edited": "edit", "deleted": "delet", "moved": "mov"}
 
 
@@ -253,7 +255,8 @@ class Said:
 
 
 def _values_in(text: str) -> frozenset[str]:
-    return frozenset(_plain(value).strip(".:/-") for value in _VALUE.findall(text))
+    values = (_plain(value).strip(".:/-") for value in _VALUE.findall(text))
+    return frozenset(value for value in values if len(value) >= _LEAST_VALUE)
 
 
 def _plain(text: str) -> str:

@@ -54,6 +54,15 @@ def test_a_request_that_asks_or_greets_is_worth_what_it_is_about() -> None:
     assert sorted(shown(*notes, room=80)) == sorted(["Start.", *asked, "End."])
 
 
+def test_a_sentence_that_binds_is_not_told_again_with_its_request() -> None:
+    text = "The port of the ledger is 9322. What is the code of room 1?"
+    bound = Note("fact", "The port of the ledger is 9322.", 2, 2, binds=True)
+    asked = [Note("request", each, n, n) for n, each in enumerate(("Begin now.", "", text, "Go on.")) if each]
+    told = "\n".join(shown(*asked, bound, room=200))
+    assert told.count("9322") == 1
+    assert "room 1" in told
+
+
 def test_an_outcome_that_was_told_twice_stands_once_and_lets_another_stand() -> None:
     ends = [
         Note("outcome", text, n, n, "assistant")

@@ -248,6 +248,12 @@ def test_of_a_request_only_what_the_record_does_not_say_stands_behind_it() -> No
     assert "- turn 2, user: [...] The nightly batch handles 7508 rows. Yes." in block
 
 
+def test_a_digit_that_stands_in_a_number_of_the_record_binds_nothing() -> None:
+    notes = notes_of([user(f"Fact {n}: room {n} has the code R-{n * 7919}.") for n in range(2, 9)]).notes
+    bound = [note.text for note in Said("- Room 13 has the code R-234567890.").corrected(notes) if note.binds]
+    assert bound == []
+
+
 def test_by_code_what_the_user_said_stands_in_one_place_as_it_was_said() -> None:
     long = f"The nightly batch handles 5984 rows. {'We talk of other things as well. ' * 20}"
     talk = [
