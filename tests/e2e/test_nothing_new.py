@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.core.summary.sections import TITLES
 from tests.kit.chat import Chat
 from tests.kit.judge import are_sound
 from tests.kit.model import ModelServer, Says, Seen
@@ -15,17 +16,6 @@ from tests.kit.words import prose
 
 Json = dict[str, Any]
 WINDOW = 8_000
-TITLES = (
-    "Primary request and intent",
-    "User messages",
-    "Work completed",
-    "Errors and fixes",
-    "Key technical details",
-    "Decisions made",
-    "Pending/incomplete",
-    "Current state",
-    "Recommended next step",
-)
 FACT = "The ferry Bluebell moors at berth seven of the old harbour and is painted in the colour of copper."
 pytestmark = pytest.mark.timeout(60)
 

@@ -18,42 +18,20 @@ from app.core.notes.acts import (
     COMMAND_CHARS,
     LINE_CHARS,
     TASKS,
-    Action,
     Command,
     Effect,
     Failure,
-    FileChange,
     Read,
-    TaskList,
-    merged,
     one_line,
-    same_file,
 )
 from app.core.notes.arguments import Arguments, arguments_of
 from app.core.notes.editors import edit_state, effects_of_edit, effects_of_patch, patch_of, shown_file
 from app.core.notes.names import Tool, tool_named
 from app.core.notes.patches import written
-from app.core.notes.results import Result, error_line, failed, looked_at
+from app.core.notes.results import Result, looked_at
 from app.core.notes.shell import effects_of_script, line_of
 from app.core.notes.tasks import tasks_in, tasks_of
 from app.core.text.wording import Call
-
-__all__ = [
-    "Action",
-    "Command",
-    "Effect",
-    "Failure",
-    "FileChange",
-    "Read",
-    "TaskList",
-    "effects_in_text",
-    "effects_of",
-    "error_line",
-    "failed",
-    "merged",
-    "opened_by",
-    "same_file",
-]
 
 # Characters of an assistant's text in which edits are looked for.
 _TEXT_CHARS = 400_000

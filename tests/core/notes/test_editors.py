@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.core.notes.effects import (
-    Failure,
-    FileChange,
-    Read,
-    effects_of,
-    opened_by,
-)
+from app.core.notes.acts import Failure, FileChange, Read
+from app.core.notes.effects import effects_of, opened_by
 from app.core.text.wording import Call
 
 

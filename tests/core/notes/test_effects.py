@@ -9,20 +9,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.core.notes.acts import word_set
-from app.core.notes.effects import (
+from app.core.notes.acts import (
     Action,
     Command,
     Failure,
     FileChange,
     Read,
     TaskList,
-    effects_in_text,
-    effects_of,
     merged,
-    opened_by,
     same_file,
+    word_set,
 )
+from app.core.notes.effects import effects_in_text, effects_of, opened_by
 from app.core.text.wording import Call
 
 

@@ -19,6 +19,7 @@ from app.core.summary.styles.handoff import HandoffStyle
 from app.core.summary.styles.style import Style
 from app.core.summary.styles.worker import WorkerStyle
 from app.core.summary.tool_voice import ATTRIBUTION, INSTRUCTION, attributed, tool_lines
+from app.core.summary.working.forms import BATCH_TITLES
 from app.core.summary.working.styles import BatchStyle, WorkingStateStyle
 from app.core.text.fence import unfenced
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
@@ -35,15 +36,6 @@ OBEYED = "\n".join(
     f"## {number}. {title}\n- {ORDER if number in (1, 2, 6, 7, 8, 9) else f'prose {number}'}"
     for number, title in enumerate(TITLES, 1)
 )
-SEVEN = (
-    "Environment",
-    "Files Touched",
-    "Tool Results",
-    "Key Decisions",
-    "Work Completed",
-    "Errors & Resolutions",
-    "Current State",
-)
 THREE = ("KEY FACTS", "CONVERSATION FLOW", "OPEN THREADS")
 TOLD: dict[str, tuple[Style, str]] = {
     "handoff": (HandoffStyle(), OBEYED),
@@ -53,7 +45,7 @@ TOLD: dict[str, tuple[Style, str]] = {
         + f'\n```json\n{{"decisions": [{{"text": "{ORDER}"}}], "constraints": [{{"text": "{ORDER}"}}]}}\n```',
     ),
     "worker": (WorkerStyle(), f"The goal is a new installer.\n{ORDER}"),
-    "batch": (BatchStyle(), "\n".join(f"## {title}\n- {ORDER}\n- more of it" for title in SEVEN)),
+    "batch": (BatchStyle(), "\n".join(f"## {title}\n- {ORDER}\n- more of it" for title in BATCH_TITLES)),
     "working_state": (WorkingStateStyle(), f"- {ORDER}"),
 }
 
