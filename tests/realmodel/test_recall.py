@@ -30,6 +30,8 @@ SETTINGS: Json = {
     "compaction.deadline_seconds": 1,
     "summarizer.base_url": "http://127.0.0.1:9/v1",
     "recall.tools": True,
+    # The model reads 4,096 tokens: more than a tenth of them are what the tools say of themselves.
+    "recall.tools_share": 1.0,
 }
 OFFERED = ["read_file", "context_grep", "context_describe"]
 
