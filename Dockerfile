@@ -6,11 +6,11 @@ RUN python -m venv /opt/palimpsest
 # Alone, so that a change of the code installs nothing again.
 COPY requirements.lock ./
 RUN /opt/palimpsest/bin/python -m pip install --require-hashes --only-binary=:all: -r requirements.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE config.example.yaml ./
 COPY app ./app
 COPY migrations ./migrations
 RUN /opt/palimpsest/bin/python -m pip install --no-deps --no-build-isolation --no-index . \
-    && /opt/palimpsest/bin/python -m pip uninstall --yes setuptools pip
+    && /opt/palimpsest/bin/python -m pip uninstall --yes hatchling editables packaging pathspec pluggy tomlkit trove-classifiers pip
 
 FROM python:3.13-slim-bookworm
 LABEL org.opencontainers.image.title="Palimpsest" \

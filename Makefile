@@ -1,7 +1,7 @@
 # Every task of the project. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-model model clients faults fuzz check static spec bench format lock clean
+.PHONY: help install run demo test test-all test-model model clients faults fuzz check static spec shape bench format lock clean
 
 # Where it is set, each of a hundred processes would compile the program, and three the tests, again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -32,13 +32,16 @@ run: $(RUN_STAMP) ## Start the proxy on 127.0.0.1:8000, with the demo behind it 
 demo: $(RUN_STAMP) ## Show a conversation being compacted, then stop
 	@bash scripts/tour
 
-test: $(DEV_STAMP) ## Run all tests but those with a real model or real clients (needs PostgreSQL for the store's)
+test: $(DEV_STAMP) ## Run the quick tests: a few minutes, nothing else needed
+	@$(BIN)/python -m pytest -q --quick -n $(WORKERS) --dist loadfile
+
+test-all: $(DEV_STAMP) ## Run all tests but those with a real model or real clients (needs PostgreSQL, Chromium)
 	@$(BIN)/python -m pytest -q --ignore=tests/realmodel --ignore=tests/clients -n $(WORKERS) --dist loadfile
 
 test-model: model ## Run a long conversation with a real small model behind the proxy (minutes)
 	@$(BIN)/python -m pytest -q tests/realmodel
 
-model: $(DEV_STAMP) ## Fetch the small model and its server (127 MB, once)
+model: $(DEV_STAMP) ## Fetch the small model and its server (211 MB, once)
 	@$(BIN)/python -m tests.realmodel.fetch
 
 clients: $(DEV_STAMP) ## Run real clients against the proxy (1.5 GB of them, installed once)
@@ -50,7 +53,7 @@ check: static ## Format, lint, types, layers, ceilings
 static: $(DEV_STAMP) ## All of check but the ceilings, which are among the tests
 	@$(BIN)/ruff format --check --quiet app migrations tests benchmarks
 	@$(BIN)/ruff check --quiet app migrations tests benchmarks
-	@$(BIN)/mypy --strict app tests
+	@$(BIN)/mypy --strict app tests benchmarks
 	@$(BIN)/lint-imports --no-logo
 
 format: $(DEV_STAMP) ## Format the code and mend what can be mended
@@ -66,12 +69,15 @@ fuzz: $(FUZZ_STAMP) ## Try the endpoints under /api with odd requests (a minute 
 spec: $(DEV_STAMP) ## List the rows of the specification that no passing test proves; ROWS=H: the tests of those rows
 	@$(BIN)/python -m tests.house.spec $(ROWS)
 
+shape: $(DEV_STAMP) ## Count the house: lines, files, what a turn enters, knots, names used twice
+	@$(BIN)/python -m tests.house.shape
+
 bench: $(DEV_STAMP) ## Measure what the proxy adds
 	@$(BIN)/python -m benchmarks
 
 lock: $(DEV_STAMP) ## Resolve the dependencies again and write both lock files
-	@$(BIN)/python -m piptools compile $(LOCK_OPTIONS) -o requirements.lock pyproject.toml
-	@$(BIN)/python -m piptools compile $(LOCK_OPTIONS) --extra dev -c requirements.lock \
+	@$(BIN)/python -m piptools compile $(LOCK_OPTIONS) --extra postgres --extra mcp -o requirements.lock pyproject.toml
+	@$(BIN)/python -m piptools compile $(LOCK_OPTIONS) --extra dev --extra postgres --extra mcp --extra vectors -c requirements.lock \
 		-o requirements-dev.lock pyproject.toml
 
 # No index addresses: a lock file must install from any mirror.
@@ -79,7 +85,7 @@ LOCK_OPTIONS := --quiet --generate-hashes --allow-unsafe --strip-extras --build-
 	--no-header --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 clean: ## Remove what can be made again; the database in data/ stays
-	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache \
 		.spec-results.json $(VENV) $(FUZZ) .venv-clients .clients-node .venv-node
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -24,6 +24,7 @@ _NAMED = (
     "checkpoints",
     "presets",
     "recall_quality",
+    "recall_vectors",
     "recall_store",
     "policy",
     "day",

@@ -20,22 +20,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.core.history.carriers import Carriers, SessionName
-from app.core.wire.answered import Usage
-from app.core.wire.chat_request import parse_chat_request
-from app.core.wire.request_body import Limits
-from app.main.parts import Parts, new_id, opened
-from app.proxy.chronicle.checkpoints import Checkpoints
-from app.proxy.chronicle.readings import Readings
-from app.proxy.chronicle.usages import Usages
-from app.proxy.incoming import Incoming
-from app.proxy.sessions.delta import Deltas
-from app.proxy.sessions.recorder import Outcome, Recorder
-from app.proxy.sessions.resolver import Resolver
-from app.proxy.turn import Shown, Turn
-from app.settings.load import load_settings
-from app.storage.migrate import migrate
-from app.tokenizer.counting import Tokenizer
+from palimpsest.core.history.session_sources import SessionName, SessionSources
+from palimpsest.core.wire.chat import parse_chat_request
+from palimpsest.core.wire.chat_answers import Usage
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.main.parts import Parts, new_id, opened
+from palimpsest.proxy.incoming import Incoming
+from palimpsest.proxy.journal.checkpoints import Checkpoints
+from palimpsest.proxy.journal.runtime import Readings, Usages
+from palimpsest.proxy.sessions.delta import Deltas
+from palimpsest.proxy.sessions.recorder import Outcome, Recorder
+from palimpsest.proxy.sessions.resolver import Resolver
+from palimpsest.proxy.sessions.side_requests import SideRequests
+from palimpsest.proxy.turn import ForwardedView, Turn
+from palimpsest.settings.load import load_settings
+from palimpsest.storage.migrate import migrate
+from palimpsest.tokenizer.counting import Tokenizer
 
 SIZES = (200, 2_000)
 EXCHANGES = 12
@@ -53,19 +53,19 @@ class Talk:
     namespace: str
     said: list[dict[str, Any]]
 
-    async def exchange(self) -> tuple[Turn, Shown, Outcome]:
+    async def exchange(self) -> tuple[Turn, ForwardedView, Outcome]:
         """One more question and answer, recorded as any other."""
         number = len(self.said)
         self.said.append({"role": "user", "content": f"Question {number}: {_text(number)}"})
         body = json.dumps({"model": "gpt-4o", "messages": self.said}).encode()
         incoming = Incoming("POST", "/chat/completions", [(b"x-session-id", b"long")], body, None)
-        request = parse_chat_request(body, Limits())
+        request = parse_chat_request(body, RequestLimits())
         turn = await self.resolver.turn_of(self.namespace, incoming, request, _NAME)
         await self.recorder.open(turn)
         self.said.append({"role": "assistant", "content": f"Answer {number}: {_text(number + 1)}"})
         answers = self.parts.reader.read_answers([json.dumps(self.said[-1]).encode()], "gpt-4o")
         outcome = Outcome("done", 200, answers, usage=Usage(100, 10, 0))
-        shown = Shown(self.parts_view(turn), turn.tokens)
+        shown = ForwardedView(self.parts_view(turn), turn.tokens)
         await self.recorder.close(turn, shown, outcome)
         return turn, shown, outcome
 
@@ -85,13 +85,18 @@ async def measured(folder: Path, messages: int, rounds: int) -> list[float]:
     await migrate(url)
     async with AsyncExitStack() as stack:
         parts = await opened(settings, Tokenizer(), stack, asyncio.Event())
-        deltas = Deltas(parts.store, parts.reader, default_mode="full", waiting_appends=8)
-        resolver = Resolver(parts.store, parts.reader, deltas, Carriers(), parts.tokens, new_id)
+        deltas = Deltas(
+            parts.store.history, parts.reader, default_mode="full", waiting_appends=8, transcript_bytes=0
+        )
+        beside = SideRequests(parts.store.history, parts.reader)
+        resolver = Resolver(
+            parts.store, parts.reader, deltas, beside, SessionSources(), parts.calibrations, new_id
+        )
         recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
-        namespace = await parts.store.namespace_of(b"benchmark", time.time())
+        namespace = await parts.store.accounts.namespace_of(b"benchmark", time.time())
         talk = Talk(parts, resolver, recorder, namespace, _history(messages))
         readings = Readings(parts.store, parts.reader, parts.tokens)
-        checkpoints = Checkpoints(parts.store, readings, Usages(), time.time, new_id)
+        checkpoints = Checkpoints(parts.store.journal, readings, Usages(), time.time, new_id)
         # The first finds a long history at once; what comes after is the rule.
         await checkpoints.periodic(*await talk.exchange())
         spent = []
@@ -101,7 +106,7 @@ async def measured(folder: Path, messages: int, rounds: int) -> list[float]:
             before = time.process_time()
             await checkpoints.periodic(*last)
             spent.append(1_000 * (time.process_time() - before))
-        made = await parts.store.checkpoints(namespace, last[0].session, rounds)
+        made = await parts.store.journal.checkpoints(namespace, last[0].session, rounds)
         assert len(made) == rounds, "a checkpoint that was due was not made"
         return spent
 

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from time import process_time
 from typing import Any
 
-from app.core.history.chain import conversation_of, seed_of
-from app.core.history.read import read_message
-from app.core.wire.assembly import Assembly
-from app.core.wire.chat_request import parse_chat_request
-from app.core.wire.json_spans import outline
-from app.core.wire.json_text import verify
-from app.core.wire.request_body import Limits
-from app.core.wire.responses.request import parse_responses_request
-from app.core.wire.sse import FrameSplitter, data_of
+from palimpsest.core.history.message import conversation_of, seed_of
+from palimpsest.core.history.read import read_message
+from palimpsest.core.wire.chat import parse_chat_request
+from palimpsest.core.wire.chat_answers import Assembly
+from palimpsest.core.wire.json_spans import outline
+from palimpsest.core.wire.json_text import verify
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.core.wire.responses.request import parse_responses_request
+from palimpsest.core.wire.streams import FrameSplitter, data_of
 
 MESSAGES = 2_000
 CHARS = 2_050
@@ -98,14 +98,14 @@ def responses(rounds: int, said: list[dict[str, Any]]) -> None:
     """Print the figures of the Responses API."""
     told = {"model": "m", "input": items(said), "stream": True}
     body = json.dumps(told, ensure_ascii=False).encode()
-    request = parse_responses_request(body, Limits())
+    request = parse_responses_request(body, RequestLimits())
     assert request is not None
     spans = request.message_spans
     print(f"{len(body) / 1e6:.1f} MB of the Responses API, {len(spans)} messages, best of {rounds}, ms")
     for name, work in (
-        ("parse_responses_request, every message new", lambda: parse_responses_request(body, Limits())),
+        ("parse_responses_request, all new", lambda: parse_responses_request(body, RequestLimits())),
         ("parse_responses_request, every message known",
-         lambda: parse_responses_request(body, Limits(), lambda *_: True)),
+         lambda: parse_responses_request(body, RequestLimits(), lambda *_: ())),
         ("splice", lambda: request.spliced(spans)),
         ("read_message", lambda: [read_message(raw, len) for raw in spans]),
     ):  # fmt: skip
@@ -116,7 +116,7 @@ def main(rounds: int) -> None:
     """Print the figures."""
     said = messages(random.Random(7))
     body = json.dumps({"model": "m", "messages": said, "stream": True}, ensure_ascii=False).encode()
-    request = parse_chat_request(body, Limits())
+    request = parse_chat_request(body, RequestLimits())
     read = [read_message(raw, len) for raw in request.message_spans]
     seed = seed_of("here")
     delta = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -127,9 +127,9 @@ def main(rounds: int) -> None:
     for name, work in (
         ("verify (strict JSON, UTF-8)", lambda: verify(body)),
         ("outline (spans, depth, repeated keys)", lambda: outline(body)),
-        ("parse_chat_request, every message new", lambda: parse_chat_request(body, Limits())),
+        ("parse_chat_request, every message new", lambda: parse_chat_request(body, RequestLimits())),
         ("parse_chat_request, every message known",
-         lambda: parse_chat_request(body, Limits(), lambda *_: True)),
+         lambda: parse_chat_request(body, RequestLimits(), lambda *_: ())),
         ("splice 2,000 messages", lambda: request.spliced(request.message_spans)),
         ("read_message x 2,000 (decode, canonical, 2 sha256)",
          lambda: [read_message(raw, len) for raw in request.message_spans]),

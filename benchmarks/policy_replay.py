@@ -10,18 +10,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from app.core.budget.derived import room_of
-from app.core.budget.economy import (
-    Call,
-    Growth,
+from palimpsest.core.budget.economy import (
+    MarkBounds,
     Marks,
     Prices,
-    Room,
-    Summaries,
+    SummaryCall,
+    SummarySizes,
+    TurnGrowth,
     grown,
     marks,
+    room_of,
     summarised,
 )
+
 from benchmarks.policy_traces import Trace
 
 PRICES = Prices()
@@ -46,8 +47,8 @@ class Seen:
 
     trace: Trace
     setting: Setting
-    growth: Growth
-    summaries: Summaries
+    growth: TurnGrowth
+    summaries: SummarySizes
 
 
 Policy = Callable[[Seen], Marks]
@@ -71,7 +72,7 @@ def view(trace: Trace, start: int, turn: int, summary: int) -> int:
 
 def lowest(seen: Seen) -> Marks:
     """The rule with nothing kept beyond one turn."""
-    return _marks(seen, Room(seen.trace.kept, 0, int(CEILING_SHARE * seen.setting.window)))
+    return _marks(seen, MarkBounds(seen.trace.kept, 0, int(CEILING_SHARE * seen.setting.window)))
 
 
 def derived(seen: Seen) -> Marks:
@@ -80,8 +81,8 @@ def derived(seen: Seen) -> Marks:
     return _marks(seen, replace(room_of(seen.trace.kept, seen.summaries.block_tokens, top), floor_tokens=0))
 
 
-def _marks(seen: Seen, room: Room) -> Marks:
-    call = Call(PRICES) if seen.setting.asks_model else None
+def _marks(seen: Seen, room: MarkBounds) -> Marks:
+    call = SummaryCall(PRICES) if seen.setting.asks_model else None
     return marks(PRICES, seen.growth, seen.summaries, room, call)
 
 
@@ -121,8 +122,8 @@ class _Replay:
     def __init__(self, trace: Trace, setting: Setting) -> None:
         self._trace = trace
         self._setting = setting
-        self._growth = Growth()
-        self._summaries = Summaries()
+        self._growth = TurnGrowth()
+        self._summaries = SummarySizes()
         self._start = 0
         self._ready: int | None = None
         self._bill = Bill()

@@ -21,7 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from app.core.view.presets import PRESETS
+from palimpsest.core.presets import PRESETS
+
 from benchmarks.agent_upstream import READS, AgentUpstream
 from benchmarks.overhead import PAGE, written
 from benchmarks.servers import Proxy, palimpsest, trivial_upstream
@@ -30,7 +31,7 @@ from tests.kit.words import prose
 # The same proxy with a window that nothing reaches: what is added without any compaction.
 NONE = "no compaction"
 # The source's reserve of 40,000 is more than the window here.
-NUMBERS: Mapping[str, Mapping[str, str]] = {"rolling": {"POLICY__TRIGGER_RESERVE_TOKENS": "0"}}
+NUMBERS: Mapping[str, Mapping[str, str]] = {"rolling": {"POLICY__ADVANCED__TRIGGER_RESERVE_TOKENS": "0"}}
 # Between an answer and the next request: less than any tool or person takes.
 PAUSE_SECONDS = 0.02
 # No round begins that would end later.

@@ -36,14 +36,17 @@ _KEPT = re.compile(r"- fact-(\d+) is \w+")
 _COMMON: Mapping[str, Any] = {
     "models": [{"match": "*", "window_tokens": WINDOW}],
     "policy.objective": "fidelity",
-    "policy.summary_input_chars": 400_000,
+    "policy.advanced.summary_input_chars": 400_000,
     "summarizer.window_tokens": 100_000,
 }
 WAYS: Mapping[str, Mapping[str, Any]] = {
-    "carried on": {"policy.rebuild_every": 0},
-    "anew every 4th, one call": {"policy.rebuild_every": 4},
-    "anew every 4th, in parts": {"policy.rebuild_every": 4, "policy.summary_input_chars": 12_000},
-    "anew every 2nd, one call": {"policy.rebuild_every": 2},
+    "carried on": {"policy.advanced.rebuild_after_folds": 0},
+    "anew every 4th, one call": {"policy.advanced.rebuild_after_folds": 4},
+    "anew every 4th, in parts": {
+        "policy.advanced.rebuild_after_folds": 4,
+        "policy.advanced.summary_input_chars": 12_000,
+    },
+    "anew every 2nd, one call": {"policy.advanced.rebuild_after_folds": 2},
 }
 
 

@@ -14,19 +14,17 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from app.core.recall.entry import Entry, Holdings
-from app.core.recall.query import query_of
-from app.core.recall.quotes import Hit, hits_of
-from app.core.recall.rank import APART, FOUND, Weights, ranked
-from app.core.recall.talk import speakers_in
-from app.core.recall.words import Words
+from palimpsest.core.recall.quotes import Hit, hits_of
+from palimpsest.core.recall.rank import APART, FOUND, Weights, ranked
+from palimpsest.core.recall.talk import query_of, speakers_in
+from palimpsest.core.recall.words import CorpusStatistics, SearchEntry, Words
 
-_FOLDER = Path(__file__).parent / "recall"
-_DEPTHS = (1, 5, 10)
+FOLDER = Path(__file__).parent / "recall"
+DEPTHS = (1, 5, 10)
 _LABEL = re.compile(r"^(\s*(?:[\[(][^\])\n]{3,60}[\])]\s*)?)([^\W\d_][\w .'’-]{0,30}):\s+")
 _WITHOUT: dict[str, Weights] = {
     "all": FOUND,
@@ -38,8 +36,10 @@ _WITHOUT: dict[str, Weights] = {
     "others as good as who is asked about": replace(FOUND, others=0.0),
     "short as good as long": replace(FOUND, brief=0.0),
     "no related words": replace(FOUND, related=0.0),
-    "no times, numbers and names": replace(FOUND, told=0.0),
-    "plain BM25": replace(APART, coverage=0.0, related=0.0, asking=0.0, speaker=0.0, told=0.0, length=0.75),
+    "no times, numbers and names": replace(FOUND, specifics=0.0),
+    "plain BM25": replace(
+        APART, coverage=0.0, related=0.0, asking=0.0, speaker=0.0, specifics=0.0, length=0.75
+    ),
 }
 
 
@@ -67,7 +67,9 @@ class Chat:
         self.questions: list[dict[str, Any]] = told["qa"]
         self.words = Remembered()
         self.entries = [
-            Entry(f"dcm_{place:032x}", "message", message["role"], place, float(place), message["content"])
+            SearchEntry(
+                f"dcm_{place:032x}", "message", message["role"], place, float(place), message["content"]
+            )
             for place, message in enumerate(told["messages"])
         ]
         if not is_labelled:
@@ -75,43 +77,62 @@ class Chat:
             self.entries = [replace(each, text=_without_label(each.text, named)) for each in self.entries]
         said = [self.words.of(entry.text) for entry in self.entries]
         holding = Counter(word for words in said for word in set(words))
-        self.holdings = Holdings(len(said), sum(map(len, said)) / len(said), holding)
+        self.holdings = CorpusStatistics(len(said), sum(map(len, said)) / len(said), holding)
         self.beside = {entry.place: entry for entry in self.entries}
 
     def hits(self, question: str, weights: Weights) -> list[Hit]:
         """What is found for a question."""
         query = query_of(question, self.words)
         scored = ranked(query, self.entries, self.holdings, self.words, weights)
-        return hits_of(scored, self.beside, query, self.words, limit=max(_DEPTHS))
+        return hits_of(scored, self.beside, query, self.words, limit=max(DEPTHS))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table: a row per ranking."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks recall_quality")
     parser.add_argument("files", nargs="*", type=Path)
-    chosen = parser.parse_args(arguments).files or sorted(_FOLDER.glob("*.json"))
+    chosen = parser.parse_args(arguments).files or sorted(FOLDER.glob("*.json"))
     chats = [Chat(path) for path in chosen]
     print(f"| ranking | {' | '.join(f'{chat.name} @1 / @5 / @10 (characters)' for chat in chats)} |")
     print("|---" * (len(chats) + 1) + "|")
     for name, weights in _WITHOUT.items():
-        print(f"| {name} | {' | '.join(_figures(chat, weights, _is_shown) for chat in chats)} |", flush=True)
+        print(f"| {name} | {' | '.join(_figures(chat, weights, is_shown) for chat in chats)} |", flush=True)
     print(f"| all, whole | {' | '.join(_figures(chat, FOUND, _is_whole) for chat in chats)} |", flush=True)
     nameless = [Chat(path, is_labelled=False) for path in chosen]
-    figures = [_figures(chat, FOUND, _is_shown) for chat in nameless]
+    figures = [_figures(chat, FOUND, is_shown) for chat in nameless]
     print(f"| all, without names | {' | '.join(figures)} |", flush=True)
 
 
 def _figures(chat: Chat, weights: Weights, is_found: Callable[[str, str], bool]) -> str:
-    found, characters = dict.fromkeys(_DEPTHS, 0), 0
-    for question in chat.questions:
-        hits = chat.hits(question["question"], weights)
-        shown = [_norm(" ".join(quotes_of(hit))) for hit in hits]
-        characters += sum(len(" ".join(quotes_of(hit))) for hit in hits)
-        for depth in _DEPTHS:
-            read = " | ".join(shown[:depth])
-            found[depth] += any(is_found(chat.entries[place].text, read) for place in question["evidence"])
-    shares = " / ".join(f"{found[depth] / len(chat.questions):.2f}" for depth in _DEPTHS)
-    return f"{shares} ({characters / len(chat.questions):.0f})"
+    return cell([answered(chat, q, chat.hits(q["question"], weights), is_found) for q in chat.questions])
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Whether the evidence is shown at each depth, and the characters of all hits."""
+
+    at: tuple[bool, ...]
+    characters: int
+
+
+def answered(
+    chat: Chat, question: dict[str, Any], hits: Sequence[Hit], is_found: Callable[[str, str], bool]
+) -> Answered:
+    """What the hits for a question show of its evidence."""
+    texts = [" ".join(quotes_of(hit)) for hit in hits]
+    reads = [" | ".join(map(_norm, texts[:depth])) for depth in DEPTHS]
+    evidence = [chat.entries[place].text for place in question["evidence"]]
+    return Answered(
+        tuple(any(is_found(text, read) for text in evidence) for read in reads), sum(map(len, texts))
+    )
+
+
+def cell(found: Sequence[Answered]) -> str:
+    """The shares answered at each depth, and the mean characters."""
+    shares = " / ".join(
+        f"{sum(at) / len(found):.2f}" for at in zip(*(each.at for each in found), strict=True)
+    )
+    return f"{shares} ({sum(each.characters for each in found) / len(found):.0f})"
 
 
 def quotes_of(hit: Hit) -> list[str]:
@@ -133,7 +154,8 @@ def _is_whole(evidence: str, read: str) -> bool:
     return _norm(evidence) in read
 
 
-def _is_shown(evidence: str, read: str) -> bool:
+def is_shown(evidence: str, read: str) -> bool:
+    """True when all of the evidence is read, or eight of its words in a row."""
     wanted = _norm(evidence)
     words = wanted.split()
     return _is_whole(evidence, read) or any(

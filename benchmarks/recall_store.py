@@ -22,13 +22,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 import asyncpg
+from palimpsest.core.recall.words import STOP, Words
+from palimpsest.storage.exchanges import StoredMessage
+from palimpsest.storage.migrate import migrate, with_connection
+from palimpsest.storage.search import Indexed, RecallRow, Stretch
+from palimpsest.storage.store import Store, open_store
 from sqlalchemy import Connection, text
 
-from app.core.recall.words import STOP, Words
-from app.storage.contract import Store, StoredMessage
-from app.storage.migrate import migrate, with_connection
-from app.storage.open import open_store
-from app.storage.recall.contract import Indexed, RecallRow, Stretch
 from benchmarks.store_writes import opening, talk
 
 WORDS = 30_000
@@ -87,7 +87,7 @@ async def filled(store: Store, language: Language, session: str, count: int) -> 
     parent = b""
     for first in range(0, count, STORED_AT_ONCE):
         said = messages(language, min(STORED_AT_ONCE, count - first), parent, first + 1)
-        await store.open_exchange(opening(session, said, parent))
+        await store.exchanges.open(opening(session, said, parent))
         parent = said[-1].chain
     return parent
 
@@ -103,7 +103,7 @@ class Catching:
 
     async def up(self, session: str) -> None:
         """The whole session is indexed."""
-        while missing := await self._store.unindexed("n", session, READ_AT_ONCE):
+        while missing := await self._store.search.unindexed("n", session, READ_AT_ONCE):
             after, rows = missing.stretch.after, missing.rows
             for start in range(0, max(1, len(rows)), ADDED_AT_ONCE):
                 begun = time.perf_counter()
@@ -111,7 +111,7 @@ class Catching:
                 is_last = start + ADDED_AT_ONCE >= len(rows)
                 upto = missing.stretch.upto if is_last else part[-1].arrival
                 entries = await asyncio.to_thread(self._entries, part)
-                await self._store.add_indexed("n", session, Stretch(0, after, upto), entries)
+                await self._store.search.index("n", session, Stretch(0, after, upto), entries)
                 after = upto
                 self.entries += len(part)
                 await asyncio.sleep(self._pause * (time.perf_counter() - begun))
@@ -184,14 +184,16 @@ async def searches(url: str, store: Store, language: Language, count: int) -> No
     for words in (1, 4, 12):
         await timed(
             f"found, {words} words, the best 200",
-            lambda words=words: store.found("n", session, language.said(words), 200),  # type: ignore[misc]
+            lambda words=words: store.search.find("n", session, language.said(words), 200),  # type: ignore[misc]
         )
-    await timed("found in the namespace, 4 words", lambda: store.found("n", None, language.said(4), 200))
-    some = (await store.found("n", session, language.said(12), 200)).rows
+    await timed(
+        "found in the namespace, 4 words", lambda: store.search.find("n", None, language.said(4), 200)
+    )
+    some = (await store.search.find("n", session, language.said(12), 200)).rows
     chains = [row.chain for row in some]
-    await timed(f"path_holds {len(chains)}", lambda: store.path_holds("n", session, head, chains), 20)
-    await timed("beside 10", lambda: store.beside("n", session, chains[:10]), 20)
-    await timed("scanned for what is nowhere", lambda: store.scanned("n", [session], _is_nowhere, 10), 10)
+    await timed(f"path_holds {len(chains)}", lambda: store.search.on_path("n", session, head, chains), 20)
+    await timed("beside 10", lambda: store.search.neighbours("n", session, chains[:10]), 20)
+    await timed("scanned for what is nowhere", lambda: store.search.scan("n", [session], _is_nowhere, 10), 10)
 
 
 def _is_nowhere(row: RecallRow) -> bool:

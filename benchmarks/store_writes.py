@@ -19,10 +19,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Literal
 
-from app.core.wire.answered import Usage
-from app.storage.contract import CloseExchange, OpenExchange, Store, StoredMessage
-from app.storage.migrate import migrate
-from app.storage.open import open_store
+from palimpsest.core.wire.chat_answers import Usage
+from palimpsest.storage.exchanges import CloseExchange, OpenExchange, StoredMessage
+from palimpsest.storage.migrate import migrate
+from palimpsest.storage.store import Store, open_store
 
 BODY_BYTES = 1_500
 LONG = 2_000
@@ -95,7 +95,7 @@ async def talk(store: Store, until: float, commits: list[float]) -> None:
         question = message(session, place, base, relayed=False)
         opened = opening(session, [question], base)
         answer = message(session, place + 1, question.chain, relayed=True)
-        for write in (store.open_exchange(opened), store.close_exchange(closing(opened, answer))):
+        for write in (store.exchanges.open(opened), store.exchanges.close(closing(opened, answer))):
             begun = time.perf_counter()
             await write
             commits.append(time.perf_counter() - begun)
@@ -136,26 +136,28 @@ async def reads(store: Store) -> None:
         chain = talk_[-1].chain
     begun = time.perf_counter()
     opened = opening("long", talk_, b"")
-    await store.open_exchange(opened)
+    await store.exchanges.open(opened)
     print(f"{LONG} messages in one request: {(time.perf_counter() - begun) * 1e3:.0f} ms")
     last = message("long", LONG, chain, relayed=True)
-    await store.close_exchange(closing(opened, last))
+    await store.exchanges.close(closing(opened, last))
     chains = [m.chain for m in talk_]
     unknown = [hashlib.sha256(c).digest() for c in chains]
-    await timed("known, new conversation of 1 message", lambda: store.known("n", unknown[:1], None), 300)
+    await timed(
+        "known, new conversation of 1 message", lambda: store.history.known("n", unknown[:1], None), 300
+    )
     await timed(
         "known, the last answer is third from the end",
-        lambda: store.known("n", [*chains, last.chain, *unknown[:2]], None),
+        lambda: store.history.known("n", [*chains, last.chain, *unknown[:2]], None),
         300,
     )
-    await timed(f"known, {LONG} messages, none stored", lambda: store.known("n", unknown, None), 20)
-    await timed("relayed, 8 digests, none stored", lambda: store.relayed("n", unknown[:8], None), 300)
-    await timed("compactions, none", lambda: store.compactions("n", "long"), 300)
-    await timed("session", lambda: store.session("n", "long"), 100)
-    await timed("heads", lambda: store.heads("n", "long"), 100)
-    await timed(f"path of {LONG}", lambda: store.path("n", "long", chain), 20)
-    await timed(f"bodies of {LONG}", lambda: store.bodies("n", "long", chain), 20)
-    await timed(f"transcript of {LONG}", lambda: store.transcript("n", "long", chain), 20)
+    await timed(f"known, {LONG} messages, none stored", lambda: store.history.known("n", unknown, None), 20)
+    await timed("relayed, 8 digests, none stored", lambda: store.history.relayed("n", unknown[:8], None), 300)
+    await timed("compactions, none", lambda: store.compactions.of_session("n", "long"), 300)
+    await timed("session", lambda: store.history.session("n", "long"), 100)
+    await timed("heads", lambda: store.history.heads("n", "long"), 100)
+    await timed(f"path of {LONG}", lambda: store.history.path("n", "long", chain), 20)
+    await timed(f"bodies of {LONG}", lambda: store.history.messages("n", "long", chain), 20)
+    await timed(f"transcript of {LONG}", lambda: store.history.transcript("n", "long", chain), 20)
 
 
 def disk(folder: Path) -> None:
@@ -187,9 +189,9 @@ async def run(url: str, seconds: float, synchronous: str) -> None:
         waiting = opening("waiting", [message("waiting", 0, b"", relayed=False)], b"")
         for _ in range(ROUNDS):
             await writes(store, 1, seconds / ROUNDS, ", alone")
-            await store.open_exchange(waiting)
+            await store.exchanges.open(waiting)
             await writes(store, 1, seconds / ROUNDS, ", beside an open exchange")
-            await store.close_exchange(closing(waiting, message("waiting", 1, b"", relayed=True)))
+            await store.exchanges.close(closing(waiting, message("waiting", 1, b"", relayed=True)))
         for callers in (8, 64):
             await writes(store, callers, seconds)
         await reads(store)

@@ -22,8 +22,7 @@ from typing import cast
 import httpx
 import uvloop
 from httpx_aiohttp import AiohttpTransport
-
-from app.upstream.client import Upstream, UpstreamOptions
+from palimpsest.upstream.client import Upstream, UpstreamOptions
 
 CHUNKS = 200
 FRAME = b'data: {"id":"c","object":"chat.completion.chunk","choices":[{"delta":{"content":"token "}}]}\n\n'

@@ -1,21 +1,17 @@
-"""How Alembic reaches the database: the program hands it a connection, the command line an address.
-
-Must not know revisions.
-"""
+"""Alembic's environment: the program passes a connection, the command line a URL (`-x url=...`)."""
 
 from __future__ import annotations
 
 import asyncio
 
 from alembic import context
+from palimpsest.storage.migrate import with_connection
+from palimpsest.storage.tables import METADATA
 from sqlalchemy import Connection
-
-from app.storage.migrate import with_connection
-from app.storage.tables.schema import METADATA
 
 
 def run(connection: Connection) -> None:
-    """Every revision still missing is applied, in one transaction."""
+    """Apply every missing revision in one transaction."""
     context.configure(
         connection=connection,
         target_metadata=METADATA,

@@ -1,4 +1,4 @@
-"""A compaction also holds the memory block as it stands in the view.
+"""A compaction also stores the memory block as shown in its view.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """

@@ -1,4 +1,4 @@
-"""What is found by its words: how far each session is in the index, and PostgreSQL's index.
+"""The word index of recall: how far each session is indexed, and PostgreSQL's index.
 
 Must not import the declared tables: a revision stays as it was when they change. SQLite's index is a virtual
 table that not every library can make: the program makes it after the migrations, where it can be.
@@ -14,7 +14,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Two tables, and the keys by which messages and summaries are found by their arrival."""
+    """Two tables, and indexes that find messages and summaries by arrival."""
     number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     op.create_table(
         "recall_marks",
@@ -39,7 +39,7 @@ def _words() -> None:
         sa.Column("words", sa.ARRAY(sa.Text()), nullable=False),
         sa.PrimaryKeyConstraint("rowid", name=op.f("pk_recall_words")),
     )
-    # Entries that wait in a list of their own make searches slow and their cost a riddle to the planner.
+    # A pending list (fastupdate) makes searches slow and their cost unpredictable for the planner.
     op.create_index(
         op.f("ix_recall_words_words"),
         "recall_words",

@@ -1,4 +1,4 @@
-"""What is left of a session that was erased and must not come back.
+"""Tombstones of erased sessions that must not be stored again.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """

@@ -1,4 +1,4 @@
-"""A summary is found by its id alone, without its session.
+"""An index that finds a summary by its id without its session.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """
@@ -12,5 +12,5 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """A key over the rows there are."""
+    """An index over the existing rows."""
     op.create_index(op.f("ix_compactions_id_namespace"), "compactions", ["id", "namespace"])

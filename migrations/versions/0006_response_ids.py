@@ -1,4 +1,4 @@
-"""The id that an upstream gave an answer, by which a later request goes on from it.
+"""The upstream's id of an answer, from which a later request may continue.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """

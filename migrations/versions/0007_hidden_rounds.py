@@ -1,4 +1,4 @@
-"""What a model was told behind a client's back, beside the answer that came of it.
+"""Hidden rounds: tool calls and results that the model saw and the client did not, by their answer.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """

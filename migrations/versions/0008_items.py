@@ -1,4 +1,4 @@
-"""The items of answers by their ids, which later requests may name instead of telling them.
+"""Items of answers by id: later requests may reference them instead of repeating them.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """

@@ -1,4 +1,4 @@
-"""Of what was spent on models: how much of the prompts their caches served.
+"""Prompt tokens served from the upstream's cache, in the table of spending.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """

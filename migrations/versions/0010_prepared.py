@@ -1,4 +1,4 @@
-"""Summaries written ahead, one a session, so that any server may put one into force.
+"""Summaries written ahead, one per session, so that any server may put one into force.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """

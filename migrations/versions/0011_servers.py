@@ -1,4 +1,4 @@
-"""Which server has an exchange under way, and which servers are there.
+"""Which server is working on an exchange, and which servers are running.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """

@@ -1,4 +1,4 @@
-"""What prompts teach of models belongs to the namespace they came from.
+"""Windows and calibrations learned from prompts belong to the prompts' namespace.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """
@@ -13,7 +13,7 @@ down_revision = "0011"
 
 
 def upgrade() -> None:
-    """Windows that upstreams stated are kept, as everybody's; what nobody can be named for is dropped."""
+    """Windows stated by upstreams are kept for all namespaces; rows of unknown namespaces are dropped."""
     stated = op.get_bind().execute(
         sa.text(
             "SELECT upstream, model, tokens, source, learned_at FROM learned_windows"

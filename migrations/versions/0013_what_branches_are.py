@@ -1,4 +1,4 @@
-"""Which requests stand beside a conversation, and which sessions are sent only what is new.
+"""Which requests are beside a conversation, and which sessions are sent only new messages.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """
@@ -19,7 +19,7 @@ _APPENDED = (
 def upgrade() -> None:
     """Columns that older rows, and servers of the older version, leave empty.
 
-    Sessions that something was appended to go on being recognised as such.
+    Sessions with an append are marked as such.
     """
     op.add_column("sessions", sa.Column("appends", sa.Boolean(), nullable=True))
     op.add_column("sessions", sa.Column("is_side", sa.Boolean(), nullable=True))

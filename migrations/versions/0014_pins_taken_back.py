@@ -1,4 +1,4 @@
-"""When a pin that stands in a message's own text was taken back.
+"""When a pin in a message's own text was taken back.
 
 Must not import the declared tables: a revision stays as it was when they change.
 """

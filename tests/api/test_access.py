@@ -10,9 +10,11 @@ from typing import Any, cast
 import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from palimpsest.api.callers import CallerAuthentication
+from palimpsest.api.pages import Pages, api_of
+from palimpsest.storage.search_index import POSTGRES_INDEX
+from palimpsest.storage.store import Store
 
-from app.api.callers import Doorkeeper
-from app.api.pages import Pages, api_of
 from tests.kit.chat import Chat
 from tests.kit.proxy import Proxy
 
@@ -134,7 +136,8 @@ async def said(port: int, request: str) -> bytes:
 
 async def test_the_doorkeeper_stands_before_every_route() -> None:
     parts = cast("Any", None)
-    api = api_of(Pages(parts, parts, parts, parts, parts, completes=cast("Any", object())))
+    store = Store(parts, POSTGRES_INDEX, str)
+    api = api_of(Pages(store, parts, parts, parts, parts, completes=cast("Any", object())))
     routes = [route for route in api.routes if isinstance(route, APIRoute)]
     assert len(routes) == len(api.routes) >= 10
     assert {route.path for route in routes if not _is_kept(route)} == set()
@@ -142,7 +145,7 @@ async def test_the_doorkeeper_stands_before_every_route() -> None:
 
 
 def _is_kept(route: APIRoute) -> bool:
-    return any(getattr(d.call, "__func__", None) is Doorkeeper.admit for d in _all(route.dependant))
+    return any(getattr(d.call, "__func__", None) is CallerAuthentication.admit for d in _all(route.dependant))
 
 
 def _all(dependant: Dependant) -> Iterator[Dependant]:

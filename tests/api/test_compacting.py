@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from palimpsest.core.presets import PRESETS
 
-from app.core.view.presets import PRESETS
 from tests.kit.chat import Chat
 from tests.kit.model import Says, Seen
 from tests.kit.proxy import Proxy

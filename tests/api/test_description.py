@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 import pytest
+from palimpsest.api.description import BODIES
 from structlog.testing import capture_logs
 
-from app.api.description import BODIES
 from tests.house.test_routes import SCOPED
 from tests.kit.chat import Chat
 from tests.kit.proxy import Proxy

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from palimpsest.storage.sqlite.driver import driver
 
-from app.storage.sqlite.driver import driver
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, counter
 from tests.kit.proxy import Proxy, proxied

@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
+from palimpsest.core.wire.json_spans import raw_elements, raw_members
 
-from app.core.wire.json_members import raw_elements, raw_members
 from tests.kit.chat import Chat, Json
 from tests.kit.journal import AT_THE_END, compacted
 from tests.kit.model import ModelServer

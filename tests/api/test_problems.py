@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from palimpsest.api.pages import Wall
+from palimpsest.proxy.incoming import ASGIMessage
 
-from app.api.pages import Wall
-from app.proxy.asgi import ASGIMessage
 from tests.kit.chat import Chat
 from tests.kit.proxy import Proxy
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from app.core.recall.tools.ids import (
+from palimpsest.core.recall.tool_results import (
     chain_digits_of,
     compaction_of,
     conversation_id,
@@ -19,7 +18,8 @@ from app.core.recall.tools.ids import (
     session_of,
     summary_id,
 )
-from app.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite.driver import driver
+
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied

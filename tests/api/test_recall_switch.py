@@ -15,12 +15,11 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
+from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.recall.indexing import Indexer, RecallSwitch
+from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.store import open_store
 
-from app.proxy.jobs import Jobs
-from app.proxy.recall.indexing import Indexing
-from app.proxy.recall.switch import RecallSwitch
-from app.storage.open import open_store
-from app.storage.sqlite.driver import driver
 from tests.kit.chat import Chat
 from tests.kit.journal import events
 from tests.kit.model import ModelServer
@@ -126,8 +125,8 @@ async def test_beside_the_turns_nothing_is_written_either(
         (namespace,) = database.execute("SELECT namespace FROM sessions").fetchone()
     store = await open_store(f"sqlite:///{file}", new_id=lambda: uuid.uuid4().hex)
     try:
-        switch = RecallSwitch(store, lambda stored: is_on)
-        await Indexing(store, Jobs(), asyncio.Event(), switch).catch_up(namespace, session)
+        switch = RecallSwitch(store.journal, lambda stored: is_on)
+        await Indexer(store.search, Jobs(), asyncio.Event(), switch).catch_up(namespace, session)
     finally:
         await store.close()
     assert rows_in(tmp_path) == rows

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from palimpsest.core.recall.tool_results import summary_id
 
-from app.core.recall.tools.ids import summary_id
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied

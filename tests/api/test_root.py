@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from palimpsest.api.clients import CLIENTS
 
-from app.api.clients import CLIENTS
 from tests.house.sources import ROOT
 from tests.kit.model import ModelServer
 from tests.kit.page import page_of
@@ -82,7 +82,6 @@ async def test_with_keys_the_root_and_the_description_are_anybodys(tmp_path: Pat
         assert (page.status_code, "www-authenticate" in page.headers) == (401, True)
 
 
-@pytest.mark.spec("H17")
 async def test_the_readme_says_the_same_of_each_client(fresh: Proxy) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = readme.partition("| client | setting |\n|---|---|\n")[2].partition("\n\n")[0]

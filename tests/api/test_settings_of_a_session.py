@@ -38,11 +38,11 @@ async def test_patches_are_merged_and_null_takes_back(proxy: Proxy, chat: Chat) 
     reply = await patched(proxy, chat, {"policy": {"name": "rolling", "tail_messages": 9}})
     assert reply.status_code == 200
     assert reply.json() == await read(proxy, chat)
-    await patched(proxy, chat, {"policy": {"waits": True, "tail_messages": None}})
+    await patched(proxy, chat, {"policy": {"wait_for_summary": True, "tail_messages": None}})
     told = await read(proxy, chat)
-    assert told["settings"] == {"policy": {"name": "rolling", "waits": True}}
+    assert told["settings"] == {"policy": {"name": "rolling", "wait_for_summary": True}}
     assert told["policy"]["name"] == {"value": "rolling", "from": "session"}
-    assert told["policy"]["waits"] == {"value": True, "from": "session"}
+    assert told["policy"]["wait_for_summary"] == {"value": True, "from": "session"}
     assert told["policy"]["tail_messages"] == {"value": 6, "from": "preset"}
     assert (await patched(proxy, chat, {"policy": None})).json()["settings"] == {}
     assert (await read(proxy, chat))["settings"] == {}
@@ -54,7 +54,7 @@ async def test_patches_are_merged_and_null_takes_back(proxy: Proxy, chat: Chat) 
     [
         ({"policy": {"trigger_ratio": 2}}, "policy.trigger_ratio"),
         ({"policy": {"summary_max_tokens": "many"}}, "policy.summary_max_tokens"),
-        ({"policy": {"guard_ratio": 0.2}}, "policy.guard_ratio"),
+        ({"policy": {"advanced": {"ceiling_ratio": 0.2}}}, "policy.advanced.ceiling_ratio"),
         ({"policy": {"name": "nobody"}}, "policy.name"),
         ({"policy": {"colour": 1}}, "policy.colour"),
         ({"policy": {"target_ratio": 0.9}}, "policy.target_ratio"),
@@ -64,12 +64,12 @@ async def test_patches_are_merged_and_null_takes_back(proxy: Proxy, chat: Chat) 
 async def test_what_cannot_be_is_refused_by_name_and_changes_nothing(
     proxy: Proxy, chat: Chat, patch: Json, field: str
 ) -> None:
-    await patched(proxy, chat, {"policy": {"waits": True}})
+    await patched(proxy, chat, {"policy": {"wait_for_summary": True}})
     reply = await patched(proxy, chat, patch)
     error = reply.json()["error"]
     assert (reply.status_code, error["code"], error["param"]) == (422, "invalid_parameter", field)
     assert field in error["message"]
-    assert (await read(proxy, chat))["settings"] == {"policy": {"waits": True}}
+    assert (await read(proxy, chat))["settings"] == {"policy": {"wait_for_summary": True}}
 
 
 @pytest.mark.parametrize("body", [b"[1]", b'"x"', b"1", b"null"])
@@ -82,9 +82,12 @@ async def test_a_patch_is_an_object(proxy: Proxy, chat: Chat, body: bytes) -> No
 
 
 async def test_patches_at_once_do_not_undo_each_other(proxy: Proxy, chat: Chat) -> None:
-    wanted = {"waits": True, "rides": False, "keeps_task": False, "in_background": False, "least_messages": 3}
-    await asyncio.gather(*(patched(proxy, chat, {"policy": {key: wanted[key]}}) for key in wanted))
-    assert (await read(proxy, chat))["settings"] == {"policy": wanted}
+    plain = {"wait_for_summary": True, "reuse_prompt_cache": False, "keep_original_task": False}
+    advanced = {"in_background": False, "min_messages": 3}
+    patches: list[Json] = [{key: value} for key, value in plain.items()]
+    patches += [{"advanced": {key: value}} for key, value in advanced.items()]
+    await asyncio.gather(*(patched(proxy, chat, {"policy": patch}) for patch in patches))
+    assert (await read(proxy, chat))["settings"] == {"policy": {**plain, "advanced": advanced}}
 
 
 @pytest.mark.spec("A42")
@@ -95,8 +98,10 @@ async def test_settings_count_from_the_next_request_on(proxy: Proxy) -> None:
         for chat in (plain, early):
             await chat.says(f"Question {turn}: " + f"detail {turn} of the matter. " * 150)
     assert early.reply.headers["x-palimpsest-view"] == "original"
-    numbers = {"name": "handoff", "trigger_tokens": 4_000, "target_ratio": 0.1, "min_gain_ratio": 0}
-    assert (await patched(proxy, early, {"policy": numbers})).status_code == 200
+    numbers = {"name": "handoff", "trigger_tokens": 4_000, "target_ratio": 0.1}
+    assert (
+        await patched(proxy, early, {"policy": {**numbers, "advanced": {"min_gain_ratio": 0}}})
+    ).status_code == 200
     for chat in (plain, early):
         await chat.says("And now?")
     views = [chat.reply.headers["x-palimpsest-view"] for chat in (plain, early)]
@@ -107,5 +112,5 @@ async def test_settings_count_from_the_next_request_on(proxy: Proxy) -> None:
 async def test_settings_of_one_session_are_not_those_of_another(proxy: Proxy, chat: Chat) -> None:
     other = proxy.chat(session="other")
     await other.says("hello")
-    await patched(proxy, chat, {"policy": {"waits": True}})
+    await patched(proxy, chat, {"policy": {"wait_for_summary": True}})
     assert (await read(proxy, other))["settings"] == {}

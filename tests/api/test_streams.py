@@ -12,13 +12,12 @@ from typing import Any
 
 import httpx
 import pytest
+from palimpsest.api.events import EventStreams, Pace, Wanted
+from palimpsest.api.front import guarded
+from palimpsest.storage.journal import EventRow
+from palimpsest.storage.migrate import migrate
+from palimpsest.storage.store import Store, open_store
 
-from app.api.front import guarded
-from app.api.session.stream import EventStreams, Pace, Wanted
-from app.storage.contract import Store
-from app.storage.journal import Event
-from app.storage.migrate import migrate
-from app.storage.open import open_store
 from tests.kit.serving import served
 from tests.storage.talk import Talk
 
@@ -41,7 +40,7 @@ class Streaming:
             yield reply, reply.aiter_lines()
 
     async def happens(self, ident: str, payload: bytes = b"{}") -> None:
-        await self.store.add_events("ns", self.session, [Event(ident, "flush", payload, 5.0)])
+        await self.store.journal.add_events("ns", self.session, [EventRow(ident, "flush", payload, 5.0)])
 
 
 @asynccontextmanager
@@ -52,7 +51,7 @@ async def streaming(folder: Path, most: int, pace: Pace = QUICK) -> AsyncIterato
     talk = Talk(store)
     await talk.turns(1)
     ended = asyncio.Event()
-    streams = EventStreams(store, most, ended, pace)
+    streams = EventStreams(store.journal, most, ended, pace)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         response = streams.response(Wanted(scope["path"].strip("/") or "ns", talk.session, 0, ()))
@@ -140,8 +139,8 @@ async def test_a_payload_of_several_lines_is_one_event(tmp_path: Path, payload: 
 async def test_more_events_than_one_page_come_at_once(tmp_path: Path) -> None:
     slow = Pace(poll_seconds=1_000.0)
     async with streaming(tmp_path, 1, slow) as served_here:
-        events = [Event(f"e{number}", "flush", b"{}", 5.0) for number in range(250)]
-        await served_here.store.add_events("ns", served_here.session, events)
+        events = [EventRow(f"e{number}", "flush", b"{}", 5.0) for number in range(250)]
+        await served_here.store.journal.add_events("ns", served_here.session, events)
         async with served_here.stream() as (_, lines):
             ids: list[int] = []
             while len(ids) < len(events):

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
+from palimpsest.core.summary.block import PREAMBLE
+from palimpsest.core.summary.sections import ADDED_TITLE, TITLES
 
-from app.core.summary.block import PREAMBLE
-from app.core.summary.sections import ADDED_TITLE, TITLES
 from tests.kit.chat import Chat
 from tests.kit.model import Says, Seen
 from tests.kit.page import Node, page_of

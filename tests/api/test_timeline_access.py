@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from palimpsest.cli.commands import create_key
+from palimpsest.settings.load import load_settings
 
-from app.cli.keys import create_key
-from app.settings.load import load_settings
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer
 from tests.kit.page import Node, page_of

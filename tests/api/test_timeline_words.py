@@ -7,12 +7,10 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.api.timeline.entries import age_of, entry_of
-from app.api.timeline.sentences import CHOICES, told_of
-from app.core.runtime.events import EVENT_TYPES, SUMMARIZED_TITLE
-from app.core.wire.json_text import encoded
-from app.storage.journal import Event, StoredEvent
+from palimpsest.api.timeline.entries import CHOICES, age_of, entry_of, told_of
+from palimpsest.core.runtime.events import EVENT_TYPES, SUMMARIZED_TITLE
+from palimpsest.core.wire.json_text import encoded
+from palimpsest.storage.journal import EventRow, StoredEvent
 
 FIELDS = (
     *("title", "summary", "removedCount", "tokensBefore", "tokensAfter", "tokensFreed", "proactive", "kind"),
@@ -29,7 +27,7 @@ PLAIN = st.recursive(
 
 
 def stored(kind: str, payload: bytes, at: float = 0.0) -> StoredEvent:
-    return StoredEvent(Event("e1", kind, payload, at), 7)
+    return StoredEvent(EventRow("e1", kind, payload, at), 7)
 
 
 @pytest.mark.parametrize("kind", EVENT_TYPES)

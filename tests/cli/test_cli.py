@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from palimpsest.cli.doctor import search_index_of
+from palimpsest.cli.main import main
 
-from app.cli.main import main
 from tests.house.sources import ROOT
 
 # A process that does not answer within this is stuck; every wait ends as soon as it answers.
@@ -70,11 +71,11 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def _running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process and the first line it says."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli.main", *words],
+        [sys.executable, "-m", "palimpsest", *words],
         cwd=folder,
         env={k: v for k, v in os.environ.items() if not k.startswith("PALIMPSEST_")}
         | _ours(folder)
-        | {"PYTHONPATH": str(ROOT)},
+        | {"PYTHONPATH": str(ROOT / "app")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -110,6 +111,52 @@ def test_help_names_every_command(terminal: Terminal) -> None:
 def test_version_as_text_and_json(terminal: Terminal) -> None:
     text = terminal.run("version").out.strip()
     assert json.loads(terminal.run("version", "--json").out) == {"version": text}
+
+
+# Runs the lifespan of the application that `serve` runs; says, once it would listen, what is loaded.
+_STARTS = """
+import asyncio, sys
+import palimpsest.cli.serve
+from palimpsest.main.application import create_app
+from palimpsest.settings.load import load_settings
+
+async def begins():
+    steps = iter(("startup", "shutdown"))
+    async def receive():
+        step = next(steps)
+        if step == "shutdown":
+            print(*sorted(sys.modules))
+        return {"type": f"lifespan.{step}"}
+    async def send(message):
+        assert "failed" not in message["type"], message
+    settings = load_settings(None, {"upstream.base_url": "http://127.0.0.1:9/v1"})
+    await create_app(settings)({"type": "lifespan"}, receive, send)
+
+asyncio.run(begins())
+"""
+
+
+def test_a_start_loads_nothing_that_only_some_requests_need(terminal: Terminal) -> None:
+    """Pages under `/api`, stemmers, published prices, migrations, the other database, MCP."""
+    assert terminal.run("migrate").code == 0
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
+    command = [sys.executable, "-c", _STARTS]
+    ran = subprocess.run(
+        command, cwd=terminal.folder, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = set(ran.stdout.split())
+    assert "palimpsest.proxy.exchange" in loaded
+    late = {
+        "fastapi",
+        "jinja2",
+        "palimpsest.api.pages",
+        "snowballstemmer",
+        "genai_prices",
+        "alembic",
+        "asyncpg",
+        "mcp",
+    }
+    assert loaded & late == set()
 
 
 @pytest.mark.parametrize(
@@ -163,7 +210,17 @@ def test_doctor_passes_before_the_first_start_and_after_migration(terminal: Term
     assert after.code == 0, after.out
     found = {finding["name"]: finding for finding in json.loads(after.out)["findings"]}
     assert found["database"]["state"] == "ok"
-    assert {"palimpsest", "python", "packages", "sqlite", "pepper", "access", "upstream"} <= set(found)
+    assert {"palimpsest", "python", "packages", "sqlite", "search", "pepper", "access", "upstream"} <= set(
+        found
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "has_fts5", "state"),
+    [("sqlite:///a.db", True, "ok"), ("sqlite:///a.db", False, "warning"), ("postgresql://h/d", False, "ok")],
+)
+def test_doctor_says_whether_searches_have_an_index(url: str, has_fts5: bool, state: str) -> None:
+    assert search_index_of(url, has_fts5=has_fts5).state == state
 
 
 def test_doctor_finds_the_windows_of_an_upstream(terminal: Terminal) -> None:

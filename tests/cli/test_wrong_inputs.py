@@ -91,9 +91,12 @@ def test_a_wrong_word(tmp_path: Path, words: tuple[str, ...], parts: tuple[str, 
         ("server:\n  host: 5", ("server.host", "text")),
         (
             "policy:\n  user_wording_share: 0.3",
-            ("policy.user_wording_share was removed", "policy.summary_share"),
+            ("policy.user_wording_share was removed", "policy.advanced.summary_share"),
         ),
-        ("policy:\n  identifier_share: 0.3", ("policy.identifier_share was removed", "policy.summary_share")),
+        (
+            "policy:\n  identifier_share: 0.3",
+            ("policy.identifier_share was removed", "policy.advanced.summary_share"),
+        ),
         ("logging:\n  level: loud", ("logging.level", "'warning'")),
         ("upstream:\n  api_key: CHANGEME", ("palimpsest.yaml", "upstream.api_key", "placeholder")),
         ("upstream:\n  api_key: sk-...", ("upstream.api_key", "placeholder")),
@@ -189,9 +192,9 @@ def test_a_doctor_says_why_nobody_answers(tmp_path: Path, upstream: str, part: s
 @contextmanager
 def _serving(folder: Path, *words: str) -> Iterator[None]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli.main", "serve", *words],
+        [sys.executable, "-m", "palimpsest", "serve", *words],
         cwd=folder,
-        env={**os.environ, **_settings(folder, {}), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **_settings(folder, {}), "PYTHONPATH": str(ROOT / "app")},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

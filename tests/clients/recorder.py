@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.wire.chat_request import parse_chat_request
-from app.core.wire.request_body import Limits
+from palimpsest.core.wire.chat import parse_chat_request
+from palimpsest.core.wire.request import RequestLimits
+
 from tests.clients.responses.model import messages_of, spans_of
 
 Json = dict[str, Any]
@@ -45,7 +46,7 @@ class Asked:
         """The messages as they were sent, byte for byte."""
         if self.path.endswith("/responses"):
             return spans_of(self.body)
-        return tuple(parse_chat_request(self.body, Limits(64, 100_000)).message_spans)
+        return tuple(parse_chat_request(self.body, RequestLimits(64, 100_000)).message_spans)
 
     @property
     def key(self) -> str:

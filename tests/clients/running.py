@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from palimpsest.core.wire.responses.items import as_chat
+from palimpsest.storage.migrate import migrate
 
-from app.core.wire.responses.items import as_chat
-from app.storage.migrate import migrate
 from tests.clients.recorder import Asked, Recorder
 from tests.clients.responses.model import BothWires
 from tests.clients.roster import Client

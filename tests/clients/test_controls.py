@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,12 @@ def _header_lost(run: Run) -> None:
 
 
 def _result_lost(run: Run) -> None:
-    messages = run.held["small"].prompts[-1].messages
-    del messages[next(at for at, message in enumerate(messages) if message["role"] == "tool")]
+    seen = next(seen for seen in run.held["small"].prompts if _results(seen.messages))
+    del seen.messages[_results(seen.messages)[0]]
+
+
+def _results(messages: list[Any]) -> list[int]:
+    return [at for at, message in enumerate(messages) if message["role"] == "tool"]
 
 
 def _rules_rewritten(run: Run) -> None:

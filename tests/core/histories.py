@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from app.core.history.conversation import Conversation
-from app.core.history.message import Message
+from palimpsest.core.history.message import Conversation, Message
 
 FRAME = 6
 

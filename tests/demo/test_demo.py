@@ -7,10 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-
-from app.demo.reading import MODEL
-from app.demo.server import create_demo
-from app.demo.summary import SECTIONS
+from palimpsest.demo.model import MODEL, SECTIONS
+from palimpsest.demo.server import create_demo
 
 
 def _client(window: int = 2_000) -> httpx.AsyncClient:

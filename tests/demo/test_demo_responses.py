@@ -9,9 +9,9 @@ import httpx
 import httpx2
 import openai
 import pytest
+from palimpsest.demo.model import MODEL
+from palimpsest.demo.server import create_demo
 
-from app.demo.reading import MODEL
-from app.demo.server import create_demo
 from tests.kit.proxy import fronting
 from tests.kit.responses import call_item, events_of, result_item
 from tests.kit.serving import served

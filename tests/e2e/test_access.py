@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from palimpsest.cli.commands import create_key, revoke_key
 
-from app.cli.keys import create_key, revoke_key
 from tests.kit.wire import Line, answer_body, chat_body, event, holding, opened, post, settings_for, wired
 from tests.upstream.scripted import replies, streams
 

@@ -56,30 +56,27 @@ async def test_a_server_that_takes_one_request_at_a_time_answers_the_turn_first(
 
 
 @pytest.mark.spec("B17", "F04")
-async def test_after_a_summary_that_came_too_late_the_next_is_waited_for(tmp_path: Path) -> None:
-    """The window has room for many more turns: each of their summaries would come too late, too."""
+async def test_a_summary_that_came_too_late_is_used_and_code_tells_what_came_since(tmp_path: Path) -> None:
+    """The window has room for many more turns: a summary asked for now would come too late, too."""
     writer = Writer(held=True)
     model = ModelServer(window=100_000, summary=writer)
-    settings = {"policy.trigger_tokens": 3_000, "policy.precompute_ratio": 0.5}
+    settings = {"policy.trigger_tokens": 3_000, "policy.advanced.precompute_ratio": 0.5}
     async with proxied(model, tmp_path, settings) as proxy:
         chat = proxy.chat()
-
-        async def says(turns: int = 1) -> None:
-            for _ in range(turns):
-                await chat.says(f"Entry {len(chat.sent)}. {prose(len(chat.sent), 300)}")
-
-        # The first is written ahead, the second because the first came too late.
-        for _ in range(2):
-            writer.let_go.clear()
-            while writer.asked.empty():
-                await says()
-            writer.asked.get_nowait()
-            await says(6)
-            writer.let_go.set()
-            await quiet(proxy, chat)
-        assert model.prompts[-1].tokens > 6_000
+        while writer.asked.empty():
+            await chat.says(f"Entry {len(chat.sent)}. {prose(len(chat.sent), 300)}")
+        await chat.says("Never touch /srv/pier/9.toml.")
+        for _ in range(8):
+            await chat.says(f"Entry {len(chat.sent)}. {prose(len(chat.sent), 300)}")
+        assert model.prompts[-1].tokens > 3_500
+        writer.let_go.set()
+        await quiet(proxy, chat)
         assert await chat.compactions() == []
-        await says()
+        await chat.says("Go on.")
         assert model.prompts[-1].tokens < 3_000
-        assert [one["author"] for one in await chat.compactions()] == ["model"]
-        assert len(model.summaries) == 3
+        (row,) = await chat.compactions()
+        assert row["author"] == "model"
+        record, _, behind = row["summary"].partition("Rules of the user, word for word:")
+        assert "/srv/pier/9.toml" not in record
+        assert "Never touch /srv/pier/9.toml." in behind
+        assert len(model.summaries) == 1

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
+from palimpsest.cli.backups import DATABASE, MANIFEST, PEPPER
 
-from app.cli.backups import DATABASE, MANIFEST, PEPPER
 from benchmarks.kill_loop import server
 from tests.kit.model import ModelServer
 from tests.kit.processes import ran as run_command

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from palimpsest.proxy.compacting.breaker import Breaker
 
-from app.proxy.compacting.breaker import Breaker
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import Proxy, proxied
@@ -68,7 +68,7 @@ async def test_summaries_that_fail_one_caller_are_written_for_another(tmp_path: 
 
     model = ModelServer(window=4_000, summary=summary)
     settings = {
-        "policy.breaker_failures": 1,
+        "policy.advanced.breaker_failures": 1,
         "policy.objective": "fidelity",
         "compaction.summary_attempts": 1,
         "compaction.background": False,
@@ -122,7 +122,7 @@ async def test_who_is_left_alone_is_asked_again_in_time_or_by_hand(seconds: int,
     )
     settings = {
         "policy.name": "handoff",
-        "policy.breaker_failures": 1,
+        "policy.advanced.breaker_failures": 1,
         "compaction.breaker_seconds": seconds,
     }
     async with proxied(model, tmp_path, settings) as proxy:
@@ -144,7 +144,7 @@ async def test_who_is_left_alone_is_asked_again_in_time_or_by_hand(seconds: int,
 
 @pytest.mark.spec("F05")
 async def test_having_nothing_to_compact_is_no_failure(tmp_path: Path) -> None:
-    settings = {"policy.breaker_failures": 1, "policy.objective": "fidelity"}
+    settings = {"policy.advanced.breaker_failures": 1, "policy.objective": "fidelity"}
     async with proxied(ModelServer(window=4_000), tmp_path, settings) as proxy:
         chat = proxy.chat()
         await chat.says("hello")

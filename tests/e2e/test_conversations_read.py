@@ -91,6 +91,10 @@ async def test_open_webui(proxy: Proxy, turns: int, name: str | None) -> None:
     assert not session["is_side"]
     assert await chat.transcript() == chat.said
     assert await kinds(chat) == ["main", *["side"] * beside]
+    # Each hangs on the answer that stood there when it came, the newest first.
+    answers = [row["id"] for row in await chat.rows() if row["role"] == "assistant"]
+    hangs = [branch["beside"] for branch in (await chat.session_fields())["branches"][1:]]
+    assert hangs == [answers[turn] for turn in reversed(range(turns)) for _ in range(2 if turn else 3)]
 
 
 async def test_a_quotation_that_fits_twins_hangs_on_neither(proxy: Proxy) -> None:

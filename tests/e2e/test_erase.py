@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
+from palimpsest.storage.sqlite import database
+from palimpsest.storage.sqlite.commits import Commits
+from palimpsest.storage.sqlite.driver import Connection, Synchronous, writable
 
-from app.storage.sqlite import database
-from app.storage.sqlite.commits import Commits
-from app.storage.sqlite.driver import Connection, Synchronous, writable
 from benchmarks.kill_loop import server
 from tests.e2e.test_promises_kill import sessions, transcript
 from tests.e2e.test_promises_kill_partial import ASKED
@@ -109,7 +109,8 @@ async def test_nothing_of_an_erased_session_is_in_any_file(tmp_path: Path) -> No
         counts = receipt["rows"]
         # Of an exchange that was answered nothing is left to erase but itself.
         # Nor was anything looked up, or named by items: see test_recall_kept.py, test_responses_names.py.
-        empty = {"rebases", "leases", "hidden_rounds", "items", "prepared"}
+        # There are no vectors: see tests/api/test_recall_vectors.py.
+        empty = {"rebases", "leases", "hidden_rounds", "items", "prepared", "recall_vectors"}
         assert {table for table, rows in counts.items() if not rows} <= empty
         assert receipt["daily_log_entries"]
         assert remains(tmp_path, CANARY, accented(CANARY)) == {}

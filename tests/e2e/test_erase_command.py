@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.cli.main import app
 from typer.testing import CliRunner, Result
 
-from app.cli.main import app
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer
 from tests.kit.proxy import Proxy, proxied

@@ -7,19 +7,17 @@ import time
 from pathlib import Path
 
 import pytest
+from palimpsest.errors import StoreUnavailable
+from palimpsest.proxy.access import Pepper, UnprovenNamespaces
+from palimpsest.proxy.erasing import Again, EraseMeans, Scrubber
+from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.journal.daily_log import DailyLog
+from palimpsest.proxy.sessions.tombstones import Tombstones
+from palimpsest.storage.erasure import RecentlyErased
+from palimpsest.storage.migrate import migrate
+from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.store import open_store
 
-from app.errors import StoreUnavailable
-from app.proxy.access.newcomers import Newcomers
-from app.proxy.access.pepper import Pepper
-from app.proxy.chronicle.daily_log import DailyLog
-from app.proxy.erasing import EraseMeans
-from app.proxy.jobs import Jobs
-from app.proxy.scrubbing import Again, Scrubbing
-from app.proxy.sessions.tombstones import Tombstones
-from app.storage.erase.gone import Gone
-from app.storage.migrate import migrate
-from app.storage.open import open_store
-from app.storage.sqlite.driver import driver
 from tests.core.runtime.records import NEW_YEAR, compaction
 from tests.kit.model import ModelServer
 from tests.kit.proxy import proxied
@@ -71,7 +69,7 @@ async def test_no_summary_passes_its_words_off_as_anothers(tmp_path: Path) -> No
 
 
 async def test_nothing_is_written_of_what_is_gone(tmp_path: Path) -> None:
-    gone = Gone()
+    gone = RecentlyErased()
     log = DailyLog(tmp_path, gone)
     gone.add(("ns", "s"))
     gone.add(("swept", ""))
@@ -147,13 +145,13 @@ async def test_what_is_swept_leaves_nothing_either(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     await migrate(url)
     store = await open_store(url, new_id=lambda: "made-up")
-    jobs, gone = Jobs(), Gone()
+    jobs, gone = Jobs(), RecentlyErased()
     log = DailyLog(tmp_path, gone)
     pepper = Pepper(b"0" * 32)
-    scrubbing = Scrubbing(store, jobs, asyncio.Event(), Again(60.0))
-    means = EraseMeans(store, jobs, gone, scrubbing, Tombstones(store, pepper), log, time.time)
-    newcomers = Newcomers(store, means.swept, lambda: 10_000.0, messages=1, seconds=60)
-    await Talk(store, namespace=await store.namespace_of(b"key", 1.0)).asks([WORD.encode()])
+    scrubbing = Scrubber(store.erasure, jobs, asyncio.Event(), Again(60.0))
+    means = EraseMeans(store, jobs, gone, scrubbing, Tombstones(store.erasure, pepper), log, time.time)
+    newcomers = UnprovenNamespaces(store, means.swept, lambda: 10_000.0, messages=1, seconds=60)
+    await Talk(store, namespace=await store.accounts.namespace_of(b"key", 1.0)).asks([WORD.encode()])
     await written(log, "s", WORD, namespace="made-up")
     assert set(remains(tmp_path, WORD)) >= {"2026-01-01-made-up.md"}
     await newcomers.sweep()

@@ -10,8 +10,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from palimpsest.core.presets import PRESETS
 
-from app.core.view.presets import PRESETS
 from tests.kit.chat import Chat
 from tests.kit.extract import extract
 from tests.kit.judge import are_sound, rewritten
@@ -27,10 +27,10 @@ NUMBERS: dict[str, Json] = {
     # Turns of a quarter of the window outgrow what was prepared: then a turn makes two compactions.
     "auto": {"policy.objective": "cost"},
     "rolling": {
-        "policy.trigger_reserve_tokens": 0,
+        "policy.advanced.trigger_reserve_tokens": 0,
         "policy.tail_messages": 2,
         # By the preset's own guess two messages are already more than the trigger.
-        "policy.estimator": "tiktoken",
+        "policy.advanced.estimator": "tiktoken",
     },
     "worker": {"policy.tail_messages": 2},
 }

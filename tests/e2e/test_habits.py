@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from palimpsest.core.history.read import read_message
 
-from app.core.history.read import read_message
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
 from tests.simulation import habits

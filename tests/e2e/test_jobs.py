@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
-from app.proxy.jobs import Jobs
+from palimpsest.proxy.jobs import Jobs
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from palimpsest.core.runtime.restore import StoredRecord, restored
 
-from app.core.runtime.foreign import Stored
-from app.core.runtime.restore import restored
 from benchmarks.kill_loop import server
 from tests.kit.chat import Chat
 from tests.kit.journal import checkpoints, compacted, events
@@ -71,7 +70,9 @@ async def test_the_state_of_a_session_goes_on_after_a_kill(tmp_path: Path) -> No
             again = Chat(http, session="notes")
             again.said, again.replies = chat.said, chat.replies
             told = await events(http, again)
-            state = restored([Stored(each["type"], each["payload"], each["created_at"]) for each in told])
+            state = restored(
+                [StoredRecord(each["type"], each["payload"], each["created_at"]) for each in told]
+            )
             assert state is not None
             assert state.form == "checkpoint_v2"
             assert state.snapshot.transcript.head

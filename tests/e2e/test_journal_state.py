@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.history.message import Conversation
+from palimpsest.core.runtime.checkpoint import checkpoint_of
+from palimpsest.core.runtime.evidence import ArchivedMessage
+from palimpsest.core.runtime.snapshot import TranscriptSection, UsageSection, new_snapshot
+from palimpsest.core.wire.chat_answers import Usage
+from palimpsest.proxy.journal.daily_log import DailyLog
+from palimpsest.proxy.journal.runtime import RuntimeHistory, StoredPath, Usages
+from palimpsest.proxy.journal_rows import KeptCheckpoint
 
-from app.core.history.conversation import Conversation
-from app.core.runtime.checkpoint import checkpoint_of
-from app.core.runtime.entry import Entry
-from app.core.runtime.snapshot import TranscriptSection, UsageSection, new_snapshot
-from app.core.wire.answered import Usage
-from app.proxy.chronicle.daily_log import DailyLog
-from app.proxy.chronicle.readings import StoredPath
-from app.proxy.chronicle.rows import Kept
-from app.proxy.chronicle.runtime import Past
-from app.proxy.chronicle.usages import Usages
 from tests.core.histories import assistant, conversation, user
 from tests.core.runtime.records import NEW_YEAR, compaction, entries, exchanges
 from tests.kit.journal import AT_THE_END, compacted, events
@@ -26,10 +24,10 @@ from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import proxied
 
 
-def kept(ident: str, talk: Conversation, of: Sequence[Entry]) -> Kept:
+def kept(ident: str, talk: Conversation, of: Sequence[ArchivedMessage]) -> KeptCheckpoint:
     """A checkpoint that knows of the whole of `talk`."""
     state = new_snapshot(TranscriptSection(head=talk.head.hex()))
-    return Kept(ident, checkpoint_of("pre_compaction", of, NEW_YEAR, state))
+    return KeptCheckpoint(ident, checkpoint_of("pre_compaction", of, NEW_YEAR, state))
 
 
 def names(folder: Path) -> list[str]:
@@ -44,10 +42,10 @@ def test_the_state_that_counts_is_the_one_furthest_along_the_path() -> None:
     of = entries(fields[:2])
     # The newest first: one that was made beside the turns came later and knows less.
     rows = [kept("short", short, of), kept("branch", branch, of), kept("long", long, of)]
-    state, counted = Past(rows, (), ()).on_path(whole)
+    state, counted = RuntimeHistory(rows, (), ()).on_path(whole)
     assert state is rows[2].checkpoint.runtime
     assert counted == 8
-    assert Past(rows[:2], (), ()).on_path(conversation([assistant("Elsewhere.")])) == (None, 0)
+    assert RuntimeHistory(rows[:2], (), ()).on_path(conversation([assistant("Elsewhere.")])) == (None, 0)
 
 
 async def test_what_was_used_counts_once_whoever_takes_it() -> None:
@@ -108,7 +106,7 @@ async def test_a_delta_that_cannot_be_read_is_an_event(tmp_path: Path) -> None:
     text = "## KEY FACTS\n- The harbour is closed.\n## CONVERSATION FLOW\n- On.\n## OPEN THREADS\n- The rest."
     broken = {"role": "assistant", "content": f"{text}\n\n```json\n{{broken\n```"}
     model = ModelServer(window=8_000, summary=lambda _: Says(broken))
-    rolling: dict[str, Any] = {"policy.name": "rolling", "policy.trigger_reserve_tokens": 0}
+    rolling: dict[str, Any] = {"policy.name": "rolling", "policy.advanced.trigger_reserve_tokens": 0}
     async with proxied(model, tmp_path, AT_THE_END | rolling) as proxy:
         chat = proxy.chat()
         await compacted(chat)

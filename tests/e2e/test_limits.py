@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from palimpsest.proxy.access import UnprovenNamespaces
+from palimpsest.storage.migrate import migrate
+from palimpsest.storage.store import Store, open_store
 
-from app.proxy.access.newcomers import Newcomers
-from app.storage.contract import Store
-from app.storage.migrate import migrate
-from app.storage.open import open_store
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import proxied
 
@@ -45,9 +44,9 @@ async def test_a_sweep_erases_old_unproven_namespaces_and_says_which(tmp_path: P
     store: Store = await open_store(url, new_id=iter("ab").__next__)
     gone: list[str] = []
     now = 1_000.0
-    newcomers = Newcomers(store, gone.extend, lambda: now, messages=1, seconds=60)
-    await store.namespace_of(b"old", 900.0)
-    await store.namespace_of(b"young", 990.0)
+    newcomers = UnprovenNamespaces(store, gone.extend, lambda: now, messages=1, seconds=60)
+    await store.accounts.namespace_of(b"old", 900.0)
+    await store.accounts.namespace_of(b"young", 990.0)
     await newcomers.sweep()
     assert gone == ["a"]
     now = 2_000.0

@@ -23,8 +23,8 @@ def command(*words: str, key: str) -> StdioServerParameters:
     """`palimpsest mcp` as a client of MCP starts it."""
     return StdioServerParameters(
         command=sys.executable,
-        args=["-m", "app.cli.main", "mcp", *words],
-        env={"OPENAI_API_KEY": key, "PYTHONPATH": str(ROOT)},
+        args=["-m", "palimpsest", "mcp", *words],
+        env={"OPENAI_API_KEY": key, "PYTHONPATH": str(ROOT / "app")},
         cwd=str(ROOT),
     )
 
@@ -83,7 +83,7 @@ async def test_in_keys_mode_nobody_speaks_mcp_without_a_key(tmp_path: Path) -> N
 
 def test_a_start_loads_nothing_of_it() -> None:
     """It takes a second to load, and most proxies never hear of it."""
-    code = "import sys, app.main.application, app.cli.serving; print(int('mcp' in sys.modules))"
+    code = "import sys, palimpsest.main.application, palimpsest.cli.serve; print(int('mcp' in sys.modules))"
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )

@@ -25,7 +25,7 @@ REFUSED = b'{"error":{"message":"[] is too short","type":"invalid_request_error"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def line(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Line]:
     """A proxy that takes few messages and little nesting, before an upstream that judges by itself."""
-    limits = {"limits.messages": 50, "limits.depth": 20, "compaction.background": False}
+    limits = {"limits.messages": 50, "limits.json_depth": 20, "compaction.background": False}
     async with wired(tmp_path_factory.mktemp("line"), limits) as running:
         yield running
 
@@ -47,6 +47,7 @@ UNREAD: dict[str, bytes] = {
     "null_as_message": body_of(messages=[USER, None]),
     "list_as_message": body_of(messages=[[USER]]),
     "too_many_messages": body_of(messages=[USER] * 51),
+    "long_model": body_of(model="m" * 513),
     "array": b"[]",
     "string": b'"hi"',
     "null": b"null",
@@ -108,6 +109,16 @@ async def test_what_cannot_be_read_goes_on_unrecorded(line: Line, name: str) -> 
     assert reply.header("x-palimpsest-store") == "not-understood"
     assert reply.header("x-palimpsest-session") is None
     assert line.query("SELECT count(*) FROM exchanges") == stored
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_a_body_in_a_coding_nobody_here_knows_goes_on(line: Line, path: str) -> None:
+    line.upstream.expects(replies(REFUSED, 400))
+    reply = await line.asks(post(b"\0\1\2", [(b"Content-Encoding", b"x-unheard-of")], path=path))
+    sent = line.upstream.requests[-1]
+    assert (sent.body, sent.header("content-encoding")) == (b"\0\1\2", "x-unheard-of")
+    assert (reply.status, reply.body) == (400, REFUSED)
+    assert reply.header("x-palimpsest-store") == "not-understood"
 
 
 @pytest.mark.parametrize("name", READ)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.summary.sections import TITLES
 
-from app.core.summary.sections import TITLES
 from tests.kit.chat import Chat
 from tests.kit.judge import are_sound
 from tests.kit.model import ModelServer, Says, Seen

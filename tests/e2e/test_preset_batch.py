@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.summary.working.forms import BATCH_TITLES as TITLES
 
-from app.core.summary.working.forms import BATCH_TITLES as TITLES
 from tests.kit.judge import are_sound
 from tests.kit.model import ModelServer, Says, Seen
 from tests.kit.proxy import proxied

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.summary.working.forms import BATCH_TITLES as TITLES
+from palimpsest.core.summary.working.forms import INSTRUCTIONS
 
-from app.core.summary.working.batch import INSTRUCTIONS
-from app.core.summary.working.forms import BATCH_TITLES as TITLES
 from tests.kit.agent import TOOLS, Call, works
 from tests.kit.chat import Chat
 from tests.kit.journal import read

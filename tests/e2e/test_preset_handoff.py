@@ -159,7 +159,7 @@ async def test_who_writes_summaries(
     own: str | None, deployment: str | None, asked: str | None, tmp_path: Path
 ) -> None:
     model = ModelServer(window=4_000, names=PRESETS)
-    policy = {"trigger_reserve_tokens": 0, **({"summary_model": own} if own else {})}
+    policy = {"advanced": {"trigger_reserve_tokens": 0}, **({"summary_model": own} if own else {})}
     overrides: Json = {"models": [{"match": name, "policy": {"name": name, **policy}} for name in PRESETS]}
     async with proxied(model, tmp_path, overrides | {"summarizer.model": deployment}) as proxy:
         for preset in PRESETS:

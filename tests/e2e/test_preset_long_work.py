@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.presets import PRESETS
 
-from app.core.view.presets import PRESETS
 from tests.kit.agent import TOOLS
 from tests.kit.chat import Chat
 from tests.kit.judge import are_sound, rewritten
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 WINDOW = 8_000
 TURNS = 60
 # The source's reserve would leave a window of this size nothing.
-NUMBERS: dict[str, Json] = {"rolling": {"policy.trigger_reserve_tokens": 0}}
+NUMBERS: dict[str, Json] = {"rolling": {"policy.advanced.trigger_reserve_tokens": 0}}
 pytestmark = pytest.mark.timeout(120)
 
 

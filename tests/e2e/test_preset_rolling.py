@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.summary.rolling.memory_block import MEMORY_TAG
 
-from app.core.summary.rolling.memory_block import MEMORY_TAG
 from tests.kit.chat import Chat
 from tests.kit.journal import read
 from tests.kit.judge import are_sound, is_sound, rewritten
@@ -24,8 +24,8 @@ WINDOW = 8_000
 # Turns are placed by their count here; where the preset's own guess puts them: test_view_estimators.py.
 ROLLING: Json = {
     "policy.name": "rolling",
-    "policy.trigger_reserve_tokens": 0,
-    "policy.estimator": "tiktoken",
+    "policy.advanced.trigger_reserve_tokens": 0,
+    "policy.advanced.estimator": "tiktoken",
 }
 pytestmark = pytest.mark.timeout(60)
 
@@ -205,7 +205,7 @@ async def test_a_summary_that_has_grown_too_long_is_itself_summarised(tmp_path: 
         return told(f"- A long story. {prose(len(model.summaries), 260)}")
 
     model = ModelServer(window=WINDOW, summary=summary)
-    async with proxied(model, tmp_path, ROLLING | {"policy.rollup_tokens": 200}) as proxy:
+    async with proxied(model, tmp_path, ROLLING | {"policy.advanced.rollup_tokens": 200}) as proxy:
         chat = proxy.chat(system="You keep notes.")
         while not chat.replies or not (made := await chat.compactions()):
             await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 400)}")
@@ -250,7 +250,9 @@ async def test_a_crash_before_the_commit_changes_nothing(tmp_path: Path) -> None
 async def test_the_summary_stands_first_in_the_role_that_is_set(role: str, tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=Writer())
     async with proxied(
-        model, tmp_path, ROLLING | {"policy.summary_role": role, "policy.memory_entries": False}
+        model,
+        tmp_path,
+        ROLLING | {"policy.advanced.summary_role": role, "policy.advanced.memory_entries": False},
     ) as proxy:
         chat = proxy.chat(system="You keep notes.")
         while not chat.replies or len(await chat.compactions()) < 2:
@@ -276,9 +278,9 @@ async def test_a_summary_told_as_system_never_begins_a_prompt_with_the_assistant
 ) -> None:
     model = ModelServer(window=WINDOW, summary=Writer())
     overrides = ROLLING | {
-        "policy.summary_role": "system",
+        "policy.advanced.summary_role": "system",
         "policy.tail_messages": 5,
-        "policy.memory_entries": False,
+        "policy.advanced.memory_entries": False,
     }
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep notes.")
@@ -336,7 +338,7 @@ async def test_what_does_not_fit_falls_back_when_it_has_waited_long_enough(tmp_p
 async def test_with_waits_a_turn_that_fits_waits_as_well(tmp_path: Path) -> None:
     writer = Writer(held=True)
     model = ModelServer(window=WINDOW, summary=writer)
-    async with proxied(model, tmp_path, ROLLING | {"policy.waits": True}) as proxy:
+    async with proxied(model, tmp_path, ROLLING | {"policy.wait_for_summary": True}) as proxy:
         chat = proxy.chat(system="You keep notes.")
         await grown(chat, 5_600)
         await writer.asked.wait()
@@ -356,7 +358,7 @@ async def test_with_waits_a_turn_that_fits_waits_as_well(tmp_path: Path) -> None
 async def test_with_waits_the_wait_is_bounded(tmp_path: Path) -> None:
     writer = Writer(held=True)
     model = ModelServer(window=WINDOW, summary=writer)
-    overrides = ROLLING | {"policy.waits": True, "compaction.deadline_seconds": 0.2}
+    overrides = ROLLING | {"policy.wait_for_summary": True, "compaction.deadline_seconds": 0.2}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep notes.")
         await grown(chat, 5_600)

@@ -31,8 +31,8 @@ NUMBERS: Json = {"summarizer.window_tokens": 100_000, "database.synchronous": "n
 # Turns are placed by their count: the preset's own guess is twice as much for such words.
 ROLLING: Json = {
     "policy.name": "rolling",
-    "policy.trigger_reserve_tokens": 0,
-    "policy.estimator": "tiktoken",
+    "policy.advanced.trigger_reserve_tokens": 0,
+    "policy.advanced.estimator": "tiktoken",
 }
 IN_TURN = ("handoff", "working_state", "batch", "worker")
 pytestmark = pytest.mark.timeout(60)

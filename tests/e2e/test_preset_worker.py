@@ -46,7 +46,7 @@ async def test_it_begins_at_eighty_per_cent(tokens: int, calls: int, tmp_path: P
 @pytest.mark.parametrize("by_share", [False, True])
 async def test_the_recent_window_and_the_task_stay_word_for_word(by_share: bool, tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=told)
-    share: Json = {"policy.tail_messages": 0, "policy.tail_ratio": 0.25} if by_share else {}
+    share: Json = {"policy.tail_messages": 0, "policy.advanced.tail_ratio": 0.25} if by_share else {}
     async with proxied(model, tmp_path, WORKER | share) as proxy:
         chat = proxy.chat(system="You keep notes.")
         await chat.says("The task: keep the log of the harbour.")
@@ -93,7 +93,7 @@ async def test_a_prompt_of_ones_own_with_its_two_variables(tmp_path: Path) -> No
     model = ModelServer(window=WINDOW, summary=told)
     overrides = WORKER | {
         "policy.tail_messages": 6,
-        "policy.template": TEMPLATE,
+        "policy.advanced.worker_template": TEMPLATE,
         "policy.summary_model": SUMMARY_MODEL,
     }
     async with proxied(model, tmp_path, overrides) as proxy:

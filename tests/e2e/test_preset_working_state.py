@@ -60,7 +60,7 @@ async def test_work_with_tools_is_noted_without_a_model(tmp_path: Path) -> None:
 @pytest.mark.spec("D09")
 async def test_the_environment_is_filled_from_what_people_say(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)
-    async with proxied(model, tmp_path, STATE | {"policy.llm_extraction": False}) as proxy:
+    async with proxied(model, tmp_path, STATE | {"policy.advanced.llm_extraction": False}) as proxy:
         chat = proxy.chat(system="You keep notes.")
         await chat.says("Write the ledger. We are on Python 3.11.9, and the repository lives in /srv/ledger.")
         await chat.says("It runs on Kubernetes. We are not on Python 2.7 any more.")
@@ -80,7 +80,7 @@ async def test_the_environment_is_filled_from_what_people_say(tmp_path: Path) ->
 @pytest.mark.spec("D02", "D11")
 async def test_without_extraction_by_a_model_none_is_ever_asked(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)
-    async with proxied(model, tmp_path, STATE | {"policy.llm_extraction": False}) as proxy:
+    async with proxied(model, tmp_path, STATE | {"policy.advanced.llm_extraction": False}) as proxy:
         chat = proxy.chat(system="You keep notes.")
         for turn in range(30):
             await chat.says(f"Note {turn}. {prose(turn, 400)}")
@@ -168,7 +168,7 @@ async def test_fifteen_slots_are_enough_and_fourteen_are_not(tmp_path: Path) -> 
 @pytest.mark.spec("D13")
 async def test_at_seven_tenths_and_six_messages(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)
-    async with proxied(model, tmp_path, STATE | {"policy.llm_extraction": False}) as proxy:
+    async with proxied(model, tmp_path, STATE | {"policy.advanced.llm_extraction": False}) as proxy:
         chat = proxy.chat(system="You keep notes.")
         for turn in range(3):
             await chat.says(f"Note {turn}. {prose(turn, 1_700)}")
@@ -188,7 +188,7 @@ async def test_at_seven_tenths_and_six_messages(tmp_path: Path) -> None:
 @pytest.mark.spec("D14")
 async def test_around_the_mark_it_compacts_once(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)
-    async with proxied(model, tmp_path, STATE | {"policy.llm_extraction": False}) as proxy:
+    async with proxied(model, tmp_path, STATE | {"policy.advanced.llm_extraction": False}) as proxy:
         chat = proxy.chat(system="You keep notes.", session="notes")
         await grown(chat, 5_000, words=300)
         base = tokens_of(chat.said)
@@ -237,7 +237,7 @@ async def until_compacted(chat: Chat) -> Json:
 @pytest.mark.spec("D17", "D01", "P10")
 async def test_presets_are_switched_while_the_session_goes_on(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=_answer(f"## Current State\n{GAP}\n- It was told by a model."))
-    overrides = STATE | {"policy.llm_extraction": False}
+    overrides = STATE | {"policy.advanced.llm_extraction": False}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep notes.")
         model.says("I found that the lantern needs oil. I'll use the copper one.")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.presets import PRESETS
 
-from app.core.view.presets import PRESETS
 from tests.kit.agent import TOOLS
 from tests.kit.chat import Chat
 from tests.kit.extract import extract
@@ -26,7 +26,10 @@ Json = dict[str, Any]
 WINDOW = 16_000
 # What a preset's source would have set for these tools and this window.
 NUMBERS: dict[str, Json] = {
-    "rolling": {"policy.trigger_reserve_tokens": 0, "policy.read_tools": ["read_file", "edit_file"]}
+    "rolling": {
+        "policy.advanced.trigger_reserve_tokens": 0,
+        "policy.advanced.read_tools": ["read_file", "edit_file"],
+    }
 }
 pytestmark = pytest.mark.timeout(120)
 
@@ -151,7 +154,7 @@ async def test_what_is_left_after_six_compactions(
     preset: str, summary: Callable[[Seen], Says], tmp_path: Path
 ) -> None:
     model = ModelServer(window=WINDOW, summary=summary)
-    numbers = {"policy.breaker_failures": 100, **NUMBERS.get(preset, {})}
+    numbers = {"policy.advanced.breaker_failures": 100, **NUMBERS.get(preset, {})}
     overrides = {"policy.name": preset, "database.synchronous": "normal", **numbers}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep the harbour's software.", extra={"tools": TOOLS})

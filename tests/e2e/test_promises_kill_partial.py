@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
+from palimpsest.storage.sqlite.driver import driver
 
-from app.storage.sqlite.driver import driver
 from benchmarks.kill_loop import Server, server
 from tests.e2e.test_promises_kill import asks, sessions, transcript
 from tests.kit.wire import answer_body, event

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.summary.cached_prefix import INSTRUCTION
 
-from app.core.summary.riding import INSTRUCTION
 from tests.kit.chat import Chat
 from tests.kit.model import SUMMARY_MODEL, ModelServer, Says, Seen
 from tests.kit.proxy import Proxy, proxied
@@ -26,8 +26,8 @@ WINDOW = 6_000
 ONE_CALL: Json = {
     "models": [{"match": "*", "window_tokens": WINDOW}],
     "summarizer.window_tokens": 60_000,
-    "policy.rebuild_every": 4,
-    "policy.summary_input_chars": 200_000,
+    "policy.advanced.rebuild_after_folds": 4,
+    "policy.advanced.summary_input_chars": 200_000,
     "policy.objective": "fidelity",
 }
 WORDS = 350
@@ -109,7 +109,7 @@ async def test_the_fifth_fold_is_written_from_the_messages(tmp_path: Path) -> No
 
 async def test_records_are_never_written_anew_where_that_is_off(tmp_path: Path) -> None:
     model = ModelServer(summary=forgetful)
-    async with proxied(model, tmp_path, ONE_CALL | {"policy.rebuild_every": 0}) as proxy:
+    async with proxied(model, tmp_path, ONE_CALL | {"policy.advanced.rebuild_after_folds": 0}) as proxy:
         chat = proxy.chat(system="You keep entries.")
         made = await folds(proxy, chat, 6)
         assert not any(one["rebuilt"] for one in made)
@@ -119,7 +119,7 @@ async def test_records_are_never_written_anew_where_that_is_off(tmp_path: Path) 
 
 async def test_what_code_folded_is_told_again_when_the_model_answers(tmp_path: Path) -> None:
     model = ModelServer(summary=lambda _: broken())
-    how = ONE_CALL | {"policy.breaker_failures": 100, "compaction.summary_attempts": 1}
+    how = ONE_CALL | {"policy.advanced.breaker_failures": 100, "compaction.summary_attempts": 1}
     async with proxied(model, tmp_path, how) as proxy:
         chat = proxy.chat(system="You keep entries.")
         (by_code,) = await folds(proxy, chat, 1, author="deterministic")
@@ -141,12 +141,13 @@ async def test_what_code_folded_is_told_again_when_the_model_answers(tmp_path: P
 async def test_a_history_of_several_questions_is_one_record(tmp_path: Path) -> None:
     model = ModelServer(summary=forgetful)
     # Two thirds of what is folded at the fifth fold fit into none.
-    how = ONE_CALL | {"policy.summary_input_chars": 9_000, "summarizer.window_tokens": 20_000}
+    how = ONE_CALL | {"policy.advanced.summary_input_chars": 9_000, "summarizer.window_tokens": 20_000}
     async with proxied(model, tmp_path, how) as proxy:
         chat = proxy.chat(system="You keep entries.")
         made = await folds(proxy, chat, 5)
         rebuilt = made[4]
-        assert rebuilt["rebuilt"] == rebuilt["messages_folded"]
+        # What came while it was written is told by code.
+        assert 0.8 * rebuilt["messages_folded"] <= rebuilt["rebuilt"] <= rebuilt["messages_folded"]
         assert rebuilt["passes"] >= 3
         asked = [seen for seen in model.summaries if is_rebuilding(seen)][-rebuilt["passes"] :]
         *parts, merging = asked
@@ -165,7 +166,7 @@ FAILURES = {"error": broken(), "empty": Says({"role": "assistant", "content": ""
 @pytest.mark.parametrize("kind", ["error", "empty"])
 async def test_where_writing_anew_fails_the_record_goes_on(kind: str, tmp_path: Path) -> None:
     model = ModelServer(summary=lambda seen: FAILURES[kind] if is_rebuilding(seen) else forgetful(seen))
-    async with proxied(model, tmp_path, ONE_CALL | {"policy.breaker_failures": 3}) as proxy:
+    async with proxied(model, tmp_path, ONE_CALL | {"policy.advanced.breaker_failures": 3}) as proxy:
         chat = proxy.chat(system="You keep entries.")
         made = await folds(proxy, chat, 6)
         assert any(map(is_rebuilding, model.summaries))
@@ -209,7 +210,7 @@ async def test_where_costs_decide_it_is_asked_only_where_it_is_worth_it(
     """An ordinary question is worth it, reading all again is not; whoever chose a model has decided."""
     prices = {"input": 0.2, "cached": 0.01, "output": 0.01}
     models = [{"match": "*", "window_tokens": WINDOW, "prices": prices}]
-    costs = {"policy.objective": "cost", "models": models, "policy.rebuild_every": 1}
+    costs = {"policy.objective": "cost", "models": models, "policy.advanced.rebuild_after_folds": 1}
     model = ModelServer(summary=forgetful)
     async with proxied(model, tmp_path, ONE_CALL | costs | chosen) as proxy:
         chat = proxy.chat(system="You keep entries.")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.recall.searchable_text import RECALL_OUTPUT_TAGS, is_recall_output
+from palimpsest.core.recall.tool_calls import DESCRIBE, GREP
+from palimpsest.storage.sqlite.driver import driver
 
-from app.core.recall.echo import ECHO_TAGS, is_echo
-from app.core.recall.tool_schemas import DESCRIBE, GREP
-from app.storage.sqlite.driver import driver
 from tests.kit.chat import Chat
 from tests.kit.journal import AT_THE_END, checkpoints, read
 from tests.kit.model import SUMMARY_MODEL, ModelServer
@@ -20,7 +20,7 @@ from tests.kit.words import prose
 pytestmark = pytest.mark.timeout(90)
 
 Json = dict[str, Any]
-TAGS = sorted(ECHO_TAGS)
+TAGS = sorted(RECALL_OUTPUT_TAGS)
 # What stands in echoes alone, and what is said beside them.
 HIDDEN = "quokka"
 SAID = "wombat"
@@ -144,7 +144,7 @@ async def test_searching_three_times_adds_nothing_and_echoes_have_no_words(tmp_p
         assert [await grep() for _ in range(3)] == [first] * 3
         assert rows_in(tmp_path) == rows
         assert first["results"]
-        echoing = {row["id"] for row in await chat.rows() if is_echo(row["message"])}
+        echoing = {row["id"] for row in await chat.rows() if is_recall_output(row["message"])}
         assert len(echoing) == len(TAGS) + 4
         assert echoing.isdisjoint(hit["id"] for hit in first["results"])
         words = words_in(tmp_path)

@@ -136,7 +136,7 @@ def result_of(seen: Seen, ident: str) -> str:
 async def test_what_was_read_again_by_our_tools_is_not_cut_again(tmp_path: Path) -> None:
     """A shortened result stays so in its old place; what the model read of it stands whole where it did."""
     model = ModelServer(window=16_000)
-    async with proxied(model, tmp_path, RECALLING | {"policy.old_result_chars": 100}) as proxy:
+    async with proxied(model, tmp_path, RECALLING | {"policy.advanced.old_result_chars": 100}) as proxy:
         chat = proxy.chat(system="You help.", extra={"tools": TOOLS})
         numbers = iter(range(60))
         while not chat.replies or not (made := await chat.compactions()):
@@ -193,7 +193,7 @@ async def test_the_store_is_asked_for_none_where_nothing_can_be_looked_up(tmp_pa
 @pytest.mark.spec("P9", "F13")
 async def test_what_is_found_is_cut_to_what_fits(tmp_path: Path) -> None:
     """Just below the trigger: the upstream refuses nothing, and the model is told what there is room for."""
-    async with compacted_chat(tmp_path, overrides={"recall.rounds": 2}) as (proxy, chat):
+    async with compacted_chat(tmp_path, overrides={"recall.max_rounds": 2}) as (proxy, chat):
         model = proxy.model
         await until_room_is_short(proxy, chat)
         model.answers.extend([saying(None, GREP), saying(None, ("g2", *GREP[1:])), saying("Port 8000.")])

@@ -93,7 +93,7 @@ async def test_of_a_mixed_turn_the_client_gets_its_own_call(stream: bool, tmp_pa
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("obeys", [True, False])
 async def test_a_model_that_always_looks_up_is_stopped(stream: bool, obeys: bool, tmp_path: Path) -> None:
-    few = {"recall.result_chars": 1_000, "recall.rounds": 3}
+    few = {"recall.result_chars": 1_000, "recall.max_rounds": 3}
     async with compacted_chat(tmp_path, stream=stream, overrides=few) as (proxy, chat):
 
         def always(seen: Seen) -> Says | None:

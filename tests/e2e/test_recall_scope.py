@@ -12,20 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.recall.words import Words
+from palimpsest.core.wire.json_text import encoded
+from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.recall.describing import Describer
+from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch
+from palimpsest.proxy.recall.searching import Searcher, Where
+from palimpsest.proxy.recall.tools import RecallTools
+from palimpsest.settings.compacting import RecallSettings
+from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.store import Store, open_store
 
-from app.core.recall.words import Words
-from app.core.wire.json_text import encoded
-from app.proxy.jobs import Jobs
-from app.proxy.recall.catching_up import CatchingUp
-from app.proxy.recall.describing import Describing
-from app.proxy.recall.indexing import Indexing
-from app.proxy.recall.searching import Searching, Where
-from app.proxy.recall.switch import RecallSwitch
-from app.proxy.recall.tools import RecallTools
-from app.settings.recall import Recall
-from app.storage.contract import Store
-from app.storage.open import open_store
-from app.storage.sqlite.driver import driver
 from tests.kit.chat import Chat
 from tests.kit.journal import compacted, events
 from tests.kit.model import ModelServer
@@ -62,11 +59,13 @@ async def model_in(folder: Path, chat: Chat) -> AsyncIterator[Model]:
         ).fetchone()
     store = await open_store(f"sqlite:///{file}", new_id=lambda: uuid.uuid4().hex)
     try:
-        heads = await store.heads(namespace, chat.session)
-        switch = RecallSwitch(store, lambda stored: True)
-        indexing = Indexing(store, Jobs(), asyncio.Event(), switch)
-        searching = Searching(store, CatchingUp(store, indexing, switch, 10.0), switch, Recall())
-        tools = RecallTools(store, searching, Describing(store, 25_000), switch, lambda: uuid.uuid4().hex)
+        heads = await store.history.heads(namespace, chat.session)
+        switch = RecallSwitch(store.journal, lambda stored: True)
+        indexing = Indexer(store.search, Jobs(), asyncio.Event(), switch)
+        searching = Searcher(
+            store.search, IndexCatchUp(store.search, indexing, switch, 10.0), switch, RecallSettings()
+        )
+        tools = RecallTools(store, searching, Describer(store, 25_000), switch, lambda: uuid.uuid4().hex)
         yield Model(store, tools, Where(namespace, chat.session, heads[0].chain))
     finally:
         await store.close()
@@ -86,7 +85,8 @@ ASKED: list[tuple[str, Json, str]] = [
 @pytest.mark.spec("C06", "C18", "P5")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_model_reads_another_session_on_the_users_word_alone(stream: bool, tmp_path: Path) -> None:
-    async with compacted_chat(tmp_path, stream=stream) as (proxy, mine):
+    # Room for every result as a whole.
+    async with compacted_chat(tmp_path, stream=stream, window=16_000) as (proxy, mine):
         await mine.says(f"The codename here is {MARKER}.")
         others = {"voyage": proxy.chat(session="voyage"), "theirs": proxy.chat(session="theirs", key="key-2")}
         for name, other in others.items():
@@ -201,7 +201,7 @@ async def test_an_echo_has_no_words_in_the_index(tmp_path: Path) -> None:
     async with model_in(tmp_path, chat) as model:
         await model.calls("grep", query="tree")
         words = Words().of("pear plum")
-        held = await model.store.holding(model.where.namespace, model.where.session, words)
+        held = (await model.store.search.find(model.where.namespace, model.where.session, words, 0)).holdings
         assert [held.holding.get(word, 0) for word in words] == [1, 0]
 
 

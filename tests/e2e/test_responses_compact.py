@@ -23,7 +23,9 @@ from tests.kit.responses import (
     text_item,
     thought_item,
 )
+from tests.kit.wire import answer_body, chat_body, post, wired
 from tests.kit.words import prose
+from tests.upstream.scripted import replies
 
 Json = dict[str, Any]
 KEY = {"authorization": "Bearer key-1"}
@@ -79,7 +81,7 @@ class CompactServer(ResponsesServer):
 
 
 def made_by(who: str) -> Json:
-    return {"upstream.compacts": who}
+    return {"upstream.compaction_requests": who}
 
 
 async def stored_in(proxy: Proxy, session: str) -> list[Any]:
@@ -305,3 +307,16 @@ async def test_what_is_answered_here_proves_no_key(tmp_path: Path) -> None:
         assert await asks("responses/compact", "One.") == 200
         assert await asks("responses/compact", "Two.") == 429
         assert await asks("responses", "Three.") == 429
+
+
+async def test_of_a_chat_completion_it_is_a_field_as_any_other(tmp_path: Path) -> None:
+    """Chat completions ask for no compaction: that the field is refused is the client's to hear, once."""
+    message = "Unknown parameter: 'context_management'."
+    refused = json.dumps({"error": {"message": message, "type": "invalid_request_error"}}).encode()
+    async with wired(tmp_path, made_by("auto")) as line:
+        line.upstream.expects(replies(refused, 400), replies(answer_body("Hello.")))
+        asked = post(chat_body(context_management=[{"type": "compaction", "compact_threshold": 1_000}]))
+        reply = await line.asks(asked)
+    assert (reply.status, reply.body) == (400, refused)
+    assert len(line.upstream.requests) == 1
+    assert b"context_management" in line.upstream.requests[0].body

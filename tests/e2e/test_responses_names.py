@@ -26,7 +26,7 @@ from tests.kit.words import prose
 Json = dict[str, Any]
 
 
-@pytest.mark.spec("P5", "W53", "W55")
+@pytest.mark.spec("P5", "W55")
 async def test_what_another_key_was_told_stays_a_name(tmp_path: Path) -> None:
     server = ResponsesServer(window=3_000)
     server.outputs.append([text_item(f"The secret is ALPHA. {prose(1, 200)}")])
@@ -174,7 +174,7 @@ async def test_named_items_are_told_on_the_other_wire(tmp_path: Path) -> None:
 @pytest.mark.spec("W54", "W55")
 async def test_a_compaction_of_ours_is_never_named_to_an_upstream(tmp_path: Path) -> None:
     server = ResponsesServer()
-    async with proxied(server, tmp_path, {"upstream.compacts": "proxy"}) as proxy:
+    async with proxied(server, tmp_path, {"upstream.compaction_requests": "proxy"}) as proxy:
         chat = naming(proxy)
         await chat.says(f"The code is R-7919. {prose(3, 300)}")
         compacted = await chat.post(asked(*chat.said, {"type": "compaction_trigger"}))

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from palimpsest.core.wire.json_spans import raw_elements, raw_members
 
-from app.core.wire.json_members import raw_elements, raw_members
 from tests.kit.journal import AT_THE_END
 from tests.kit.page import Node, page_of
 from tests.kit.proxy import Proxy, proxied
@@ -153,10 +153,15 @@ async def test_the_view_is_told_part_by_part(told: Told) -> None:
 
 
 async def test_the_timeline_is_a_page(told: Told) -> None:
+    pages: list[Node] = []
     for path in ("timeline", f"sessions/{told.chat.session}/timeline"):
         reply = await told.proxy.http.get(f"/api/{path}", headers=KEY | {"accept": "text/html"})
         assert reply.status_code == 200, reply.text
-        assert isinstance(page_of(reply.text), Node)
+        pages.append(page_of(reply.text))
+    (row,) = [line for line in pages[0].all("tr") if "walrus" in line.text]
+    stored, tokens = [cell.text for cell in row.all("td")][1:3]
+    assert (stored, int(tokens) > 100) == ("4", True)
+    assert "Messages4" in pages[1].one("main").text
 
 
 async def test_a_session_is_moved_with_every_byte(told: Told, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ async def test_of_a_mixed_turn_the_client_gets_its_own_calls(stream: bool, tmp_p
 @BOTH
 @pytest.mark.parametrize("obeys", [True, False])
 async def test_a_model_that_always_looks_up_is_stopped(stream: bool, obeys: bool, tmp_path: Path) -> None:
-    few = {"recall.result_chars": 600, "recall.rounds": 3}
+    few = {"recall.result_chars": 600, "recall.max_rounds": 3}
     async with compacted_items(tmp_path, stream=stream, overrides=few) as talk:
         number = iter(range(100))
 

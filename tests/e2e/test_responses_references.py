@@ -164,7 +164,7 @@ async def test_an_upstream_that_knows_no_items_is_told_them_with_our_tools(
 @pytest.mark.spec("W48", "W55")
 async def test_an_upstream_that_is_said_to_keep_nothing_is_told_at_once(tmp_path: Path) -> None:
     server = ResponsesServer(keeps=False)
-    async with proxied(server, tmp_path, {"upstream.keeps_answers": False}) as proxy:
+    async with proxied(server, tmp_path, {"upstream.stores_responses": False}) as proxy:
         chat = naming(proxy)
         await chat.says("Opening")
         await chat.says("Second message", stream=True)

@@ -65,6 +65,26 @@ async def test_twins_never_merge(tmp_path: Path) -> None:
         assert (await texts(proxy, behind.session))[3:5] == ["Of the one behind.", behind.said[-2]["content"]]
 
 
+TYPED: Json = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Opening"}]}
+
+
+@pytest.mark.spec("W46")
+@pytest.mark.parametrize("extras", [{}, {"id": "msg_q", "status": "completed"}])
+async def test_a_question_that_comes_back_as_an_item_is_the_same(extras: Json, tmp_path: Path) -> None:
+    server = ResponsesServer()
+    async with proxied(server, tmp_path) as proxy:
+        chat = chat_of(proxy)
+        await chat.says("Opening")
+        session, first = chat.session, chat.said[0]
+        chat.said[0] = TYPED | extras
+        await chat.says("And then?")
+        assert chat.session == session
+        assert await branches(proxy, session) == 1
+        assert server.asked[-1].items == chat.said[:3]
+        reply = await proxy.http.get(f"/api/sessions/{session}/messages", headers=KEY)
+        assert [row["message"] for row in reply.json()["messages"]][::2] == [first, chat.said[2]]
+
+
 @pytest.mark.spec("W46")
 @pytest.mark.parametrize("kept", ["regenerated", "edited"])
 async def test_another_answer_or_question_is_a_branch(kept: str, tmp_path: Path) -> None:

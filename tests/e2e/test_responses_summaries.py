@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.summary.cached_prefix import INSTRUCTION
+from palimpsest.core.summary.prompt import INSTRUCTIONS
+from palimpsest.core.wire.json_spans import raw_elements, raw_members
 
-from app.core.summary.prompt import INSTRUCTIONS
-from app.core.summary.riding import INSTRUCTION
-from app.core.wire.json_members import raw_elements, raw_members
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.responses import (
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 pytestmark = [pytest.mark.spec("W56"), pytest.mark.timeout(120)]
 WINDOW = 8_000
 # Begun so early that a question fits behind the prompt, whatever the counts are corrected by.
-SETTINGS: Json = {"policy.objective": "fidelity", "policy.precompute_ratio": 0.75}
+SETTINGS: Json = {"policy.objective": "fidelity", "policy.advanced.precompute_ratio": 0.75}
 TOOLS = [{"type": "function", "name": "read_file", "parameters": {"type": "object", "properties": {}}}]
 # As Codex CLI asks.
 CODEX: Json = {
@@ -221,8 +221,8 @@ async def test_a_question_of_its_own_follows_where_the_first_answer_is_none(
     async with proxied(server, tmp_path, SETTINGS) as proxy:
         compaction = await noting(proxy, chat_of(proxy, tools=TOOLS))
     assert compaction["author"] == "model"
-    riding, own = server.questions
-    assert riding.body["input"][-1]["content"].startswith(INSTRUCTION)
+    append_limit, own = server.questions
+    assert append_limit.body["input"][-1]["content"].startswith(INSTRUCTION)
     assert own.body["instructions"] == INSTRUCTIONS
     assert [item["role"] for item in own.body["input"]] == ["user"]
     assert "Note 1." in own.body["input"][0]["content"]
@@ -245,7 +245,7 @@ async def test_what_is_to_be_kept_from_a_summarizer_is_left_out_in_a_question_of
 
 
 async def test_a_compaction_by_hand_asks_on_the_same_api(tmp_path: Path) -> None:
-    server = ResponsesServer(speaks=("responses",))
+    server = ResponsesServer(speaks=("chat", "responses"))
     async with proxied(server, tmp_path, SETTINGS) as proxy:
         chat = chat_of(proxy)
         for turn in range(12):
@@ -256,6 +256,7 @@ async def test_a_compaction_by_hand_asks_on_the_same_api(tmp_path: Path) -> None
         (compaction,) = (await reads(proxy, chat, "compactions"))["compactions"]
     assert compaction["author"] == "model"
     assert [question.body["instructions"] for question in server.questions] == [INSTRUCTIONS]
+    assert len(server.summaries) == 1
 
 
 @pytest.mark.parametrize("speaks", [("chat",), ("responses",), ("chat", "responses")])
@@ -293,7 +294,7 @@ async def test_a_model_of_another_route_that_knows_chat_completions_alone_writes
 
 async def test_a_second_look_stands_behind_the_same_prompt(tmp_path: Path) -> None:
     server = ResponsesServer(window=WINDOW, speaks=("responses",), caches=True)
-    async with proxied(server, tmp_path, SETTINGS | {"policy.self_check": True}) as proxy:
+    async with proxied(server, tmp_path, SETTINGS | {"policy.advanced.self_check": True}) as proxy:
         compaction = await noting(proxy, chat_of(proxy), stream=True)
     assert compaction["author"] == "model"
     first, second = server.questions[:2]

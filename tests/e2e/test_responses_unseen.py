@@ -55,7 +55,7 @@ async def test_what_began_elsewhere_is_never_told_without_its_beginning(control:
 async def test_what_is_left_of_it_is_not_told_in_its_place(keeps: bool, tmp_path: Path) -> None:
     """The upstream has forgotten it, or is said to keep nothing: the client hears what the upstream says."""
     server = ResponsesServer(kept={"resp_old": list(BEGUN)})
-    async with proxied(server, tmp_path, {"upstream.keeps_answers": keeps}) as proxy:
+    async with proxied(server, tmp_path, {"upstream.stores_responses": keeps}) as proxy:
         chat = ResponsesChat(proxy.http, headers=dict(KEY))
         first = await chat.post(asked("What is it called?", "resp_old"))
         second = await chat.post(asked("Are you sure?", first["id"]))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.model import Says
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.responses import ResponsesServer, call_item, result_item, text_item, thought_item
 
@@ -65,6 +66,10 @@ async def test_a_session_of_chat_goes_on_by_responses_and_back(tmp_path: Path) -
         assert [message.get("content") for message in shown] == [
             "Hello.", "Ahoy.", "Look out.", None, "a sail", "A sail.", "Whose is it?",
         ]  # fmt: skip
+        # Thoughts and ids of items are of the other API alone.
+        assert {key for message in shown for key in message} == {
+            "role", "content", "tool_calls", "tool_call_id",
+        }  # fmt: skip
         # What is stored is what was said, as it was said.
         assert before[3][0]["type"] == "reasoning"
         assert before[4] == result_item("c1", "a sail")
@@ -73,12 +78,16 @@ async def test_a_session_of_chat_goes_on_by_responses_and_back(tmp_path: Path) -
         assert len(rows.json()["sessions"]) == 1
 
 
-@pytest.mark.parametrize("first", ["chat", "responses"])
+@pytest.mark.parametrize("first", ["chat", "chat answer", "responses"])
 async def test_what_has_no_form_on_the_other_wire_is_refused(first: str, tmp_path: Path) -> None:
     server = ResponsesServer()
     async with proxied(server, tmp_path) as proxy:
         if first == "chat":
             await chats(proxy, {"role": "user", "content": "Hello.", "name": "ann"})
+            refused = await responds(proxy, user("And?"), status=409)
+        elif first == "chat answer":
+            server.answers.append(Says({"role": "assistant", "content": "Ahoy.", "audio": {"id": "a1"}}))
+            await chats(proxy, user("Hello."))
             refused = await responds(proxy, user("And?"), status=409)
         else:
             part = {"type": "output_map", "place": "the harbour"}
@@ -89,7 +98,7 @@ async def test_what_has_no_form_on_the_other_wire_is_refused(first: str, tmp_pat
         assert refused["error"]["type"] == "invalid_request_error"
         assert len(await stored(proxy)) == 2
         # On its own wire it goes on.
-        await (chats if first == "chat" else responds)(proxy, user("And?"))
+        await (responds if first == "responses" else chats)(proxy, user("And?"))
         assert len(await stored(proxy)) == 4
 
 

@@ -16,7 +16,7 @@ from tests.kit.proxy import Proxy, proxied
 from tests.kit.words import prose
 
 Json = dict[str, Any]
-ROLLING: Json = {"policy.name": "rolling", "policy.trigger_reserve_tokens": 0}
+ROLLING: Json = {"policy.name": "rolling", "policy.advanced.trigger_reserve_tokens": 0}
 CAPS = {
     **{"decisions": 8, "constraints": 6, "tasks": 10, "questions": 5, "risks": 5, "artifacts": 10},
     "agent_contributions": 6,
@@ -57,7 +57,7 @@ def worked(chat: Chat) -> None:
     ("more", "outcomes"),
     [
         ({}, {"0", "1"}),
-        ({"policy.read_tools": ["bash"], "policy.read_tool_prefixes": ["my"]}, {"2", "3"}),
+        ({"policy.advanced.read_tools": ["bash"], "policy.advanced.read_tool_prefixes": ["my"]}, {"2", "3"}),
     ],
 )
 async def test_only_text_and_allowed_tools_are_read_numbered(
@@ -132,7 +132,7 @@ async def test_the_six_newest_stay_and_the_groups_that_they_belong_to(tmp_path: 
     group: list[Json] = [{"role": "assistant", "content": None, "tool_calls": calls}]
     group += [{"role": "tool", "tool_call_id": f"p{at}", "content": f"{at} is done"} for at in range(5)]
     model = ModelServer(window=60_000, summary=lambda _: told())
-    async with proxied(model, tmp_path, ROLLING | {"policy.memory_entries": False}) as proxy:
+    async with proxied(model, tmp_path, ROLLING | {"policy.advanced.memory_entries": False}) as proxy:
         for asked in range(6):
             chat = proxy.chat(key=f"{asked} questions", system="You keep notes.")
             worked(chat)
@@ -162,7 +162,7 @@ async def test_the_lists_of_the_state_keep_their_caps(tmp_path: Path) -> None:
         return told(lists)
 
     model = ModelServer(window=20_000, summary=summary)
-    async with proxied(model, tmp_path, ROLLING | {"policy.min_gain_ratio": 0}) as proxy:
+    async with proxied(model, tmp_path, ROLLING | {"policy.advanced.min_gain_ratio": 0}) as proxy:
         chat = proxy.chat(system="You keep notes.", session="notes")
         for _ in range(2):
             worked(chat)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.history.message import conversation_of
+from palimpsest.core.history.read import read_message
+from palimpsest.proxy.sessions.delta import Transcript, Transcripts
 
 from tests.kit.chat import Chat, message_of
 from tests.kit.model import ModelServer, Says
@@ -112,3 +116,59 @@ async def test_many_at_once_take_turns(tmp_path: Path) -> None:
         # Each saw all that came before it: one line of conversation, no branches.
         assert sorted(len(seen.messages) for seen in proxy.model.prompts) == [1, 3, 5, 7, 9, 11, 13]
         assert len((await chat.session_fields())["branches"]) == 1
+
+
+async def test_an_append_reads_only_what_is_new(tmp_path: Path) -> None:
+    """Bodies that were read before are not read again: here they are taken out of the database meanwhile."""
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="long")
+        for number in range(3):
+            await appends(chat, user(f"Letter {number} about the harbour."))
+        # The newest letter has been appended, but not read yet.
+        assert _without_bodies(tmp_path, ["%Letter 0%", "%Letter 1%"]) == 2
+        await appends(chat, user("And the next one?"))
+        assert len(was_told(proxy, chat)) == 7
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        # The control: who has not read them cannot go on without them.
+        again = await proxy.chat(session="long").posts([user("And the last one?")], APPEND)
+        assert again.status_code == 500
+
+
+async def test_an_append_follows_the_branch_that_is_the_newest(tmp_path: Path) -> None:
+    """What was read of another branch before is no part of it."""
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="edited")
+        for number in range(3):
+            await appends(chat, user(f"Letter {number}."))
+        edited = [*chat.said[:2], user("Another letter.")]
+        reply = await chat.posts(edited, {"x-session-mode": "full"})
+        chat.said = [*edited, message_of(reply)]
+        for text in ("Which letter was that?", "And before it?"):
+            await appends(chat, user(text))
+            was_told(proxy, chat)
+
+
+async def test_only_so_many_bytes_of_transcripts_are_kept() -> None:
+    kept = Transcripts(100)
+    for name in ("a", "b", "c"):
+        kept.keep(("n", name), transcript_of(40))
+    assert [kept.of(("n", name), "m", b"") is not None for name in ("a", "b", "c")] == [False, True, True]
+    assert kept.of(("n", "b"), "other model", b"") is None
+    kept.keep(("n", "b"), transcript_of(101))
+    assert kept.of(("n", "b"), "m", b"") is None
+    kept.forget(("n", "c"))
+    kept.keep(("n", "d"), transcript_of(100))
+    assert kept.of(("n", "d"), "m", b"") is not None
+
+
+def transcript_of(size: int) -> Transcript:
+    message = read_message(b'{"role":"user","content":"' + b"x" * (size - 28) + b'"}', len)
+    assert len(message.raw) == size
+    return Transcript("m", b"head", b"", conversation_of([message], b"seed"))
+
+
+def _without_bodies(folder: Path, texts: list[str]) -> int:
+    """How many bodies of these texts were taken out of the database."""
+    with sqlite3.connect(folder / "palimpsest.db") as connection:
+        found = "CAST(body AS TEXT) LIKE ? OR CAST(body AS TEXT) LIKE ?"
+        return connection.execute(f"DELETE FROM bodies WHERE {found}", texts).rowcount

@@ -98,7 +98,7 @@ async def test_the_worker_without_a_summarizer_thins_results_and_writes_no_summa
     stream: bool, tmp_path: Path
 ) -> None:
     model = ModelServer(window=8_000)
-    overrides = {"policy.name": "worker", "policy.asks_summarizer": False, "policy.tail_messages": 4}
+    overrides = {"policy.name": "worker", "policy.advanced.use_summarizer": False, "policy.tail_messages": 4}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = await worked(proxy, files=30, words=700, stream=stream)
         made = await chat.compactions()
@@ -116,7 +116,7 @@ async def test_the_worker_without_a_summarizer_thins_results_and_writes_no_summa
 
 async def test_where_nothing_is_left_to_thin_the_session_goes_on_all_the_same(tmp_path: Path) -> None:
     model = ModelServer(window=4_000)
-    overrides = {"policy.name": "worker", "policy.asks_summarizer": False, "policy.tail_messages": 4}
+    overrides = {"policy.name": "worker", "policy.advanced.use_summarizer": False, "policy.tail_messages": 4}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep the log.")
         for turn in range(24):

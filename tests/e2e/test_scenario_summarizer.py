@@ -69,7 +69,7 @@ async def test_a_failed_summary_costs_neither_an_answer_nor_history(
     failures: list[Failure], stream: bool, tmp_path: Path
 ) -> None:
     model = ModelServer(window=WINDOW)
-    async with proxied(model, tmp_path, IN_TURN | {"policy.breaker_failures": 100}) as proxy:
+    async with proxied(model, tmp_path, IN_TURN | {"policy.advanced.breaker_failures": 100}) as proxy:
         for topic, failure in enumerate(failures):
             model.summary = failure
             model.seen.clear()

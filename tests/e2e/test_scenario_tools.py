@@ -100,7 +100,7 @@ async def test_large_results_are_shortened_as_what_they_are_and_nobody_is_asked(
     model = ModelServer(window=100_000)
     shown, kinds = {}, []
     # In larger windows than this one the limits alone count.
-    overrides = {"policy.name": "handoff", "policy.tool_result_share": 0.5}
+    overrides = {"policy.name": "handoff", "policy.advanced.tool_result_share": 0.5}
     async with proxied(model, tmp_path, overrides) as proxy:
         for path, result in results.items():
             chat = proxy.chat(key=path, system="You read files.", extra={"tools": TOOLS})

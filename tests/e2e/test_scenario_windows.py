@@ -194,7 +194,7 @@ MANY = [
 ]
 
 
-@pytest.mark.spec("H15")
+@pytest.mark.spec("F13")
 @pytest.mark.parametrize("rendered", [1.15, 1.4])
 async def test_tools_that_a_server_renders_as_json_cause_no_overflow(rendered: float, tmp_path: Path) -> None:
     """36 tools in 26 turns of a small window: they weigh more than we count, the text does not."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.storage import search
+from palimpsest.storage.sqlite.driver import driver
 
-from app.storage.recall import scanning
-from app.storage.sqlite.driver import driver
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer
 from tests.kit.proxy import Proxy, proxied
@@ -66,7 +66,7 @@ async def test_what_is_not_waited_for_is_read_through(tmp_path: Path) -> None:
 async def test_what_is_read_through_is_bounded_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scanning, "_MOST_ROWS", 3)
+    monkeypatch.setattr(search, "_MOST_ROWS", 3)
     async with proxied(ModelServer(), tmp_path, WAITS_FOR_NOTHING) as proxy:
         answer = await searched(proxy, await talks(proxy))
         # The newest two were read, and there was no room for the oldest.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.storage.sqlite.driver import driver
 
-from app.storage.sqlite.driver import driver
 from tests.kit.agent import TOOLS
 from tests.kit.chat import Chat
 from tests.kit.journal import AT_THE_END, compacted

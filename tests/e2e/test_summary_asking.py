@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.summary.prompt import INSTRUCTIONS, length_instruction
 
-from app.core.summary.prompt import INSTRUCTIONS, length_asked
 from tests.kit.judge import are_sound
 from tests.kit.model import SUMMARY_MODEL, ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import proxied
@@ -43,7 +43,7 @@ async def test_a_question_states_its_length_and_what_stays_visible(tmp_path: Pat
     system, user = (message["content"] for message in asked.messages)
     assert system == INSTRUCTIONS
     length = asked.body["max_tokens"] // 2
-    assert user.endswith(length_asked(length))
+    assert user.endswith(length_instruction(length))
     beside = user.partition("\n\nPREVIOUS_SUMMARY\n")[0]
     parts = ("INSTRUCTIONS_OF_THE_CONVERSATION", "TASK", "KEPT")
     assert [part for part in parts if f"{part} (for orientation; stays visible" in beside] == list(parts)
@@ -125,27 +125,25 @@ async def test_a_summary_that_comes_late_is_adopted_at_the_next_turn(tmp_path: P
 
 
 @pytest.mark.spec("B03")
-async def test_one_prepared_ahead_that_frees_too_little_keeps_no_newer_one_from_being_written(
-    tmp_path: Path,
-) -> None:
-    writer = Writer()
-    model = ModelServer(window=WINDOW, summary=writer)
-    ahead = OWN | {"compaction.background": True, "policy.trigger_ratio": 0.6, "policy.precompute_ratio": 0.4}
+async def test_a_record_written_ahead_that_frees_too_little_is_used_and_code_folds_on(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW, summary=Writer())
+    ahead = OWN | {
+        "compaction.background": True,
+        "policy.trigger_ratio": 0.6,
+        "policy.advanced.precompute_ratio": 0.4,
+    }
     async with proxied(model, tmp_path, ahead) as proxy:
         chat = proxy.chat(system="You keep the harbour log.")
         while not model.summaries:
             await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 150)}")
             assert len(chat.sent) < 60
         await quiet(proxy, chat)
-        # What it folds is small beside what comes now: the view would be above the trigger with it, too.
-        await chat.says(f"A long one. {prose(98, 2_300)}")
-        assert await chat.compactions() == []
-        await quiet(proxy, chat)
-        await chat.says("Go on.")
-        await quiet(proxy, chat)
-        await chat.says("And on.")
-        assert [row["author"] for row in await chat.compactions()] == ["model"]
-        assert len(model.summaries) == 2
+        # What it folds is small beside what comes now: the view would be above the trigger with it alone.
+        await chat.says(f"A long one. {prose(98, 1_900)}")
+        (row,) = await chat.compactions()
+        assert row["author"] == "model"
+        assert row["tokens_after"] < 0.6 * WINDOW
+        assert len(model.summaries) == 1
         are_sound(model.prompts, chat.sent, WINDOW)
 
 
@@ -159,8 +157,8 @@ async def test_code_tells_what_is_hardly_longer_than_a_summary_of_it(tmp_path: P
         for turn in range(60):
             await chat.says(f"Note {turn}. {prose(turn, 40)}")
         rows = await chat.compactions()
-        # The first one stands for more; of those after it a model writes every second.
-        assert [row["author"] for row in rows[:5]] == ["model", "deterministic"] * 2 + ["model"]
-        assert rows[1]["reason"].endswith("a model's summary would cost more than it is worth")
+        # A model writes every second of them.
+        assert [row["author"] for row in rows[:5]] == ["deterministic", "model"] * 2 + ["deterministic"]
+        assert rows[0]["reason"].endswith("a model's summary would cost more than it is worth")
         assert len(model.summaries) == sum(row["author"] == "model" for row in rows)
     are_sound(model.prompts, chat.sent, 7_000)

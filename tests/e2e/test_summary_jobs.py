@@ -155,8 +155,8 @@ async def test_a_style_that_asks_nobody_is_not_tried_again_and_has_not_failed(tm
     model = ModelServer(window=WINDOW)
     asks_nobody = {
         "policy.name": "working_state",
-        "policy.in_background": True,
-        "policy.llm_extraction": False,
+        "policy.advanced.in_background": True,
+        "policy.advanced.llm_extraction": False,
         "compaction.summary_backoff_seconds": 300,
     }
     async with proxied(model, tmp_path, asks_nobody) as proxy:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.presets import PRESETS
 
-from app.core.view.presets import PRESETS
 from tests.kit.agent import TOOLS
 from tests.kit.chat import Chat
 from tests.kit.journal import read
@@ -82,8 +82,8 @@ async def test_no_preset_asks_about_a_key_nor_a_second_time_nor_by_hand(tmp_path
         return Says({"role": "assistant", "content": f"{plain_summary(seen)}\nThe key is {SECRET} as told."})
 
     model = ModelServer(window=WINDOW, summary=repeats, names=tuple(PRESETS))
-    policy: Json = {"trigger_reserve_tokens": 0, "self_check": True, "llm_extraction": True}
-    models = [{"match": name, "policy": {"name": name, **policy}} for name in PRESETS]
+    numbers = {"trigger_reserve_tokens": 0, "self_check": True, "llm_extraction": True}
+    models = [{"match": name, "policy": {"name": name, "advanced": numbers}} for name in PRESETS]
     async with proxied(model, tmp_path, {"models": models}) as proxy:
         for name in PRESETS:
             model.seen.clear()
@@ -372,7 +372,7 @@ async def test_windows_and_where_compaction_begins(tmp_path: Path) -> None:
             assert (status["window_tokens"], status["trigger_tokens"]) == (window, begins[window]), name
             if window in rolling:
                 path = f"/api/sessions/{chat.session}/settings"
-                order = {"policy": {"name": "rolling", "estimator": "tiktoken"}}
+                order = {"policy": {"name": "rolling", "advanced": {"estimator": "tiktoken"}}}
                 await proxy.http.patch(path, headers=chat.headers, json=order)
                 status = await read(proxy.http, chat, f"sessions/{chat.session}/status")
                 assert status["trigger_tokens"] == rolling[window], name

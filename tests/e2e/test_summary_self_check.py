@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.summary.self_check import QUESTION
 
-from app.core.summary.styles.self_check import QUESTION
 from tests.kit.chat import Chat
 from tests.kit.journal import events, read
 from tests.kit.judge import are_sound
@@ -18,8 +18,8 @@ from tests.kit.summaries import ROLLING, WINDOW, grown, quiet
 from tests.kit.words import prose
 
 Json = dict[str, Any]
-CHECKED = ROLLING | {"policy.self_check": True}
-RIDING: Json = {"policy.self_check": True, "policy.objective": "fidelity"}
+CHECKED = ROLLING | {"policy.advanced.self_check": True}
+RIDING: Json = {"policy.advanced.self_check": True, "policy.objective": "fidelity"}
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -123,12 +123,12 @@ async def test_where_a_request_waits_from_the_beginning_nobody_looks_twice(tmp_p
 async def test_behind_the_cached_prompt_the_first_question_stays_the_first(tmp_path: Path) -> None:
     better = "\nThe second look found the lantern ticket."
 
-    def rides(seen: Seen) -> Says:
+    def reuses_cache(seen: Seen) -> Says:
         if seen.messages[-1]["content"] == QUESTION:
             return Says({"role": "assistant", "content": seen.messages[-2]["content"] + better})
         return Says({"role": "assistant", "content": plain_summary(seen)})
 
-    model = ModelServer(window=WINDOW, summary=rides)
+    model = ModelServer(window=WINDOW, summary=reuses_cache)
     async with proxied(model, tmp_path, RIDING) as proxy:
         chat = proxy.chat(system="You keep notes.")
         while not chat.replies or not await chat.compactions():

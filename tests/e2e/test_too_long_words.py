@@ -12,8 +12,8 @@ from typing import Any
 import openai
 import pytest
 import pytest_asyncio
+from palimpsest.upstream.overflow import Overflow, classify
 
-from app.upstream.overflow import Overflow, classify
 from tests.kit.model import ModelServer, tokens_of
 from tests.kit.proxy import proxied
 from tests.kit.wire import Line, Reply, answer_body, chat_body, post, wired

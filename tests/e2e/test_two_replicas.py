@@ -24,8 +24,8 @@ TURNS = 44
 # Writes ahead, and is asked one question a summary.
 ROLLING = {
     "PALIMPSEST_POLICY__NAME": "rolling",
-    "PALIMPSEST_POLICY__TRIGGER_RESERVE_TOKENS": "0",
-    "PALIMPSEST_POLICY__ESTIMATOR": "tiktoken",
+    "PALIMPSEST_POLICY__ADVANCED__TRIGGER_RESERVE_TOKENS": "0",
+    "PALIMPSEST_POLICY__ADVANCED__ESTIMATOR": "tiktoken",
 }
 pytestmark = pytest.mark.timeout(240)
 

@@ -18,7 +18,7 @@ from tests.kit.postgres import asked
 from tests.kit.replicas import Replicas, replicated, until
 from tests.kit.summaries import WINDOW, Writer, grown
 
-QUICK = {"PALIMPSEST_DATABASE__SERVER_SECONDS": "1.5"}
+QUICK = {"PALIMPSEST_DATABASE__HEARTBEAT_TIMEOUT_SECONDS": "1.5"}
 PARTIAL = "SELECT partial FROM exchanges WHERE partial IS NOT NULL"
 HELD = "SELECT key FROM leases WHERE key LIKE 'compact:%'"
 OPEN = "SELECT count(*) FROM exchanges WHERE state = 'open'"
@@ -160,7 +160,10 @@ async def test_a_server_that_stood_still_loses_nothing(tmp_path: Path) -> None:
 async def test_a_summary_that_died_with_its_server_is_written_by_the_other(tmp_path: Path) -> None:
     writer = Writer(held=True)
     model = ModelServer(window=WINDOW, summary=writer)
-    settings = QUICK | {"PALIMPSEST_POLICY__NAME": "rolling", "PALIMPSEST_POLICY__ESTIMATOR": "tiktoken"}
+    settings = QUICK | {
+        "PALIMPSEST_POLICY__NAME": "rolling",
+        "PALIMPSEST_POLICY__ADVANCED__ESTIMATOR": "tiktoken",
+    }
     async with replicated(model, tmp_path, settings, window=WINDOW) as both:
         chat = both.chat(0, system="You keep notes.")
         await grown(chat, 5_600)

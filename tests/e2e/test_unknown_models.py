@@ -7,15 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app.proxy.compacting.calibrations import Calibrations
-from app.proxy.compacting.model_tokens import REMEMBERED_MODELS, REMEMBERED_TOOLS, ModelTokens
-from app.proxy.compacting.windows import REMEMBERED_NAMES, Windows, WindowSources
-from app.proxy.jobs import Jobs
-from app.proxy.recall.refusing import LIFE_SECONDS, Refusing
-from app.storage.contract import Store
-from app.storage.learned.contract import OF_ALL, LearnedWindow
-from app.storage.migrate import migrate
-from app.storage.open import open_store
+from palimpsest.proxy.compacting.windows import REMEMBERED_NAMES, Windows, WindowSources
+from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.kept_answers import LIFE_SECONDS, RefusalMemory
+from palimpsest.proxy.token_counts import REMEMBERED_MODELS, REMEMBERED_TOOLS, Calibrations, ModelTokens
+from palimpsest.storage.accounts import UPSTREAM_NAMESPACE, LearnedWindow
+from palimpsest.storage.migrate import migrate
+from palimpsest.storage.store import Store, open_store
+
 from tests.kit.serving import shared_tokenizer
 from tests.storage.conftest import new_id
 
@@ -38,7 +37,7 @@ def windows_in(store: Store, jobs: Jobs, *stated: int | None) -> Windows:
     def unknown(model: str) -> None:
         return None
 
-    return Windows(store, jobs, WindowSources(lambda _: "u", unknown, ask, unknown, 100_000, 5.0))
+    return Windows(store.accounts, jobs, WindowSources(lambda _: "u", unknown, ask, unknown, 100_000, 5.0))
 
 
 def held(windows: Windows) -> int:
@@ -51,19 +50,24 @@ async def test_models_that_never_answer_leave_nothing_in_the_database(tmp_path: 
     store, jobs = await opened(tmp_path), Jobs()
     windows = windows_in(store, jobs, 8_000)
     for number in range(3 * REMEMBERED_NAMES):
-        window = await windows.window_of(f"made up {number}", "ns", [], urgent=True)
+        window = await windows.window_of(f"made up {number}", "ns", list, urgent=True)
         assert (window.tokens, window.source) == (8_000, "upstream")
     assert held(windows) <= REMEMBERED_NAMES
     # One that answers is kept, whatever is made up, and what its upstream states of it is stored.
-    await windows.window_of("real", "ns", [], urgent=True)
+    await windows.window_of("real", "ns", list, urgent=True)
     windows.answered("real", 1_200)
     for number in range(3 * REMEMBERED_NAMES):
-        await windows.window_of(f"again {number}", "ns", [], urgent=True)
+        await windows.window_of(f"again {number}", "ns", list, urgent=True)
     assert windows.largest_answered("real") == 1_200
     assert held(windows) <= REMEMBERED_NAMES + 1
     await jobs.drain(5, 1)
-    (row,) = await store.learned_windows(0.0)
-    assert (row.namespace, row.model, row.tokens, row.source) == (OF_ALL, "real", 8_000, "upstream")
+    (row,) = await store.accounts.learned_windows(0.0)
+    assert (row.namespace, row.model, row.tokens, row.source) == (
+        UPSTREAM_NAMESPACE,
+        "real",
+        8_000,
+        "upstream",
+    )
     await store.close()
 
 
@@ -77,10 +81,10 @@ async def test_what_is_learned_ends_with_a_larger_answer_a_new_statement_and_a_d
     windows.answered("m", 4_100)
     assert windows.known("m", "mine").tokens == 100_000
     await jobs.drain(5, 1)
-    assert [row.model for row in await store.learned_windows(0.0)] == ["n"]
+    assert [row.model for row in await store.accounts.learned_windows(0.0)] == ["n"]
     # Of another run, a day ago.
     old = LearnedWindow("mine", "u", "old", 4_000, "overflow", 1.0)
-    await store.learn_window(old, 0.0)
+    await store.accounts.learn_window(old, 0.0)
     later = windows_in(store, jobs, None)
     await later.load()
     assert later.known("n", "mine").tokens == 4_000
@@ -90,7 +94,7 @@ async def test_what_is_learned_ends_with_a_larger_answer_a_new_statement_and_a_d
     for tokens in (4_000, 4_000, 3_000):
         # Asked again after a refusal: a server that was started anew says so itself.
         stating.doubt("n")
-        await stating.window_of("n", "mine", [], urgent=True)
+        await stating.window_of("n", "mine", list, urgent=True)
         assert stating.known("n", "mine").tokens == tokens
     await store.close()
 
@@ -106,7 +110,7 @@ async def test_tools_and_models_are_remembered_within_bounds(tmp_path: Path) -> 
     kept = [part for table in tables for key in table for part in key if isinstance(part, bytes)]
     assert max(map(len, kept)) <= 32
     store = await opened(tmp_path)
-    calibrations = Calibrations(store, Jobs(), tokens)
+    calibrations = Calibrations(store.accounts, Jobs(), tokens)
     assert calibrations.ratio_of("ns", "m") == 1.0
     await asyncio.sleep(0)
     await store.close()
@@ -114,7 +118,7 @@ async def test_tools_and_models_are_remembered_within_bounds(tmp_path: Path) -> 
 
 def test_what_was_refused_once_is_tried_again_after_a_day() -> None:
     now = [0.0]
-    refusing = Refusing(lambda: now[0])
+    refusing = RefusalMemory(lambda: now[0])
     refusing.remember("mine", "m")
     assert ("mine", "m") in refusing
     assert ("others", "m") not in refusing

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from palimpsest.cli.doctor import Finding, examine
+from palimpsest.upstream.address import has_version_path
 
-from app.cli.doctor import Finding, examine
-from app.upstream.version_path import has_version_path
 from tests.kit.wire import settings_for, wired
 from tests.upstream.scripted import Scripted, Wire, replies
 
@@ -63,9 +64,10 @@ async def test_the_log_says_so_at_the_start(tmp_path: Path, capfd: pytest.Captur
         upstream.always(lists_at("/v1/models"))
         said = ""
         async with wired(tmp_path, {"upstream.base_url": upstream.url}) as line:
-            while "upstream_base_url" not in said:
-                await line.http.get("/healthz")
-                said += "".join(capfd.readouterr())
+            async with asyncio.timeout(20):
+                while "upstream_base_url" not in said:
+                    await line.http.get("/healthz")
+                    said += "".join(capfd.readouterr())
         assert f"{upstream.url}/v1: set upstream.base_url to that" in said
         # With the path nothing is asked, and nothing said.
         before = len(upstream.requests)

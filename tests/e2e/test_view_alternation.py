@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.view.dialects import ACKNOWLEDGEMENT
 
-from app.core.view.dialects.alternation import ACKNOWLEDGEMENT
 from tests.kit.chat import Chat
 from tests.kit.judge import rewritten
 from tests.kit.model import ModelServer, Seen

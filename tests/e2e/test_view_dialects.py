@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.view.dialects import LABEL
 
-from app.core.view.dialects.instructions import LABEL
 from tests.kit.judge import rewritten
 from tests.kit.model import ModelServer, Says, Seen
 from tests.kit.proxy import proxied

@@ -49,7 +49,7 @@ async def until_compacted(chat: Chat, text: str) -> list[int]:
 @pytest.mark.parametrize(("estimator", "characters"), [("chars3", 3), ("chars4", 4)])
 async def test_characters_decide_the_turn(estimator: str, characters: int, tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)
-    async with proxied(model, tmp_path, HANDOFF | {"policy.estimator": estimator}) as proxy:
+    async with proxied(model, tmp_path, HANDOFF | {"policy.advanced.estimator": estimator}) as proxy:
         chat = proxy.chat()
         counts = await until_compacted(chat, "Note")
         guesses = guessed(chat, characters)
@@ -75,7 +75,7 @@ async def test_what_the_upstream_said_last_decides_the_turn(tmp_path: Path) -> N
         folder = tmp_path / estimator
         folder.mkdir()
         model = ModelServer(window=3 * WINDOW, models=False)
-        overrides = HANDOFF | {"policy.estimator": estimator, "window.window_tokens": WINDOW}
+        overrides = HANDOFF | {"policy.advanced.estimator": estimator, "window.window_tokens": WINDOW}
         async with proxied(model, folder, overrides) as proxy:
             chat = proxy.chat()
             for number in range(8):
@@ -90,7 +90,11 @@ async def test_what_the_upstream_said_last_decides_the_turn(tmp_path: Path) -> N
 async def test_rolling_guesses_by_three_unless_told_otherwise(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW)
     # Asked for in the turn, so that the turn is exactly the one.
-    rolling = {"policy.name": "rolling", "policy.trigger_reserve_tokens": 0, "policy.in_background": False}
+    rolling = {
+        "policy.name": "rolling",
+        "policy.advanced.trigger_reserve_tokens": 0,
+        "policy.advanced.in_background": False,
+    }
     async with proxied(model, tmp_path, rolling) as proxy:
         chat = proxy.chat()
         counts = await until_compacted(chat, "Note")
@@ -107,7 +111,11 @@ async def test_a_guess_that_is_far_too_low_sends_nothing_that_does_not_fit(
 ) -> None:
     model = ModelServer(window=WINDOW)
     random = Random(4)
-    overrides = {"policy.name": preset, "policy.estimator": "chars4", "policy.trigger_reserve_tokens": 0}
+    overrides = {
+        "policy.name": preset,
+        "policy.advanced.estimator": "chars4",
+        "policy.advanced.trigger_reserve_tokens": 0,
+    }
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat()
         for _ in range(24):

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.presets import PRESETS
+from palimpsest.core.summary.rolling.memory_block import INSTRUCTIONS, MEMORY_TAG
 
-from app.core.summary.rolling.memory_block import INSTRUCTIONS, MEMORY_TAG
-from app.core.view.presets import PRESETS
 from tests.kit.chat import Chat
 from tests.kit.journal import checkpoints, read
 from tests.kit.judge import are_sound, rewritten
@@ -143,7 +143,7 @@ async def test_what_comes_between_a_summary_and_its_use_takes_effect_with_it(tmp
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 async def test_it_stands_once_behind_the_summary_of_every_preset(preset: str, tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=told)
-    overrides = {"policy.name": preset, "policy.trigger_reserve_tokens": 0}
+    overrides = {"policy.name": preset, "policy.advanced.trigger_reserve_tokens": 0}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep the log.", session="log")
         await chat.says("We begin.")
@@ -168,7 +168,7 @@ async def test_where_roles_alternate_it_is_one_message_with_the_summary(tmp_path
     model = ModelServer(window=WINDOW, summary=told)
     overrides = {
         "policy.strict_alternation": True,
-        "policy.keeps_task": False,
+        "policy.keep_original_task": False,
         "policy.objective": "fidelity",
     }
     async with proxied(model, tmp_path, overrides) as proxy:
@@ -222,7 +222,7 @@ async def test_it_gives_way_before_anything_is_refused_and_can_be_turned_off(tmp
         are_sound(model.prompts, chat.sent, WINDOW)
     folder = tmp_path / "off"
     folder.mkdir()
-    async with proxied(model, folder, {"policy.memory_tokens": 0}) as proxy:
+    async with proxied(model, folder, {"policy.advanced.memory_tokens": 0}) as proxy:
         chat = proxy.chat(session="log")
         await chat.says("We begin.")
         await add(proxy, chat, "The harbour master is called Okonkwo.")
@@ -251,7 +251,7 @@ async def test_entries_come_by_themselves_as_the_conversation_goes_on(tmp_path: 
         return told(seen)
 
     model = ModelServer(window=WINDOW, summary=summary)
-    overrides = {"policy.name": "rolling", "policy.trigger_reserve_tokens": 0}
+    overrides = {"policy.name": "rolling", "policy.advanced.trigger_reserve_tokens": 0}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep the log.", session="log")
 
@@ -276,7 +276,7 @@ async def test_entries_come_by_themselves_as_the_conversation_goes_on(tmp_path: 
 @pytest.mark.spec("B16")
 async def test_elsewhere_they_come_where_it_is_set(tmp_path: Path) -> None:
     for preset, counts in (("auto", 0), ("handoff", 1)):
-        overrides = {"policy.name": preset, **({"policy.memory_entries": True} if counts else {})}
+        overrides = {"policy.name": preset, **({"policy.advanced.memory_entries": True} if counts else {})}
         folder = tmp_path / preset
         folder.mkdir()
         async with proxied(ModelServer(window=100_000), folder, overrides) as proxy:

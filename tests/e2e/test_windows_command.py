@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+from palimpsest.cli.commands import described_window, forget_windows, learned_windows, line_of
+from palimpsest.cli.doctor import examine
+from palimpsest.proxy.compacting import windows
+from palimpsest.settings.load import load_settings
 
-from app.cli.doctor import examine
-from app.cli.windows import described, forget_windows, learned_windows, line_of
-from app.proxy.compacting import windows
-from app.settings.load import load_settings
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.words import prose
@@ -47,7 +47,7 @@ async def test_the_operator_sees_and_forgets_them(tmp_path: Path, monkeypatch: p
     async with proxied(model, tmp_path, BARE) as proxy:
         await learned(proxy)
         (row,) = await learned_windows(settings)
-        told = described(row)
+        told = described_window(row)
         assert (told["model"], told["tokens"], told["source"]) == ("test-model", 3_000, "overflow")
         findings = await examine(settings)
         assert line_of(row) in [finding.detail for finding in findings]
@@ -58,4 +58,4 @@ async def test_the_operator_sees_and_forgets_them(tmp_path: Path, monkeypatch: p
         async with asyncio.timeout(20):
             while (await proxy.http.get("/api/windows", headers=other.headers)).json()["windows"]:
                 await other.says("Is it gone?")
-        assert json.dumps([described(row) for row in await learned_windows(settings)]) == "[]"
+        assert json.dumps([described_window(row) for row in await learned_windows(settings)]) == "[]"

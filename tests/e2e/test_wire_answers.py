@@ -200,7 +200,7 @@ async def test_errors_of_the_upstream_are_its_own(line: Line, status: int, body:
     assert line.states(reply)[-1] == ("rejected" if status in (400, 401, 403, 404, 418, 422) else "failed")
 
 
-@pytest.mark.spec("P1", "W43")
+@pytest.mark.spec("P1")
 async def test_redirects_are_not_followed(line: Line) -> None:
     before = len(line.upstream.requests)
     away = [(b"Location", line.upstream.url.encode() + b"/elsewhere")]

@@ -19,7 +19,7 @@ from tests.kit.proxy import Proxy, proxied
 
 Json = dict[str, Any]
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]
-SETTINGS = {"policy.name": "working_state", "policy.llm_extraction": False}
+SETTINGS = {"policy.name": "working_state", "policy.advanced.llm_extraction": False}
 
 
 class Day:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.api.front import ConcurrencyLimit
+from palimpsest.cli.commands import create_key
+from palimpsest.errors import ServerBusy
 
-from app.api.places import Places
-from app.cli.keys import create_key
-from app.errors import ServerBusy
 from tests.kit.wire import Line, Reply, answer_body, chat_body, post, settings_for, wired
 from tests.upstream.scripted import Wire, replies
 
@@ -176,7 +176,7 @@ async def test_places_are_free_again(tmp_path: Path) -> None:
 def test_nobody_is_refused_while_it_holds_nothing_and_a_place_is_free(
     total: int, share: float, order: list[int]
 ) -> None:
-    places = Places(total, share)
+    places = ConcurrencyLimit(total, share)
     held: dict[int, int] = {}
     for caller in order:
         free = total - sum(held.values())
@@ -190,13 +190,13 @@ def test_nobody_is_refused_while_it_holds_nothing_and_a_place_is_free(
         assert sum(held.values()) <= total
     for caller, count in held.items():
         for _ in range(count):
-            places.give_back(caller)
+            places.release_slot(caller)
     assert all(places.has_room(caller) for caller in range(6))
 
 
 def alone(total: int) -> int:
     """How many places one caller gets while nobody else asks."""
-    places, count = Places(total, 0.8), 0
+    places, count = ConcurrencyLimit(total, 0.8), 0
     while places.has_room("me"):
         places.take("me")
         count += 1

@@ -13,12 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
+from palimpsest.proxy.access import Access, Pepper
+from palimpsest.proxy.incoming import Incoming
+from palimpsest.storage.migrate import migrate
+from palimpsest.storage.store import open_store
 
-from app.proxy.access.access import Access
-from app.proxy.access.pepper import Pepper
-from app.proxy.incoming import Incoming
-from app.storage.migrate import migrate
-from app.storage.open import open_store
 from tests.kit.model import ModelServer, Seen
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.wire import answer_body, chat_body, holding, post, wired
@@ -227,8 +226,8 @@ async def test_who_sends_what_it_always_sent_keeps_its_namespace(
     url = f"sqlite:///{tmp_path / 'store.db'}"
     await migrate(url)
     store = await open_store(url, new_id=iter(["found", "made anew"]).__next__)
-    assert await store.namespace_of(bytes.fromhex(RECORDED[header]), 1.0) == "found"
-    access = Access(store, Pepper(bytes(32)), "default", proxy_keys=False, identity_headers=())
+    assert await store.accounts.namespace_of(bytes.fromhex(RECORDED[header]), 1.0) == "found"
+    access = Access(store.accounts, Pepper(bytes(32)), "default", proxy_keys=False, identity_headers=())
     plain = [(b"content-type", b"application/json"), (b"openai-organization", b"o"), (b"x-request-id", b"7")]
     headers = [(header[0].encode(), header[1].encode()), *plain]
     incoming = Incoming("POST", "/chat/completions?api-version=1", headers, b"", None)

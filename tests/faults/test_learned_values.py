@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from palimpsest.upstream.overflow import RequestWords
 
-from app.upstream.request_words import RequestWords
 from tests.kit.model import tokens_of
 from tests.kit.wire import Line, Reply, answer_body, post, wired
 from tests.kit.words import prose

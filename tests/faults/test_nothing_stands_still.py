@@ -19,12 +19,12 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
+from palimpsest.core.wire.chat import parse_chat_request
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.proxy import jobs
+from palimpsest.proxy.jobs import INLINE_WEIGHT
+from palimpsest.proxy.sessions.reader import MessageReader
 
-from app.core.wire.chat_request import parse_chat_request
-from app.core.wire.request_body import Limits
-from app.proxy import offload
-from app.proxy.offload import INLINE_WEIGHT
-from app.proxy.sessions.reader import MessageReader
 from tests.kit.proxy import Front, fronting
 from tests.kit.serving import served, shared_tokenizer
 
@@ -133,7 +133,7 @@ async def test_a_huge_request_is_handled_beside_the_others(tmp_path: Path, model
 
 
 async def test_the_control_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offload, "INLINE_WEIGHT", sys.maxsize)
+    monkeypatch.setattr(jobs, "INLINE_WEIGHT", sys.maxsize)
     assert await most_calls(tmp_path, "large") > 2 * MOST_CALLS
 
 
@@ -211,7 +211,7 @@ async def test_what_is_sent_and_told_does_not_depend_on_the_thread(
 ) -> None:
     told = []
     for place, bound in (("inline", sys.maxsize), ("beside", -1)):
-        monkeypatch.setattr(offload, "INLINE_WEIGHT", bound)
+        monkeypatch.setattr(jobs, "INLINE_WEIGHT", bound)
         folder = tmp_path / place
         folder.mkdir()
         told.append(await _told(folder))
@@ -256,12 +256,12 @@ async def test_a_client_that_leaves_while_its_request_is_read_harms_nobody(tmp_p
 
 async def test_other_coroutines_run_while_a_body_is_parsed() -> None:
     body = b'{"model":"m","messages":[%b]}' % history(MESSAGES - 1)
-    assert await ticks_beside(len(body), parse_chat_request, body, Limits()) > 10
+    assert await ticks_beside(len(body), parse_chat_request, body, RequestLimits()) > 10
 
 
 async def test_the_control_lets_nobody_run() -> None:
     body = b'{"model":"m","messages":[%b]}' % history(MESSAGES - 1)
-    assert await ticks_beside(0, parse_chat_request, body, Limits()) == 0
+    assert await ticks_beside(0, parse_chat_request, body, RequestLimits()) == 0
 
 
 async def test_other_coroutines_run_while_a_long_answer_is_read() -> None:
@@ -273,7 +273,7 @@ async def test_other_coroutines_run_while_a_long_answer_is_read() -> None:
 
 async def ticks_beside(weight: int, work: Callable[..., object], *args: Any) -> int:
     """How often another coroutine came to its turn while this was done."""
-    return await ticks_while(offload.offload(weight, work, *args))
+    return await ticks_while(jobs.offload(weight, work, *args))
 
 
 async def ticks_while(waited: Coroutine[Any, Any, object]) -> int:
@@ -299,7 +299,7 @@ async def test_whoever_is_cancelled_leaves_at_once_and_the_work_ends() -> None:
         may_end.wait()
         ended.set()
 
-    waiting = asyncio.ensure_future(offload.offload(INLINE_WEIGHT + 1, work))
+    waiting = asyncio.ensure_future(jobs.offload(INLINE_WEIGHT + 1, work))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -315,4 +315,4 @@ async def test_what_the_work_raises_is_raised(weight: int) -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await offload.offload(weight, work)
+        await jobs.offload(weight, work)

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from palimpsest.errors import SettingsError
+from palimpsest.settings.load import load_settings
 
-from app.errors import SettingsError
-from app.settings.load import load_settings
 from tests.kit.blind import blind
 from tests.kit.model import ModelServer
 from tests.kit.proxy import fronting, proxied

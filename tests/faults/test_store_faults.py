@@ -30,10 +30,10 @@ Json = dict[str, Any]
 KEY = {"authorization": "Bearer key-1"}
 # A start on a busy machine.
 PATIENCE_SECONDS = 60
-SERVE = "from app.cli.main import main; main(['serve', '--port', '0'])"
+SERVE = "from palimpsest.cli.main import main; main(['serve', '--port', '0'])"
 # The deliberately broken variant: nobody looks at the files.
 BLIND = (
-    "from app.storage.sqlite.condition import FileCondition as C;"
+    "from palimpsest.storage.sqlite.files import FileCondition as C;"
     "C.lost = lambda self: None; C.looked_at = lambda self: None;"
 )
 DISK_BYTES = 24 * 1024 * 1024
@@ -90,7 +90,7 @@ async def running(
         "PALIMPSEST_UPSTREAM__BASE_URL": f"{upstream}/v1",
         "PALIMPSEST_WINDOW__WINDOW_TOKENS": "1000000",
         "PALIMPSEST_LOGGING__FORMAT": "json",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(ROOT / "app"),
         **settings,
     }
     command = [sys.executable, "-c", code]
@@ -240,7 +240,7 @@ async def on_a_small_disk(folder: Path, **settings: str) -> AsyncIterator[Runnin
     data = folder / "data"
     data.mkdir()
     alone = f"mount -t tmpfs -o size={DISK_BYTES} tmpfs {data}"
-    reserve = {"PALIMPSEST_DATABASE__RESERVE_BYTES": "4000000", **settings}
+    reserve = {"PALIMPSEST_DATABASE__ERASE_RESERVE_BYTES": "4000000", **settings}
     model = ModelServer(window=100_000_000)
     async with (
         served(model, lifespan="off") as upstream,
@@ -285,7 +285,7 @@ async def test_a_full_disk_is_red_can_be_erased_from_and_recovers(tmp_path: Path
 
 async def test_without_a_reserve_a_full_disk_cannot_be_erased_from(tmp_path: Path) -> None:
     """The control."""
-    async with on_a_small_disk(tmp_path, PALIMPSEST_DATABASE__RESERVE_BYTES="0") as server:
+    async with on_a_small_disk(tmp_path, PALIMPSEST_DATABASE__ERASE_RESERVE_BYTES="0") as server:
         await filled(server)
         erased = await server.http.delete("/api/sessions/large", headers=KEY)
         assert refused(erased), erased.text

@@ -55,7 +55,7 @@ class SpecRecorder:
         if not self._results or not self._writes:
             return
         whole = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
-        filtered = session.config.getoption("keyword") or session.config.getoption("markexpr")
+        filtered = any(map(session.config.getoption, ("keyword", "markexpr", "quick")))
         earlier = {} if whole and not filtered else _read(self._file)
         text = json.dumps(earlier | self._results, indent=1, sort_keys=True)
         self._file.write_text(text + "\n", encoding="utf-8")

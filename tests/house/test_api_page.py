@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from app.core.runtime.events import EVENT_TYPES
-from app.errors import PalimpsestError
+from palimpsest.core.runtime.events import EVENT_TYPES
+from palimpsest.errors import PalimpsestError
+
 from tests.house.sources import ROOT
 from tests.house.test_routes import BESIDE, OPEN, SCOPED
 
@@ -22,7 +23,7 @@ def _tree(kind: type[PalimpsestError]) -> Iterator[type[PalimpsestError]]:
     """The program's own errors; tests may have made others."""
     yield kind
     for below in kind.__subclasses__():
-        if below.__module__.startswith("app."):
+        if below.__module__.startswith("palimpsest."):
             yield from _tree(below)
 
 

@@ -8,7 +8,7 @@ import sys
 
 from tests.house.sources import sources
 
-CORE = sources("app/core")
+CORE = sources("app/palimpsest/core")
 # What of the standard library would let the core do something, or see something it was not given.
 ACTING = re.compile(
     r"(asyncio|concurrent|http|io|logging|multiprocessing|os|pathlib|queue|random|secrets|select|shutil|signal|"
@@ -21,8 +21,11 @@ def test_the_core_imports_the_standard_library_and_two_pure_libraries_only() -> 
         f"{source.name}: {module}"
         for source in CORE
         for module in source.imports()
-        if module.split(".")[0] not in sys.stdlib_module_names | {"msgspec", "snowballstemmer", "app"}
-        or (module.split(".")[0] == "app" and not module.startswith(("app.core", "app.errors")))
+        if module.split(".")[0] not in sys.stdlib_module_names | {"msgspec", "snowballstemmer", "palimpsest"}
+        or (
+            module.split(".")[0] == "palimpsest"
+            and not module.startswith(("palimpsest.core", "palimpsest.errors"))
+        )
     }
     assert foreign == set()
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from functools import cache
 
-from app.core.runtime.events import EVENT_TYPES
+from palimpsest.core.runtime.events import EVENT_TYPES
+
 from tests.house.sources import ROOT, sources
 
-EVENTS = "app/core/runtime/events.py"
+EVENTS = "app/palimpsest/core/runtime/events.py"
 
 
 def made_by() -> dict[str, str]:

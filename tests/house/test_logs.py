@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-
-from app.cli.logs import configure_logs
-from app.settings.serving import Logging
+from palimpsest.cli.logs import configure_logs
+from palimpsest.settings.serving import Logging
 
 # Not spelt where a traceback would quote the line.
 SECRET = "sk-canary"

@@ -92,7 +92,7 @@ def test_a_missing_database_server_fails_the_tests() -> None:
 def test_the_check_of_a_change_runs_every_test_with_a_database_server() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert re.search(r"^set -euo pipefail$", script, re.MULTILINE)
-    assert script.index("\nstart_postgresql\n") < script.index("\nmake test\n")
+    assert script.index("\nstart_postgresql\n") < script.index("\nmake test-all\n")
     recipe = re.search(r"^test: .*\n\t(.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert recipe is not None
     assert not re.search(r"\s(?:-k|-m (?!pytest)|--deselect|--maxfail)|\|\|", recipe[1])

@@ -6,11 +6,11 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from app.core.view.policy import Policy
-from app.settings.models import ModelSettings
-from app.settings.origins import origins
-from app.settings.policy import PolicySettings
-from app.settings.settings import Settings
+from palimpsest.core.policy import Policy
+from palimpsest.settings.compacting import PolicySettings
+from palimpsest.settings.session import origins
+from palimpsest.settings.settings import Settings
+from palimpsest.settings.upstreams import ModelSettings
 
 
 def _settings(deployment: dict[str, Any], model: dict[str, Any]) -> Settings:
@@ -29,11 +29,16 @@ def test_every_number_has_an_origin() -> None:
 
 def test_the_last_layer_that_sets_a_number_decides_it() -> None:
     settings = _settings(
-        {"tail_messages": 3, "waits": True, "rides": False}, {"tail_messages": 4, "rides": True}
+        {"tail_messages": 3, "wait_for_summary": True, "reuse_prompt_cache": False},
+        {"tail_messages": 4, "reuse_prompt_cache": True},
     )
     found = origins(settings, "model", _stored(tail_messages=5))
-    assert (found["tail_messages"], found["rides"], found["waits"]) == ("session", "model", "deployment")
-    assert (origins(settings, "other", None)["tail_messages"], found["keeps_task"]) == (
+    assert (found["tail_messages"], found["reuse_prompt_cache"], found["wait_for_summary"]) == (
+        "session",
+        "model",
+        "deployment",
+    )
+    assert (origins(settings, "other", None)["tail_messages"], found["keep_original_task"]) == (
         "deployment",
         "preset",
     )
@@ -41,9 +46,13 @@ def test_the_last_layer_that_sets_a_number_decides_it() -> None:
 
 def test_a_layer_that_names_another_preset_drops_what_was_set_before() -> None:
     settings = _settings({"tail_messages": 3}, {"name": "rolling"})
-    found = origins(settings, "model", _stored(waits=True))
-    assert (found["name"], found["tail_messages"], found["waits"]) == ("model", "preset", "session")
-    assert origins(settings, "model", _stored(name="worker", waits=True))["name"] == "session"
+    found = origins(settings, "model", _stored(wait_for_summary=True))
+    assert (found["name"], found["tail_messages"], found["wait_for_summary"]) == (
+        "model",
+        "preset",
+        "session",
+    )
+    assert origins(settings, "model", _stored(name="worker", wait_for_summary=True))["name"] == "session"
 
 
 def test_what_follows_from_a_mode_or_from_marks_is_of_the_layer_that_names_them() -> None:
@@ -54,5 +63,5 @@ def test_what_follows_from_a_mode_or_from_marks_is_of_the_layer_that_names_them(
 
 
 def test_settings_that_are_not_taken_decide_nothing() -> None:
-    for stored in (b"not json", b'{"policy":{"gone":1}}', _stored(target_ratio=0.9, waits=True)):
+    for stored in (b"not json", b'{"policy":{"gone":1}}', _stored(target_ratio=0.9, wait_for_summary=True)):
         assert set(origins(Settings(), "m", stored).values()) == {"preset"}

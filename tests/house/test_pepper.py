@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-
-from app.cli.doctor import Finding, examine
-from app.errors import SettingsError
-from app.main.application import Application, create_app
-from app.settings.load import load_settings
-from app.settings.settings import Settings
-from app.storage.migrate import migrate
+from palimpsest.cli.doctor import Finding, examine
+from palimpsest.errors import SettingsError
+from palimpsest.main.application import Application, create_app
+from palimpsest.settings.load import load_settings
+from palimpsest.settings.settings import Settings
+from palimpsest.storage.migrate import migrate
 
 
 async def settings_in(folder: Path) -> Settings:

@@ -63,13 +63,20 @@ BESIDE = frozenset({"POST /mcp"})
 
 def test_every_route_is_listed() -> None:
     anybodys = ("health", "root")
-    open_ones = {route for s in sources("app/api") if s.path.stem in anybodys for route in _routes(s.tree)}
-    scoped = {route for s in sources("app/api") if s.path.stem not in anybodys for route in _routes(s.tree)}
+    open_ones = {
+        route for s in sources("app/palimpsest/api") if s.path.stem in anybodys for route in _routes(s.tree)
+    }
+    scoped = {
+        route
+        for s in sources("app/palimpsest/api")
+        if s.path.stem not in anybodys
+        for route in _routes(s.tree)
+    }
     assert (frozenset(open_ones), frozenset(scoped)) == (OPEN, SCOPED | BESIDE)
 
 
 def test_whoever_calls_a_scoped_route_is_asked_who_he_is() -> None:
-    (pages,) = (source for source in sources("app/api") if source.path.stem == "pages")
+    (pages,) = (source for source in sources("app/palimpsest/api") if source.path.stem == "pages")
     routers = [
         {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
         for node in ast.walk(pages.tree)
@@ -77,7 +84,7 @@ def test_whoever_calls_a_scoped_route_is_asked_who_he_is() -> None:
     ]
     prefixed = [router for router in routers if "prefix" in router]
     assert [router["prefix"] for router in prefixed] == ["'/api'"]
-    assert "Depends(Doorkeeper" in prefixed[0]["dependencies"]
+    assert "Depends(CallerAuthentication" in prefixed[0]["dependencies"]
 
 
 def test_a_route_is_seen() -> None:

@@ -5,21 +5,30 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.policy import Policy
+from palimpsest.core.presets import PRESETS
+from palimpsest.errors import SettingsError
+from palimpsest.settings.compacting import PolicySettings
+from palimpsest.settings.fields import keys_of
+from palimpsest.settings.load import load_settings, variable_of
+from palimpsest.settings.settings import (
+    RENAMED,
+    RENAMED_IN_POLICY,
+    Settings,
+    configured_window,
+    is_loopback,
+    known_keys,
+    model_settings,
+    place_in_policy,
+    to_policy,
+)
+from palimpsest.settings.upstreams import ModelSettings
 from pydantic import BaseModel, SecretStr, ValidationError
-
-from app.core.view.policy import Policy
-from app.core.view.presets import PRESETS
-from app.errors import SettingsError
-from app.settings.load import load_settings, variable_of
-from app.settings.models import ModelSettings
-from app.settings.policy import PolicySettings
-from app.settings.refusal import known_keys
-from app.settings.settings import Settings, configured_window, is_loopback, model_settings, to_policy
 
 
 def _load(file: Path, text: str = "", environ: Mapping[str, str] | None = None, **options: Any) -> Settings:
@@ -104,7 +113,7 @@ _SAMPLES = {
     "default_window_tokens": "50000",
     "prompt_file": "/dev/stdin",
     "extra_instructions": "Name the ticket.",
-    "template": "{{PREVIOUS_SUMMARY}} {{CONVERSATION}}",
+    "worker_template": "{{PREVIOUS_SUMMARY}} {{CONVERSATION}}",
     "summary_model": "small",
     "base_url": "http://127.0.0.1:1/v1",
     "api_key": "k",
@@ -147,6 +156,81 @@ def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_known(
     assert [part for part in said if part not in refusal] == [], refusal
 
 
+MOVED = "policy.precompute_ratio is policy.advanced.precompute_ratio now."
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "options", "said"),
+    [
+        ("policy: {precompute_ratio: 0.8}", {}, {}, MOVED),
+        ("", {}, {"policy__precompute_ratio": 0.8}, MOVED),
+        ("policy: {waits: true}", {}, {}, "policy.waits is policy.wait_for_summary now."),
+        ("policy: {guard_ratio: 0.9}", {}, {}, "policy.guard_ratio is policy.advanced.ceiling_ratio now."),
+        (
+            "policy: {advanced: {rides: true}}",
+            {},
+            {},
+            "policy.advanced.rides is policy.reuse_prompt_cache now.",
+        ),
+        (
+            "policy: {advanced: {trigger_ratio: 0.8}}",
+            {},
+            {},
+            "policy.advanced.trigger_ratio is policy.trigger_ratio now.",
+        ),
+        (
+            "models: [{match: a, policy: {user_chars: 900}}]",
+            {},
+            {},
+            "models.0.policy.user_chars is models.0.policy.advanced.summary_input_user_chars now.",
+        ),
+        (
+            "",
+            {"PALIMPSEST_POLICY__KEEPS_TASK": "false"},
+            {},
+            "PALIMPSEST_POLICY__KEEPS_TASK is PALIMPSEST_POLICY__KEEP_ORIGINAL_TASK now.",
+        ),
+        (
+            "",
+            {"PALIMPSEST_POLICY__ESTIMATOR": "usage"},
+            {},
+            "PALIMPSEST_POLICY__ESTIMATOR is PALIMPSEST_POLICY__ADVANCED__ESTIMATOR now.",
+        ),
+        (
+            "",
+            {"PALIMPSEST_DATABASE__RESERVE_BYTES": "0"},
+            {},
+            "PALIMPSEST_DATABASE__RESERVE_BYTES is PALIMPSEST_DATABASE__ERASE_RESERVE_BYTES now.",
+        ),
+        ("limits: {depth: 20}", {}, {}, "limits.depth is limits.json_depth now."),
+    ],
+)
+def test_a_former_name_is_refused_with_the_one_of_today(
+    file: Path, text: str, environ: dict[str, str], options: dict[str, Any], said: str
+) -> None:
+    assert said in _refusal(file, text, environ, **options)
+
+
+def test_every_former_name_leads_to_one_of_today() -> None:
+    for name, now in RENAMED.items():
+        assert now in known_keys()
+        assert name not in known_keys()
+    for name in RENAMED_IN_POLICY:
+        assert f"policy.{place_in_policy(name)}" in known_keys()
+        assert f"policy.{name}" not in known_keys()
+
+
+def test_advanced_numbers_come_from_file_and_environment(file: Path) -> None:
+    environ = {
+        "PALIMPSEST_POLICY__ADVANCED__READ_TOOLS": '["mine"]',
+        "PALIMPSEST_POLICY__ADVANCED__MIN_MESSAGES": "7",
+    }
+    policy = to_policy(_load(file, "policy: {advanced: {min_messages: 6, tail_ratio: 0.3}}", environ), "any")
+    assert (policy.min_messages, policy.tail_ratio, policy.read_tools) == (7, 0.3, ("mine",))
+    assert "is a section" in _refusal(file, "", {"PALIMPSEST_POLICY__ADVANCED": "7"})
+    assert "at most 0.8" in _refusal(file, "policy: {advanced: {tail_ratio: 0.9}}")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -155,7 +239,7 @@ def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_known(
         ("policy: {trigger_ratio: 0.49}", "policy.trigger_ratio"),
         ("policy: {target_ratio: 0.9}", "target_ratio must be below trigger_ratio"),
         ("models: [{match: a, policy: {target_ratio: 0.9}}]", "models[0].policy.target_ratio"),
-        ("policy: {summary_min_tokens: 5000}", "summary_min_tokens"),
+        ("policy: {advanced: {summary_min_tokens: 5000}}", "policy.advanced.summary_min_tokens must"),
         ("upstream: {base_url: api.openai.com}", "whole URL"),
         ("upstream: {base_url: 'https://user:pw@host/v1'}", "api_key"),
         ("models: [{window_tokens: 4096}]", "models.0.match"),
@@ -246,10 +330,10 @@ def test_loopback_is_recognised(host: str, is_it: bool) -> None:
 def test_the_policy_has_every_number_of_the_core_with_the_same_default() -> None:
     # What is assumed of a window is set among those of windows.
     numbers = {field.name for field in fields(Policy)} - {"style", "assumed_window_tokens"}
-    assert set(PolicySettings.model_fields) == numbers | {"mode", "thresholds"}
+    every = {key.rpartition(".")[2]: field.default for key, field in keys_of(PolicySettings).items()}
+    assert set(every) == numbers | {"mode", "thresholds"}
+    assert {name: every[name] for name in numbers} == {name: getattr(Policy(), name) for name in numbers}
     assert to_policy(Settings(), "any") == Policy()
-    defaults = {name: value for name, value in asdict(Policy()).items() if name in numbers}
-    assert PolicySettings().model_dump(include=numbers) == defaults
 
 
 def _policy(**layers: dict[str, Any]) -> Policy:
@@ -268,11 +352,11 @@ def test_a_preset_gives_what_is_not_set() -> None:
 
 def test_the_session_goes_before_the_model_and_the_model_before_the_deployment() -> None:
     policy = _policy(
-        general={"trigger_ratio": 0.7, "target_ratio": 0.3, "user_chars": 700},
+        general={"trigger_ratio": 0.7, "target_ratio": 0.3, "advanced": {"tail_ratio": 0.3}},
         model={"trigger_ratio": 0.8, "target_ratio": 0.4},
         session={"trigger_ratio": 0.9},
     )
-    assert (policy.trigger_ratio, policy.target_ratio, policy.user_chars) == (0.9, 0.4, 700)
+    assert (policy.trigger_ratio, policy.target_ratio, policy.tail_ratio) == (0.9, 0.4, 0.3)
 
 
 def test_another_preset_drops_the_numbers_meant_for_the_one_before() -> None:

@@ -10,7 +10,8 @@ import json
 import re
 from typing import Any
 
-from app.core.summary.riding import INSTRUCTION
+from palimpsest.core.summary.cached_prefix import INSTRUCTION
+
 from tests.kit.model import Says, Seen
 
 Json = dict[str, Any]

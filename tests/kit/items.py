@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from app.core.wire.request_body import Limits
-from app.core.wire.responses.items import as_chat, is_said_by_model
-from app.core.wire.responses.request import parse_responses_request
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.core.wire.responses.items import as_chat, is_said_by_model
+from palimpsest.core.wire.responses.request import parse_responses_request
+
 from tests.kit.model import Says, counter
 
 Json = dict[str, Any]
@@ -85,7 +86,7 @@ HEAD = ("instructions", "tools", "reasoning", "text", "prompt_cache_key")
 def as_chat_body(body: Json, said: Any) -> Json:
     """A request as the chat completion that asks the same."""
     raw = json.dumps({"model": body.get("model"), "input": said or "-"}).encode()
-    request = parse_responses_request(raw, Limits(64, 100_000))
+    request = parse_responses_request(raw, RequestLimits(64, 100_000))
     told = [as_chat(json.loads(span)) for span in request.message_spans] if request else []
     first = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
     # An input may be nothing but a wish.

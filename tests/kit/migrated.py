@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from app.storage.migrate import migrate, sqlite_path
+from palimpsest.storage.migrate import migrate, sqlite_path
 
 
 async def migrated(url: str) -> None:

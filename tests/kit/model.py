@@ -14,17 +14,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from app.core.summary.prompt import INSTRUCTIONS
-from app.core.summary.riding import INSTRUCTION
-from app.core.summary.rolling import memory_block
-from app.core.summary.rolling import prompt as rolling
-from app.core.summary.styles.self_check import QUESTION
-from app.core.summary.styles.worker import DEFAULT_TEMPLATE
-from app.core.summary.working import batch, gap_fill
-from app.core.view.validity import Fault, faults_of
-from app.core.wire.chat_request import parse_chat_request
-from app.core.wire.request_body import Limits
-from app.tokenizer.counting import Counter
+from palimpsest.core.summary.cached_prefix import INSTRUCTION
+from palimpsest.core.summary.prompt import INSTRUCTIONS
+from palimpsest.core.summary.rolling import memory_block
+from palimpsest.core.summary.rolling import prompt as rolling
+from palimpsest.core.summary.self_check import QUESTION
+from palimpsest.core.summary.styles import DEFAULT_TEMPLATE
+from palimpsest.core.summary.working import forms, styles
+from palimpsest.core.view.validity import Fault, faults_of
+from palimpsest.core.wire.chat import parse_chat_request
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.tokenizer.counting import Counter
+
 from tests.kit.serving import shared_tokenizer
 
 Json = dict[str, Any]
@@ -56,7 +57,7 @@ class Seen:
     @property
     def spans(self) -> tuple[bytes, ...]:
         """The messages as they were sent, byte for byte."""
-        return tuple(parse_chat_request(self.raw, Limits(64, 100_000)).message_spans)
+        return tuple(parse_chat_request(self.raw, RequestLimits(64, 100_000)).message_spans)
 
     def extends(self, earlier: Seen) -> bool:
         """True when its messages begin with all of the earlier request's, byte for byte."""
@@ -211,8 +212,8 @@ _ASKING = (
     INSTRUCTIONS,
     rolling.INSTRUCTIONS,
     rolling.ROLLUP_INSTRUCTIONS,
-    batch.INSTRUCTIONS,
-    gap_fill.INSTRUCTIONS,
+    forms.INSTRUCTIONS,
+    styles.INSTRUCTIONS,
     memory_block.INSTRUCTIONS,
 )
 _WORKER = DEFAULT_TEMPLATE.partition("{{")[0]

@@ -22,7 +22,7 @@ from pathlib import Path
 # A process that says nothing for so long is stuck.
 PATIENCE_SECONDS = 60
 # What commands import when they run, and what servers load behind that.
-_IMPORTED = ("backups", "doctor", "erasing", "keys", "main", "serving", "windows")
+_IMPORTED = ("backups", "commands", "doctor", "erasing", "main", "serving")
 
 
 class Process:
@@ -85,7 +85,7 @@ def ran(folder: Path, *words: str, settings: Mapping[str, str]) -> subprocess.Co
 @cache
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([f"app.cli.{module}" for module in _IMPORTED])
+    context.set_forkserver_preload([f"palimpsest.cli.{module}" for module in _IMPORTED])
     return context
 
 
@@ -93,7 +93,7 @@ def _palimpsest(
     words: tuple[str, ...], folder: Path, environment: dict[str, str], said: tuple[Path, Path]
 ) -> None:
     """What the new process does: all that it has of its parent's is as a shell would have made it."""
-    from app.cli.main import main
+    from palimpsest.cli.main import main
 
     sys.argv = ["palimpsest", *words]
     os.environ.clear()

@@ -45,13 +45,18 @@ def names_in(seen: Seen) -> list[str]:
 
 @asynccontextmanager
 async def compacted_chat(
-    folder: Path, *, stream: bool = False, overrides: Json | None = None, url: str | None = None
+    folder: Path,
+    *,
+    stream: bool = False,
+    overrides: Json | None = None,
+    url: str | None = None,
+    window: int = 8_000,
 ) -> AsyncIterator[tuple[Proxy, Chat]]:
     """A conversation of an agent with one compaction, the model's prompts until then forgotten."""
-    async with proxied(ModelServer(window=8_000), folder, RECALLING | (overrides or {}), url) as proxy:
+    async with proxied(ModelServer(window=window), folder, RECALLING | (overrides or {}), url) as proxy:
         extra: Json = {"tools": TOOLS} | ({"stream_options": {"include_usage": True}} if stream else {})
         chat = proxy.chat(system="You help.", stream=stream, extra=extra)
-        await compacted(chat, words=1_500)
+        await compacted(chat, words=window * 3 // 16)
         proxy.model.seen.clear()
         yield proxy, chat
 

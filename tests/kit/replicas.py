@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from palimpsest.storage.migrate import migrate
 
-from app.storage.migrate import migrate
 from benchmarks.kill_loop import Server, server
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer

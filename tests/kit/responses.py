@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+from palimpsest.core.wire.json_spans import raw_elements, raw_members
 
-from app.core.wire.json_members import raw_elements, raw_members
 from tests.kit.items import (
     HEAD,
     as_chat_body,

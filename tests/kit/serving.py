@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import uvicorn
-
-from app.tokenizer.counting import Tokenizer
+from palimpsest.tokenizer.counting import Tokenizer
 
 # Between two looks whether all answers have ended.
 _LOOK_SECONDS = 0.002
@@ -68,6 +67,8 @@ async def served(app: Any, *, lifespan: str = "on") -> AsyncIterator[str]:
             loop="none",
             http="httptools",
             ws="none",
+            # As where it is served: what a front end says is the program's own to read.
+            proxy_headers=False,
             access_log=False,
             log_level="error",
             timeout_graceful_shutdown=5,

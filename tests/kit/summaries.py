@@ -22,9 +22,9 @@ WINDOW = 8_000
 # Begins at 5,600 tokens as we count them, and asks one question an attempt.
 ROLLING: Json = {
     "policy.name": "rolling",
-    "policy.trigger_reserve_tokens": 0,
-    "policy.estimator": "tiktoken",
-    "policy.breaker_failures": 100,
+    "policy.advanced.trigger_reserve_tokens": 0,
+    "policy.advanced.estimator": "tiktoken",
+    "policy.advanced.breaker_failures": 100,
     "compaction.summary_backoff_seconds": 0.1,
 }
 

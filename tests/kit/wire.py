@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from palimpsest.cli.http_server import address_of, bound_socket, http_server
+from palimpsest.main.application import create_app
+from palimpsest.settings.load import load_settings
+from palimpsest.settings.settings import Settings
+from palimpsest.storage.sqlite.driver import driver
 
-from app.cli.listening import address_of, bound_socket, http_server
-from app.main.application import create_app
-from app.settings.load import load_settings
-from app.settings.settings import Settings
-from app.storage.sqlite.driver import driver
 from tests.kit.migrated import migrated
 from tests.kit.serving import listening_on, shared_tokenizer
 from tests.upstream.scripted import Scripted

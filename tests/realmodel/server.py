@@ -24,7 +24,7 @@ def model_server(folder: Path | None = None) -> Iterator[str]:
     """The server's base URL for clients (`http://127.0.0.1:port/v1`). ModelMissing says what to do."""
     folder = folder or model_folder()
     if not is_there(folder):
-        raise ModelMissing("The model is not on this machine (127 MB). Fetch it with: make model")
+        raise ModelMissing("The model is not on this machine (211 MB). Fetch it with: make model")
     command = [sys.executable, "-m", "tests.realmodel.serve_model", str(folder)]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

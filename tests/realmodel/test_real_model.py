@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from palimpsest.core.summary.block import PREAMBLE
+from palimpsest.core.summary.sections import TITLES
 
-from app.core.summary.block import PREAMBLE
-from app.core.summary.sections import TITLES
 from tests.kit.chat import Chat
 from tests.kit.proxy import fronting
 from tests.realmodel.conversation import ANSWER_TOKENS, MODEL, PATIENCE_SECONDS, Turns, client_of, usage_of

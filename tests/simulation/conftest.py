@@ -7,10 +7,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from palimpsest.storage.migrate import migrate
+from palimpsest.storage.store import Store, open_store
 
-from app.storage.contract import Store
-from app.storage.migrate import migrate
-from app.storage.open import open_store
 from tests.simulation.exchange import Proxy
 
 
@@ -33,9 +32,9 @@ async def store(empty_database: Path, tmp_path: Path) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def proxy(store: Store) -> Proxy:
-    return Proxy(store, await store.namespace_of(b"one caller", 0.0))
+    return Proxy(store, await store.accounts.namespace_of(b"one caller", 0.0))
 
 
 @pytest.fixture
 async def neighbour(store: Store) -> Proxy:
-    return Proxy(store, await store.namespace_of(b"another caller", 0.0))
+    return Proxy(store, await store.accounts.namespace_of(b"another caller", 0.0))

@@ -12,8 +12,7 @@ from itertools import count
 from typing import Any, Literal
 
 import msgspec
-
-from app.core.history.append import (
+from palimpsest.core.history.append import (
     Mode,
     ModeFacts,
     NeedsTranscript,
@@ -21,32 +20,23 @@ from app.core.history.append import (
     appended_of,
     mode_of,
 )
-from app.core.history.chain import chain_of, conversation_of, seed_of
-from app.core.history.conversation import Conversation
-from app.core.history.known import NewMessage, Placement
-from app.core.history.message import Message
-from app.core.history.read import read_message
-from app.core.history.resolve import (
+from palimpsest.core.history.message import Conversation, Message, chain_of, conversation_of, seed_of
+from palimpsest.core.history.read import read_message
+from palimpsest.core.history.resolve import (
     Lookups,
     NeedsPath,
     NeedsRelayed,
-    NeedsTwins,
+    NeedsSessionsAt,
     RequestFacts,
     placement_of,
     respelled,
     withdrawn_of,
 )
-from app.core.wire.answered import Usage
-from app.storage.contract import (
-    CloseExchange,
-    ExchangeState,
-    MessageRow,
-    OpenExchange,
-    SessionRow,
-    Store,
-    StoredMessage,
-    Variant,
-)
+from palimpsest.core.history.stored_points import NewMessage, Placement
+from palimpsest.core.wire.chat_answers import Usage
+from palimpsest.storage.exchanges import CloseExchange, ExchangeState, OpenExchange, StoredMessage, Variant
+from palimpsest.storage.history import MessageRow, SessionRow
+from palimpsest.storage.store import Store
 
 Json = dict[str, Any]
 
@@ -100,7 +90,7 @@ class Proxy:
         messages = tuple(read_message(raw, _tokens) for raw in request.messages)
         sent = conversation_of(messages, seed_of(self.namespace))
         row = await self._named(request.session)
-        repeats = await self.store.exchange_of_key(self.namespace, request.key) if request.key else None
+        repeats = await self.store.exchanges.of_key(self.namespace, request.key) if request.key else None
         facts = RequestFacts(
             preamble=_preamble_digest(sent.preamble),
             named=request.session is not None,
@@ -119,7 +109,7 @@ class Proxy:
             conversation=conversation,
             placement=placement,
         )
-        await self.store.open_exchange(await self._opening(opened, request, sent, facts, lookups))
+        await self.store.exchanges.open(await self._opening(opened, request, sent, facts, lookups))
         return opened
 
     async def close(self, opened: Opened, answers: Answers) -> None:
@@ -127,7 +117,7 @@ class Proxy:
         placement, head = opened.placement, opened.conversation.head
         messages = [read_message(raw, _tokens) for raw in answers.messages]
         refused = answers.state in ("rejected", "refused")
-        await self.store.close_exchange(
+        await self.store.exchanges.close(
             CloseExchange(
                 namespace=self.namespace,
                 session=opened.session,
@@ -162,30 +152,32 @@ class Proxy:
         )
 
     async def sessions(self) -> Sequence[SessionRow]:
-        return await self.store.sessions(self.namespace, 100, None)
+        return await self.store.history.sessions(self.namespace, 100, None)
 
     async def transcript(self, session: str) -> Sequence[MessageRow]:
         """The default branch, with what the client dropped on the way."""
-        heads = await self.store.heads(self.namespace, session)
-        return await self.store.transcript(self.namespace, session, heads[0].chain)
+        heads = await self.store.history.heads(self.namespace, session)
+        return await self.store.history.transcript(self.namespace, session, heads[0].chain)
 
     async def default_list(self, session: str) -> list[bytes]:
         """The bodies of the default branch: the list the client held last."""
-        heads = await self.store.heads(self.namespace, session)
-        return [row.body for row in await self.store.bodies(self.namespace, session, heads[0].chain)]
+        heads = await self.store.history.heads(self.namespace, session)
+        return [
+            row.body for row in await self.store.history.messages(self.namespace, session, heads[0].chain)
+        ]
 
     async def canonicals(self, opened: Opened) -> list[bytes]:
         """The stored path of a request, as digests of its messages."""
-        path = await self.store.path(self.namespace, opened.session, opened.conversation.head)
+        path = await self.store.history.path(self.namespace, opened.session, opened.conversation.head)
         return [point.canonical for point in path]
 
     async def _named(self, name: str | None) -> SessionRow | None:
-        return await self.store.session(self.namespace, name) if name else None
+        return await self.store.history.session(self.namespace, name) if name else None
 
     async def _read(
         self, request: Request, sent: Conversation, row: SessionRow | None, facts: RequestFacts
     ) -> tuple[Mode, Conversation]:
-        named = await self.store.named(self.namespace, request.session) if request.session else None
+        named = await self.store.history.named(self.namespace, request.session) if request.session else None
         asked = ModeFacts(
             header=request.mode,
             may_append=request.session is not None,
@@ -204,38 +196,38 @@ class Proxy:
         return mode, appended_of(stored, sent, Repeat(request.retry, head)).conversation
 
     async def _stored(self, row: SessionRow | None) -> Conversation:
-        heads = await self.store.heads(self.namespace, row.id) if row else ()
+        heads = await self.store.history.heads(self.namespace, row.id) if row else ()
         if not row or not heads:
             return Conversation((), (), ())
-        preamble = await self.store.preamble(self.namespace, row.id, heads[0].preamble)
-        rows = await self.store.bodies(self.namespace, row.id, heads[0].chain)
+        preamble = await self.store.history.preamble(self.namespace, row.id, heads[0].preamble)
+        rows = await self.store.history.messages(self.namespace, row.id, heads[0].chain)
         bodies = [*preamble, *(stored.body for stored in rows)]
         stored = conversation_of(tuple(read_message(raw, _tokens) for raw in bodies), seed_of(self.namespace))
         assert stored.head == heads[0].chain
         return stored
 
     async def _placed(self, conversation: Conversation, facts: RequestFacts) -> tuple[Placement, Lookups]:
-        known = await self.store.known(self.namespace, conversation.chains, facts.session)
+        known = await self.store.history.known(self.namespace, conversation.chains, facts.session)
         lookups = Lookups(known)
         while True:
             match placement_of(conversation, facts, lookups):
                 case Placement() as placement:
                     return placement, lookups
-                case NeedsTwins(chain):
-                    twins = await self.store.known(self.namespace, [chain], None)
+                case NeedsSessionsAt(chain):
+                    twins = await self.store.history.known(self.namespace, [chain], None)
                     lookups = replace(lookups, twins=twins)
                 case NeedsRelayed(canonicals, session):
-                    relayed = await self.store.relayed(self.namespace, canonicals, session)
+                    relayed = await self.store.history.relayed(self.namespace, canonicals, session)
                     lookups = replace(lookups, relayed=relayed)
                 case NeedsPath(session, chain):
-                    path = await self.store.path(self.namespace, session, chain)
+                    path = await self.store.history.path(self.namespace, session, chain)
                     lookups = replace(lookups, path=path)
 
     async def _opening(
         self, opened: Opened, request: Request, sent: Conversation, facts: RequestFacts, lookups: Lookups
     ) -> OpenExchange:
         talk, placement = opened.conversation, opened.placement
-        prefix = await self.store.path(self.namespace, opened.session, placement.base)
+        prefix = await self.store.history.path(self.namespace, opened.session, placement.base)
         other = respelled(talk, placement, prefix, lookups.path or ())
         return OpenExchange(
             namespace=self.namespace,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.core.history.read import read_message
+from palimpsest.core.history.read import read_message
+
 from tests.simulation.exchange import Answers, Opened, Proxy, Request, encoded
 from tests.simulation.habits import Client, Json, assistant, calling, result, user
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from palimpsest.errors import OpenToolGroup
 
-from app.errors import OpenToolGroup
 from tests.simulation.exchange import Answers, Opened, Proxy, Request
 from tests.simulation.habits import Json, assistant, calling, result, system, user
 from tests.simulation.script import digests, only_session, wire

@@ -23,11 +23,14 @@ async def test_edit_rewind_return_retry(proxy: Proxy) -> None:
     edited = await ask(proxy, client, user("Another question 2?"), answer=assistant("Another answer 2."))
     session = await only_session(proxy)
     assert b"Question 2?" not in b"".join(
-        [row.body for row in await proxy.store.bodies(proxy.namespace, session, edited.conversation.head)]
+        [
+            row.body
+            for row in await proxy.store.history.messages(proxy.namespace, session, edited.conversation.head)
+        ]
     )
     # What was said last is the conversation, though the other branch is longer (rule 33).
     assert [r.canonical for r in await proxy.transcript(session)] == digests(client.said)
-    heads = await proxy.store.heads(proxy.namespace, session)
+    heads = await proxy.store.history.heads(proxy.namespace, session)
     assert [head.kind for head in heads] == ["main", "edit"]
 
     # Rewind to message 9 of the first branch, and go on from there.
@@ -86,7 +89,7 @@ async def test_namespaces_never_share_a_session(proxy: Proxy, neighbour: Proxy) 
         a = await chat(proxy, mine, n)
         b = await chat(neighbour, theirs, n)
         assert a.session != b.session
-    assert not await neighbour.store.path(neighbour.namespace, a.session, a.conversation.head)
+    assert not await neighbour.store.history.path(neighbour.namespace, a.session, a.conversation.head)
     assert not set(a.conversation.chains) & set(b.conversation.chains)
 
 
@@ -169,7 +172,7 @@ async def test_two_requests_at_once_are_two_branches(proxy: Proxy) -> None:
         await proxy.close(one, Answers(wire([assistant(f"Answer to {n}.")])))
     session = await only_session(proxy)
     assert (await proxy.sessions())[0].messages == 6
-    assert len(await proxy.store.heads(proxy.namespace, session)) == 2
+    assert len(await proxy.store.history.heads(proxy.namespace, session)) == 2
 
 
 async def test_a_refused_message_leaves_the_path_and_comes_back_when_sent_again(proxy: Proxy) -> None:

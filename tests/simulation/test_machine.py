@@ -14,10 +14,9 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from palimpsest.core.history.message import chain_of
+from palimpsest.storage.store import Store, open_store
 
-from app.core.history.chain import chain_of
-from app.storage.contract import Store
-from app.storage.open import open_store
 from tests.simulation.exchange import Answers, Opened, Proxy, Request
 from tests.simulation.habits import Json, assistant, calling, result, user
 from tests.simulation.script import digests, wire
@@ -57,7 +56,7 @@ class Histories(RuleBasedStateMachine):
         self.names = count(1)
         shutil.copy(self.database, self.file)
         self.store: Store = self.run(open_store(self.url, new_id=self.name))
-        self.proxy = Proxy(self.store, self.run(self.store.namespace_of(b"caller", 0.0)))
+        self.proxy = Proxy(self.store, self.run(self.store.accounts.namespace_of(b"caller", 0.0)))
         self.speakers = [Speaker(f"Speaker {n}") for n in range(3)]
         # Everything that was ever acknowledged: session, chain, and the list it stands for.
         self.promised: dict[tuple[str, bytes], list[bytes]] = {}
@@ -207,7 +206,7 @@ class Histories(RuleBasedStateMachine):
 
     def nothing_is_lost(self) -> None:
         for (session, chain), sent in self.promised.items():
-            path = self.run(self.store.path(self.proxy.namespace, session, chain))
+            path = self.run(self.store.history.path(self.proxy.namespace, session, chain))
             assert [point.canonical for point in path] == sent
 
     def teardown(self) -> None:

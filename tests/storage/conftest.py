@@ -9,16 +9,16 @@ import asyncio
 import os
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
-
-from app.storage.contract import Store
-from app.storage.migrate import migrate
-from app.storage.open import open_store
-from app.storage.tables.schema import METADATA
+from palimpsest.storage.migrate import migrate
+from palimpsest.storage.store import Store, open_store
+from palimpsest.storage.tables import METADATA
 
 DEFAULT_SERVER = "postgresql://postgres@127.0.0.1:5432/postgres"
 
@@ -41,6 +41,12 @@ async def _run(server: str, statement: str) -> None:
         await connection.close()
 
 
+def _ran(work: Coroutine[Any, Any, None]) -> None:
+    """It is done, in a loop of its own: whoever asks for the fixture may have one."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        thread.submit(asyncio.run, work).result()
+
+
 def _beside(server: str, name: str) -> str:
     return f"{server.rsplit('/', 1)[0]}/{name}"
 
@@ -55,18 +61,19 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def migrated_database(server: str) -> Iterator[str]:
     name = f"palimpsest_{uuid.uuid4().hex}"
-    asyncio.run(_run(server, f'CREATE DATABASE "{name}"'))
-    asyncio.run(migrate(_beside(server, name)))
+    _ran(_run(server, f'CREATE DATABASE "{name}"'))
+    _ran(migrate(_beside(server, name)))
     yield _beside(server, name)
-    asyncio.run(_run(server, f'DROP DATABASE "{name}" WITH (FORCE)'))
+    _ran(_run(server, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-async def empty_url(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> AsyncIterator[str]:
+async def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
     """An address where no database with our tables is yet."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'store.db'}"
         return
+    server: str = request.getfixturevalue("server")
     name = f"palimpsest_{uuid.uuid4().hex}"
     await _run(server, f'CREATE DATABASE "{name}"')
     yield _beside(server, name)
@@ -80,11 +87,12 @@ def sqlite_url(tmp_path: Path, migrated_file: Path) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-async def url(request: pytest.FixtureRequest, sqlite_url: str, migrated_database: str) -> AsyncIterator[str]:
-    """An address with our tables, empty."""
+async def url(request: pytest.FixtureRequest, sqlite_url: str) -> AsyncIterator[str]:
+    """An address with our tables, empty; PostgreSQL is not needed for SQLite's."""
     if request.param == "sqlite":
         yield sqlite_url
         return
+    migrated_database: str = request.getfixturevalue("migrated_database")
     yield migrated_database
     # Emptied, not dropped: dropping a database makes the server write everything it has to disk.
     await _run(migrated_database, ";".join(f'DELETE FROM "{table}"' for table in METADATA.tables))

@@ -17,10 +17,10 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.storage.contract import Store
-from app.storage.migrate import migrate, sqlite_path
-from app.storage.open import open_store
-from app.storage.sqlite.driver import driver
+from palimpsest.storage.migrate import migrate, sqlite_path
+from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.store import Store, open_store
+
 from tests.storage.talk import Talk
 
 WRITERS = 16
@@ -82,7 +82,7 @@ async def _examined(url: str, acknowledged: list[str]) -> Aftermath:
     store = await open_store(url, deadline_seconds=60, new_id=lambda: uuid.uuid4().hex)
     stored: dict[str, int] = {}
     before = None
-    while page := await store.sessions("ns", 500, before):
+    while page := await store.history.sessions("ns", 500, before):
         stored.update((row.id, row.messages) for row in page)
         before = page[-1].id
     missing = 0

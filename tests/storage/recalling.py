@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from app.core.view.compaction import Compaction
-from app.storage.contract import Store
-from app.storage.recall.contract import Indexed, RecallRow
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.storage.search import Indexed, RecallRow
+from palimpsest.storage.store import Store
+
 from tests.storage.talk import Talk
 
 
@@ -20,9 +21,9 @@ async def catches_up(
 ) -> list[bytes]:
     """Everything in the session is indexed; the bodies in the order they came."""
     told: list[bytes] = []
-    while (missing := await talk.store.unindexed(talk.namespace, talk.session, limit)) is not None:
+    while (missing := await talk.store.search.unindexed(talk.namespace, talk.session, limit)) is not None:
         entries = [Indexed(row.arrival, words(row)) for row in missing.rows]
-        assert await talk.store.add_indexed(talk.namespace, talk.session, missing.stretch, entries)
+        assert await talk.store.search.index(talk.namespace, talk.session, missing.stretch, entries)
         told += [row.body for row in missing.rows]
     return told
 
@@ -30,7 +31,7 @@ async def catches_up(
 async def finds(talk: Talk, *words: str, limit: int = 50, everywhere: bool = False) -> list[bytes]:
     """The bodies that are found in the session, best first, or in all of the namespace."""
     session = None if everywhere else talk.session
-    return [row.body for row in (await talk.store.found(talk.namespace, session, words, limit)).rows]
+    return [row.body for row in (await talk.store.search.find(talk.namespace, session, words, limit)).rows]
 
 
 async def is_summarised(store: Store, talk: Talk, watermark: bytes, summary: str, ident: str = "c") -> None:
@@ -40,4 +41,4 @@ async def is_summarised(store: Store, talk: Talk, watermark: bytes, summary: str
         trigger="proactive", author="model", model="m", tokens_before=2, tokens_after=1, messages_folded=1,
         parents=(), reason="",
     )  # fmt: skip
-    assert await store.add_compaction(talk.namespace, talk.session, 0, compaction, 7.0)
+    assert await store.compactions.add(talk.namespace, talk.session, 0, compaction, 7.0)

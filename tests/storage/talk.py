@@ -7,18 +7,12 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from app.core.history.branches import Mark
-from app.core.history.known import MessageState, Rebase
-from app.core.recall.rounds.hidden import HiddenRounds
-from app.core.wire.answered import Usage
-from app.storage.contract import (
-    CloseExchange,
-    ExchangeState,
-    OpenExchange,
-    Store,
-    StoredMessage,
-    Variant,
-)
+from palimpsest.core.history.branches import Mark
+from palimpsest.core.history.stored_points import MessageState, Rebase
+from palimpsest.core.recall.rounds.hidden import HiddenRounds
+from palimpsest.core.wire.chat_answers import Usage
+from palimpsest.storage.exchanges import CloseExchange, ExchangeState, OpenExchange, StoredMessage, Variant
+from palimpsest.storage.store import Store
 
 
 def digest(*parts: bytes) -> bytes:
@@ -130,7 +124,7 @@ class Talk:
             continues=continues,
             mark=self.mark,
         )
-        await self.store.open_exchange(opened)
+        await self.store.exchanges.open(opened)
         return opened
 
     def answer(self, opened: OpenExchange, body: bytes, answers: int = 1) -> StoredMessage:
@@ -174,7 +168,7 @@ class Talk:
             items=items,
             response_id=response_id,
         )
-        await self.store.close_exchange(closed)
+        await self.store.exchanges.close(closed)
         return closed
 
     async def turns(self, count: int) -> list[bytes]:
@@ -188,9 +182,9 @@ class Talk:
         return said
 
     async def heads(self) -> list[bytes]:
-        return [head.chain for head in await self.store.heads(self.namespace, self.session)]
+        return [head.chain for head in await self.store.history.heads(self.namespace, self.session)]
 
     async def said(self, bodies: Sequence[bytes]) -> list[bytes]:
         """What the store has on the path that the list `bodies` names."""
-        rows = await self.store.bodies(self.namespace, self.session, self.chains(bodies)[-1])
+        rows = await self.store.history.messages(self.namespace, self.session, self.chains(bodies)[-1])
         return [row.body for row in rows]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from palimpsest.storage.store import Store
 
-from app.storage.contract import Store
 from tests.storage.talk import Talk
 
 pytestmark = pytest.mark.spec("H13")
@@ -28,16 +28,16 @@ async def test_instructions_are_compared_by_their_words(store: Store) -> None:
     whole = [*first, said("assistant", "Done.")]
     beside = await talk.asks([*whole, said("user", "Extract.")], stored=2, preamble=[OTHERS])
     await talk.hears(beside, talk.answer(beside, said("assistant", "None."), answers=2))
-    heads = await store.heads("ns", talk.session)
+    heads = await store.history.heads("ns", talk.session)
     assert [head.kind for head in heads] == ["main", "side"]
     # The default branch ends where something else goes on from.
     assert heads[0].chain == answer.chain == heads[1].beside
     assert (heads[0].answers, heads[0].depth, heads[0].preamble) == (1, 2, asked.preamble_digest)
     dated = RULES.replace(b"else", b"else, on Monday")
     again = await talk.asks([*whole, said("user", "And now?")], stored=2, preamble=[dated])
-    heads = await store.heads("ns", talk.session)
+    heads = await store.history.heads("ns", talk.session)
     assert (heads[0].chain, heads[0].kind) == (again.head, "main")
-    assert await store.heads("other", talk.session) == []
+    assert await store.history.heads("other", talk.session) == []
 
 
 async def test_what_was_answered_last(store: Store) -> None:
@@ -51,13 +51,13 @@ async def test_what_was_answered_last(store: Store) -> None:
     aside.mark = "side"
     asked = await aside.asks([b"title"], exchange="05")
     await aside.hears(asked, aside.answer(asked, b"Title"))
-    found = await store.said_last("ns")
+    found = await store.history.last_answers("ns")
     assert [(each.question, each.answer) for each in found] == [
         (b"question 3", b"answer 3"),
         (b"question 1", b"answer 1"),
     ]
     assert found[1].session == talk.session
-    assert [each.question for each in await store.said_last("other")] == [b"question 2"]
+    assert [each.question for each in await store.history.last_answers("other")] == [b"question 2"]
 
 
 async def test_a_session_of_side_requests_is_listed_only_when_asked_for(store: Store) -> None:
@@ -66,11 +66,11 @@ async def test_a_session_of_side_requests_is_listed_only_when_asked_for(store: S
     for one in (talk, aside):
         asked = await one.asks([b"question"])
         await one.hears(asked, one.answer(asked, b"answer"))
-    assert [row.id for row in await store.sessions("ns", 10, None, with_side=False)] == [talk.session]
-    assert {row.id for row in await store.sessions("ns", 10, None) if row.is_side} == {aside.session}
-    assert await store.session_count("ns", "") == 2
-    assert await store.session_count("ns", "", with_side=False) == 1
+    assert [row.id for row in await store.history.sessions("ns", 10, None, with_side=False)] == [talk.session]
+    assert {row.id for row in await store.history.sessions("ns", 10, None) if row.is_side} == {aside.session}
+    assert await store.history.session_count("ns", "") == 2
+    assert await store.history.session_count("ns", "", with_side=False) == 1
     # Somebody goes on from there: a conversation.
     aside.mark = ""
     await aside.asks([b"question", b"answer", b"and then?"], stored=2)
-    assert len(await store.sessions("ns", 10, None, with_side=False)) == 2
+    assert len(await store.history.sessions("ns", 10, None, with_side=False)) == 2

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.core.view.compaction import Compaction, Mask
-from app.storage.contract import Store
+from palimpsest.core.view.compaction import Compaction, Mask
+from palimpsest.storage.store import Store
+
 from tests.storage.talk import Talk
 
 COMPACTION = Compaction(
@@ -32,13 +33,13 @@ async def test_a_compaction_reads_back_as_it_was_stored(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(1)
     bare = replace(COMPACTION, id="c2", watermark=b"", kept=(), masks=(), summary="", model=None, parents=())
-    assert await store.add_compaction("ns", talk.session, 0, COMPACTION, 5.0)
-    assert await store.add_compaction("ns", talk.session, 0, bare, 4.0)
-    stored = await store.compactions("ns", talk.session)
+    assert await store.compactions.add("ns", talk.session, 0, COMPACTION, 5.0)
+    assert await store.compactions.add("ns", talk.session, 0, bare, 4.0)
+    stored = await store.compactions.of_session("ns", talk.session)
     assert [row.compaction for row in stored] == [COMPACTION, bare]
     assert [row.created_at for row in stored] == [5.0, 4.0]
     assert stored[0].arrival < stored[1].arrival
-    row = await store.session("ns", talk.session)
+    row = await store.history.session("ns", talk.session)
     assert row is not None
     assert row.compactions == 2
 
@@ -47,30 +48,30 @@ async def test_the_same_compaction_is_stored_once(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(1)
     for _ in range(2):
-        assert await store.add_compaction("ns", talk.session, 0, COMPACTION, 5.0)
-    assert len(await store.compactions("ns", talk.session)) == 1
+        assert await store.compactions.add("ns", talk.session, 0, COMPACTION, 5.0)
+    assert len(await store.compactions.of_session("ns", talk.session)) == 1
 
 
 async def test_a_compaction_is_found_by_its_id_alone(store: Store) -> None:
     talks = [Talk(store, session=f"s{i}") for i in range(2)] + [Talk(store, "other", session="s9")]
     for talk in talks:
         await talk.turns(1)
-        assert await store.add_compaction(talk.namespace, talk.session, 0, COMPACTION, 5.0)
+        assert await store.compactions.add(talk.namespace, talk.session, 0, COMPACTION, 5.0)
     # An import may bring the id that another session has: the newest session's is meant.
-    found = await store.compaction("ns", "c1")
+    found = await store.compactions.get("ns", "c1")
     assert found is not None
     assert (found[0], found[1].compaction) == ("s1", COMPACTION)
-    assert await store.compaction("ns", "c2") is None
-    assert await store.compaction("nobody", "c1") is None
+    assert await store.compactions.get("ns", "c2") is None
+    assert await store.compactions.get("nobody", "c1") is None
 
 
 async def test_a_compaction_of_another_epoch_stores_nothing(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(1)
-    assert not await store.add_compaction("ns", talk.session, 1, COMPACTION, 5.0)
-    assert not await store.add_compaction("ns", "no such session", 0, COMPACTION, 5.0)
-    assert not await store.add_compaction("other", talk.session, 0, COMPACTION, 5.0)
-    assert await store.compactions("ns", talk.session) == []
+    assert not await store.compactions.add("ns", talk.session, 1, COMPACTION, 5.0)
+    assert not await store.compactions.add("ns", "no such session", 0, COMPACTION, 5.0)
+    assert not await store.compactions.add("other", talk.session, 0, COMPACTION, 5.0)
+    assert await store.compactions.of_session("ns", talk.session) == []
 
 
 async def test_pins_are_kept_once_in_their_order(store: Store) -> None:
@@ -78,9 +79,9 @@ async def test_pins_are_kept_once_in_their_order(store: Store) -> None:
     said = await talk.turns(2)
     chains = talk.chains(said)
     for chain in (chains[2], chains[0], chains[2]):
-        await store.add_pin("ns", talk.session, chain, 1.0)
-    assert [pin.chain for pin in await store.pins("ns", talk.session)] == [chains[2], chains[0]]
-    assert await store.remove_pin("ns", talk.session, chains[2])
-    assert not await store.remove_pin("ns", talk.session, chains[2])
-    assert not await store.remove_pin("other", talk.session, chains[0])
-    assert [pin.chain for pin in await store.pins("ns", talk.session)] == [chains[0]]
+        await store.history.add_pin("ns", talk.session, chain, 1.0)
+    assert [pin.chain for pin in await store.history.pins("ns", talk.session)] == [chains[2], chains[0]]
+    assert await store.history.remove_pin("ns", talk.session, chains[2])
+    assert not await store.history.remove_pin("ns", talk.session, chains[2])
+    assert not await store.history.remove_pin("other", talk.session, chains[0])
+    assert [pin.chain for pin in await store.history.pins("ns", talk.session)] == [chains[0]]

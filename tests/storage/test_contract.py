@@ -7,10 +7,11 @@ import hashlib
 from dataclasses import replace
 
 import pytest
+from palimpsest.errors import Conflict
+from palimpsest.storage.accounts import Calibration, KeyRow, LearnedWindow
+from palimpsest.storage.exchanges import Variant
+from palimpsest.storage.store import Store
 
-from app.errors import Conflict
-from app.storage.contract import KeyRow, Store, Variant
-from app.storage.learned.contract import Calibration, LearnedWindow
 from tests.storage.talk import Talk, digest
 
 HOSTILE = [
@@ -30,10 +31,10 @@ async def test_a_conversation_reads_back_as_it_was_said(store: Store) -> None:
     said = await talk.turns(5)
     assert await talk.said(said) == said
     assert await talk.heads() == [talk.chains(said)[-1]]
-    row = await store.session("ns", talk.session)
+    row = await store.history.session("ns", talk.session)
     assert row is not None
     assert (row.messages, row.exchanges, row.compactions) == (10, 5, 0)
-    entries = await store.path("ns", talk.session, talk.chains(said)[-1])
+    entries = await store.history.path("ns", talk.session, talk.chains(said)[-1])
     assert [e.chain for e in entries] == talk.chains(said)
     assert [e.relayed for e in entries] == [False, True] * 5
     assert [e.digest for e in entries] == [hashlib.sha256(b).digest() for b in said]
@@ -43,8 +44,8 @@ async def test_the_path_to_a_point_in_the_middle_ends_there(store: Store) -> Non
     talk = Talk(store)
     said = await talk.turns(3)
     assert await talk.said(said[:3]) == said[:3]
-    assert await store.path("ns", talk.session, b"\x00" * 32) == []
-    assert await store.bodies("ns", "nobody", talk.chains(said)[-1]) == []
+    assert await store.history.path("ns", talk.session, b"\x00" * 32) == []
+    assert await store.history.messages("ns", "nobody", talk.chains(said)[-1]) == []
 
 
 async def test_the_end_of_a_path_is_read_from_a_message_on(store: Store) -> None:
@@ -53,7 +54,7 @@ async def test_the_end_of_a_path_is_read_from_a_message_on(store: Store) -> None
     chains = talk.chains(said)
 
     async def since(chain: bytes) -> list[bytes]:
-        return [row.body for row in await store.bodies("ns", talk.session, chains[-1], chain)]
+        return [row.body for row in await store.history.messages("ns", talk.session, chains[-1], chain)]
 
     assert await since(chains[5]) == said[5:]
     assert await since(chains[-1]) == said[-1:]
@@ -71,8 +72,11 @@ async def test_every_byte_comes_back(store: Store) -> None:
     answer = talk.answer(opened, b'{"content":"\x00\xff"}')
     await talk.hears(opened, answer)
     assert await talk.said([*HOSTILE, answer.body]) == [*HOSTILE, answer.body]
-    assert await store.preamble("ns", talk.session, opened.preamble_digest) == [HOSTILE[1], HOSTILE[4]]
-    found = await store.message("ns", talk.chains(HOSTILE)[4][:12])
+    assert await store.history.preamble("ns", talk.session, opened.preamble_digest) == [
+        HOSTILE[1],
+        HOSTILE[4],
+    ]
+    found = await store.history.message("ns", talk.chains(HOSTILE)[4][:12])
     assert found is not None
     assert (found[0], found[1].body) == (talk.session, HOSTILE[4])
 
@@ -80,25 +84,25 @@ async def test_every_byte_comes_back(store: Store) -> None:
 async def test_names_that_a_database_refuses_are_stored_all_the_same(store: Store) -> None:
     talk = Talk(store)
     await talk.asks([b"q"], external_id="a\0b\ud83d", model="m\0", idempotency_key="k\ud800")
-    row = await store.session("ns", "a\0b\ud83d")
+    row = await store.history.session("ns", "a\0b\ud83d")
     assert row is not None
     assert row.id == talk.session
-    assert await store.exchange_of_key("ns", "k\ud800") is not None
-    assert await store.session("ns", "a\0b") is None
+    assert await store.exchanges.of_key("ns", "k\ud800") is not None
+    assert await store.history.session("ns", "a\0b") is None
 
 
 async def test_a_repeated_request_adds_no_message(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(2)
     again = await talk.asks([*said, b"more"], stored=4)
-    before = await store.bodies("ns", talk.session, again.head)
+    before = await store.history.messages("ns", talk.session, again.head)
     for _ in range(2):
-        await store.open_exchange(again)
+        await store.exchanges.open(again)
     await talk.asks([*said, b"more"], stored=0)
-    row = await store.session("ns", talk.session)
+    row = await store.history.session("ns", talk.session)
     assert row is not None
     assert (row.messages, row.exchanges) == (5, 4)
-    assert await store.bodies("ns", talk.session, again.head) == before
+    assert await store.history.messages("ns", talk.session, again.head) == before
     assert await talk.heads() == [again.head]
 
 
@@ -108,7 +112,7 @@ async def test_a_repeated_close_changes_nothing(store: Store) -> None:
     answer = talk.answer(opened, b"a")
     closed = await talk.hears(opened, answer)
     follow_up = await talk.asks([b"q", b"a", b"q2"], stored=2)
-    await store.close_exchange(closed)
+    await store.exchanges.close(closed)
     assert await talk.heads() == [follow_up.head]
     assert await talk.said([b"q", b"a", b"q2"]) == [b"q", b"a", b"q2"]
 
@@ -118,7 +122,7 @@ async def test_arrival_grows_along_every_path(store: Store) -> None:
     said = await talk.turns(4)
     branch = await talk.asks([*said[:2], b"other", b"x", b"y"], stored=2)
     for chain in (talk.chains(said)[-1], branch.head):
-        arrivals = [row.arrival for row in await store.bodies("ns", talk.session, chain)]
+        arrivals = [row.arrival for row in await store.history.messages("ns", talk.session, chain)]
         assert arrivals == sorted(set(arrivals))
 
 
@@ -134,7 +138,7 @@ async def test_writers_of_one_session_do_not_lose_each_other(store: Store) -> No
 
     chains = await asyncio.gather(*(branch(i) for i in range(20)))
     assert sorted(await talk.heads()) == sorted(chains)
-    arrivals = [(await store.bodies("ns", talk.session, chain))[-1].arrival for chain in chains]
+    arrivals = [(await store.history.messages("ns", talk.session, chain))[-1].arrival for chain in chains]
     assert len(set(arrivals)) == 20
 
 
@@ -155,10 +159,10 @@ async def test_a_clients_name_belongs_to_one_session(store: Store) -> None:
     await first.asks([b"q"], external_id="mine")
     with pytest.raises(Conflict):
         await second.asks([b"q"], external_id="mine")
-    row = await store.session("ns", "mine")
+    row = await store.history.session("ns", "mine")
     assert row is not None
     assert row.id == first.session
-    assert await store.session("ns", second.session) is None
+    assert await store.history.session("ns", second.session) is None
     elsewhere = Talk(store, namespace="other")
     await elsewhere.asks([b"q"], external_id="mine")
 
@@ -171,24 +175,24 @@ async def test_nothing_crosses_a_namespace(store: Store) -> None:
     opened = await mine.asks([*said, b"secret"], stored=4, idempotency_key="key", preamble=[b"rules"])
     chains = mine.chains(said)
     for session in (None, "same"):
-        assert await store.known("theirs", chains, session) == []
-        assert await store.relayed("theirs", [digest(b"canonical", said[1])], session) == []
-    assert await store.path("theirs", "same", chains[-1]) == []
-    assert await store.bodies("theirs", "same", chains[-1]) == []
-    assert await store.transcript("theirs", "same", chains[-1]) == []
-    assert await store.message("theirs", chains[-1]) is None
-    assert await store.preamble("theirs", "same", opened.preamble_digest) == []
-    assert await store.session("theirs", "same") is None
-    assert await store.sessions("theirs", 10, None) == []
-    assert await store.heads("theirs", "same") == []
-    assert await store.exchange_of_key("theirs", "key") is None
-    assert await store.compactions("theirs", "same") == []
-    assert await store.pins("theirs", "same") == []
+        assert await store.history.known("theirs", chains, session) == []
+        assert await store.history.relayed("theirs", [digest(b"canonical", said[1])], session) == []
+    assert await store.history.path("theirs", "same", chains[-1]) == []
+    assert await store.history.messages("theirs", "same", chains[-1]) == []
+    assert await store.history.transcript("theirs", "same", chains[-1]) == []
+    assert await store.history.message("theirs", chains[-1]) is None
+    assert await store.history.preamble("theirs", "same", opened.preamble_digest) == []
+    assert await store.history.session("theirs", "same") is None
+    assert await store.history.sessions("theirs", 10, None) == []
+    assert await store.history.heads("theirs", "same") == []
+    assert await store.exchanges.of_key("theirs", "key") is None
+    assert await store.compactions.of_session("theirs", "same") == []
+    assert await store.history.pins("theirs", "same") == []
     # The same name and the same words over there are another session, and change nothing here.
-    before = await store.bodies("mine", "same", opened.head)
+    before = await store.history.messages("mine", "same", opened.head)
     await theirs.turns(1)
     await theirs.hears(await theirs.asks([b"question 0"]), state="rejected", withdrawn=chains)
-    assert await store.bodies("mine", "same", opened.head) == before
+    assert await store.history.messages("mine", "same", opened.head) == before
     assert await mine.heads() == [opened.head]
 
 
@@ -204,8 +208,8 @@ async def test_variants_are_kept_and_change_no_message(store: Store) -> None:
 async def test_sessions_are_listed_newest_first_and_paged(store: Store) -> None:
     for i in range(5):
         await Talk(store, session=f"s{i}").asks([b"q"])
-    first = await store.sessions("ns", 2, None)
-    rest = await store.sessions("ns", 9, first[-1].id)
+    first = await store.history.sessions("ns", 2, None)
+    rest = await store.history.sessions("ns", 9, first[-1].id)
     assert [row.id for row in (*first, *rest)] == ["s4", "s3", "s2", "s1", "s0"]
 
 
@@ -213,44 +217,44 @@ async def test_the_newest_exchange_of_an_idempotency_key_is_found(store: Store) 
     talk = Talk(store)
     await talk.asks([b"a"], idempotency_key="k", exchange="1")
     newer = await talk.asks([b"b"], idempotency_key="k", exchange="2")
-    assert await store.exchange_of_key("ns", "k") == (talk.session, newer.head)
-    assert await store.exchange_of_key("ns", "other") is None
+    assert await store.exchanges.of_key("ns", "k") == (talk.session, newer.head)
+    assert await store.exchanges.of_key("ns", "other") is None
 
 
 async def test_a_prefix_too_short_names_no_message(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(1)
-    assert await store.message("ns", talk.chains(said)[0][:11]) is None
-    assert await store.message("ns", b"\xff" * 12) is None
+    assert await store.history.message("ns", talk.chains(said)[0][:11]) is None
+    assert await store.history.message("ns", b"\xff" * 12) is None
 
 
 async def test_credentials_keep_their_namespace(store: Store) -> None:
-    names = await asyncio.gather(*(store.namespace_of(b"a" * 32, 1.0) for _ in range(8)))
+    names = await asyncio.gather(*(store.accounts.namespace_of(b"a" * 32, 1.0) for _ in range(8)))
     assert len(set(names)) == 1
-    assert await store.namespace_of(b"b" * 32, 1.0) != names[0]
-    assert await store.namespace_of(b"a" * 32, 2.0) == names[0]
+    assert await store.accounts.namespace_of(b"b" * 32, 1.0) != names[0]
+    assert await store.accounts.namespace_of(b"a" * 32, 2.0) == names[0]
 
 
 async def test_keys_are_valid_until_revoked(store: Store) -> None:
     old = KeyRow("k1", "laptop", "ns1", 1.0, None)
     new = KeyRow("k2", "phone", "ns2", 2.0, None)
-    await store.add_key(old, b"1" * 32)
-    await store.add_key(new, b"2" * 32)
-    await store.add_key(new, b"2" * 32)
-    assert await store.keys() == [new, old]
-    assert await store.key_namespace(b"1" * 32) == "ns1"
-    assert await store.revoke_key("k1", 9.0)
-    assert not await store.revoke_key("k1", 10.0)
-    assert not await store.revoke_key("k3", 10.0)
-    assert await store.key_namespace(b"1" * 32) is None
-    assert (await store.keys())[1].revoked_at == 9.0
+    await store.accounts.add_key(old, b"1" * 32)
+    await store.accounts.add_key(new, b"2" * 32)
+    await store.accounts.add_key(new, b"2" * 32)
+    assert await store.accounts.keys() == [new, old]
+    assert await store.accounts.key_namespace(b"1" * 32) == "ns1"
+    assert await store.accounts.revoke_key("k1", 9.0)
+    assert not await store.accounts.revoke_key("k1", 10.0)
+    assert not await store.accounts.revoke_key("k3", 10.0)
+    assert await store.accounts.key_namespace(b"1" * 32) is None
+    assert (await store.accounts.keys())[1].revoked_at == 9.0
 
 
 async def test_what_was_learned_is_replaced(store: Store) -> None:
-    await store.save_calibration(Calibration("ns1", "m", 1.1, 3, 1.0, 0), 1.0)
-    await store.save_calibration(Calibration("ns1", "m", 1.2, 4, 1.1, 1), 2.0)
-    await store.save_calibration(Calibration("ns2", "m", 0.9, 1, 1.0, 0), 3.0)
-    assert await store.calibrations() == [
+    await store.accounts.save_calibration(Calibration("ns1", "m", 1.1, 3, 1.0, 0), 1.0)
+    await store.accounts.save_calibration(Calibration("ns1", "m", 1.2, 4, 1.1, 1), 2.0)
+    await store.accounts.save_calibration(Calibration("ns2", "m", 0.9, 1, 1.0, 0), 3.0)
+    assert await store.accounts.calibrations() == [
         Calibration("ns2", "m", 0.9, 1, 1.0, 0),
         Calibration("ns1", "m", 1.2, 4, 1.1, 1),
     ]
@@ -263,14 +267,14 @@ async def test_windows_are_each_namespaces_own_grow_old_and_are_forgotten(store:
     other = replace(first, namespace="ns2", learned_at=3.0)
     stated = replace(first, namespace="", source="upstream", learned_at=4.0)
     for window in (first, newer, other, stated):
-        await store.learn_window(window, 0.0)
-    assert await store.learned_windows(0.0) == [stated, other, newer]
-    assert await store.learned_windows(3.0) == [stated, other]
-    assert await store.forget_windows("m", "ns2") == 1
-    assert await store.forget_windows("another", None) == 0
-    await store.learn_window(replace(stated, model="n", learned_at=9.0), 3.0)
-    assert await store.learned_windows(0.0) == [replace(stated, model="n", learned_at=9.0), stated]
-    assert await store.forget_windows("m", None) == 1
+        await store.accounts.learn_window(window, 0.0)
+    assert await store.accounts.learned_windows(0.0) == [stated, other, newer]
+    assert await store.accounts.learned_windows(3.0) == [stated, other]
+    assert await store.accounts.forget_windows("m", "ns2") == 1
+    assert await store.accounts.forget_windows("another", None) == 0
+    await store.accounts.learn_window(replace(stated, model="n", learned_at=9.0), 3.0)
+    assert await store.accounts.learned_windows(0.0) == [replace(stated, model="n", learned_at=9.0), stated]
+    assert await store.accounts.forget_windows("m", None) == 1
 
 
 async def test_ping_writes_and_reads(store: Store) -> None:

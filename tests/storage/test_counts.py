@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from app.storage.contract import Store
-from app.storage.exchange.asked import Asked
+from palimpsest.storage.exchanges import FinishedRequest
+from palimpsest.storage.store import Store
+
 from tests.storage.talk import Talk
 
 
@@ -11,7 +12,7 @@ async def test_sessions_are_counted_in_their_namespace_by_the_beginning_of_their
     for session in ("0192-a", "0192-b", "0193-a"):
         await Talk(store, session=session).turns(1)
     await Talk(store, namespace="other", session="0192-c").turns(1)
-    counts = [await store.session_count("ns", prefix) for prefix in ("", "0192", "0192-a", "f")]
+    counts = [await store.history.session_count("ns", prefix) for prefix in ("", "0192", "0192-a", "f")]
     assert counts == [3, 2, 1, 0]
 
 
@@ -19,13 +20,13 @@ async def test_the_newest_finished_request_that_ended_at_a_head(store: Store) ->
     talk = Talk(store)
     said = await talk.turns(2)
     chains = talk.chains(said)
-    assert await store.asked("ns", talk.session, chains[:2]) == _asked(chains[0], 1002.0)
-    assert await store.asked("ns", talk.session, chains) == _asked(chains[2], 1004.0)
-    assert await store.asked("ns", talk.session, [chains[1]]) is None
-    assert await store.asked("ns", talk.session, []) is None
-    assert await store.asked("other", talk.session, chains) is None
+    assert await store.exchanges.finished("ns", talk.session, chains[:2]) == _asked(chains[0], 1002.0)
+    assert await store.exchanges.finished("ns", talk.session, chains) == _asked(chains[2], 1004.0)
+    assert await store.exchanges.finished("ns", talk.session, [chains[1]]) is None
+    assert await store.exchanges.finished("ns", talk.session, []) is None
+    assert await store.exchanges.finished("other", talk.session, chains) is None
     opened = await talk.asks([*said, b"open"], stored=4)
-    assert await store.asked("ns", talk.session, [opened.head]) is None
+    assert await store.exchanges.finished("ns", talk.session, [opened.head]) is None
 
 
 async def test_the_newest_finished_request_of_each_session(store: Store) -> None:
@@ -36,14 +37,14 @@ async def test_the_newest_finished_request_of_each_session(store: Store) -> None
     await talks[0].asks([*said[0], b"open"], stored=6)
     await Talk(store, session="0192-c").asks([b"open"])
     await Talk(store, namespace="other", session="0192-d").turns(1)
-    asked = await store.newest_asked("ns", ["0192-a", "0192-b", "0192-c", "0192-d", "0192-e"])
+    asked = await store.exchanges.newest_finished("ns", ["0192-a", "0192-b", "0192-c", "0192-d", "0192-e"])
     assert asked == {"0192-a": _asked(heads[0], 1006.0), "0192-b": _asked(heads[1], 1002.0)}
-    assert await store.newest_asked("ns", []) == {}
-    assert await store.newest_asked("other", ["0192-a"]) == {}
+    assert await store.exchanges.newest_finished("ns", []) == {}
+    assert await store.exchanges.newest_finished("other", ["0192-a"]) == {}
 
 
-def _asked(head: bytes, finished_at: float) -> Asked:
+def _asked(head: bytes, finished_at: float) -> FinishedRequest:
     """What `Talk` says of its requests: ten tokens by our count, seven by the model's."""
-    return Asked(
+    return FinishedRequest(
         head, "m", 10, tokens_forwarded=10, prompt_tokens=7, compaction=None, finished_at=finished_at
     )

@@ -11,17 +11,18 @@ from typing import Any
 
 import asyncpg
 import pytest
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.storage.compactions import JournalEntries
+from palimpsest.storage.erasure_rules import OF_NAMESPACE, OF_SESSION
+from palimpsest.storage.exchanges import Variant
+from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow
+from palimpsest.storage.migrate import with_connection
+from palimpsest.storage.sqlite.database import SqliteDatabase
+from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.store import Store, open_store
+from palimpsest.storage.tables import METADATA
 from sqlalchemy import Connection, text
 
-from app.core.view.compaction import Compaction
-from app.storage.contract import Store, Variant
-from app.storage.erase.rules import OF_NAMESPACE, OF_SESSION
-from app.storage.journal import Also, Checkpoint, Event, Memory
-from app.storage.migrate import with_connection
-from app.storage.open import open_store
-from app.storage.sqlite.database import SqliteDatabase
-from app.storage.sqlite.driver import driver
-from app.storage.tables.schema import METADATA
 from tests.kit.remains import remains
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk, digest
@@ -67,7 +68,7 @@ async def test_a_session_is_erased_from_every_table_and_nobody_elses(store: Stor
     other = await fills_every_table(store, b"other")
     before = await of_namespace(url, talk.namespace)
     untouched = await of_namespace(url, other.namespace)
-    counts = await store.erase_session(talk.namespace, talk.session, [], 1.0)
+    counts = await store.erasure.session(talk.namespace, talk.session, [], 1.0)
     assert counts == {
         **{table: before[table] for table in (*OF_SESSION, "bodies") if table in before},
         "leases": 1,
@@ -75,7 +76,7 @@ async def test_a_session_is_erased_from_every_table_and_nobody_elses(store: Stor
     left = {table for table, rows in (await of_namespace(url, talk.namespace)).items() if rows}
     assert left == {"spending", "tombstones", "learned_windows", "calibrations"}
     assert await of_namespace(url, other.namespace) == untouched
-    assert await store.session(talk.namespace, talk.session) is None
+    assert await store.history.session(talk.namespace, talk.session) is None
 
 
 @pytest.mark.spec("P6")
@@ -93,19 +94,19 @@ async def test_no_spelling_of_an_answer_is_left(store: Store, url: str, was_cut:
         again = await talk.asks([b"q"], stored=1)
         respelled = replace(answer, body=body, digest=digest(body))
         closed = await talk.hears(again, respelled)
-        await store.close_exchange(closed)
+        await store.exchanges.close(closed)
     stored = await of_namespace(url, talk.namespace)
     assert (stored["messages"], stored["variants"], stored["bodies"]) == (2, 2, 4)
-    await store.erase_session(talk.namespace, talk.session, [], 1.0)
+    await store.erasure.session(talk.namespace, talk.session, [], 1.0)
     assert (await of_namespace(url, talk.namespace))["bodies"] == 0
 
 
 async def test_what_is_not_there_is_erased_once(store: Store) -> None:
     talk = Talk(store)
     await talk.asks([b"q"])
-    assert await store.erase_session("other", talk.session, [], 1.0) is None
-    assert await store.erase_session("ns", "unknown", [], 1.0) is None
-    at_once = [store.erase_session("ns", talk.session, [], 1.0) for _ in range(3)]
+    assert await store.erasure.session("other", talk.session, [], 1.0) is None
+    assert await store.erasure.session("ns", "unknown", [], 1.0) is None
+    at_once = [store.erasure.session("ns", talk.session, [], 1.0) for _ in range(3)]
     assert sorted(counts is not None for counts in await asyncio.gather(*at_once)) == [False, False, True]
 
 
@@ -122,13 +123,15 @@ async def test_a_body_goes_with_the_last_that_names_it(store: Store, url: str, n
     await third.opens(messages=[], base=b"", head=asked.head, variants=[variant])
     stored = {b"a question", b"shared", b"be kind", b"of a variant", b"of a message", b"own"}
     assert await _bodies(url) == stored
-    await store.erase_session("ns", first.session, [], now)
+    await store.erasure.session("ns", first.session, [], now)
     assert await _bodies(url) == stored - {b"a question"}
-    assert [row.body for row in await store.bodies("ns", second.session, second.chains([b"shared"])[-1])]
-    await store.erase_session("ns", third.session, [], now)
+    assert [
+        row.body for row in await store.history.messages("ns", second.session, second.chains([b"shared"])[-1])
+    ]
+    await store.erasure.session("ns", third.session, [], now)
     assert await _bodies(url) == {b"shared", b"of a message", b"be kind"}
     assert opened.preamble_digest
-    await store.erase_session("ns", second.session, [], now)
+    await store.erasure.session("ns", second.session, [], now)
     assert await _bodies(url) == set()
 
 
@@ -143,22 +146,24 @@ Late = Callable[[Store, Talk], Coroutine[Any, Any, object]]
 
 
 async def _events(store: Store, talk: Talk) -> None:
-    await store.add_events("ns", talk.session, [Event("late", "context_summarized", b"{}", 1.0)])
+    await store.journal.add_events("ns", talk.session, [EventRow("late", "context_summarized", b"{}", 1.0)])
 
 
 async def _checkpoint(store: Store, talk: Talk) -> None:
-    late = Checkpoint("late", "periodic", b"late", "v2", b"{}", 1.0)
-    assert not await store.add_checkpoint("ns", talk.session, late)
+    late = CheckpointRow("late", "periodic", b"late", "v2", b"{}", 1.0)
+    assert not await store.journal.add_checkpoint("ns", talk.session, late)
 
 
 async def _compaction(store: Store, talk: Talk) -> None:
-    also = Also([Memory("late", "summary", b"s", "late", 1.0)], [Event("late", "x", b"{}", 1.0)])
-    assert not await store.add_compaction("ns", talk.session, 0, compaction_of(b"w"), 1.0, also)
+    also = JournalEntries(
+        [MemoryRow("late", "summary", b"s", "late", 1.0)], [EventRow("late", "x", b"{}", 1.0)]
+    )
+    assert not await store.compactions.add("ns", talk.session, 0, compaction_of(b"w"), 1.0, also)
 
 
 async def _block(store: Store, talk: Talk) -> None:
-    late = Memory("late", "block", b"b", None, 1.0)
-    assert not await store.replace_memory_block("ns", talk.session, [], late)
+    late = MemoryRow("late", "block", b"b", None, 1.0)
+    assert not await store.journal.replace_memory_block("ns", talk.session, [], late)
 
 
 LATE: dict[str, Late] = {
@@ -166,9 +171,11 @@ LATE: dict[str, Late] = {
     "checkpoint": _checkpoint,
     "compaction": _compaction,
     "block": _block,
-    "memory": lambda store, talk: store.add_memory("ns", talk.session, Memory("l", "entry", b"m", None, 1.0)),
-    "settings": lambda store, talk: store.put_settings("ns", talk.session, b"{}"),
-    "pin": lambda store, talk: store.add_pin("ns", talk.session, b"chain", 1.0),
+    "memory": lambda store, talk: store.journal.add_memory(
+        "ns", talk.session, MemoryRow("l", "entry", b"m", None, 1.0)
+    ),
+    "settings": lambda store, talk: store.journal.put_settings("ns", talk.session, b"{}"),
+    "pin": lambda store, talk: store.history.add_pin("ns", talk.session, b"chain", 1.0),
     "request": lambda store, talk: talk.asks([b"q", b"next"], stored=1, preamble=[b"p"], continues=True),
     "the request that began it": lambda store, talk: talk.asks([b"q"], preamble=[b"p"]),
 }
@@ -180,7 +187,7 @@ async def test_what_comes_too_late_stores_nothing(store: Store, url: str, late: 
     talk = Talk(store)
     opened = await talk.asks([b"q"])
     await talk.hears(opened, talk.answer(opened, b"a"))
-    await store.erase_session("ns", talk.session, [], 1.0)
+    await store.erasure.session("ns", talk.session, [], 1.0)
     await late(store, talk)
     after = await rows_in(url)
     assert {**after, "namespaces": 0} == {**empty, "namespaces": 0}
@@ -191,11 +198,11 @@ async def test_the_answer_of_an_erased_exchange_stores_nothing(store: Store, url
     empty = await rows_in(url)
     talk = Talk(store)
     opened = await talk.asks([b"q"])
-    await store.erase_session("ns", talk.session, [], 1.0)
-    await store.save_partial("ns", talk.session, opened.exchange, b"half an answer")
+    await store.erasure.session("ns", talk.session, [], 1.0)
+    await store.exchanges.save_partial("ns", talk.session, opened.exchange, b"half an answer")
     await talk.hears(opened, talk.answer(opened, b"a whole answer"))
     assert await rows_in(url) == empty
-    assert not (await store.standing("ns")).proven
+    assert not (await store.accounts.status("ns")).proven
 
 
 async def test_a_namespace_is_erased_and_its_key_goes_on(store: Store, url: str) -> None:
@@ -203,16 +210,16 @@ async def test_a_namespace_is_erased_and_its_key_goes_on(store: Store, url: str)
     again = Talk(store, namespace=talk.namespace)
     opened = await again.asks([b"q"])
     await again.hears(opened, again.answer(opened, b"a"))
-    await store.erase_session(talk.namespace, talk.session, [b"mark"], 1.0)
+    await store.erasure.session(talk.namespace, talk.session, [b"mark"], 1.0)
     other = await fills_every_table(store, b"other")
     untouched = await of_namespace(url, other.namespace)
-    counts = await store.erase_namespace(talk.namespace)
+    counts = await store.erasure.namespace(talk.namespace)
     assert (counts["sessions"], counts["messages"], counts["tombstones"], counts["spending"]) == (1, 2, 2, 1)
     assert not any((await of_namespace(url, talk.namespace)).values())
     assert await of_namespace(url, other.namespace) == untouched
-    assert await store.namespace_of(b"one", 2.0) == talk.namespace
-    assert (await store.standing(talk.namespace)).proven
-    assert not any((await store.erase_namespace(talk.namespace)).values())
+    assert await store.accounts.namespace_of(b"one", 2.0) == talk.namespace
+    assert (await store.accounts.status(talk.namespace)).proven
+    assert not any((await store.erasure.namespace(talk.namespace)).values())
 
 
 async def test_the_marks_of_a_session_are_its_first_answers(store: Store) -> None:
@@ -222,27 +229,27 @@ async def test_the_marks_of_a_session_are_its_first_answers(store: Store) -> Non
     await talk.hears(first, answer)
     second = await talk.asks([b"q", b"a", b"q2"], stored=2)
     await talk.hears(second, talk.answer(second, b"a2", answers=2))
-    assert await store.marks_of("ns", talk.session) == [answer.chain]
+    assert await store.erasure.marks("ns", talk.session) == [answer.chain]
     retold = await talk.asks([b"q", b"retold", b"q3"], stored=1)
     other = talk.answer(retold, b"a3")
     await talk.hears(retold, other)
-    marks = await store.marks_of("ns", talk.session)
+    marks = await store.erasure.marks("ns", talk.session)
     assert sorted(marks) == sorted([answer.chain, talk.chains([b"q", b"retold"])[1], other.chain])
     silent = Talk(store)
     asked = await silent.asks([b"nobody answered"])
-    assert await store.marks_of("ns", silent.session) == [asked.head]
+    assert await store.erasure.marks("ns", silent.session) == [asked.head]
 
 
 async def test_a_tombstone_is_found_by_its_mark_in_its_namespace(store: Store) -> None:
     talk = Talk(store)
     await talk.asks([b"q"])
     marks = [digest(b"%d" % i) for i in range(100)]
-    assert not await store.has_tombstones("ns")
-    await store.erase_session("ns", talk.session, [marks[70]], 1.0)
-    assert await store.has_tombstones("ns")
-    assert await store.is_buried("ns", marks)
-    assert not await store.is_buried("ns", marks[:70])
-    assert not await store.is_buried("other", marks)
+    assert not await store.erasure.has_tombstones("ns")
+    await store.erasure.session("ns", talk.session, [marks[70]], 1.0)
+    assert await store.erasure.has_tombstones("ns")
+    assert await store.erasure.is_buried("ns", marks)
+    assert not await store.erasure.is_buried("ns", marks[:70])
+    assert not await store.erasure.is_buried("other", marks)
 
 
 async def test_a_body_that_another_session_takes_meanwhile_stays(store: Store, url: str) -> None:
@@ -251,11 +258,11 @@ async def test_a_body_that_another_session_takes_meanwhile_stays(store: Store, u
     for _ in range(15):
         talks = [Talk(store) for _ in range(6)]
         await asyncio.gather(*(talk.asks(said) for talk in talks[:3]))
-        erased = [store.erase_session("ns", talk.session, [], 1.0) for talk in talks[:3]]
+        erased = [store.erasure.session("ns", talk.session, [], 1.0) for talk in talks[:3]]
         await asyncio.gather(*(talk.asks(said) for talk in talks[3:]), *erased)
         for talk in talks[3:]:
             assert await talk.said(said) == said
-            await store.erase_session("ns", talk.session, [], 1.0)
+            await store.erasure.session("ns", talk.session, [], 1.0)
         assert await _bodies(url) == set()
 
 
@@ -269,7 +276,7 @@ async def test_an_erase_waits_for_who_takes_a_body_just_now(store: Store, url: s
         async with connection.transaction():
             for table in ("sessions", "bodies", "messages"):
                 await connection.execute(_copied(table, first.session))
-            erasing = asyncio.ensure_future(store.erase_session("ns", first.session, [], 1.0))
+            erasing = asyncio.ensure_future(store.erasure.session("ns", first.session, [], 1.0))
             _, waiting = await asyncio.wait({erasing}, timeout=0.5)
             assert waiting
         assert (await erasing or {})["messages"] == 1
@@ -297,7 +304,7 @@ async def test_a_kill_before_the_scrub_is_made_good_by_the_next_start(
     store = await open_store(sqlite_url, new_id=new_id)
     talk = Talk(store)
     await talk.asks([b"Kanarienvogel77"])
-    await store.erase_session("ns", talk.session, [], 1.0)
+    await store.erasure.session("ns", talk.session, [], 1.0)
     killed = _as_killed(tmp_path)
     await store.close()
     assert remains(killed, "Kanarienvogel77")
@@ -322,11 +329,11 @@ async def test_a_reader_holds_the_scrub_back_for_a_while_only(sqlite_url: str, t
     reader = driver.connect(tmp_path / "store.db")
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM bodies").fetchall()
-    await store.erase_session("ns", talk.session, [], 1.0)
-    assert await store.scrub() == "pending"
+    await store.erasure.session("ns", talk.session, [], 1.0)
+    assert await store.erasure.scrub() == "pending"
     assert remains(tmp_path, "Kanarienvogel77")
     reader.close()
-    assert await store.scrub() == "scrubbed"
+    assert await store.erasure.scrub() == "scrubbed"
     assert remains(tmp_path, "Kanarienvogel77") == {}
     await store.close()
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
+from palimpsest.proxy.answering import holdback
+from palimpsest.storage.migrate import sqlite_path, with_connection
 from sqlalchemy import Connection, text
 
-from app.proxy.answering import partials
-from app.storage.migrate import sqlite_path, with_connection
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import Proxy, proxied
@@ -102,7 +102,7 @@ async def test_an_answer_that_is_saved_while_it_comes_is_not_saved_again(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Erased in the middle of a stream whose partial answers are saved at every piece."""
-    monkeypatch.setattr(partials, "SECONDS", 0.001)
+    monkeypatch.setattr(holdback, "SECONDS", 0.001)
     async with proxied(ModelServer(window=WINDOW), tmp_path, url=url) as proxy:
         chat = proxy.chat(session=NAME, stream=True)
         await chat.says(f"Hello, {WORD}.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from palimpsest.storage.history import MessageRow
+from palimpsest.storage.store import Store
 
-from app.storage.contract import MessageRow, Store
 from tests.storage.talk import Talk
 
 
 async def _row(talk: Talk, chain: bytes) -> MessageRow:
-    found = await talk.store.message(talk.namespace, chain)
+    found = await talk.store.history.message(talk.namespace, chain)
     assert found is not None
     return found[1]
 
@@ -61,7 +62,7 @@ async def test_a_failed_exchange_leaves_its_question_as_the_head(store: Store) -
     opened = await talk.asks([b"q"])
     await talk.hears(opened, state="failed")
     assert await talk.heads() == [opened.head]
-    (known,) = await store.known("ns", [opened.head], None)
+    (known,) = await store.history.known("ns", [opened.head], None)
     assert (known.failed, known.extended, known.answers) == (True, False, 0)
 
 
@@ -74,7 +75,7 @@ async def test_a_rejected_exchange_gives_its_base_back(store: Store, state: str)
     assert await talk.heads() == [opened.head]
     await talk.hears(opened, state=state, withdrawn=withdrawn)  # type: ignore[arg-type]
     assert await talk.heads() == [talk.chains(said)[-1]]
-    (known,) = await store.known("ns", talk.chains([*said, b"bad image", b"and more"]), None)
+    (known,) = await store.history.known("ns", talk.chains([*said, b"bad image", b"and more"]), None)
     assert (known.chain, known.extended) == (talk.chains(said)[-1], False)
     for chain in withdrawn:
         assert (await _row(talk, chain)).state == state
@@ -89,7 +90,7 @@ async def test_a_rejected_message_that_comes_again_is_on_the_path_again(store: S
     assert await talk.heads() == [again.head]
     assert (await _row(talk, again.head)).state == "live"
     await talk.hears(again, talk.answer(again, b"a", answers=2))
-    row = await store.session("ns", talk.session)
+    row = await store.history.session("ns", talk.session)
     assert row is not None
     assert row.messages == 4
 
@@ -123,7 +124,7 @@ async def test_a_rejected_first_request_leaves_no_head(store: Store) -> None:
     opened = await talk.asks([b"q"])
     await talk.hears(opened, state="rejected", withdrawn=[opened.head])
     assert await talk.heads() == []
-    assert await store.known("ns", [opened.head], None) == []
+    assert await store.history.known("ns", [opened.head], None) == []
 
 
 async def test_a_cut_answer_completed_later_is_live(store: Store) -> None:
@@ -133,13 +134,13 @@ async def test_a_cut_answer_completed_later_is_live(store: Store) -> None:
     await talk.hears(opened, answer, state="incomplete", answer_state="incomplete")
     assert await talk.heads() == [answer.chain]
     assert (await _row(talk, answer.chain)).state == "incomplete"
-    (known,) = await store.known("ns", [opened.head], None)
+    (known,) = await store.history.known("ns", [opened.head], None)
     assert (known.failed, known.extended) == (True, True)
     again = await talk.opens(messages=[], base=opened.head, head=opened.head)
     await talk.hears(again, answer)
     assert (await _row(talk, answer.chain)).state == "live"
     assert await talk.heads() == [answer.chain]
-    row = await store.session("ns", talk.session)
+    row = await store.history.session("ns", talk.session)
     assert row is not None
     assert row.messages == 2
 
@@ -161,7 +162,7 @@ async def test_a_side_request_is_never_the_default_branch(store: Store) -> None:
     title = await talk.asks([b"write a title"])
     answer = talk.answer(title, b"Title")
     await talk.hears(title, answer)
-    heads = await store.heads("ns", talk.session)
+    heads = await store.history.heads("ns", talk.session)
     assert [head.chain for head in heads] == [talk.chains(said)[-1], answer.chain]
     assert [head.answers for head in heads] == [3, 1]
     assert [head.kind for head in heads] == ["main", "side"]

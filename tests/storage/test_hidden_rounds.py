@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from palimpsest.core.recall.rounds.hidden import HiddenRounds
+from palimpsest.storage.store import Store
 
-from app.core.recall.rounds.hidden import HiddenRounds
-from app.storage.contract import Store
 from tests.storage.talk import Talk
 
 # Spaces, escapes and a lone surrogate: what was sent is what is sent again.
@@ -22,14 +22,14 @@ async def test_rounds_come_back_as_they_were_and_in_no_path(store: Store) -> Non
     answer = talk.answer(opened, b"a")
     await talk.hears(opened, answer, hidden=ROUNDS)
     chains = [opened.head, answer.chain]
-    assert await store.hidden_rounds("ns", talk.session, chains) == {answer.chain: ROUNDS}
-    assert await store.hidden_rounds("ns", talk.session, chains * 200) == {answer.chain: ROUNDS}
+    assert await store.exchanges.hidden_rounds("ns", talk.session, chains) == {answer.chain: ROUNDS}
+    assert await store.exchanges.hidden_rounds("ns", talk.session, chains * 200) == {answer.chain: ROUNDS}
     assert await talk.said([b"q", b"a"]) == [b"q", b"a"]
-    rows = await store.transcript("ns", talk.session, answer.chain)
+    rows = await store.history.transcript("ns", talk.session, answer.chain)
     assert [row.body for row in rows] == [b"q", b"a"]
     for namespace, session in (("other", talk.session), ("ns", "other")):
-        assert await store.hidden_rounds(namespace, session, chains) == {}
-    assert await store.hidden_rounds("ns", talk.session, []) == {}
+        assert await store.exchanges.hidden_rounds(namespace, session, chains) == {}
+    assert await store.exchanges.hidden_rounds("ns", talk.session, []) == {}
 
 
 @pytest.mark.spec("W48")
@@ -41,10 +41,10 @@ async def test_an_answer_known_by_its_id_says_whether_anything_was_hidden(
     opened = await talk.asks([b"q"])
     answer = talk.answer(opened, b"a")
     await talk.hears(opened, answer, hidden=hidden, response_id="resp_1")
-    found = await store.answered_as("ns", "resp_1")
+    found = await store.history.response("ns", "resp_1")
     assert found is not None
     assert (found.chain, found.has_hidden) == (answer.chain, hidden is not None)
-    assert await store.answered_as("other", "resp_1") is None
+    assert await store.history.response("other", "resp_1") is None
 
 
 async def test_siblings_have_their_own_and_several_answers_none(store: Store) -> None:
@@ -54,7 +54,7 @@ async def test_siblings_have_their_own_and_several_answers_none(store: Store) ->
     await talk.hears(opened, first, hidden=ROUNDS)
     await talk.hears(await talk.asks([b"q"]), second)
     await talk.hears(await talk.asks([b"q"]), first, second, hidden=MIXED)
-    found = await store.hidden_rounds("ns", talk.session, [first.chain, second.chain])
+    found = await store.exchanges.hidden_rounds("ns", talk.session, [first.chain, second.chain])
     assert found == {first.chain: ROUNDS}
 
 
@@ -64,7 +64,9 @@ async def test_the_newest_rounds_of_one_answer_stand(store: Store) -> None:
     answer = talk.answer(opened, b"a")
     for rounds in (MIXED, ROUNDS):
         await talk.hears(opened, answer, hidden=rounds)
-        assert await store.hidden_rounds("ns", talk.session, [answer.chain]) == {answer.chain: rounds}
+        assert await store.exchanges.hidden_rounds("ns", talk.session, [answer.chain]) == {
+            answer.chain: rounds
+        }
 
 
 @pytest.mark.spec("P10")
@@ -77,7 +79,7 @@ async def test_what_went_on_goes_on_with_the_same_rounds(store: Store, first: Hi
     await talk.hears(opened, answer, hidden=first)
     await talk.asks([b"q", b"a", b"q2"], stored=2, answers=1)
     await talk.hears(await talk.asks([b"q"]), answer, hidden=MIXED)
-    found = await store.hidden_rounds("ns", talk.session, [answer.chain])
+    found = await store.exchanges.hidden_rounds("ns", talk.session, [answer.chain])
     assert found == ({answer.chain: first} if first else {})
 
 
@@ -88,11 +90,11 @@ async def test_results_are_added_once_and_outlive_a_repeated_close(store: Store)
     answer = talk.answer(opened, b"a")
     await talk.hears(opened, answer, hidden=MIXED)
     key = ("ns", talk.session, answer.chain)
-    assert await store.add_hidden_results(*key, [RESULT], 21)
-    assert not await store.add_hidden_results(*key, [CALL], 1)
+    assert await store.exchanges.add_hidden_results(*key, [RESULT], 21)
+    assert not await store.exchanges.add_hidden_results(*key, [CALL], 1)
     await talk.hears(opened, answer, hidden=MIXED)
     whole = HiddenRounds((), 0, MIXED.written, (RESULT,), 21)
-    assert await store.hidden_rounds(*key[:2], [answer.chain]) == {answer.chain: whole}
+    assert await store.exchanges.hidden_rounds(*key[:2], [answer.chain]) == {answer.chain: whole}
 
 
 @pytest.mark.spec("F21")
@@ -102,8 +104,8 @@ async def test_results_that_come_after_the_next_turn_are_not_kept(store: Store) 
     answer = talk.answer(opened, b"a")
     await talk.hears(opened, answer, hidden=MIXED)
     await talk.asks([b"q", b"a", b"q2"], stored=2, answers=1)
-    assert not await store.add_hidden_results("ns", talk.session, answer.chain, [RESULT], 21)
-    assert await store.hidden_rounds("ns", talk.session, [answer.chain]) == {answer.chain: MIXED}
+    assert not await store.exchanges.add_hidden_results("ns", talk.session, answer.chain, [RESULT], 21)
+    assert await store.exchanges.hidden_rounds("ns", talk.session, [answer.chain]) == {answer.chain: MIXED}
 
 
 @pytest.mark.spec("P6")
@@ -113,9 +115,9 @@ async def test_nothing_is_kept_of_what_was_erased(store: Store) -> None:
     answer = talk.answer(opened, b"a")
     await talk.hears(opened, answer, hidden=MIXED)
     late = await talk.asks([b"q"])
-    counts = await store.erase_session("ns", talk.session, [], 1.0)
+    counts = await store.erasure.session("ns", talk.session, [], 1.0)
     assert counts is not None
     assert counts["hidden_rounds"] == 1
     await talk.hears(late, answer, hidden=ROUNDS)
-    assert not await store.add_hidden_results("ns", talk.session, answer.chain, [RESULT], 21)
-    assert await store.hidden_rounds("ns", talk.session, [answer.chain]) == {}
+    assert not await store.exchanges.add_hidden_results("ns", talk.session, answer.chain, [RESULT], 21)
+    assert await store.exchanges.hidden_rounds("ns", talk.session, [answer.chain]) == {}

@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
+from palimpsest.storage.migrate import sqlite_path, with_connection
 from sqlalchemy import Connection, text
 
-from app.storage.migrate import sqlite_path, with_connection
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer
 from tests.kit.proxy import Proxy, proxied

@@ -6,36 +6,35 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from palimpsest.storage.journal import CheckpointKind, CheckpointRow, EventRow, TokensSpent
+from palimpsest.storage.store import Store, open_store
 
-from app.storage.contract import Store
-from app.storage.journal import Checkpoint, CheckpointKind, Event, Spending
-from app.storage.open import open_store
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 
 HOSTILE = b'{"text":"\x00 raw NUL, \xff not UTF-8, \\ud83d half a pair"}'
 
 
-def event(ident: str, type_: str = "started") -> Event:
-    return Event(ident, type_, b'{"of":"%s"}' % ident.encode(), 5.0)
+def event(ident: str, type_: str = "started") -> EventRow:
+    return EventRow(ident, type_, b'{"of":"%s"}' % ident.encode(), 5.0)
 
 
-def checkpoint(ident: str, kind: CheckpointKind = "periodic", span: bytes = b"span") -> Checkpoint:
-    return Checkpoint(ident, kind, span, "v2", HOSTILE, 5.0)
+def checkpoint(ident: str, kind: CheckpointKind = "periodic", span: bytes = b"span") -> CheckpointRow:
+    return CheckpointRow(ident, kind, span, "v2", HOSTILE, 5.0)
 
 
 async def types_of(store: Store, session: str, after: int = 0, limit: int = 99) -> list[str]:
-    return [stored.event.id for stored in await store.events("ns", session, after, limit)]
+    return [stored.event.id for stored in await store.journal.events("ns", session, after, limit)]
 
 
 async def test_events_read_back_in_their_order_and_page_by_page(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(1)
     said = [event("a"), replace(event("b"), payload=HOSTILE, type="na\0me"), event("c")]
-    await store.add_events("ns", talk.session, said)
-    await store.add_events("ns", talk.session, [event("d")])
-    await store.add_events("ns", talk.session, [])
-    stored = await store.events("ns", talk.session, 0, 99)
+    await store.journal.add_events("ns", talk.session, said)
+    await store.journal.add_events("ns", talk.session, [event("d")])
+    await store.journal.add_events("ns", talk.session, [])
+    stored = await store.journal.events("ns", talk.session, 0, 99)
     assert [row.event for row in stored] == [said[0], replace(said[1], type="na\\x00me"), said[2], event("d")]
     places = [row.seq for row in stored]
     assert places == sorted(set(places))
@@ -47,31 +46,33 @@ async def test_events_read_back_in_their_order_and_page_by_page(store: Store) ->
 async def test_an_event_stands_after_what_arrived_before_it(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(1)
-    await store.add_events("ns", talk.session, [event("a")])
+    await store.journal.add_events("ns", talk.session, [event("a")])
     await talk.asks([*said, b"more"], stored=2)
-    (stored,) = await store.events("ns", talk.session, 0, 9)
-    rows = await store.bodies("ns", talk.session, talk.chains([*said, b"more"])[-1])
+    (stored,) = await store.journal.events("ns", talk.session, 0, 9)
+    rows = await store.history.messages("ns", talk.session, talk.chains([*said, b"more"])[-1])
     assert rows[1].arrival < stored.seq < rows[2].arrival
 
 
 async def test_events_are_found_by_their_types(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(1)
-    await store.add_events("ns", talk.session, [event(str(i), c) for i, c in enumerate([*"abcab", "z\0"])])
+    await store.journal.add_events(
+        "ns", talk.session, [event(str(i), c) for i, c in enumerate([*"abcab", "z\0"])]
+    )
     for types in (["a"], ["a", "c"], ["a"] * 3, [*"abc", "z\0", "none"]):
-        found = await store.events("ns", talk.session, 0, 99, types)
+        found = await store.journal.events("ns", talk.session, 0, 99, types)
         assert {row.event.type for row in found} == {t.replace("\0", "\\x00") for t in types} - {"none"}
-    assert len(await store.events("ns", talk.session, 0, 2, ["a", "b"])) == 2
-    assert await store.events("ns", talk.session, 0, 9, ["none"]) == []
+    assert len(await store.journal.events("ns", talk.session, 0, 2, ["a", "b"])) == 2
+    assert await store.journal.events("ns", talk.session, 0, 9, ["none"]) == []
 
 
 async def test_an_event_added_again_changes_nothing(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(1)
     for _ in range(2):
-        await store.add_events("ns", talk.session, [event("a"), event("b")])
-    await store.add_events("ns", talk.session, [event("a", "other"), event("c")])
-    stored = await store.events("ns", talk.session, 0, 99)
+        await store.journal.add_events("ns", talk.session, [event("a"), event("b")])
+    await store.journal.add_events("ns", talk.session, [event("a", "other"), event("c")])
+    stored = await store.journal.events("ns", talk.session, 0, 99)
     assert [row.event for row in stored] == [event("a"), event("b"), event("c")]
 
 
@@ -80,12 +81,12 @@ async def test_two_servers_that_add_events_lose_none(store: Store, url: str) -> 
     await talk.turns(1)
     other = await open_store(url, deadline_seconds=20, new_id=new_id)
     writing = [
-        (store, other)[i % 2].add_events("ns", talk.session, [event(f"{i}-{j}") for j in range(3)])
+        (store, other)[i % 2].journal.add_events("ns", talk.session, [event(f"{i}-{j}") for j in range(3)])
         for i in range(20)
     ]
     await asyncio.gather(*writing)
     await other.close()
-    stored = await store.events("ns", talk.session, 0, 99)
+    stored = await store.journal.events("ns", talk.session, 0, 99)
     assert len({row.seq for row in stored}) == 60
     named = [row.event.id for row in stored]
     # What came in one call stands together.
@@ -98,20 +99,20 @@ async def test_checkpoints_are_kept_once_for_a_span(store: Store) -> None:
     first, second = checkpoint("1"), checkpoint("2", "pre_compaction")
     third = checkpoint("3", span=b"\x00\xff")
     for new in (first, second, third):
-        assert await store.add_checkpoint("ns", talk.session, new)
-    assert not await store.add_checkpoint("ns", talk.session, first)
-    assert not await store.add_checkpoint("ns", talk.session, checkpoint("4"))
-    assert not await store.add_checkpoint("ns", talk.session, checkpoint("3", span=b"other"))
-    stored = await store.checkpoints("ns", talk.session, 9)
+        assert await store.journal.add_checkpoint("ns", talk.session, new)
+    assert not await store.journal.add_checkpoint("ns", talk.session, first)
+    assert not await store.journal.add_checkpoint("ns", talk.session, checkpoint("4"))
+    assert not await store.journal.add_checkpoint("ns", talk.session, checkpoint("3", span=b"other"))
+    stored = await store.journal.checkpoints("ns", talk.session, 9)
     assert [row.checkpoint for row in stored] == [third, second, first]
     assert [row.arrival for row in stored] == sorted((row.arrival for row in stored), reverse=True)
-    assert await store.checkpoints("ns", talk.session, 2) == stored[:2]
-    assert await store.checkpoint("ns", talk.session, "2") == stored[1]
-    assert await store.checkpoint("ns", talk.session, "4") is None
+    assert await store.journal.checkpoints("ns", talk.session, 2) == stored[:2]
+    assert await store.journal.checkpoint("ns", talk.session, "2") == stored[1]
+    assert await store.journal.checkpoint("ns", talk.session, "4") is None
     twin = Talk(store)
     await twin.turns(1)
-    assert await store.checkpoint("ns", twin.session, "2") is None
-    assert await store.add_checkpoint("ns", twin.session, first)
+    assert await store.journal.checkpoint("ns", twin.session, "2") is None
+    assert await store.journal.add_checkpoint("ns", twin.session, first)
 
 
 async def test_of_two_servers_one_keeps_the_checkpoint(store: Store, url: str) -> None:
@@ -119,35 +120,38 @@ async def test_of_two_servers_one_keeps_the_checkpoint(store: Store, url: str) -
     await talk.turns(1)
     other = await open_store(url, deadline_seconds=20, new_id=new_id)
     added = await asyncio.gather(
-        *((store, other)[i % 2].add_checkpoint("ns", talk.session, checkpoint(str(i))) for i in range(8))
+        *(
+            (store, other)[i % 2].journal.add_checkpoint("ns", talk.session, checkpoint(str(i)))
+            for i in range(8)
+        )
     )
     await other.close()
     assert added.count(True) == 1
-    (stored,) = await store.checkpoints("ns", talk.session, 9)
+    (stored,) = await store.journal.checkpoints("ns", talk.session, 9)
     assert stored.checkpoint.id == str(added.index(True))
 
 
 async def test_settings_are_replaced_and_taken_away(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(1)
-    assert await store.settings_of("ns", talk.session) is None
+    assert await store.journal.settings_of("ns", talk.session) is None
     for payload in (HOSTILE, HOSTILE, b""):
-        await store.put_settings("ns", talk.session, payload)
-        assert await store.settings_of("ns", talk.session) == payload
+        await store.journal.put_settings("ns", talk.session, payload)
+        assert await store.journal.settings_of("ns", talk.session) == payload
     for _ in range(2):
-        await store.put_settings("ns", talk.session, None)
-        assert await store.settings_of("ns", talk.session) is None
+        await store.journal.put_settings("ns", talk.session, None)
+        assert await store.journal.settings_of("ns", talk.session) is None
 
 
 async def test_spending_adds_up_for_each_day(store: Store) -> None:
-    assert await store.spending("ns", "2026-11-22") == Spending()
-    spent = [Spending(1, 100, i, 90) for i in range(5)]
-    await asyncio.gather(*(store.add_spending("ns", "2026-11-22", one) for one in spent))
-    await store.add_spending("ns", "2026-11-23", Spending(1, 2**40, 0))
-    await store.add_spending("other", "2026-11-22", Spending(9, 9, 9, 9))
-    assert await store.spending("ns", "2026-11-22") == Spending(5, 500, 10, 450)
-    assert await store.spending("ns", "2026-11-23") == Spending(1, 2**40, 0, 0)
-    assert await store.spending("other", "2026-11-23") == Spending()
+    assert await store.journal.spending("ns", "2026-11-22") == TokensSpent()
+    spent = [TokensSpent(1, 100, i, 90) for i in range(5)]
+    await asyncio.gather(*(store.journal.add_spending("ns", "2026-11-22", one) for one in spent))
+    await store.journal.add_spending("ns", "2026-11-23", TokensSpent(1, 2**40, 0))
+    await store.journal.add_spending("other", "2026-11-22", TokensSpent(9, 9, 9, 9))
+    assert await store.journal.spending("ns", "2026-11-22") == TokensSpent(5, 500, 10, 450)
+    assert await store.journal.spending("ns", "2026-11-23") == TokensSpent(1, 2**40, 0, 0)
+    assert await store.journal.spending("other", "2026-11-23") == TokensSpent()
 
 
 @pytest.mark.spec("P5")
@@ -156,15 +160,15 @@ async def test_no_journal_crosses_a_namespace(store: Store) -> None:
     await mine.turns(1)
 
     async def written(namespace: str, payload: bytes) -> None:
-        await store.add_events(namespace, "same", [replace(event("e"), payload=payload)])
-        await store.add_checkpoint(namespace, "same", replace(checkpoint("c"), payload=payload))
-        await store.put_settings(namespace, "same", payload)
+        await store.journal.add_events(namespace, "same", [replace(event("e"), payload=payload)])
+        await store.journal.add_checkpoint(namespace, "same", replace(checkpoint("c"), payload=payload))
+        await store.journal.put_settings(namespace, "same", payload)
 
     async def read(namespace: str) -> list[bytes | None]:
-        events = [row.event.payload for row in await store.events(namespace, "same", 0, 9)]
-        listed = [row.checkpoint.payload for row in await store.checkpoints(namespace, "same", 9)]
-        one = await store.checkpoint(namespace, "same", "c")
-        settings = await store.settings_of(namespace, "same")
+        events = [row.event.payload for row in await store.journal.events(namespace, "same", 0, 9)]
+        listed = [row.checkpoint.payload for row in await store.journal.checkpoints(namespace, "same", 9)]
+        one = await store.journal.checkpoint(namespace, "same", "c")
+        settings = await store.journal.settings_of(namespace, "same")
         return [*events, *listed, one.checkpoint.payload if one else None, settings]
 
     await written("ns", b"mine")
@@ -174,6 +178,6 @@ async def test_no_journal_crosses_a_namespace(store: Store) -> None:
     await theirs.turns(1)
     assert await read("other") == [None, None]
     await written("other", b"theirs")
-    await store.put_settings("nobody", "same", None)
+    await store.journal.put_settings("nobody", "same", None)
     assert await read("other") == [b"theirs"] * 4
     assert await read("ns") == [b"mine"] * 4

@@ -4,54 +4,54 @@ from __future__ import annotations
 
 import asyncio
 
-from app.storage.contract import Store
-from app.storage.open import open_store
+from palimpsest.storage.store import Store, open_store
+
 from tests.storage.conftest import new_id
 
 
 async def test_a_lease_has_one_holder_until_its_time_is_over(store: Store) -> None:
-    assert not await store.is_leased("job", 100.0)
-    assert await store.take_lease("job", "a", 100.0, 300.0)
-    assert not await store.take_lease("job", "b", 399.0, 300.0)
-    assert await store.take_lease("other job", "b", 100.0, 300.0)
-    assert await store.is_leased("job", 399.0)
-    assert await store.is_leased("job", 399.0, "b")
-    assert not await store.is_leased("job", 399.0, "a")
-    assert not await store.is_leased("job", 400.0)
-    assert await store.take_lease("job", "b", 400.0, 300.0)
-    assert not await store.take_lease("job", "a", 401.0, 300.0)
-    assert await store.is_leased("job", 699.0)
+    assert not await store.journal.is_leased("job", 100.0)
+    assert await store.journal.take_lease("job", "a", 100.0, 300.0)
+    assert not await store.journal.take_lease("job", "b", 399.0, 300.0)
+    assert await store.journal.take_lease("other job", "b", 100.0, 300.0)
+    assert await store.journal.is_leased("job", 399.0)
+    assert await store.journal.is_leased("job", 399.0, "b")
+    assert not await store.journal.is_leased("job", 399.0, "a")
+    assert not await store.journal.is_leased("job", 400.0)
+    assert await store.journal.take_lease("job", "b", 400.0, 300.0)
+    assert not await store.journal.take_lease("job", "a", 401.0, 300.0)
+    assert await store.journal.is_leased("job", 699.0)
 
 
 async def test_a_lease_is_renewed_by_its_holder_alone(store: Store) -> None:
-    assert not await store.renew_lease("job", "a", 100.0, 300.0)
-    assert await store.take_lease("job", "a", 100.0, 300.0)
-    assert await store.renew_lease("job", "a", 300.0, 300.0)
-    assert not await store.renew_lease("job", "b", 300.0, 900.0)
-    assert not await store.take_lease("job", "b", 599.0, 300.0)
+    assert not await store.journal.renew_lease("job", "a", 100.0, 300.0)
+    assert await store.journal.take_lease("job", "a", 100.0, 300.0)
+    assert await store.journal.renew_lease("job", "a", 300.0, 300.0)
+    assert not await store.journal.renew_lease("job", "b", 300.0, 900.0)
+    assert not await store.journal.take_lease("job", "b", 599.0, 300.0)
     # Late, but nobody has taken it.
-    assert await store.renew_lease("job", "a", 700.0, 300.0)
-    assert await store.take_lease("job", "a", 800.0, 300.0)
-    assert await store.take_lease("job", "b", 1100.0, 300.0)
-    assert not await store.renew_lease("job", "a", 1101.0, 300.0)
+    assert await store.journal.renew_lease("job", "a", 700.0, 300.0)
+    assert await store.journal.take_lease("job", "a", 800.0, 300.0)
+    assert await store.journal.take_lease("job", "b", 1100.0, 300.0)
+    assert not await store.journal.renew_lease("job", "a", 1101.0, 300.0)
 
 
 async def test_a_lease_let_go_is_free(store: Store) -> None:
-    assert await store.take_lease("job", "a", 100.0, 300.0)
-    await store.release_lease("job", "b")
-    assert not await store.take_lease("job", "b", 101.0, 300.0)
-    await store.release_lease("job", "a")
-    assert not await store.is_leased("job", 101.0)
-    assert await store.take_lease("job", "b", 101.0, 300.0)
-    await store.release_lease("job", "a")
-    assert await store.is_leased("job", 102.0)
+    assert await store.journal.take_lease("job", "a", 100.0, 300.0)
+    await store.journal.release_lease("job", "b")
+    assert not await store.journal.take_lease("job", "b", 101.0, 300.0)
+    await store.journal.release_lease("job", "a")
+    assert not await store.journal.is_leased("job", 101.0)
+    assert await store.journal.take_lease("job", "b", 101.0, 300.0)
+    await store.journal.release_lease("job", "a")
+    assert await store.journal.is_leased("job", 102.0)
 
 
 async def test_of_two_servers_one_gets_a_lease_that_is_free_or_expired(store: Store, url: str) -> None:
     other = await open_store(url, deadline_seconds=20, new_id=new_id)
     for now in (100.0, 400.0, 700.0):
         took = await asyncio.gather(
-            *((store, other)[i % 2].take_lease("job", f"{now} {i}", now, 300.0) for i in range(12))
+            *((store, other)[i % 2].journal.take_lease("job", f"{now} {i}", now, 300.0) for i in range(12))
         )
         assert took.count(True) == 1
     await other.close()

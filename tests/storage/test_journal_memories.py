@@ -6,31 +6,30 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from palimpsest.storage.journal import MemoryKind, MemoryRow
+from palimpsest.storage.store import Store, open_store
 
-from app.storage.contract import Store
-from app.storage.journal import Memory, MemoryKind
-from app.storage.open import open_store
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 
 
-def memory(ident: str, text: str = "text", kind: MemoryKind = "entry") -> Memory:
-    return Memory(ident, kind, text.encode("utf-8", "surrogatepass"), None, 5.0)
+def memory(ident: str, text: str = "text", kind: MemoryKind = "entry") -> MemoryRow:
+    return MemoryRow(ident, kind, text.encode("utf-8", "surrogatepass"), None, 5.0)
 
 
 async def ids_of(store: Store, session: str, *kinds: MemoryKind) -> list[str]:
-    return [row.memory.id for row in await store.memories("ns", session, 99, kinds)]
+    return [row.memory.id for row in await store.journal.memories("ns", session, 99, kinds)]
 
 
 async def found(store: Store, *words: str) -> list[str]:
-    return [row.memory.id for row in await store.search_memories("ns", words, 99)]
+    return [row.memory.id for row in await store.journal.search_memories("ns", words, 99)]
 
 
-async def remembers(store: Store, *memories: Memory) -> Talk:
+async def remembers(store: Store, *memories: MemoryRow) -> Talk:
     talk = Talk(store)
     await talk.turns(1)
     for each in memories:
-        await store.add_memory("ns", talk.session, each)
+        await store.journal.add_memory("ns", talk.session, each)
     return talk
 
 
@@ -41,11 +40,11 @@ async def test_memories_are_listed_newest_first_and_kept_once(store: Store) -> N
         memory("c"),
     ]
     talk = await remembers(store, *kept, replace(kept[0], text=b"other"))
-    stored = await store.memories("ns", talk.session, 99)
+    stored = await store.journal.memories("ns", talk.session, 99)
     assert [row.memory for row in stored] == kept[::-1]
     assert {row.session for row in stored} == {talk.session}
     assert [row.arrival for row in stored] == sorted((row.arrival for row in stored), reverse=True)
-    assert await store.memories("ns", talk.session, 2) == stored[:2]
+    assert await store.journal.memories("ns", talk.session, 2) == stored[:2]
     assert await ids_of(store, talk.session, "summary", "entry") == ["c", "b"]
     assert await ids_of(store, talk.session, "block") == []
 
@@ -58,7 +57,7 @@ async def test_every_word_must_be_there_in_upper_or_lower_case(store: Store) -> 
     assert await found(store, "hen", "red") == ["3"]
     assert await found(store, "fox", "hen") == []
     assert await found(store) == ["3", "2", "1"]
-    assert len(await store.search_memories("ns", ["red"], 2)) == 2
+    assert len(await store.journal.search_memories("ns", ["red"], 2)) == 2
 
 
 @pytest.mark.parametrize(
@@ -91,14 +90,14 @@ async def test_a_search_is_bounded_in_words_and_letters(store: Store) -> None:
 async def test_entries_are_folded_into_a_block(store: Store) -> None:
     talk = await remembers(store, *(memory(str(i)) for i in range(5)))
     block = memory("b1", "block", "block")
-    assert await store.replace_memory_block("ns", talk.session, ["0", "1", "1"], block)
+    assert await store.journal.replace_memory_block("ns", talk.session, ["0", "1", "1"], block)
     assert await ids_of(store, talk.session) == ["b1", "4", "3", "2"]
     # Repeated, or by somebody who has seen what is gone: nothing happens.
-    assert not await store.replace_memory_block("ns", talk.session, ["0", "1"], block)
-    assert not await store.replace_memory_block("ns", talk.session, ["2", "1"], memory("b2"))
+    assert not await store.journal.replace_memory_block("ns", talk.session, ["0", "1"], block)
+    assert not await store.journal.replace_memory_block("ns", talk.session, ["2", "1"], memory("b2"))
     assert await ids_of(store, talk.session) == ["b1", "4", "3", "2"]
     later = memory("b3", "later", "block")
-    assert await store.replace_memory_block("ns", talk.session, ["b1", "2"], later)
+    assert await store.journal.replace_memory_block("ns", talk.session, ["b1", "2"], later)
     assert await ids_of(store, talk.session) == ["b3", "4", "3"]
     assert await found(store, "block") == []
 
@@ -106,18 +105,22 @@ async def test_entries_are_folded_into_a_block(store: Store) -> None:
 async def test_a_block_takes_the_place_of_one_with_its_id(store: Store) -> None:
     talk = await remembers(store, memory("0"))
     for text in ("first", "second"):
-        assert await store.replace_memory_block("ns", talk.session, [], memory("b", text, "block"))
+        assert await store.journal.replace_memory_block("ns", talk.session, [], memory("b", text, "block"))
         assert await found(store, text) == ["b"]
         assert await ids_of(store, talk.session) == ["b", "0"]
-        await store.add_memory("ns", talk.session, memory("0"))
+        await store.journal.add_memory("ns", talk.session, memory("0"))
     assert await found(store, "first") == []
-    assert await store.replace_memory_block("ns", talk.session, ["0", "b"], memory("b", "third", "block"))
-    (stored,) = await store.memories("ns", talk.session, 9)
+    assert await store.journal.replace_memory_block(
+        "ns", talk.session, ["0", "b"], memory("b", "third", "block")
+    )
+    (stored,) = await store.journal.memories("ns", talk.session, 9)
     assert stored.memory == memory("b", "third", "block")
     assert await found(store, "second") == []
     assert await found(store, "third") == ["b"]
     with pytest.raises(ValueError, match="256"):
-        await store.replace_memory_block("ns", talk.session, [str(i) for i in range(257)], memory("b"))
+        await store.journal.replace_memory_block(
+            "ns", talk.session, [str(i) for i in range(257)], memory("b")
+        )
 
 
 async def test_of_two_servers_one_folds(store: Store, url: str) -> None:
@@ -126,7 +129,7 @@ async def test_of_two_servers_one_folds(store: Store, url: str) -> None:
     other = await open_store(url, deadline_seconds=20, new_id=new_id)
     done = await asyncio.gather(
         *(
-            (store, other)[i % 2].replace_memory_block("ns", talk.session, entries, memory(f"b{i}"))
+            (store, other)[i % 2].journal.replace_memory_block("ns", talk.session, entries, memory(f"b{i}"))
             for i in range(6)
         )
     )
@@ -139,15 +142,17 @@ async def test_of_two_servers_one_folds(store: Store, url: str) -> None:
 async def test_no_memory_crosses_a_namespace(store: Store) -> None:
     mine, theirs = Talk(store, session="same"), Talk(store, namespace="other", session="same")
     await mine.turns(1)
-    await store.add_memory("ns", "same", memory("m", "mine"))
-    await store.add_memory("other", "same", memory("m", "theirs"))
-    assert not await store.replace_memory_block("other", "same", [], memory("b"))
-    assert await store.search_memories("other", [], 9) == []
+    await store.journal.add_memory("ns", "same", memory("m", "mine"))
+    await store.journal.add_memory("other", "same", memory("m", "theirs"))
+    assert not await store.journal.replace_memory_block("other", "same", [], memory("b"))
+    assert await store.journal.search_memories("other", [], 9) == []
     await theirs.turns(1)
-    assert await store.memories("other", "same", 9) == []
-    assert not await store.replace_memory_block("other", "same", ["m"], memory("b"))
-    await store.add_memory("other", "same", memory("m", "theirs"))
-    assert await store.replace_memory_block("other", "same", ["m"], memory("b", "their block", "block"))
+    assert await store.journal.memories("other", "same", 9) == []
+    assert not await store.journal.replace_memory_block("other", "same", ["m"], memory("b"))
+    await store.journal.add_memory("other", "same", memory("m", "theirs"))
+    assert await store.journal.replace_memory_block(
+        "other", "same", ["m"], memory("b", "their block", "block")
+    )
     assert await found(store) == ["m"]
-    assert [row.memory.id for row in await store.search_memories("other", [], 9)] == ["b"]
-    assert [row.memory.text for row in await store.memories("ns", "same", 9)] == [b"mine"]
+    assert [row.memory.id for row in await store.journal.search_memories("other", [], 9)] == ["b"]
+    assert [row.memory.text for row in await store.journal.memories("ns", "same", 9)] == [b"mine"]

@@ -14,14 +14,20 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
+from palimpsest.storage.accounts import LearnedWindow
+from palimpsest.storage.migrate import (
+    MIGRATIONS,
+    migrate,
+    schema_of_this_version,
+    schema_state,
+    with_connection,
+)
+from palimpsest.storage.search_index import MAKE, SHADOWS
+from palimpsest.storage.store import open_store
+from palimpsest.storage.tables import METADATA
 from sqlalchemy import Connection, inspect, text
 
-from app.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from app.storage.learned.contract import LearnedWindow
-from app.storage.migrate import MIGRATIONS, migrate, schema_of_this_version, schema_state, with_connection
-from app.storage.open import open_store
-from app.storage.recall.word_index import MAKE, SHADOWS
-from app.storage.tables.schema import METADATA
 from tests.storage.conftest import new_id
 
 
@@ -134,11 +140,11 @@ async def test_rows_of_an_older_version_are_read_after_migrating(empty_url: str)
     await migrate(empty_url)
     store = await open_store(empty_url, new_id=new_id)
     try:
-        (old,) = await store.compactions("n", "s")
+        (old,) = await store.compactions.of_session("n", "s")
         assert (old.compaction.id, old.compaction.trigger, old.compaction.memory) == ("c", "manual", "")
         new = replace(old.compaction, id="d", memory="What is kept. \ud800")
-        assert await store.add_compaction("n", "s", 0, new, 2.0)
-        assert (await store.compactions("n", "s"))[-1].compaction == new
+        assert await store.compactions.add("n", "s", 0, new, 2.0)
+        assert (await store.compactions.of_session("n", "s"))[-1].compaction == new
     finally:
         await store.close()
 
@@ -180,6 +186,8 @@ async def test_windows_that_nobody_can_be_named_for_are_dropped(empty_url: str) 
     await migrate(empty_url)
     store = await open_store(empty_url, new_id=new_id)
     try:
-        assert await store.learned_windows(0.0) == [LearnedWindow("", "u", "stated", 10, "upstream", 1.0)]
+        assert await store.accounts.learned_windows(0.0) == [
+            LearnedWindow("", "u", "stated", 10, "upstream", 1.0)
+        ]
     finally:
         await store.close()

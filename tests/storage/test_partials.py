@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from palimpsest.storage.exchanges import InterruptedExchange, OpenExchange
+from palimpsest.storage.migrate import with_connection
+from palimpsest.storage.store import Store, open_store
 from sqlalchemy import Connection, text
 
-from app.storage.contract import OpenExchange, Store
-from app.storage.interrupted import Interrupted
-from app.storage.migrate import with_connection
-from app.storage.open import open_store
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 
@@ -28,8 +27,8 @@ async def second_turn(talk: Talk) -> OpenExchange:
     return await talk.asks([*said, b"more"], stored=2, model="gpt")
 
 
-def left_of(opened: OpenExchange, partial: bytes) -> Interrupted:
-    return Interrupted(
+def left_of(opened: OpenExchange, partial: bytes) -> InterruptedExchange:
+    return InterruptedExchange(
         namespace=opened.namespace,
         session=opened.session,
         exchange=opened.exchange,
@@ -43,7 +42,7 @@ def left_of(opened: OpenExchange, partial: bytes) -> Interrupted:
 
 
 async def save(store: Store, opened: OpenExchange, body: bytes) -> None:
-    await store.save_partial(opened.namespace, opened.session, opened.exchange, body)
+    await store.exchanges.save_partial(opened.namespace, opened.session, opened.exchange, body)
 
 
 @pytest.mark.spec("S10")
@@ -51,18 +50,18 @@ async def test_the_newest_partial_answer_is_found_when_its_exchange_failed(store
     opened = await second_turn(Talk(store))
     await save(store, opened, b"Once")
     await save(store, opened, b"Once upon \x00\xff")
-    assert await store.interrupted() == []
+    assert await store.exchanges.interrupted() == []
     await count_open_as_failed(url)
-    assert await store.interrupted() == [left_of(opened, b"Once upon \x00\xff")]
+    assert await store.exchanges.interrupted() == [left_of(opened, b"Once upon \x00\xff")]
     # Too late: it is not open any more.
     await save(store, opened, b"later")
-    assert await store.interrupted() == [left_of(opened, b"Once upon \x00\xff")]
+    assert await store.exchanges.interrupted() == [left_of(opened, b"Once upon \x00\xff")]
 
 
 async def test_what_failed_without_a_partial_answer_is_not_interrupted(store: Store, url: str) -> None:
     await second_turn(Talk(store))
     await count_open_as_failed(url)
-    assert await store.interrupted() == []
+    assert await store.exchanges.interrupted() == []
 
 
 async def test_a_close_erases_the_partial_answer(store: Store, url: str) -> None:
@@ -72,15 +71,15 @@ async def test_a_close_erases_the_partial_answer(store: Store, url: str) -> None
     await talk.hears(opened, state="failed")
     await save(store, opened, b"Once upon")
     await count_open_as_failed(url)
-    assert await store.interrupted() == []
+    assert await store.exchanges.interrupted() == []
 
 
 async def test_a_partial_answer_belongs_to_its_namespace_and_session(store: Store, url: str) -> None:
     opened = await second_turn(Talk(store))
-    await store.save_partial("other", opened.session, opened.exchange, b"theirs")
-    await store.save_partial(opened.namespace, "other", opened.exchange, b"theirs")
+    await store.exchanges.save_partial("other", opened.session, opened.exchange, b"theirs")
+    await store.exchanges.save_partial(opened.namespace, "other", opened.exchange, b"theirs")
     await count_open_as_failed(url)
-    assert await store.interrupted() == []
+    assert await store.exchanges.interrupted() == []
 
 
 async def test_the_next_server_of_a_file_finds_it_until_it_is_closed(sqlite_url: str) -> None:
@@ -90,12 +89,12 @@ async def test_the_next_server_of_a_file_finds_it_until_it_is_closed(sqlite_url:
     await killed.close()
     for _ in range(2):
         store = await open_store(sqlite_url, new_id=new_id, sole=True)
-        assert await store.interrupted() == [left_of(opened, b"Once")]
+        assert await store.exchanges.interrupted() == [left_of(opened, b"Once")]
         await store.close()
     store = await open_store(sqlite_url, new_id=new_id, sole=True)
     talk = Talk(store, session=opened.session)
     await talk.hears(opened, talk.answer(opened, b"Once"), state="incomplete", answer_state="incomplete")
-    assert await store.interrupted() == []
+    assert await store.exchanges.interrupted() == []
     await store.close()
 
 
@@ -104,6 +103,6 @@ async def test_on_postgresql_nobodys_exchange_is_taken_for_a_dead_ones(url: str)
     first = await open_store(url, new_id=new_id, sole=True)
     await save(first, await second_turn(Talk(first)), b"Once")
     second = await open_store(url, new_id=new_id, sole=True)
-    assert await second.interrupted() == []
+    assert await second.exchanges.interrupted() == []
     for store in (first, second):
         await store.close()

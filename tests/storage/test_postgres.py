@@ -6,9 +6,9 @@ import asyncio
 
 import asyncpg
 import pytest
+from palimpsest.errors import StoreUnavailable
+from palimpsest.storage.store import open_store
 
-from app.errors import StoreUnavailable
-from app.storage.open import open_store
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 
@@ -83,10 +83,10 @@ async def test_what_somebody_may_still_read_is_not_called_vacuumed(url: str) -> 
     reader = await asyncpg.connect(url)
     async with reader.transaction(isolation="repeatable_read", readonly=True):
         await reader.fetch("SELECT * FROM messages")
-        await store.erase_session(talk.namespace, talk.session, [], 1.0)
-        assert await store.scrub() == "pending"
+        await store.erasure.session(talk.namespace, talk.session, [], 1.0)
+        assert await store.erasure.scrub() == "pending"
         assert await reader.fetchval("SELECT count(*) FROM messages WHERE session = $1", talk.session)
-    assert await store.scrub() == "vacuumed"
+    assert await store.erasure.scrub() == "vacuumed"
     await reader.close()
     await store.close()
 
@@ -108,8 +108,8 @@ async def test_those_who_write_all_the_time_hold_no_scrub_up(url: str) -> None:
         writing = [group.create_task(writes()) for _ in range(4)]
         talk = Talk(store, namespace=namespace)
         await talk.turns(2)
-        await store.erase_session(namespace, talk.session, [], 1.0)
-        assert await store.scrub() == "vacuumed"
+        await store.erasure.session(namespace, talk.session, [], 1.0)
+        assert await store.erasure.scrub() == "vacuumed"
         ended.set()
     assert all(task.result() for task in writing)
     await store.close()

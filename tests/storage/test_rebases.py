@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.core.history.known import Rebase
-from app.storage.contract import OpenExchange, Store, StoredMessage
+from palimpsest.core.history.stored_points import Rebase
+from palimpsest.storage.exchanges import OpenExchange, StoredMessage
+from palimpsest.storage.store import Store
+
 from tests.storage.talk import Talk, canonical_of
 
 
@@ -48,11 +50,11 @@ class Slider(Talk):
         return answer
 
     async def transcript(self, chain: bytes) -> list[tuple[bytes, bool]]:
-        rows = await self.store.transcript(self.namespace, self.session, chain)
+        rows = await self.store.history.transcript(self.namespace, self.session, chain)
         return [(row.body, row.in_path) for row in rows]
 
     async def listed(self, chain: bytes) -> list[bytes]:
-        return [row.body for row in await self.store.bodies(self.namespace, self.session, chain)]
+        return [row.body for row in await self.store.history.messages(self.namespace, self.session, chain)]
 
 
 async def test_a_slid_window_is_a_path_of_its_own_and_drops_nothing(store: Store) -> None:
@@ -67,7 +69,7 @@ async def test_a_slid_window_is_a_path_of_its_own_and_drops_nothing(store: Store
         (b"next", True),
     ]
     assert await talk.heads() == [opened.head]
-    row = await store.session("ns", talk.session)
+    row = await store.history.session("ns", talk.session)
     assert row is not None
     assert row.messages == 7
 
@@ -120,12 +122,12 @@ async def test_a_rebase_is_known_by_its_end(store: Store) -> None:
     said = await talk.starts(3)
     opened = await talk.jumps(said[2:], b"next")
     assert opened.rebase is not None
-    (known,) = await store.known("ns", [opened.rebase.chain], None)
+    (known,) = await store.history.known("ns", [opened.rebase.chain], None)
     assert known.chain == opened.rebase.chain
     assert known.canonical == canonical_of(said[-1])
     assert (known.depth, known.answers, known.relayed, known.extended) == (4, 2, True, True)
     assert (known.role, known.state, known.failed) == ("assistant", "live", False)
-    (anchor,) = await store.relayed("ns", [canonical_of(said[-1])], None)
+    (anchor,) = await store.history.relayed("ns", [canonical_of(said[-1])], None)
     assert (anchor.chain, anchor.extended) == (talk.chains(said)[-1], True)
 
 
@@ -135,7 +137,7 @@ async def test_a_rejected_rebase_gives_the_anchor_back(store: Store) -> None:
     opened = await talk.jumps(said[2:], b"bad")
     await talk.hears(opened, state="rejected", withdrawn=[opened.head])
     assert await talk.heads() == [talk.chains(said)[-1]]
-    (anchor,) = await store.relayed("ns", [canonical_of(said[-1])], None)
+    (anchor,) = await store.history.relayed("ns", [canonical_of(said[-1])], None)
     assert not anchor.extended
 
 
@@ -161,7 +163,7 @@ async def test_the_end_of_a_rebased_path_is_read_from_a_message_on(store: Store)
     path = [*said[:2], *said[4:], b"next", b"answer"]
 
     async def since(chain: bytes) -> list[bytes]:
-        return [row.body for row in await store.bodies("ns", talk.session, answer.chain, chain)]
+        return [row.body for row in await store.history.messages("ns", talk.session, answer.chain, chain)]
 
     assert await since(opened.head) == path[-2:]
     # One of the list's own, then one before it; the list's end bears its last message's name and is none.
@@ -184,7 +186,7 @@ async def test_two_hundred_slides_lose_nothing(store: Store) -> None:
     assert [body for body, _ in transcript] == said
     assert [in_path for _, in_path in transcript] == [False] * (len(said) - 10) + [True] * 10
     assert await talk.heads() == [answer.chain]
-    row = await store.session("ns", talk.session)
+    row = await store.history.session("ns", talk.session)
     assert row is not None
     assert row.messages == len(said)
 

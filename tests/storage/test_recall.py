@@ -7,14 +7,13 @@ import hashlib
 from dataclasses import replace
 
 import pytest
+from palimpsest.core.recall.words import CorpusStatistics
+from palimpsest.storage.journal import EventRow
+from palimpsest.storage.migrate import with_connection
+from palimpsest.storage.search import Indexed
+from palimpsest.storage.store import Store, open_store
 from sqlalchemy import Connection, text
 
-from app.core.recall.entry import Holdings
-from app.storage.contract import Store
-from app.storage.journal import Event
-from app.storage.migrate import with_connection
-from app.storage.open import open_store
-from app.storage.recall.contract import Indexed
 from tests.storage.conftest import new_id
 from tests.storage.recalling import catches_up, finds, is_summarised
 from tests.storage.talk import Talk
@@ -36,15 +35,15 @@ async def test_what_holds_any_of_the_words_is_found_with_its_facts(store: Store)
     talk = Talk(store)
     said = await talk.turns(3)
     assert await catches_up(talk) == said
-    found = await store.found("ns", talk.session, ["1", "nowhere"], 50)
+    found = await store.search.find("ns", talk.session, ["1", "nowhere"], 50)
     assert [row.body for row in found.rows] == [b"answer 1", b"question 1"]
     answer = found.rows[0]
     assert (answer.kind, answer.role, answer.depth, answer.state) == ("message", "assistant", 4, "live")
     assert (answer.session, answer.relayed, answer.at) == (talk.session, True, 1004.0)
     chains = talk.chains(said)
     assert (answer.chain, answer.parent, answer.ref) == (chains[3], chains[2], chains[3])
-    assert found.holdings == Holdings(6, 2.0, {"1": 2, "nowhere": 0})
-    assert await store.holding("ns", talk.session, ["1", "nowhere"]) == found.holdings
+    assert found.holdings == CorpusStatistics(6, 2.0, {"1": 2, "nowhere": 0})
+    assert (await store.search.find("ns", talk.session, ["1", "nowhere"], 0)).holdings == found.holdings
 
 
 async def test_more_and_rarer_words_come_first_and_of_equals_the_newest(store: Store) -> None:
@@ -67,7 +66,7 @@ async def test_of_large_rows_those_are_told_that_fit_together(store: Store) -> N
     await catches_up(talk, lambda row: row.body.decode().replace(".", "").split())
 
     async def told(most_bytes: int) -> list[bytes]:
-        found = await store.found("ns", talk.session, ["rare", "x"], 50, most_bytes)
+        found = await store.search.find("ns", talk.session, ["rare", "x"], 50, most_bytes)
         return [row.body for row in found.rows]
 
     assert await told(10_000) == [bodies[0], bodies[3], bodies[2], bodies[1]]
@@ -96,12 +95,12 @@ async def test_a_namespace_sees_and_feels_nothing_of_another(store: Store, *, ev
         await talk.asks([b"our secret", b"their word", b"word word"])
     await catches_up(talks[0])
     session = None if everywhere else "same"
-    alone = await store.found("one", session, ["secret", "word"], 50)
-    assert (await store.found("other", session, ["secret", "word"], 50)).rows == ()
+    alone = await store.search.find("one", session, ["secret", "word"], 50)
+    assert (await store.search.find("other", session, ["secret", "word"], 50)).rows == ()
     await catches_up(talks[1])
     await Talk(store, "other").asks([b"secret secret"])
-    assert await store.found("one", session, ["secret", "word"], 50) == alone
-    there = await store.found("other", session, ["secret", "word"], 50)
+    assert await store.search.find("one", session, ["secret", "word"], 50) == alone
+    there = await store.search.find("other", session, ["secret", "word"], 50)
     assert [row.chain for row in there.rows] != [row.chain for row in alone.rows]
     assert there.holdings == alone.holdings
 
@@ -113,30 +112,30 @@ async def test_another_session_is_found_only_where_all_are_asked(store: Store) -
         await catches_up(talk)
     assert await finds(talks[0], "shared", "own", "1") == [b"own 0", b"shared"]
     assert set(await finds(talks[0], "own", everywhere=True)) == {b"own 0", b"own 1", b"own 2"}
-    everywhere = await store.found("ns", None, ["1"], 50)
+    everywhere = await store.search.find("ns", None, ["1"], 50)
     assert [row.session for row in everywhere.rows] == [talks[1].session]
-    assert everywhere.holdings == Holdings(6, 1.5, {"1": 1})
+    assert everywhere.holdings == CorpusStatistics(6, 1.5, {"1": 1})
 
 
 async def test_the_index_lags_and_catches_up_in_order(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(4)
-    first = await store.unindexed("ns", talk.session, 3)
+    first = await store.search.unindexed("ns", talk.session, 3)
     assert first is not None
     assert [row.body for row in first.rows] == said[:3]
     words = [Indexed(row.arrival, ["early"]) for row in first.rows]
-    assert await store.add_indexed("ns", talk.session, first.stretch, words)
+    assert await store.search.index("ns", talk.session, first.stretch, words)
     assert set(await finds(talk, "early", "answer")) == set(said[:3])
-    await store.add_events("ns", talk.session, [Event("e", "context_summarized", b"{}", 1.0)])
+    await store.journal.add_events("ns", talk.session, [EventRow("e", "context_summarized", b"{}", 1.0)])
     assert await catches_up(talk, limit=2) == said[3:]
     assert len(await finds(talk, "early", "answer", "question")) == 8
     # Events are nothing to be found, and leave nothing to be done.
-    await store.add_events("ns", talk.session, [Event("f", "context_summarized", b"{}", 1.0)])
-    missing = await store.unindexed("ns", talk.session, 64)
+    await store.journal.add_events("ns", talk.session, [EventRow("f", "context_summarized", b"{}", 1.0)])
+    missing = await store.search.unindexed("ns", talk.session, 64)
     assert missing is not None
     assert missing.rows == []
-    assert await store.add_indexed("ns", talk.session, missing.stretch, [])
-    assert await store.unindexed("ns", talk.session, 64) is None
+    assert await store.search.index("ns", talk.session, missing.stretch, [])
+    assert await store.search.unindexed("ns", talk.session, 64) is None
     await talk.asks([*said, b"late words"], stored=8)
     assert await catches_up(talk) == [b"late words"]
     assert await finds(talk, "late") == [b"late words"]
@@ -145,25 +144,27 @@ async def test_the_index_lags_and_catches_up_in_order(store: Store) -> None:
 async def test_a_stretch_is_added_once(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(2)
-    missing = await store.unindexed("ns", talk.session, 64)
+    missing = await store.search.unindexed("ns", talk.session, 64)
     assert missing is not None
     entries = [Indexed(row.arrival, ["word"]) for row in missing.rows]
     results = await asyncio.gather(
-        *(store.add_indexed("ns", talk.session, missing.stretch, entries) for _ in range(8))
+        *(store.search.index("ns", talk.session, missing.stretch, entries) for _ in range(8))
     )
     assert sorted(results) == [False] * 7 + [True]
-    assert await store.holding("ns", talk.session, ["word"]) == Holdings(4, 1.0, {"word": 4})
-    assert not await store.add_indexed("ns", talk.session, missing.stretch, entries)
+    assert (await store.search.find("ns", talk.session, ["word"], 0)).holdings == CorpusStatistics(
+        4, 1.0, {"word": 4}
+    )
+    assert not await store.search.index("ns", talk.session, missing.stretch, entries)
 
 
 async def test_a_part_of_a_stretch_may_be_added(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(2)
-    missing = await store.unindexed("ns", talk.session, 64)
+    missing = await store.search.unindexed("ns", talk.session, 64)
     assert missing is not None
     part = replace(missing.stretch, upto=missing.rows[1].arrival)
-    assert await store.add_indexed("ns", talk.session, part, [Indexed(missing.rows[0].arrival, ["one"])])
-    rest = await store.unindexed("ns", talk.session, 64)
+    assert await store.search.index("ns", talk.session, part, [Indexed(missing.rows[0].arrival, ["one"])])
+    rest = await store.search.unindexed("ns", talk.session, 64)
     assert rest is not None
     assert [row.body for row in rest.rows] == [b"question 1", b"answer 1"]
 
@@ -171,25 +172,25 @@ async def test_a_part_of_a_stretch_may_be_added(store: Store) -> None:
 async def test_nothing_is_added_to_a_session_that_is_gone_or_began_anew(store: Store, url: str) -> None:
     talk = Talk(store)
     await talk.turns(1)
-    missing = await store.unindexed("ns", talk.session, 64)
+    missing = await store.search.unindexed("ns", talk.session, 64)
     assert missing is not None
     entries = [Indexed(row.arrival, ["word"]) for row in missing.rows]
     stale = replace(missing.stretch, epoch=missing.stretch.epoch - 1)
-    assert not await store.add_indexed("ns", talk.session, stale, entries)
-    assert not await store.add_indexed("ns", "nobody", missing.stretch, entries)
-    assert not await store.add_indexed("other", talk.session, missing.stretch, entries)
+    assert not await store.search.index("ns", talk.session, stale, entries)
+    assert not await store.search.index("ns", "nobody", missing.stretch, entries)
+    assert not await store.search.index("other", talk.session, missing.stretch, entries)
     later = replace(missing.stretch, after=1)
-    assert not await store.add_indexed("ns", talk.session, later, entries)
-    assert await store.holding("ns", talk.session, ["word"]) == Holdings(0, 1.0, {})
+    assert not await store.search.index("ns", talk.session, later, entries)
+    assert (await store.search.find("ns", talk.session, ["word"], 0)).holdings == CorpusStatistics(0, 1.0, {})
 
     def forget(connection: Connection) -> None:
         connection.execute(text("DELETE FROM sessions"))
         connection.commit()
 
     await with_connection(url, forget)
-    assert not await store.add_indexed("ns", talk.session, missing.stretch, entries)
+    assert not await store.search.index("ns", talk.session, missing.stretch, entries)
     assert await finds(talk, "word") == []
-    assert await store.unindexed("ns", talk.session, 64) is None
+    assert await store.search.unindexed("ns", talk.session, 64) is None
 
 
 async def test_summaries_are_found_and_say_when_they_are_undone(store: Store) -> None:
@@ -200,11 +201,11 @@ async def test_summaries_are_found_and_say_when_they_are_undone(store: Store) ->
     await catches_up(talk)
     await is_summarised(store, talk, watermark, "and then", ident="d")
     assert await catches_up(talk) == [b"and then"]
-    (row,) = (await store.found("ns", talk.session, ["said"], 50)).rows
+    (row,) = (await store.search.find("ns", talk.session, ["said"], 50)).rows
     assert (row.kind, row.ref, row.chain, row.state, row.role) == ("summary", b"c", watermark, "live", "")
     assert (row.body, row.at) == ("what was said \ud83d".encode("utf-8", "surrogatepass"), 7.0)
-    assert await store.undo_compaction("ns", talk.session, "c", 9.0)
-    (row,) = (await store.found("ns", talk.session, ["said"], 50)).rows
+    assert await store.compactions.undo("ns", talk.session, "c", 9.0)
+    (row,) = (await store.search.find("ns", talk.session, ["said"], 50)).rows
     assert row.state == "undone"
 
 
@@ -213,7 +214,7 @@ async def test_what_was_rejected_is_found_and_says_so(store: Store) -> None:
     opened = await talk.asks([b"a bad picture"])
     await catches_up(talk)
     await talk.hears(opened, state="rejected", withdrawn=[opened.head], status=400)
-    (row,) = (await store.found("ns", talk.session, ["picture"], 50)).rows
+    (row,) = (await store.search.find("ns", talk.session, ["picture"], 50)).rows
     assert row.state == "rejected"
 
 
@@ -221,11 +222,11 @@ async def test_long_bodies_come_a_few_at_a_time(store: Store) -> None:
     talk = Talk(store)
     bodies = [b"A" * 5_000_000, b"B" * 3_000_000, b"C" * 3_000_000]
     await talk.asks(bodies)
-    missing = await store.unindexed("ns", talk.session, 64)
+    missing = await store.search.unindexed("ns", talk.session, 64)
     assert missing is not None
     assert [row.body for row in missing.rows] == bodies[:1]
     assert await catches_up(talk, lambda row: ["long", chr(row.body[0]).lower()]) == bodies
-    assert (await store.found("ns", talk.session, ["long"], 50, 20_000_000)).rows[0].body == bodies[2]
+    assert (await store.search.find("ns", talk.session, ["long"], 50, 20_000_000)).rows[0].body == bodies[2]
     assert await finds(talk, "long", "b") == [bodies[1]]
 
 
@@ -236,16 +237,18 @@ async def test_a_sqlite_without_an_index_scans(sqlite_url: str) -> None:
 
     await with_connection(sqlite_url, drop)
     store = await open_store(sqlite_url, new_id=new_id)
-    assert not store.has_index
+    assert not store.search.has_index
     talk = Talk(store)
     await talk.turns(2)
-    assert await store.unindexed("ns", talk.session, 64) is None
+    assert await store.search.unindexed("ns", talk.session, 64) is None
     assert await finds(talk, "question") == []
-    assert await store.holding("ns", talk.session, ["question"]) == Holdings(0, 1.0, {})
-    scanned = await store.scanned("ns", [talk.session], lambda row: b"question" in row.body, 50)
+    assert (await store.search.find("ns", talk.session, ["question"], 0)).holdings == CorpusStatistics(
+        0, 1.0, {}
+    )
+    scanned = await store.search.scan("ns", [talk.session], lambda row: b"question" in row.body, 50)
     assert [row.body for row in scanned.rows] == [b"question 1", b"question 0"]
-    await store.forget_session("ns", talk.session)
-    await store.scrub_words()
+    await store.search.forget("ns", talk.session)
+    await store.search.scrub()
     await store.close()
 
 
@@ -258,13 +261,13 @@ async def test_sessions_that_lag_are_named_the_last_written_first(store: Store) 
     await talks[0].asks([b"q", b"more"], stored=1)
     await Talk(store, namespace="other").asks([b"q"])
     first, second, third = (talk.session for talk in talks)
-    assert await store.lagging("ns", 9) == [first, third, second]
-    assert await store.lagging("ns", 2) == [first, third]
+    assert await store.search.lagging("ns", 9) == [first, third, second]
+    assert await store.search.lagging("ns", 2) == [first, third]
     await catches_up(talks[2])
-    assert await store.lagging("ns", 9) == [first, second]
+    assert await store.search.lagging("ns", 9) == [first, second]
     await talks[2].asks([b"q", b"new"], stored=1)
-    assert third in await store.lagging("ns", 9)
+    assert third in await store.search.lagging("ns", 9)
 
 
 async def test_both_databases_have_an_index(store: Store) -> None:
-    assert store.has_index
+    assert store.search.has_index

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.storage.contract import Store
-from app.storage.recall.contract import RecallRow
+from palimpsest.storage.search import RecallRow
+from palimpsest.storage.store import Store
+
 from tests.storage.recalling import is_summarised
 from tests.storage.talk import Talk
 from tests.storage.test_rebases import Slider
 
 
 async def beside(talk: Talk, chain: bytes) -> tuple[bytes | None, list[bytes]]:
-    there = (await talk.store.beside(talk.namespace, talk.session, [chain]))[chain]
+    there = (await talk.store.search.neighbours(talk.namespace, talk.session, [chain]))[chain]
     return there.before.body if there.before else None, [row.body for row in there.after]
 
 
 async def held(talk: Talk, head: bytes, chains: Sequence[bytes]) -> set[bytes]:
-    return set(await talk.store.path_holds(talk.namespace, talk.session, head, chains))
+    return set(await talk.store.search.on_path(talk.namespace, talk.session, head, chains))
 
 
 async def test_beside_a_message_stands_what_it_follows_and_what_follows_it(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(2)
     chains = talk.chains(said)
-    there = await store.beside("ns", talk.session, [*chains, b"unknown" * 4, chains[0]])
+    there = await store.search.neighbours("ns", talk.session, [*chains, b"unknown" * 4, chains[0]])
     assert set(there) == set(chains)
     assert await beside(talk, chains[0]) == (None, [said[1]])
     assert await beside(talk, chains[1]) == (said[0], [said[2]])
     assert await beside(talk, chains[3]) == (said[2], [])
     after = there[chains[0]].after[0]
     assert (after.role, after.relayed, after.state, after.depth) == ("assistant", True, "live", 2)
-    assert await store.beside("other", talk.session, chains) == {}
-    assert await store.beside("ns", "other", chains) == {}
-    assert await store.beside("ns", talk.session, []) == {}
+    assert await store.search.neighbours("other", talk.session, chains) == {}
+    assert await store.search.neighbours("ns", "other", chains) == {}
+    assert await store.search.neighbours("ns", talk.session, []) == {}
 
 
 async def test_every_branch_follows_in_order_of_arrival(store: Store) -> None:
@@ -44,7 +45,7 @@ async def test_every_branch_follows_in_order_of_arrival(store: Store) -> None:
     await talk.hears(opened, state="rejected", withdrawn=[opened.head], status=400)
     answer = talk.chains(said)[1]
     assert await beside(talk, answer) == (said[0], [b"first", b"second", b"bad"])
-    after = (await store.beside("ns", talk.session, [answer]))[answer].after
+    after = (await store.search.neighbours("ns", talk.session, [answer]))[answer].after
     assert [row.state for row in after] == ["live", "live", "rejected"]
 
 
@@ -61,7 +62,7 @@ async def test_many_are_asked_for_at_once(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(40)
     chains = talk.chains(said)
-    there = await store.beside("ns", talk.session, chains)
+    there = await store.search.neighbours("ns", talk.session, chains)
     assert set(there) == set(chains[:64])
     assert all(there[chain].after for chain in chains[:64])
     assert await held(talk, chains[-1], chains) == set(chains)
@@ -82,8 +83,8 @@ async def test_a_path_holds_what_leads_to_its_end_and_nothing_else(store: Store)
     assert await held(talk, old[-1], [old[0]]) == {old[0]}
     assert await held(talk, b"unknown" * 4, everything) == set()
     assert await held(talk, old[-1], []) == set()
-    assert await store.path_holds("other", talk.session, old[-1], old) == frozenset()
-    assert await store.path_holds("ns", "other", old[-1], old) == frozenset()
+    assert await store.search.on_path("other", talk.session, old[-1], old) == frozenset()
+    assert await store.search.on_path("ns", "other", old[-1], old) == frozenset()
 
 
 async def test_a_path_holds_what_a_rebased_list_kept_and_not_what_it_dropped(store: Store) -> None:
@@ -133,13 +134,13 @@ async def test_a_scan_reads_from_the_end(store: Store) -> None:
         asked.append(row)
         return b"1" in row.body
 
-    scanned = await store.scanned("ns", [talk.session], holds_one, 50)
+    scanned = await store.search.scan("ns", [talk.session], holds_one, 50)
     assert [row.body for row in scanned.rows] == [b"in short 1", b"answer 1", b"question 1"]
     assert scanned.is_all
     assert len(asked) == 7
-    first = await store.scanned("ns", [talk.session], holds_one, 2)
+    first = await store.search.scan("ns", [talk.session], holds_one, 2)
     assert (list(first.rows), first.is_all) == (list(scanned.rows[:2]), False)
-    nobody = await store.scanned("other", [talk.session], holds_one, 50)
+    nobody = await store.search.scan("other", [talk.session], holds_one, 50)
     assert (list(nobody.rows), nobody.is_all) == ([], True)
 
 
@@ -148,15 +149,15 @@ async def test_a_scan_of_all_sessions_begins_with_the_newest(store: Store) -> No
     for i, talk in enumerate(talks):
         await talk.asks([b"first %d" % i, b"second %d" % i])
     await Talk(store, namespace="other", session="00009").asks([b"first 9"])
-    scanned = await store.scanned("ns", None, lambda row: b"first" in row.body, 50)
+    scanned = await store.search.scan("ns", None, lambda row: b"first" in row.body, 50)
     assert [row.body for row in scanned.rows] == [b"first 2", b"first 1", b"first 0"]
     assert scanned.is_all
-    assert not (await store.scanned("ns", None, lambda row: b"first" in row.body, 2)).is_all
+    assert not (await store.search.scan("ns", None, lambda row: b"first" in row.body, 2)).is_all
 
 
 async def test_a_scan_ends_after_five_thousand_rows(store: Store) -> None:
     talk = Talk(store)
     await talk.asks([b"row %d" % i for i in range(5_300)])
-    scanned = await store.scanned("ns", [talk.session], lambda row: row.depth % 1_000 == 1, 50)
+    scanned = await store.search.scan("ns", [talk.session], lambda row: row.depth % 1_000 == 1, 50)
     assert [row.depth for row in scanned.rows] == [5_001, 4_001, 3_001, 2_001, 1_001]
     assert not scanned.is_all

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from palimpsest.storage.migrate import sqlite_path, with_connection
+from palimpsest.storage.store import Store, open_store
 from sqlalchemy import Connection, text
 
-from app.storage.contract import Store
-from app.storage.migrate import sqlite_path, with_connection
-from app.storage.open import open_store
 from tests.storage.conftest import new_id
 from tests.storage.recalling import catches_up, finds
 from tests.storage.talk import Talk
@@ -45,24 +44,24 @@ async def test_what_is_forgotten_is_not_found_and_the_rest_is(store: Store, url:
     await twin.asks([b"z"])
     await catches_up(twin, lambda _: [CANARY.decode()])
     assert len(await finds(lost, "shared", everywhere=True)) == 4
-    assert await store.forget_session("ns", lost.session) == 2
+    assert await store.search.forget("ns", lost.session) == 2
     for _ in range(2):
         assert await finds(lost, CANARY.decode(), "shared") == []
         assert await finds(lost, CANARY.decode(), everywhere=True) == []
         assert len(await finds(kept, "shared")) == 2
         assert await finds(twin, CANARY.decode()) == [b"z"]
-        await store.scrub_words()
+        await store.search.scrub()
     assert await with_connection(url, rows) == (3, 2)
-    assert await store.forget_session("ns", lost.session) == 0
-    assert await store.forget_session("ns", "nobody") == 0
+    assert await store.search.forget("ns", lost.session) == 0
+    assert await store.search.forget("ns", "nobody") == 0
 
 
 async def test_a_forgotten_session_may_be_indexed_again(store: Store) -> None:
     _, lost = await kept_and_lost(store)
-    await store.forget_session("ns", lost.session)
+    await store.search.forget("ns", lost.session)
     assert len(await catches_up(lost, lambda _: ["again"])) == 2
     assert len(await finds(lost, "again")) == 2
-    await store.scrub_words()
+    await store.search.scrub()
     assert len(await finds(lost, "again")) == 2
     assert await finds(lost, CANARY.decode()) == []
 
@@ -73,8 +72,8 @@ async def test_many_entries_are_removed_in_slices(store: Store, url: str) -> Non
     await other.asks([b"other"])
     for each in (talk, other):
         await catches_up(each, limit=500)
-    assert await store.forget_session("ns", talk.session) == 1_200
-    await store.scrub_words()
+    assert await store.search.forget("ns", talk.session) == 1_200
+    await store.search.scrub()
     assert await with_connection(url, rows) == (1, 1)
     assert await finds(other, "other") == [b"other"]
 
@@ -85,9 +84,9 @@ async def test_no_word_of_it_is_left_in_sqlites_files(sqlite_url: str, *, is_scr
     assert path is not None
     store = await open_store(sqlite_url, new_id=new_id)
     kept, lost = await kept_and_lost(store)
-    await store.forget_session("ns", lost.session)
+    await store.search.forget("ns", lost.session)
     if is_scrubbed:
-        await store.scrub_words()
+        await store.search.scrub()
     await store.close()
     # Closing has emptied the write-ahead log.
     assert any(CANARY in file for file in files_of(path)) is not is_scrubbed
@@ -100,11 +99,11 @@ async def test_a_scrub_that_was_broken_off_goes_on_after_a_restart(sqlite_url: s
     assert path is not None
     store = await open_store(sqlite_url, new_id=new_id)
     _, lost = await kept_and_lost(store)
-    await store.forget_session("ns", lost.session)
+    await store.search.forget("ns", lost.session)
     await store.close()
     store = await open_store(sqlite_url, new_id=new_id)
-    assert await store.words_left()
-    await store.scrub_words()
-    assert not await store.words_left()
+    assert await store.search.needs_scrub()
+    await store.search.scrub()
+    assert not await store.search.needs_scrub()
     await store.close()
     assert not any(CANARY in file for file in files_of(path))

@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 from alembic import command
 from alembic.config import Config
+from palimpsest.storage.migrate import MIGRATIONS, migrate, schema_state, with_connection
+from palimpsest.storage.store import open_store
 from sqlalchemy import Connection, inspect, text
 
-from app.storage.migrate import MIGRATIONS, migrate, schema_state, with_connection
-from app.storage.open import open_store
 from tests.storage.conftest import new_id
 
 # What the row names -> the table and the columns that hold it here.
@@ -128,14 +128,14 @@ async def test_rows_of_every_older_version_are_migrated_and_indexed(revision: st
     assert missing_in(await with_connection(empty_url, columns_of)) == []
     store = await open_store(empty_url, new_id=new_id)
     try:
-        unindexed = await store.unindexed("n", "s", 64)
+        unindexed = await store.search.unindexed("n", "s", 64)
         assert unindexed is not None
         assert [(row.kind, row.body, row.tokens) for row in unindexed.rows] == [
             ("message", b"first", 7),
             ("message", b"second", 7),
             ("summary", b"of the first", 0),
         ]
-        found = await store.compaction("n", "c")
+        found = await store.compactions.get("n", "c")
         assert found is not None
         assert (found[0], found[1].compaction.messages_folded) == ("s", 1)
     finally:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from palimpsest.proxy.access import Access, load_pepper
+from palimpsest.proxy.incoming import Incoming
+from palimpsest.storage.store import open_store
 
-from app.proxy.access.access import Access
-from app.proxy.access.pepper import load_pepper
-from app.proxy.incoming import Incoming
-from app.storage.open import open_store
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 
@@ -24,10 +23,12 @@ def knocking() -> Incoming:
 async def test_a_namespace_that_one_has_swept_is_begun_anew_by_both(url: str, tmp_path: Path) -> None:
     stores = [await open_store(url, new_id=new_id, sole=True) for _ in range(2)]
     pepper = load_pepper(tmp_path / "pepper")
-    one, two = (Access(store, pepper, "r", proxy_keys=False, identity_headers=()) for store in stores)
+    one, two = (
+        Access(store.accounts, pepper, "r", proxy_keys=False, identity_headers=()) for store in stores
+    )
     swept = (await one.caller_of(knocking())).namespace
     assert (await two.caller_of(knocking())).namespace == swept
-    assert await stores[0].erase_unproven(1e12) == [swept]
+    assert await stores[0].erasure.unproven(1e12) == [swept]
     one.forget([swept])
     begun = (await one.caller_of(knocking())).namespace
     assert begun != swept

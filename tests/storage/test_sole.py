@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from palimpsest.errors import SettingsError
+from palimpsest.storage.store import open_store
 
-from app.errors import SettingsError
-from app.storage.open import open_store
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 
@@ -27,10 +27,10 @@ async def test_an_exchange_left_open_has_failed_at_the_next_start(sqlite_url: st
     store = await open_store(sqlite_url, new_id=new_id)
     killed = Talk(store)
     await killed.asks([b"q"])
-    assert [point.failed for point in await store.known("ns", killed.chains([b"q"]), None)] == [False]
+    assert [point.failed for point in await store.history.known("ns", killed.chains([b"q"]), None)] == [False]
     await store.close()
     store = await open_store(sqlite_url, new_id=new_id, sole=True)
-    assert [point.failed for point in await store.known("ns", killed.chains([b"q"]), None)] == [True]
+    assert [point.failed for point in await store.history.known("ns", killed.chains([b"q"]), None)] == [True]
     await store.close()
 
 
@@ -40,7 +40,9 @@ async def test_a_finished_exchange_stays_finished(sqlite_url: str) -> None:
     await talk.turns(1)
     await store.close()
     store = await open_store(sqlite_url, new_id=new_id, sole=True)
-    assert [point.failed for point in await store.known("ns", talk.chains([b"question 0"]), None)] == [False]
+    assert [
+        point.failed for point in await store.history.known("ns", talk.chains([b"question 0"]), None)
+    ] == [False]
     await store.close()
 
 
@@ -50,6 +52,6 @@ async def test_on_postgresql_others_may_be_at_work(url: str) -> None:
     talk = Talk(first)
     await talk.asks([b"q"])
     third = await open_store(url, new_id=new_id, sole=True)
-    assert [point.failed for point in await third.known("ns", talk.chains([b"q"]), None)] == [False]
+    assert [point.failed for point in await third.history.known("ns", talk.chains([b"q"]), None)] == [False]
     for store in (first, second, third):
         await store.close()

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.errors import Conflict, StoreError, StoreUnavailable
+from palimpsest.storage.database import Statement, Step
+from palimpsest.storage.migrate import sqlite_path
+from palimpsest.storage.sql import new_row
+from palimpsest.storage.sqlite.database import SqliteDatabase
+from palimpsest.storage.sqlite.driver import driver, sqlite_version
+from palimpsest.storage.store import Store, open_store
+from palimpsest.storage.tables import HEARTBEAT
 
-from app.errors import Conflict, StoreError, StoreUnavailable
-from app.storage.contract import Store
-from app.storage.database import Statement, Step, named
-from app.storage.migrate import sqlite_path
-from app.storage.open import open_store
-from app.storage.sqlite.database import SqliteDatabase
-from app.storage.sqlite.driver import driver, sqlite_version
-from app.storage.tables.servers import HEARTBEAT
 from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 
@@ -54,7 +54,7 @@ async def test_callers_who_wait_together_are_committed_together(sqlite_url: str)
     versions.add(watcher.execute("PRAGMA data_version").fetchone())
     await asyncio.gather(*tasks)
     assert len(versions) - 1 <= 2
-    assert len(await store.sessions("ns", 100, None)) == 50
+    assert len(await store.history.sessions("ns", 100, None)) == 50
     blocker.close()
     watcher.close()
     await store.close()
@@ -71,7 +71,7 @@ async def test_a_failing_unit_does_not_fail_its_neighbours(sqlite_url: str) -> N
         return_exceptions=True,
     )
     assert [isinstance(result, Conflict) for result in results] == [i % 5 == 0 for i in range(40)]
-    assert len(await store.sessions("ns", 100, None)) == 1 + 32
+    assert len(await store.history.sessions("ns", 100, None)) == 1 + 32
     await store.close()
 
 
@@ -83,7 +83,7 @@ async def test_a_unit_that_the_database_refuses_leaves_nothing(store: Store) -> 
         # A number that no column holds.
         await talk.hears(opened, replace(answer, tokens=2**70))
     assert await talk.heads() == [opened.head]
-    assert await store.message("ns", answer.chain) is None
+    assert await store.history.message("ns", answer.chain) is None
 
 
 async def test_a_row_that_cannot_be_written_harms_nobody_else(store: Store) -> None:
@@ -96,7 +96,7 @@ async def test_a_row_that_cannot_be_written_harms_nobody_else(store: Store) -> N
     )
     assert isinstance(results[1], StoreError)
     assert await good.said([b"q"]) == [b"q"]
-    assert await store.session("ns", bad.session) is None
+    assert await store.history.session("ns", bad.session) is None
     await good.turns(1)
 
 
@@ -107,7 +107,7 @@ async def test_waiting_for_the_database_is_bounded(sqlite_url: str) -> None:
     with pytest.raises(StoreUnavailable):
         await store.ping()
     # Reading goes on meanwhile.
-    assert await store.keys() == []
+    assert await store.accounts.keys() == []
     blocker.execute("ROLLBACK")
     blocker.close()
     await store.close()
@@ -119,17 +119,17 @@ async def test_a_closed_store_says_so(store: Store) -> None:
     with pytest.raises(StoreUnavailable):
         await store.ping()
     with pytest.raises(StoreUnavailable):
-        await store.learned_windows(0.0)
+        await store.accounts.learned_windows(0.0)
     with pytest.raises(StoreUnavailable):
-        await store.keys()
+        await store.accounts.keys()
 
 
 async def test_closing_empties_the_log_and_deleted_bytes_are_gone(sqlite_url: str) -> None:
     store = await open_store(sqlite_url, new_id=new_id)
     talk = Talk(store)
     said = await talk.turns(3)
-    await store.add_pin("ns", talk.session, b"canary-canary-canary-canary-cana", 1.0)
-    await store.remove_pin("ns", talk.session, b"canary-canary-canary-canary-cana")
+    await store.history.add_pin("ns", talk.session, b"canary-canary-canary-canary-cana", 1.0)
+    await store.history.remove_pin("ns", talk.session, b"canary-canary-canary-canary-cana")
     await store.close()
     path = _path(sqlite_url)
     wal = path.with_name(path.name + "-wal")
@@ -185,7 +185,7 @@ async def test_after_a_disk_error_nothing_is_called_durable(sqlite_url: str) -> 
 
 
 def _beats(times: int) -> list[Step]:
-    statement = Statement(lambda insert: insert(HEARTBEAT).values(named(HEARTBEAT)).on_conflict_do_nothing())
+    statement = Statement(new_row(HEARTBEAT).on_conflict_do_nothing())
     return [Step(statement, [{"id": str(uuid.uuid4()), "beats": times}])]
 
 
@@ -261,7 +261,7 @@ async def test_a_request_is_stored_although_its_caller_leaves(store: Store) -> N
 async def _stored(store: Store, talk: Talk) -> None:
     """The session is there; the write was not this task's to wait for."""
     for _ in range(10_000):
-        if await store.session("ns", talk.session) is not None:
+        if await store.history.session("ns", talk.session) is not None:
             return
         await asyncio.sleep(0.001)
     raise AssertionError("the request was lost")

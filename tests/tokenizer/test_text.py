@@ -16,10 +16,18 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
-from app.tokenizer.counting import Tokenizer
-from app.tokenizer.encodings import EncodingName, Encodings, encoding_name_for, is_openai_model
-from app.tokenizer.text import PIECE_CHARS, RUN_CHARS, TextCounter, is_safe_cut, pieces_of
+from palimpsest.tokenizer.counting import Tokenizer
+from palimpsest.tokenizer.text import (
+    PIECE_CHARS,
+    RUN_CHARS,
+    EncodingName,
+    Encodings,
+    TextCounter,
+    encoding_name_for,
+    is_openai_model,
+    is_safe_cut,
+    pieces_of,
+)
 
 ENCODINGS = Encodings()
 O200K = TextCounter(ENCODINGS.get("o200k_base"))
@@ -89,7 +97,7 @@ import socket
 class Refused(socket.socket):
     def __init__(self, *args, **kwargs): raise OSError("no network")
 socket.socket = Refused
-from app.tokenizer.counting import Tokenizer
+from palimpsest.tokenizer.counting import Tokenizer
 tokenizer = Tokenizer()
 tokenizer.load()
 for model in ("gpt-4o", "gpt-4"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from app.upstream.client import Upstream, UpstreamOptions
+from palimpsest.upstream.client import Upstream, UpstreamOptions
+
 from tests.upstream.scripted import Scripted
 
 SSE = [b"data: %d\n\n" % n for n in range(50)]

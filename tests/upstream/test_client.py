@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from palimpsest.upstream.client import Upstream, UpstreamOptions
 
-from app.upstream.client import Upstream, UpstreamOptions
 from tests.upstream.asking import options, until, whole
 from tests.upstream.scripted import Scripted, Wire, replies, stalls_after
 
@@ -133,6 +133,23 @@ async def test_upload_streams_while_it_arrives() -> None:
         async with upstream.open("POST", "/files", [], upload()) as answer:
             assert await answer.read(10) == b"ok"
     assert seen.is_set()
+
+
+@pytest.mark.spec("H07")
+async def test_an_upload_may_take_longer_than_all_that_is_waited_for_together() -> None:
+    """For a connection, and for the answer that begins once the upload has ended."""
+    hasty = {"queue_seconds": 0.1, "connect_seconds": 0.1, "first_byte_seconds": 0.1}
+
+    async def upload() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b"x"
+            await asyncio.sleep(0.01)
+
+    async with Scripted() as server, Upstream(options(server, **hasty)) as upstream:
+        server.expects(replies(b"ok"))
+        async with upstream.open("POST", "/files", [], upload()) as answer:
+            assert await answer.read(10) == b"ok"
+    assert server.requests[0].body == b"x" * 40
 
 
 @pytest.mark.parametrize("framing", [[], [(b"Content-Length", b"11")]])

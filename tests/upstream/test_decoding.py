@@ -11,8 +11,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.upstream.decoding import Decoder, decoder_for
+from palimpsest.upstream.decoding import Decoder, decoder_for
 
 brotli: Any = importlib.import_module("brotli")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from palimpsest.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from palimpsest.upstream.client import Upstream, UpstreamAnswer, UpstreamOptions
 
-from app.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from app.upstream.client import Answer, Upstream, UpstreamOptions
 from tests.upstream.asking import options, until, whole
 from tests.upstream.scripted import Scripted, Wire, chunk, cuts_after, head, replies, stalls_after
 
@@ -134,7 +134,7 @@ async def test_bugs_pass_through() -> None:
 async def test_an_answer_outside_its_block_is_no_answer() -> None:
     async with Scripted() as server, Upstream(options(server)) as upstream:
         server.expects(stalls_after(head(200, [(b"Content-Length", b"5")]) + b"ab"))
-        kept: list[Answer] = []
+        kept: list[UpstreamAnswer] = []
         async with upstream.open("POST", "/", [], b"{}") as answer:
             kept.append(answer)
         with pytest.raises(UpstreamCut):

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.upstream.headers import UpstreamKey, answer_headers, request_headers
+from palimpsest.upstream.headers import UpstreamKey, answer_headers, request_headers
 
 ALL = {"gzip", "deflate", "br", "zstd"}
 

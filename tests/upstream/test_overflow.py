@@ -8,14 +8,12 @@ import json
 from typing import Any
 
 import pytest
-
-from app.upstream.overflow import NotOverflow, Overflow, Verdict, classify
-from app.upstream.request_words import RequestWords
+from palimpsest.upstream.overflow import Classification, NotOverflow, Overflow, RequestWords, classify
 
 STREAM = [(b"Content-Type", b"text/event-stream; charset=utf-8")]
 
 
-def said(message: str, status: int = 400, **more: Any) -> Verdict:
+def said(message: str, status: int = 400, **more: Any) -> Classification:
     return classify(status, [], json.dumps({"error": {"message": message, **more}}).encode())
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.errors import UpstreamTimeout, UpstreamUnreachable
+from palimpsest.upstream.client import Upstream, UpstreamOptions
 
-from app.errors import UpstreamTimeout, UpstreamUnreachable
-from app.upstream.client import Upstream, UpstreamOptions
 from tests.upstream.asking import SSE, options, until, whole
 from tests.upstream.scripted import Scripted, Wire, chunk, cuts_after, head, replies, stalls_after, streams
 

@@ -6,13 +6,20 @@ import json
 from typing import Any
 
 import pytest
+from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
+from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.upstream.headers import UpstreamKey
+from palimpsest.upstream.overflow import Overflow
+from palimpsest.upstream.summarizer import (
+    ANSWER_BYTES,
+    Failed,
+    KeyRefused,
+    Question,
+    QuestionTooLong,
+    Summarizer,
+    SummaryOutcome,
+)
 
-from app.core.wire.answered import Usage
-from app.upstream.client import Upstream, UpstreamOptions
-from app.upstream.headers import UpstreamKey
-from app.upstream.overflow import Overflow
-from app.upstream.questions import Failed, KeyRefused, Question, SummaryAnswer, SummaryOutcome, TooLong
-from app.upstream.summarizer import ANSWER_BYTES, Summarizer
 from tests.upstream.scripted import Script, Scripted, cuts_after, head, replies, stalls_after
 
 CALLER = [
@@ -50,7 +57,7 @@ async def ask(
 
 async def test_a_summary() -> None:
     server, outcome = await ask(replies(completion(content="It was so.")))
-    assert outcome == SummaryAnswer("It was so.", "stop", False, Usage(7, 2))
+    assert outcome == QuestionAnswer("It was so.", "stop", False, Usage(7, 2))
     (request,) = server.requests
     assert (request.method, request.target) == ("POST", "/v1/chat/completions")
     assert request.body == b'{"model":"m","messages":[%b],"max_tokens":100,"temperature":0}' % b",".join(
@@ -79,8 +86,8 @@ async def test_a_summary() -> None:
 )
 async def test_what_the_model_said(message: dict[str, Any], text: str, called: bool) -> None:
     _, outcome = await ask(replies(completion(**message)))
-    assert isinstance(outcome, SummaryAnswer)
-    assert (outcome.text, outcome.had_tool_calls) == (text, called)
+    assert isinstance(outcome, QuestionAnswer)
+    assert (outcome.text, outcome.has_calls) == (text, called)
 
 
 async def test_an_own_key() -> None:
@@ -112,7 +119,7 @@ async def test_fields_a_model_refuses_are_learned_once() -> None:
         replies(completion(content="y")),
         times=2,
     )
-    assert isinstance(outcome, SummaryAnswer)
+    assert isinstance(outcome, QuestionAnswer)
     fields = [sorted(json.loads(request.body)) for request in server.requests]
     assert fields == [
         ["max_tokens", "messages", "model", "temperature"],
@@ -134,7 +141,7 @@ async def test_words_of_a_conversation_teach_no_dialect() -> None:
     """A refusal quotes the conversation; what did not help is not held against the next question."""
     quoting = refusal("bad role 'temperature, unsupported max_completion_tokens'")
     server, outcome = await ask(*[quoting] * 3, replies(completion(content="It was so.")), times=2)
-    assert isinstance(outcome, SummaryAnswer)
+    assert isinstance(outcome, QuestionAnswer)
     assert server.requests[3].body == server.requests[0].body
 
 
@@ -143,13 +150,13 @@ async def test_too_long() -> None:
         "This model's maximum context length is 4096 tokens. However, you requested 9000 tokens in the input"
     )
     _, outcome = await ask(refusal(words))
-    assert outcome == TooLong(Overflow("prompt", 4096, 9000))
+    assert outcome == QuestionTooLong(Overflow("prompt", 4096, 9000))
     words = (
         "'max_tokens' or 'max_completion_tokens' is too large: 100. This model's maximum context length is "
         "4096 tokens and your request has 4090 input tokens (100 > 4096 - 4090)."
     )
     server, outcome = await ask(refusal(words))
-    assert outcome == TooLong(Overflow("prompt", 4096, 4090))
+    assert outcome == QuestionTooLong(Overflow("prompt", 4096, 4090))
     assert len(server.requests) == 1
 
 
@@ -193,7 +200,7 @@ async def test_failures_are_words(script: Script, reason: str) -> None:
 async def test_a_coded_answer_is_read() -> None:
     coded = gzip.compress(completion(content="x"))
     _, outcome = await ask(replies(coded, 200, [(b"Content-Encoding", b"gzip")]))
-    assert isinstance(outcome, SummaryAnswer)
+    assert isinstance(outcome, QuestionAnswer)
 
 
 async def test_cookies_are_not_kept() -> None:

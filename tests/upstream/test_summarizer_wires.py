@@ -6,20 +6,29 @@ import json
 from typing import Any
 
 import pytest
+from palimpsest.core.wire.chat import CHAT
+from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
+from palimpsest.core.wire.request import Wire
+from palimpsest.core.wire.responses.request import RESPONSES
+from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.upstream.overflow import Overflow
+from palimpsest.upstream.summarizer import (
+    Failed,
+    KeyRefused,
+    Question,
+    QuestionTooLong,
+    Summarizer,
+    SummaryOutcome,
+)
 
-from app.core.wire.answered import Usage
-from app.upstream.client import Upstream, UpstreamOptions
-from app.upstream.overflow import Overflow
-from app.upstream.questions import Failed, KeyRefused, Question, SummaryAnswer, SummaryOutcome, TooLong
-from app.upstream.summarizer import Summarizer
 from tests.upstream.scripted import Script, Scripted, replies
 
 Json = dict[str, Any]
 pytestmark = pytest.mark.spec("W56")
 CALLER = [(b"authorization", b"Bearer caller"), (b"x-other", b"1")]
 SYSTEM, USER = b'{"role":"system","content":"Keep the record."}', b'{"role":"user","content":"a \\ud800 b"}'
-OWN = Question((SYSTEM, USER), "m", 100, wire="responses")
-BEHIND = Question((SYSTEM, USER), "m", 100, b'[{"type":"x"}]', "responses", (("reasoning", b"{ }"),))
+OWN = Question((SYSTEM, USER), "m", 100, wire=RESPONSES)
+BEHIND = Question((SYSTEM, USER), "m", 100, b'[{"type":"x"}]', RESPONSES, (("reasoning", b"{ }"),))
 
 
 def response(text: str = "It was so.", **fields: Any) -> Script:
@@ -50,7 +59,7 @@ async def asked(
 
 async def test_a_question_of_its_own() -> None:
     server, (outcome,) = await asked(response())
-    assert outcome == SummaryAnswer("It was so.", "stop", False, Usage(7, 2, 5))
+    assert outcome == QuestionAnswer("It was so.", "stop", False, Usage(7, 2, 5))
     (request,) = server.requests
     assert (request.method, request.target) == ("POST", "/v1/responses")
     assert request.body == (
@@ -78,7 +87,7 @@ async def test_fields_a_model_refuses_are_learned_once_on_each_api() -> None:
         completion(),
         questions=(OWN, OWN, Question((USER,), "m", 100)),
     )
-    assert all(isinstance(outcome, SummaryAnswer) for outcome in outcomes)
+    assert all(isinstance(outcome, QuestionAnswer) for outcome in outcomes)
     optional = {"temperature", "max_output_tokens", "max_tokens"}
     fields = [sorted(optional & json.loads(request.body).keys()) for request in server.requests]
     assert fields == [
@@ -98,17 +107,17 @@ async def test_a_limit_that_is_only_too_low_or_too_high_is_no_lesson() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-@pytest.mark.parametrize("wire", ["chat", "responses"])
-async def test_an_address_that_is_not_there_is_asked_for_once(wire: Any, status: int) -> None:
-    found = completion() if wire == "responses" else response()
+@pytest.mark.parametrize("wire", [CHAT, RESPONSES])
+async def test_an_address_that_is_not_there_is_asked_for_once(wire: Wire, status: int) -> None:
+    found = completion() if wire is RESPONSES else response()
     question = Question((SYSTEM, USER), "m", 100, wire=wire)
     server, outcomes = await asked(refusal("no", status), found, found, questions=(question, question))
-    assert all(isinstance(outcome, SummaryAnswer) for outcome in outcomes)
+    assert all(isinstance(outcome, QuestionAnswer) for outcome in outcomes)
     first, other = "/v1/responses", "/v1/chat/completions"
-    if wire == "chat":
+    if wire is CHAT:
         first, other = other, first
     assert [request.target for request in server.requests] == [first, other, other]
-    assert ("messages" in json.loads(server.requests[1].body)) is (wire == "responses")
+    assert ("messages" in json.loads(server.requests[1].body)) is (wire is RESPONSES)
 
 
 async def test_a_model_that_is_on_neither_is_tried_again() -> None:
@@ -128,7 +137,7 @@ async def test_an_api_that_only_fails_is_not_remembered() -> None:
 
 
 async def test_a_question_behind_a_prompt_stays_on_its_api() -> None:
-    chat = Question((USER,), "m", 100, None, "chat", ())
+    chat = Question((USER,), "m", 100, None, CHAT, ())
     server, outcomes = await asked(
         refusal("no", 404), completion(), refusal("no", 404), refusal("no", 404),
         questions=(OWN, BEHIND, chat),
@@ -160,7 +169,7 @@ async def test_a_server_of_its_own_is_asked_by_chat_completions_first() -> None:
                     "message": "This model's maximum context length is 4096 tokens.",
                 },
             ),
-            TooLong(Overflow("prompt", 4096, None)),
+            QuestionTooLong(Overflow("prompt", 4096, None)),
         ),
         (completion(), Failed("no_choice")),
         (replies(b"not json"), Failed("no_choice")),

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from palimpsest.errors import UpstreamUnreachable
+from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.upstream.http import client_over, fetch
 
-from app.errors import UpstreamUnreachable
-from app.upstream.client import Upstream, UpstreamOptions
-from app.upstream.http import client_over, fetch
 from tests.upstream.scripted import Scripted, replies
 
 REQUEST = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=upstream -addext subjectAltName=IP:127.0.0.1"

@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.upstream.models import LIST_BYTES, window_from_model_data, window_from_upstream
 
-from app.upstream.client import Upstream, UpstreamOptions
-from app.upstream.windows import LIST_BYTES, window_from_model_data, window_from_upstream
 from tests.upstream.scripted import Script, Scripted, replies, stalls_after
 
 CALLER = [(b"Authorization", b"Bearer k"), (b"x-other", b"1")]

@@ -1,4 +1,4 @@
-"""Azure: deployments in the path, the version in the query, the key in a header of its own (W44)."""
+"""Azure: deployments in the path, the version in the query, the key in a header of its own."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from tests.kit.serving import served
 from tests.kit.wire import answer_body, chat_body, post, wired
 from tests.kit.words import prose
 from tests.upstream.scripted import replies
-
-pytestmark = pytest.mark.spec("W44")
 
 LARGE = {"models": [{"match": "*", "window_tokens": 1_000_000}]}
 JSON = [(b"content-type", b"application/json")]

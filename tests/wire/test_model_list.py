@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.wire.models import ModelPattern
 
-from app.core.wire.models.names import ModelPattern
 from tests.kit.wire import Json, Line, wired
 from tests.upstream.scripted import Scripted, replies
-
-pytestmark = pytest.mark.spec("W44")
 
 NEAR = b'{"object": "list", "data": [{"id": "gpt-4o", "n": 1e2}, {"id": "gpt-4o-mini"}], "has_more": false}'
 
@@ -48,6 +46,7 @@ async def names_in(line: Line, target: str = "/v1/models") -> list[str]:
     return [entry["id"] for entry in reply.json()["data"]]
 
 
+@pytest.mark.spec("W44")
 async def test_each_model_is_listed_by_the_name_that_it_is_asked_for_by(tmp_path: Path) -> None:
     routes = [
         {"match": "far/*", "model": "*"},
@@ -76,6 +75,7 @@ async def test_each_model_is_listed_by_the_name_that_it_is_asked_for_by(tmp_path
         assert far.requests[0].target == "/v9/models"
 
 
+@pytest.mark.spec("W44")
 async def test_a_server_that_says_nothing_is_left_out(tmp_path: Path) -> None:
     routes = [{"match": f"{name}/*", "model": "*"} for name in ("down", "odd", "late", "up")]
     routes[0]["base_url"] = "http://127.0.0.1:9/v1"
@@ -109,6 +109,7 @@ async def test_without_an_upstream_there_is_no_list(tmp_path: Path) -> None:
         assert (reply.status, reply.code) == (502, "upstream_unreachable")
 
 
+@pytest.mark.spec("W44")
 async def test_one_model_is_asked_about_at_its_server(tmp_path: Path) -> None:
     async with listing(tmp_path, {"match": "far/*", "model": "*"}) as (line, (far,)):
         one = b'{"id": "org/qwen"}'
@@ -137,6 +138,7 @@ NAMES: Sequence[tuple[str, str | None, str, str | None]] = [
 ]
 
 
+@pytest.mark.spec("W44")
 @pytest.mark.parametrize(("match", "asked", "theirs", "ours"), NAMES)
 def test_the_name_that_clients_say_is_found_back(
     match: str, asked: str | None, theirs: str, ours: str | None

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from palimpsest.core.wire.responses.answers import ResponseAssembly
+from palimpsest.proxy.answering.holdback import Holdback
+from palimpsest.upstream.decoding import decoder_for
 
-from app.core.wire.responses.assembly import ResponseAssembly
-from app.proxy.answering.gate import Gate
-from app.upstream.decoding import decoder_for
 
-
-def waiting() -> Gate:
-    gate = Gate(
+def waiting() -> Holdback:
+    gate = Holdback(
         ResponseAssembly(),
         decoder_for([], 64_000_000),
         "events",

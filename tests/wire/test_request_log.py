@@ -15,9 +15,10 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from palimpsest.proxy.reports import TEXT_CHARS
 
-from app.proxy.request_log import TEXT_CHARS
 from benchmarks.kill_loop import Server, server
+from tests.kit.processes import PATIENCE_SECONDS, Process
 from tests.kit.wire import Headers, Line, answer_body, chat_body, event, opened, post
 from tests.kit.words import prose
 from tests.upstream.scripted import Scripted, Wire, chunk, cuts_after, head, replies, stalls_after, streams
@@ -31,6 +32,8 @@ PARTS = [event({"role": "assistant", "content": "Once"}), event({}, "stop"), b"d
 TOO_LONG = {"error": {"message": "Too long.", "type": "x", "param": None, "code": "context_length_exceeded"}}
 # The secret and the words that no line may hold.
 KEY, WORDS = "sk-Kanarienvogel", "Zeisig"
+# How a start ends that is refused.
+REFUSED = 2
 SETTINGS = {
     "PALIMPSEST_LOGGING__FORMAT": "json",
     "PALIMPSEST_LIMITS__BODY_BYTES": "200000",
@@ -257,8 +260,10 @@ async def hung_up(logged: Logged, text: str, event: str) -> Json:
 
 
 async def test_a_hangup_reloads_the_log_names_the_rest_and_never_kills(logged: Logged) -> None:
-    said = await hung_up(logged, "limits: {depth: 100}\nlogging: {level: warning}", "reload_needs_restart")
-    holds(said, level="warning", settings=["limits.depth"])
+    said = await hung_up(
+        logged, "limits: {json_depth: 100}\nlogging: {level: warning}", "reload_needs_restart"
+    )
+    holds(said, level="warning", settings=["limits.json_depth"])
     logged.upstream.expects(replies(answer_body(), 200, [JSON_TYPE]))
     await logged.asks(post(chat_body()))
     # The first line is that of the second request: of the answered one there is none.
@@ -314,8 +319,33 @@ async def test_a_start_a_refused_connection_a_cut_answer_and_a_stop(tmp_path: Pa
             holds(said["stopped"], level="info", reason="SIGTERM", cut=1)
 
 
+async def test_a_hangup_during_the_start_kills_nobody(tmp_path: Path) -> None:
+    """The database takes its time; without it the start is refused, and that is how the process ends."""
+    waits, goes = asyncio.Event(), asyncio.Event()
+
+    async def database(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        waits.set()
+        await goes.wait()
+        writer.close()
+
+    async with await asyncio.start_server(database, "127.0.0.1", 0) as listening:
+        url = f"postgresql://u@127.0.0.1:{listening.sockets[0].getsockname()[1]}/d"
+        words = ("serve", "--port", "0", "--database", url)
+        process = Process(tmp_path, *words, settings={}, out=tmp_path / "out", err=tmp_path / "log")
+        await asyncio.wait_for(waits.wait(), PATIENCE_SECONDS)
+        process.send_signal(signal.SIGHUP)
+        goes.set()
+        assert await process.wait() == REFUSED
+    assert "Is the server up" in (tmp_path / "log").read_text()
+
+
 async def test_without_a_handler_a_hangup_kills() -> None:
     """The control: what is proved above is not the system's own doing."""
-    process = await asyncio.create_subprocess_exec("sleep", "60")
+
+    # Whoever started the tests may have had hangups ignored (nohup), and that is inherited.
+    def heeded() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    process = await asyncio.create_subprocess_exec("sleep", "60", preexec_fn=heeded)
     process.send_signal(signal.SIGHUP)
     assert await process.wait() == -signal.SIGHUP

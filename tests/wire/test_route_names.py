@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.settings.upstreams import Route
 from pydantic import ValidationError
 
-from app.settings.routes import Route
 from tests.kit.model import ModelServer
 from tests.kit.proxy import proxied
 from tests.kit.serving import served
@@ -19,11 +19,10 @@ from tests.kit.words import prose
 from tests.upstream.scripted import replies
 from tests.wire.test_routes import CHAT, NO_STORE, routed
 
-pytestmark = pytest.mark.spec("W44")
-
 RENAMED: Json = {"model": "*"}
 
 
+@pytest.mark.spec("W44")
 @pytest.mark.parametrize(
     ("match", "asked", "model", "name"),
     [
@@ -54,6 +53,7 @@ async def test_a_server_is_asked_by_the_name_it_knows(
         assert line.upstream.requests == []
 
 
+@pytest.mark.spec("W44")
 @pytest.mark.parametrize(
     ("path", "body", "headers"),
     [
@@ -68,7 +68,7 @@ async def test_so_it_is_for_what_is_not_recorded_or_sent_in_part(
     path: str, body: Json, headers: Any, is_coded: bool, tmp_path: Path
 ) -> None:
     compacts = "proxy" if "context_management" in body else "upstream"
-    async with routed(tmp_path, RENAMED, **{"upstream.compacts": compacts}) as (line, other):
+    async with routed(tmp_path, RENAMED, **{"upstream.compaction_requests": compacts}) as (line, other):
         other.always(replies(answer_body()))
         plain = json.dumps({"model": "far/m", **body}).encode()
         coding = [(b"Content-Encoding", b"gzip")] if is_coded else []
@@ -82,6 +82,7 @@ async def test_so_it_is_for_what_is_not_recorded_or_sent_in_part(
         assert line.upstream.requests == []
 
 
+@pytest.mark.spec("W44")
 async def test_windows_views_and_summaries_go_by_the_servers_name(tmp_path: Path) -> None:
     near, far = ModelServer(window=100_000), ModelServer(window=6_000, names=("m",))
     async with served(far, lifespan="off") as address:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from tests.kit.model import tokens_of
 from tests.kit.wire import Line, Reply, answer_body, post, wired
 from tests.kit.words import prose
-from tests.upstream.scripted import Wire, replies
+from tests.upstream.scripted import Scripted, Wire, replies
 
 Json = dict[str, Any]
 NUM_CTX = 4_096
@@ -76,17 +76,24 @@ async def test_it_is_told_and_its_window_assumed(tmp_path: Path) -> None:
 
 @pytest.mark.spec("W39")
 async def test_it_is_known_after_a_restart_and_forgotten_when_more_is_read(tmp_path: Path) -> None:
-    async with wired(tmp_path, NOTHING_SET) as line:
-        line.upstream.always(Ollama())
-        await converse(line, 7, 900)
-    async with wired(tmp_path, NOTHING_SET) as line:
-        line.upstream.always(Ollama())
-        # A fresh database would not know: the upstream's address has changed, so nothing is assumed.
-        assert line.query("SELECT tokens, source FROM learned_windows") == [(NUM_CTX, "observed")]
-        usage = {"prompt_tokens": 9_000, "completion_tokens": 3}
-        line.upstream.expects(replies(answer_body("Noted.", usage=usage)))
-        (reply,) = await converse(line, 1, 6_500)
-        assert reply.header("x-palimpsest-view") == "original"
+    async with Scripted() as upstream:
+        there = NOTHING_SET | {"upstream.base_url": f"{upstream.url}/v1"}
+        upstream.always(Ollama())
+        async with wired(tmp_path, there) as line:
+            await converse(line, 7, 900)
+        async with wired(tmp_path, there) as line:
+            assert line.query("SELECT tokens, source FROM learned_windows") == [(NUM_CTX, "observed")]
+            heard = await converse(line, 5, 900)
+            assert heard[-1].header("x-palimpsest-view") == "compacted"
+            # One message that is larger goes out as it is: the window is no more than a guess.
+            usage = {"prompt_tokens": 9_000, "completion_tokens": 3}
+            upstream.expects(replies(answer_body("Noted.", usage=usage)))
+            await converse(line, 1, 6_500)
+            async with asyncio.timeout(20):
+                while line.query("SELECT count(*) FROM learned_windows") != [(0,)]:
+                    await line.http.get("/healthz")
+            heard = await converse(line, 5, 900)
+            assert heard[-1].header("x-palimpsest-view") == "original"
 
 
 @pytest.mark.spec("W39")

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.wire.request_body import Limits
-from app.core.wire.responses.items import as_chat
-from app.core.wire.responses.request import parse_responses_request
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.core.wire.responses.items import as_chat
+from palimpsest.core.wire.responses.request import parse_responses_request
+
 from tests.kit.model import Says, Seen
 from tests.kit.responses import (
     Asked,
@@ -30,7 +31,7 @@ Json = dict[str, Any]
 
 def spans_of(raw: bytes) -> tuple[bytes, ...]:
     """The messages of a request as they were sent, byte for byte; an answer's items are one."""
-    request = parse_responses_request(raw, Limits(64, 100_000))
+    request = parse_responses_request(raw, RequestLimits(64, 100_000))
     assert request is not None
     return tuple(request.message_spans)
 

@@ -186,7 +186,7 @@ async def test_codex_note_folded_again(tmp_path: Path) -> None:
 @pytest.mark.spec("S12")
 async def test_codex_asks_for_compactions(tmp_path: Path) -> None:
     """Codex: named OpenAI it asks the server for compactions; where that has none, the proxy makes them"""
-    auto = {"upstream.compacts": "auto"}
+    auto = {"upstream.compaction_requests": "auto"}
     async with proxied(Worker(window=LARGE, steps=LOW_STEPS), tmp_path, auto) as place:
         events = await works(place.front.url, tmp_path, LOW_LIMIT, "OpenAI")
         assert last_words(events) == "In part 7."

@@ -1,10 +1,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.budget.budget import Budget, Window, budget_of
-from app.core.view.policy import Policy
-from app.core.view.presets import PRESETS
+from palimpsest.core.budget.budget import Budget, Window, budget_of
+from palimpsest.core.policy import Policy
+from palimpsest.core.presets import PRESETS
 
 HANDOFF = PRESETS["handoff"]
 ROLLING = Policy(name="rolling", trigger_ratio=0.7, precompute_ratio=0.6, trigger_reserve_tokens=40_000)

@@ -4,11 +4,10 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.core.budget.upstream_counts import MAX_RATIO, MIN_RATIO, Measure, PromptCounts, calibrated
 
-from app.core.budget.calibration import MAX_RATIO, MIN_RATIO, Measure, Usage, calibrated
 
-
-def after(*usages: Usage, start: Measure | None = None) -> Measure:
+def after(*usages: PromptCounts, start: Measure | None = None) -> Measure:
     return reduce(calibrated, usages, start or Measure())
 
 
@@ -20,33 +19,40 @@ def test_a_tokenizer_thirty_percent_off_is_known_after_a_few_answers(
     usages = []
     for _ in range(samples):
         ours = random.randint(800, 60_000)
-        usages.append(Usage(ours, round(ours * true * random.uniform(0.975, 1.025))))
+        usages.append(PromptCounts(ours, round(ours * true * random.uniform(0.975, 1.025))))
     assert after(*usages).ratio == pytest.approx(true, rel=0.03)
 
 
 def test_one_absurd_usage_moves_little() -> None:
-    known = after(*[Usage(10_000, 13_000)] * 4)
-    assert calibrated(known, Usage(10_000, 25_000)).ratio == pytest.approx(1.3, rel=0.05)
+    known = after(*[PromptCounts(10_000, 13_000)] * 4)
+    assert calibrated(known, PromptCounts(10_000, 25_000)).ratio == pytest.approx(1.3, rel=0.05)
 
 
 @pytest.mark.parametrize(
     "usage",
-    [Usage(10_000, 0), Usage(10_000, -1), Usage(0, 50), Usage(20, 60), Usage(10_000, 300), Usage(100, 9_000)],
+    [
+        PromptCounts(10_000, 0),
+        PromptCounts(10_000, -1),
+        PromptCounts(0, 50),
+        PromptCounts(20, 60),
+        PromptCounts(10_000, 300),
+        PromptCounts(100, 9_000),
+    ],
 )
-def test_what_cannot_be_a_count_of_this_prompt_is_ignored(usage: Usage) -> None:
+def test_what_cannot_be_a_count_of_this_prompt_is_ignored(usage: PromptCounts) -> None:
     known = Measure(1.3, 4)
     assert calibrated(known, usage) == known
 
 
 def test_a_server_that_cuts_the_prompt_to_its_window_is_ignored() -> None:
-    assert calibrated(Measure(1.0, 3), Usage(6_000, 4_096)) == Measure(1.0, 3)
+    assert calibrated(Measure(1.0, 3), PromptCounts(6_000, 4_096)) == Measure(1.0, 3)
 
 
 def test_a_changed_tokenizer_is_followed() -> None:
-    known = after(*[Usage(10_000, 9_000)] * 10)
-    assert after(*[Usage(10_000, 13_000)] * 25, start=known).ratio == pytest.approx(1.3, rel=0.03)
+    known = after(*[PromptCounts(10_000, 9_000)] * 10)
+    assert after(*[PromptCounts(10_000, 13_000)] * 25, start=known).ratio == pytest.approx(1.3, rel=0.03)
 
 
 @given(st.lists(st.tuples(st.integers(-5, 10**6), st.integers(-5, 10**7))))
 def test_the_ratio_never_leaves_its_bounds(pairs: list[tuple[int, int]]) -> None:
-    assert MIN_RATIO <= after(*[Usage(*pair) for pair in pairs]).ratio <= MAX_RATIO
+    assert MIN_RATIO <= after(*[PromptCounts(*pair) for pair in pairs]).ratio <= MAX_RATIO

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import pytest
-
-from app.core.budget.calibration import Measure, Measures
-from app.core.budget.cut import Counted, Growth, is_cut, taught, window_of
+from palimpsest.core.budget.upstream_counts import (
+    Counted,
+    Measure,
+    Measures,
+    PromptGrowth,
+    is_cut,
+    taught,
+    window_of,
+)
 
 NEW = Measures()
 KNOWN = Measures(Measure(1.0, 8))
@@ -27,7 +33,7 @@ def test_a_conversation_that_grows_past_the_window_stands_still() -> None:
         (Counted(4_700, 4_690), Counted(4_000, 4_010), 4_010, KNOWN),
         # Another tokenizer, of which nothing is known yet.
         (Counted(9_000, 6_300), None, 0, NEW),
-        # Known to count half of ours.
+        # Its counts are known to be half of ours.
         (Counted(9_000, 4_600), None, 9_000, Measures(Measure(0.5, 8))),
         # Only the part that was not cached is counted: by name, and without a word.
         (Counted(9_000, 1_200, cached=7_800), Counted(8_000, 8_000), 8_000, KNOWN),
@@ -66,7 +72,7 @@ def heard(counts: list[Counted], measures: Measures = NEW) -> tuple[Measures, li
             cuts.append(now)
         else:
             measures = taught(measures, now, growth)
-        growth = growth.after(now) if growth else Growth(now)
+        growth = growth.after(now) if growth else PromptGrowth(now)
         most = max(most, now.theirs)
     return measures, cuts
 
@@ -100,7 +106,7 @@ def test_the_first_long_prompt_is_found_cut_from_what_short_ones_have_taught() -
 @pytest.mark.parametrize("theirs", [7_000, 6_500])
 def test_a_long_prompt_with_a_low_count_teaches_nothing(theirs: int) -> None:
     assert taught(NEW, Counted(9_000, theirs), None) == NEW
-    assert taught(KNOWN, Counted(9_000, theirs), Growth(Counted(8_900, 8_900))) == KNOWN
+    assert taught(KNOWN, Counted(9_000, theirs), PromptGrowth(Counted(8_900, 8_900))) == KNOWN
     assert taught(NEW, Counted(9_000, 11_700), None).text.ratio == pytest.approx(1.3)
 
 

@@ -8,13 +8,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.core.budget.budget import Budget, Window, budget_of
+from palimpsest.core.budget.economy import (
+    Costs,
+    Prices,
+    SummaryCall,
+    SummarySizes,
+    TurnGrowth,
+    derived,
+    growth_of,
+    is_worth_asking,
+    marks,
+    room_of,
+)
+from palimpsest.core.history.message import Conversation
+from palimpsest.core.policy import Policy
+from palimpsest.core.presets import PRESETS
 
-from app.core.budget.budget import Budget, Window, budget_of
-from app.core.budget.derived import Costs, derived, growth_of, room_of
-from app.core.budget.economy import Call, Growth, Prices, Summaries, is_worth_asking, marks
-from app.core.history.conversation import Conversation
-from app.core.view.policy import Policy
-from app.core.view.presets import PRESETS
 from tests.core.histories import assistant, conversation, prose, user
 
 COSTS = Costs(Prices(), asks_model=True)
@@ -101,17 +111,17 @@ def test_the_share_of_wording_does_not_shrink_with_the_target() -> None:
     budget = plain(12_000, COST)
     found = derived(budget, talk(30, 400), (20, 0), COST, COSTS)
     assert found.target_tokens < budget.target_tokens
-    assert found.carry_tokens == budget.carry_tokens
+    assert found.base_target_tokens == budget.base_target_tokens
 
 
 def test_a_question_is_put_while_it_fits_behind_the_prompt() -> None:
     found = marks_of(12_000, size=600)
-    assert found.precompute_tokens <= found.riding_tokens - 500
+    assert found.precompute_tokens <= found.append_limit_tokens - 500
 
 
 @pytest.mark.parametrize(("folded", "worth"), [(4_000, True), (2_000, False)])
 def test_a_model_is_asked_where_it_is_worth_its_price(folded: int, worth: bool) -> None:
-    call = Call(Prices(), rides=True, question_tokens=250)
+    call = SummaryCall(Prices(), reuses_cache=True, question_tokens=250)
     # 250 for the question, 500 for a prompt of 5,000 from the cache, 4 x 500 for the answer.
     assert is_worth_asking(call, 5_000, folded, 500) is worth
 
@@ -126,7 +136,7 @@ def test_a_tight_window_is_compacted_as_if_nobody_were_asked() -> None:
 def test_the_floor_lifts_trigger_and_target_together() -> None:
     found = marks_of(100_000, BY_CODE, size=300)
     free = replace(room_of(20, 500, 90_000), floor_tokens=0)
-    low = marks(Prices(), Growth(300), Summaries(500, 500), free, None)
+    low = marks(Prices(), TurnGrowth(300), SummarySizes(500, 500), free, None)
     assert found.trigger_tokens == 45_000 > low.trigger_tokens
     assert found.target_tokens > low.target_tokens
 

@@ -3,14 +3,13 @@
 from dataclasses import replace
 
 import pytest
-
-from app.core.budget.economy import (
-    Call,
-    Growth,
+from palimpsest.core.budget.economy import (
+    MarkBounds,
     Marks,
     Prices,
-    Room,
-    Summaries,
+    SummaryCall,
+    SummarySizes,
+    TurnGrowth,
     grown,
     marks,
     prices_of,
@@ -18,20 +17,20 @@ from app.core.budget.economy import (
 )
 
 # An agent with 4,000 tokens of tools and instructions in a window of 12,000.
-AGENT = Room(kept_tokens=4_000, tail_tokens=0, ceiling_tokens=10_800)
-ROOMY = Room(kept_tokens=4_000, tail_tokens=0, ceiling_tokens=180_000)
-BLOCK = Summaries(block_tokens=1_000, answer_tokens=1_000)
+AGENT = MarkBounds(kept_tokens=4_000, tail_tokens=0, ceiling_tokens=10_800)
+ROOMY = MarkBounds(kept_tokens=4_000, tail_tokens=0, ceiling_tokens=180_000)
+BLOCK = SummarySizes(block_tokens=1_000, answer_tokens=1_000)
 
 
 def agent(
     *,
-    room: Room = AGENT,
+    room: MarkBounds = AGENT,
     prices: Prices | None = None,
     growth: float = 250,
-    call: Call | None = None,
+    call: SummaryCall | None = None,
     is_cold: bool = False,
 ) -> Marks:
-    return marks(prices or Prices(), Growth(growth), BLOCK, room, call, is_cold=is_cold)
+    return marks(prices or Prices(), TurnGrowth(growth), BLOCK, room, call, is_cold=is_cold)
 
 
 def test_without_a_call_it_compacts_often_and_small() -> None:
@@ -43,24 +42,24 @@ def test_without_a_call_it_compacts_often_and_small() -> None:
 
 
 def test_a_call_makes_it_compact_rarely() -> None:
-    free, asked = agent(), agent(call=Call())
+    free, asked = agent(), agent(call=SummaryCall())
     assert asked.target_tokens == free.target_tokens
     assert asked.trigger_tokens - asked.target_tokens > 2 * (free.trigger_tokens - free.target_tokens)
 
 
 def test_a_call_that_does_not_ride_pays_for_what_it_reads() -> None:
-    riding = agent(room=ROOMY, call=Call())
-    apart = agent(room=ROOMY, call=Call(rides=False))
-    assert apart.trigger_tokens > riding.trigger_tokens
+    append_limit = agent(room=ROOMY, call=SummaryCall())
+    apart = agent(room=ROOMY, call=SummaryCall(reuses_cache=False))
+    assert apart.trigger_tokens > append_limit.trigger_tokens
 
 
 def test_a_cheap_summarizer_makes_steps_smaller() -> None:
-    cheap = Call(Prices(input=0.1, cached=0.01, written=0.1, output=0.4))
-    assert agent(call=cheap).trigger_tokens < agent(call=Call()).trigger_tokens
+    cheap = SummaryCall(Prices(input=0.1, cached=0.01, written=0.1, output=0.4))
+    assert agent(call=cheap).trigger_tokens < agent(call=SummaryCall()).trigger_tokens
 
 
 def test_summaries_decide_more_than_growth() -> None:
-    doubled = marks(Prices(), Growth(250), Summaries(2_000, 2_000), ROOMY, None)
+    doubled = marks(Prices(), TurnGrowth(250), SummarySizes(2_000, 2_000), ROOMY, None)
     assert doubled.trigger_tokens - agent(room=ROOMY).trigger_tokens > 1_000
     assert agent(room=ROOMY, growth=500).trigger_tokens - agent(room=ROOMY).trigger_tokens < 1_250
 
@@ -99,25 +98,27 @@ def test_a_lost_cache_makes_a_fold_by_code_free() -> None:
 
 
 def test_a_lost_cache_leaves_the_price_of_the_answer() -> None:
-    apart = Call(rides=False)
+    apart = SummaryCall(reuses_cache=False)
     free, asked = agent(room=ROOMY, is_cold=True), agent(room=ROOMY, call=apart, is_cold=True)
     assert free.trigger_tokens < asked.trigger_tokens < agent(room=ROOMY, call=apart).trigger_tokens
 
 
 def test_the_tail_is_at_least_what_is_asked_for() -> None:
-    room = Room(kept_tokens=4_000, tail_tokens=2_000, ceiling_tokens=50_000)
+    room = MarkBounds(kept_tokens=4_000, tail_tokens=2_000, ceiling_tokens=50_000)
     assert agent(room=room).target_tokens == 4_000 + 1_000 + 2_000
 
 
 def test_a_background_summary_begins_at_the_trigger_unless_the_ceiling_is_near() -> None:
-    far = agent(room=ROOMY, call=Call())
+    far = agent(room=ROOMY, call=SummaryCall())
     assert far.precompute_tokens == far.trigger_tokens
-    near = agent(room=replace(AGENT, floor_tokens=AGENT.ceiling_tokens), call=Call())
+    near = agent(room=replace(AGENT, floor_tokens=AGENT.ceiling_tokens), call=SummaryCall())
     assert near.precompute_tokens == AGENT.ceiling_tokens - 250
 
 
 def test_instructions_that_leave_no_room_still_give_marks() -> None:
-    found = agent(room=Room(kept_tokens=20_000, tail_tokens=0, ceiling_tokens=10_800), call=Call())
+    found = agent(
+        room=MarkBounds(kept_tokens=20_000, tail_tokens=0, ceiling_tokens=10_800), call=SummaryCall()
+    )
     assert found.target_tokens < found.trigger_tokens == 10_800
 
 
@@ -140,7 +141,7 @@ def test_what_is_no_price_is_refused(price: float) -> None:
 
 
 def test_growth_follows_the_newest_turns() -> None:
-    growth = Growth(300)
+    growth = TurnGrowth(300)
     for _ in range(60):
         growth = grown(growth, 1_000)
     assert growth.turns == 60
@@ -149,24 +150,24 @@ def test_growth_follows_the_newest_turns() -> None:
 
 
 def test_the_prior_weighs_as_much_as_one_turn() -> None:
-    assert grown(Growth(300), 100).turn_tokens == 200
+    assert grown(TurnGrowth(300), 100).turn_tokens == 200
 
 
 @pytest.mark.parametrize("tokens", [0, -500])
 def test_a_retry_is_no_growth(tokens: int) -> None:
-    assert grown(Growth(300, 4), tokens) == Growth(300, 4)
+    assert grown(TurnGrowth(300, 4), tokens) == TurnGrowth(300, 4)
 
 
 def test_the_first_summary_replaces_the_prior() -> None:
-    assert summarised(Summaries(), 1_800, 700) == Summaries(1_800, 700, 1)
+    assert summarised(SummarySizes(), 1_800, 700) == SummarySizes(1_800, 700, 1)
 
 
 def test_a_summary_by_code_says_nothing_of_what_a_model_writes() -> None:
-    assert summarised(Summaries(500, 400), 900, None) == Summaries(900, 400, 1)
+    assert summarised(SummarySizes(500, 400), 900, None) == SummarySizes(900, 400, 1)
 
 
 def test_sizes_of_summaries_follow_the_newest_three() -> None:
-    summaries = Summaries()
+    summaries = SummarySizes()
     for tokens in (900, 900, 900, 1_200):
         summaries = summarised(summaries, tokens, tokens)
     assert summaries.block_tokens == pytest.approx(1_000)

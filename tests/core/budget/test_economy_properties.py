@@ -4,8 +4,15 @@ from dataclasses import replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-
-from app.core.budget.economy import Call, Growth, Marks, Prices, Room, Summaries, marks
+from palimpsest.core.budget.economy import (
+    MarkBounds,
+    Marks,
+    Prices,
+    SummaryCall,
+    SummarySizes,
+    TurnGrowth,
+    marks,
+)
 
 prices = st.builds(
     Prices,
@@ -14,20 +21,22 @@ prices = st.builds(
     written=st.floats(0, 80),
     output=st.floats(0, 200),
 )
-growths = st.builds(Growth, turn_tokens=st.floats(0, 200_000))
-summaries = st.builds(Summaries, block_tokens=st.floats(0, 50_000), answer_tokens=st.floats(0, 50_000))
+growths = st.builds(TurnGrowth, turn_tokens=st.floats(0, 200_000))
+summaries = st.builds(SummarySizes, block_tokens=st.floats(0, 50_000), answer_tokens=st.floats(0, 50_000))
 rooms = st.builds(
-    Room,
+    MarkBounds,
     kept_tokens=st.integers(0, 300_000),
     tail_tokens=st.integers(0, 100_000),
     ceiling_tokens=st.integers(1, 1_000_000),
     floor_tokens=st.integers(0, 1_000_000),
     allowance=st.just(0.0) | st.floats(0, 0.5),
 )
-calls = st.none() | st.builds(Call, prices=prices, rides=st.booleans(), question_tokens=st.integers(0, 2_000))
+calls = st.none() | st.builds(
+    SummaryCall, prices=prices, reuses_cache=st.booleans(), question_tokens=st.integers(0, 2_000)
+)
 situations = st.tuples(prices, growths, summaries, rooms, calls)
 
-Situation = tuple[Prices, Growth, Summaries, Room, Call | None]
+Situation = tuple[Prices, TurnGrowth, SummarySizes, MarkBounds, SummaryCall | None]
 
 
 @given(situations)
@@ -59,8 +68,8 @@ def test_a_step_frees_a_quarter_of_what_can_be_freed(situation: Situation) -> No
 @given(situations, st.floats(0, 0.5))
 def test_a_larger_allowance_never_keeps_less(situation: Situation, more: float) -> None:
     price, growth, sizes, room, call = situation
-    assume(not room.floor_tokens)
-    found = marks(*situation)
+    room = replace(room, floor_tokens=0)
+    found = marks(price, growth, sizes, room, call)
     larger = marks(price, growth, sizes, replace(room, allowance=room.allowance + more), call)
     assert larger.target_tokens >= found.target_tokens
     assert larger.trigger_tokens >= found.trigger_tokens
@@ -85,7 +94,7 @@ def test_only_ratios_of_prices_matter(situation: Situation, factor: float) -> No
 @given(situations, st.floats(1, 100))
 def test_a_dearer_answer_never_makes_compactions_more_frequent(situation: Situation, factor: float) -> None:
     price, growth, sizes, room, call = situation
-    call = call or Call()
+    call = call or SummaryCall()
     dear = replace(call, prices=replace(call.prices, output=call.prices.output * factor))
     assert _step(marks(price, growth, sizes, room, dear)) >= _step(marks(price, growth, sizes, room, call))
 
@@ -93,7 +102,7 @@ def test_a_dearer_answer_never_makes_compactions_more_frequent(situation: Situat
 @given(situations)
 def test_a_riding_call_never_makes_compactions_more_frequent(situation: Situation) -> None:
     price, growth, sizes, room, _ = situation
-    asked = marks(price, growth, sizes, room, Call(price))
+    asked = marks(price, growth, sizes, room, SummaryCall(price))
     free = marks(price, growth, sizes, room, None)
     assert asked.trigger_tokens >= free.trigger_tokens
 
@@ -113,16 +122,16 @@ def test_a_larger_window_never_brings_a_mark_down(situation: Situation, more: in
     block=st.integers(200, 4_000),
     kept=st.integers(0, 20_000),
     cached=st.floats(0.02, 0.6),
-    call=st.sampled_from([None, Call(), Call(rides=False)]),
+    call=st.sampled_from([None, SummaryCall(), SummaryCall(reuses_cache=False)]),
     tail=st.integers(0, 20_000),
     allowance=st.sampled_from([0.0, 0.03, 0.3]),
 )
 def test_every_room_takes_the_cheapest_trigger_for_its_target(
-    growth: float, block: int, kept: int, cached: float, call: Call | None, tail: int, allowance: float
+    growth: float, block: int, kept: int, cached: float, call: SummaryCall | None, tail: int, allowance: float
 ) -> None:
     """Asked again with the tail that was found as the shortest one, the rule says the same trigger."""
-    price, grows, sizes = Prices(cached=cached), Growth(growth), Summaries(block, block)
-    room = Room(kept_tokens=kept, tail_tokens=tail, ceiling_tokens=200_000, allowance=allowance)
+    price, grows, sizes = Prices(cached=cached), TurnGrowth(growth), SummarySizes(block, block)
+    room = MarkBounds(kept_tokens=kept, tail_tokens=tail, ceiling_tokens=200_000, allowance=allowance)
     found = marks(price, grows, sizes, room, call)
     tail = found.target_tokens - kept - block
     again = marks(price, grows, sizes, replace(room, tail_tokens=tail, allowance=0.0), call)
@@ -142,8 +151,10 @@ def test_on_steady_growth_no_trigger_is_much_cheaper(
 ) -> None:
     """The control of the formula: costs added up turn by turn, for every number of turns in a cycle."""
     price = Prices(cached=cached)
-    room = Room(kept_tokens=kept, tail_tokens=0, ceiling_tokens=10_000_000)
-    found = marks(price, Growth(growth), Summaries(block, block), room, Call(price) if asks else None)
+    room = MarkBounds(kept_tokens=kept, tail_tokens=0, ceiling_tokens=10_000_000)
+    found = marks(
+        price, TurnGrowth(growth), SummarySizes(block, block), room, SummaryCall(price) if asks else None
+    )
     start = kept + block + growth
     # The quarter that every step frees is not chosen for its price.
     shortest = -(-(start - kept) // (3 * growth))

@@ -1,8 +1,7 @@
 from typing import Any
 
 import pytest
-
-from app.core.budget.window import window_from_models_payload, window_from_name
+from palimpsest.core.budget.window import window_from_models_payload, window_from_name
 
 
 @pytest.mark.spec("A04")

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.core.history.append import (
+from palimpsest.core.history.append import (
     Appended,
     Mode,
     ModeFacts,
@@ -16,10 +15,9 @@ from app.core.history.append import (
     mode_of,
     open_calls,
 )
-from app.core.history.chain import conversation_of, seed_of
-from app.core.history.conversation import Conversation
-from app.core.history.read import read_message
-from app.errors import InvalidField, OpenToolGroup
+from palimpsest.core.history.message import Conversation, conversation_of, seed_of
+from palimpsest.core.history.read import read_message
+from palimpsest.errors import InvalidField, OpenToolGroup
 
 Json = dict[str, Any]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.history.branches import Asked, Mark, SessionTree, Texts, TreePoint
+from palimpsest.core.history.branches import BranchRequest, Mark, SessionTree, Texts, TreePoint
 
 pytestmark = pytest.mark.spec("H13")
 WORDS = {b"P": "You are an agent that repairs things.", b"Q": "Extract facts, nothing else!", b"": ""}
@@ -17,7 +16,7 @@ class Grown:
 
     def __init__(self) -> None:
         self.points: dict[bytes, TreePoint] = {}
-        self.requests: list[Asked] = []
+        self.requests: list[BranchRequest] = []
         self.arrival = 0
 
     def says(
@@ -28,7 +27,7 @@ class Grown:
             self._add(chain, behind, "user")
         self.arrival += 1
         head = chain.encode()
-        self.requests.append(Asked(head, preamble.encode(), self.arrival, mark, False, tokens))
+        self.requests.append(BranchRequest(head, preamble.encode(), self.arrival, mark, False, tokens))
 
     def hears(self, chain: str, behind: str, *, alone: bool = True, preamble: str = "P") -> None:
         """An answer; not `alone`: one of several at once."""

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-
-from app.core.history.canonical import canonical_form
-from app.core.history.numbers import number
-from app.core.history.read import read_message
+from palimpsest.core.history.canonical import canonical_form, number
+from palimpsest.core.history.read import read_message
 
 Json = dict[str, Any]
 

@@ -4,10 +4,8 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.history.chain import chain_of, conversation_of, seed_of
-from app.core.history.message import Message
-from app.core.history.read import read_message
+from palimpsest.core.history.message import Message, chain_of, conversation_of, seed_of
+from palimpsest.core.history.read import read_message
 
 ROLES = st.sampled_from(["system", "developer", "user", "assistant", "tool"])
 MESSAGES = st.builds(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.history.known import Rebase
-from app.core.history.lineage import Point, bases_of, lineage_of, merged, path_of
+from palimpsest.core.history.stored_points import Point, Rebase, bases_of, lineage_of, merged, path_of
 
 
 def _names(text: str) -> list[bytes]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from palimpsest.core.history.message import Message
+from palimpsest.core.history.read import read_answer, read_message
+from palimpsest.errors import InvalidJson, NotUnderstood
 
-from app.core.history.message import Message
-from app.core.history.read import read_answer, read_message
-from app.errors import InvalidJson, NotUnderstood
 from tests.core.wire.json_texts import messages
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.history.rebase import places_of
+from palimpsest.core.history.rebase import places_of
 
 
 @dataclass(frozen=True, slots=True)

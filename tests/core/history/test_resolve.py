@@ -6,12 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.core.history.chain import conversation_of, seed_of
-from app.core.history.conversation import Conversation
-from app.core.history.known import Known, Placement
-from app.core.history.read import read_message
-from app.core.history.resolve import (
+from palimpsest.core.history.message import Conversation, conversation_of, seed_of
+from palimpsest.core.history.read import read_message
+from palimpsest.core.history.resolve import (
     Lookups,
     NeedsPath,
     NeedsRelayed,
@@ -20,6 +17,7 @@ from app.core.history.resolve import (
     respelled,
     withdrawn_of,
 )
+from palimpsest.core.history.stored_points import Placement, StoredPoint
 
 FACTS = RequestFacts(preamble=b"brief")
 
@@ -43,10 +41,10 @@ def talk(*texts: str) -> Conversation:
     return conversation_of(messages, seed_of("here"))
 
 
-def point(said: Conversation, index: int, **other: Any) -> Known:
+def point(said: Conversation, index: int, **other: Any) -> StoredPoint:
     """A stored message of `said`, all of whose answers we relayed."""
     return replace(
-        Known(
+        StoredPoint(
             session="s1",
             chain=said.chains[index],
             canonical=said.messages[index].canonical,
@@ -72,7 +70,7 @@ def path(said: Conversation) -> list[Point]:
     ]
 
 
-def placed(said: Conversation, known: Sequence[Known], facts: RequestFacts = FACTS) -> Placement:
+def placed(said: Conversation, known: Sequence[StoredPoint], facts: RequestFacts = FACTS) -> Placement:
     """The placement of a request whose answers are nowhere else."""
     found = placement_of(said, facts, Lookups(known, relayed=(), path=()))
     assert isinstance(found, Placement)
@@ -235,7 +233,7 @@ def test_an_ambiguous_anchor_leaves_it_to_an_older_one() -> None:
     assert placement_of(said, FACTS, Lookups([], rows)) == NeedsPath("s1", stored.chains[3])
 
 
-def placed_with(said: Conversation, rows: Sequence[Known]) -> Placement:
+def placed_with(said: Conversation, rows: Sequence[StoredPoint]) -> Placement:
     found = placement_of(said, FACTS, Lookups([], rows, ()))
     assert isinstance(found, Placement)
     return found

@@ -6,14 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from palimpsest.core.notes.effects import effects_of, open_file_after
+from palimpsest.core.notes.note import Failure, FileChange, FileRead
+from palimpsest.core.text.message_text import ToolCall
 
-from app.core.notes.acts import Failure, FileChange, Read
-from app.core.notes.effects import effects_of, opened_by
-from app.core.text.wording import Call
 
-
-def call(tool: str, **arguments: Any) -> Call:
-    return Call(id="call_1", name=tool, arguments=json.dumps(arguments))
+def call(tool: str, **arguments: Any) -> ToolCall:
+    return ToolCall(id="call_1", name=tool, arguments=json.dumps(arguments))
 
 
 EDITED = "The file has been updated."
@@ -173,7 +172,7 @@ EDITED = "The file has been updated."
         ),
     ],
 )
-def test_editors_of_many_clients(made: Call, result: str, expected: FileChange) -> None:
+def test_editors_of_many_clients(made: ToolCall, result: str, expected: FileChange) -> None:
     assert effects_of(made, result) == (expected,)
 
 
@@ -196,7 +195,7 @@ def test_an_editor_with_a_state_names_the_file_in_its_result() -> None:
     )
     detail = '"return int(x)" -> "return round(x)"'
     assert effects_of(made, result) == (FileChange("/testbed/src/fields.py", "edited", detail=detail),)
-    assert opened_by(made, result) == "/testbed/src/fields.py"
+    assert open_file_after(made, result) == "/testbed/src/fields.py"
 
 
 def test_an_editor_with_a_state_edits_what_is_open() -> None:
@@ -224,14 +223,17 @@ def test_an_edit_that_was_not_applied_is_a_failure(result: str) -> None:
 
 
 def test_a_file_is_opened_created_and_closed() -> None:
-    assert opened_by(call("open", path="a.py"), "[File: a.py (94 lines total)]\n1:import re") == "a.py"
-    assert opened_by(call("create", filename="b.py"), "[File: b.py (1 lines total)]\n1:") == "b.py"
-    assert opened_by(call("bash", command="ls"), "x\n(Open file: n/a)\n(Current directory: /)\nbash-$") == ""
-    assert opened_by(call("bash", command="ls"), "x" + STATUS) == "/testbed/src/fields.py"
-    assert opened_by(call("open", path="a.py"), None) == ""
-    assert opened_by(call("open", path="a.py"), "File a.py not found") == ""
+    assert open_file_after(call("open", path="a.py"), "[File: a.py (94 lines total)]\n1:import re") == "a.py"
+    assert open_file_after(call("create", filename="b.py"), "[File: b.py (1 lines total)]\n1:") == "b.py"
+    assert (
+        open_file_after(call("bash", command="ls"), "x\n(Open file: n/a)\n(Current directory: /)\nbash-$")
+        == ""
+    )
+    assert open_file_after(call("bash", command="ls"), "x" + STATUS) == "/testbed/src/fields.py"
+    assert open_file_after(call("open", path="a.py"), None) == ""
+    assert open_file_after(call("open", path="a.py"), "File a.py not found") == ""
     assert effects_of(call("open", path="a.py"), "[File: a.py (94 lines total)]\n1:import re") == (
-        Read("a.py"),
+        FileRead("a.py"),
     )
     assert effects_of(call("create", filename="b.py"), "[File: b.py (1 lines total)]\n1:") == (
         FileChange("b.py", "created"),
@@ -254,7 +256,7 @@ PATCHED = (
     [
         call("apply_patch", input=PATCH),
         call("apply_patch", patch=PATCH),
-        Call("1", "apply_patch", PATCH),
+        ToolCall("1", "apply_patch", PATCH),
         call("functions.apply_patch", input=PATCH),
         call("patch", patchText=PATCH),
         call("shell", command=["apply_patch", PATCH]),
@@ -274,7 +276,7 @@ PATCHED = (
         "Exit code: 0\nWall time: 0.1 seconds\nOutput:\nSuccess. Updated the following files:\nM src/a.py",
     ],
 )
-def test_patches_of_codex(made: Call, result: str) -> None:
+def test_patches_of_codex(made: ToolCall, result: str) -> None:
     assert effects_of(made, result) == PATCHED
 
 
@@ -288,7 +290,7 @@ def test_patches_of_codex(made: Call, result: str) -> None:
         json.dumps({"output": "error: patch does not apply", "metadata": {"exit_code": 1}}),
     ],
 )
-def test_a_patch_that_failed_changed_nothing(made: Call, result: str) -> None:
+def test_a_patch_that_failed_changed_nothing(made: ToolCall, result: str) -> None:
     (found,) = effects_of(made, result)
     assert isinstance(found, Failure)
     assert found.what == "apply_patch src/a.py, b.py, c.py"

@@ -8,24 +8,23 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-from app.core.notes.acts import (
+from palimpsest.core.notes.effects import effects_in_text, effects_of, open_file_after
+from palimpsest.core.notes.note import (
     Action,
     Command,
     Failure,
     FileChange,
-    Read,
+    FileRead,
     TaskList,
     merged,
     same_file,
     word_set,
 )
-from app.core.notes.effects import effects_in_text, effects_of, opened_by
-from app.core.text.wording import Call
+from palimpsest.core.text.message_text import ToolCall
 
 
-def call(tool: str, **arguments: Any) -> Call:
-    return Call(id="call_1", name=tool, arguments=json.dumps(arguments))
+def call(tool: str, **arguments: Any) -> ToolCall:
+    return ToolCall(id="call_1", name=tool, arguments=json.dumps(arguments))
 
 
 STATUS = "\n(Open file: /testbed/src/fields.py)\n(Current directory: /testbed)\nbash-$"
@@ -221,7 +220,7 @@ def test_an_emptied_list_holds_nothing() -> None:
         ),
     ],
 )
-def test_an_edit_has_both_sides(made: Call, edits: tuple[tuple[str, str], ...]) -> None:
+def test_an_edit_has_both_sides(made: ToolCall, edits: tuple[tuple[str, str], ...]) -> None:
     (change,) = effects_of(made, "done")
     assert isinstance(change, FileChange)
     assert change.edits == edits
@@ -229,7 +228,7 @@ def test_an_edit_has_both_sides(made: Call, edits: tuple[tuple[str, str], ...]) 
 
 def test_tasks_that_come_with_another_call() -> None:
     found = effects_of(call("read_file", path="a.py", task_progress="- [x] look\n- [ ] mend"), "x = 1")
-    assert found == (Read("a.py"), TaskList((("look", "done"), ("mend", "open"))))
+    assert found == (FileRead("a.py"), TaskList((("look", "done"), ("mend", "open"))))
 
 
 @pytest.mark.parametrize(
@@ -257,9 +256,9 @@ def test_tasks_that_come_with_another_call() -> None:
     ],
 )
 @pytest.mark.parametrize("result", [None, "def f():\n    raise ValueError('Error: x')", "0 errors"])
-def test_reads(made: Call, expected: str | tuple[str, ...], result: str | None) -> None:
+def test_reads(made: ToolCall, expected: str | tuple[str, ...], result: str | None) -> None:
     names = (expected,) if isinstance(expected, str) else expected
-    assert effects_of(made, result) == tuple(Read(name) for name in names)
+    assert effects_of(made, result) == tuple(FileRead(name) for name in names)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +274,7 @@ def test_reads(made: Call, expected: str | tuple[str, ...], result: str | None) 
         call("bash", command="pwd; which python | head -1"),
     ],
 )
-def test_nothing_is_said_of_what_did_nothing(made: Call) -> None:
+def test_nothing_is_said_of_what_did_nothing(made: ToolCall) -> None:
     assert effects_of(made, "2") == ()
 
 
@@ -333,18 +332,20 @@ def test_an_action_tells_ids_amounts_and_status_that_were_not_given() -> None:
         ),
         (call("submit"), "diff --git a/x b/x", Action("submit", "", "")),
         (
-            Call("1", "cancel_order", '{"order_id": "A-1"'),
+            ToolCall("1", "cancel_order", '{"order_id": "A-1"'),
             "Cancelled.",
             Action("cancel_order", '{"order_id": "A-1"', "Cancelled."),
         ),
     ],
 )
-def test_actions(made: Call, result: str, expected: Action) -> None:
+def test_actions(made: ToolCall, result: str, expected: Action) -> None:
     assert effects_of(made, result) == (expected,)
 
 
 def test_an_unknown_tool_that_only_gives_data_is_a_read() -> None:
-    assert effects_of(call("kittens", breed="tabby"), '[{"name": "Tom"}]') == (Read("kittens breed=tabby"),)
+    assert effects_of(call("kittens", breed="tabby"), '[{"name": "Tom"}]') == (
+        FileRead("kittens breed=tabby"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -381,7 +382,7 @@ def test_an_unknown_tool_that_only_gives_data_is_a_read() -> None:
         (call("read_file", path="a.py"), "Error: File not found: a.py", "Error: File not found"),
     ],
 )
-def test_failures(made: Call, result: str, said: str) -> None:
+def test_failures(made: ToolCall, result: str, said: str) -> None:
     (found,) = effects_of(made, result)
     assert isinstance(found, Failure)
     assert found.what.startswith(made.name)
@@ -398,7 +399,7 @@ def test_failures(made: Call, result: str, said: str) -> None:
         call("run_tests"),
     ],
 )
-def test_without_a_result_nothing_is_known_to_be_done(made: Call) -> None:
+def test_without_a_result_nothing_is_known_to_be_done(made: ToolCall) -> None:
     assert effects_of(made, None) == ()
 
 
@@ -459,7 +460,7 @@ limit = 2
             "I run it.\n<execute_command>\n<command>npm test</command>\n</execute_command>",
             [Command("npm test", None, "")],
         ),
-        ("<read_file>\n<path>a.ts</path>\n</read_file>", [Read("a.ts")]),
+        ("<read_file>\n<path>a.ts</path>\n</read_file>", [FileRead("a.ts")]),
         (
             "<update_todo_list><todos>\n[x] one\n[ ] two\n</todos></update_todo_list>",
             [TaskList((("one", "done"), ("two", "open")))],
@@ -523,7 +524,7 @@ SCRIPTS = st.text(alphabet="abc ./'\"\\;|&<>()$`#\n\0-=EOF", max_size=60) | st.s
 @example(name="bash", arguments='{"command": "\\u00009\\u0000 <<A" }', result="", opened="")
 @example(name="", arguments="[" * 5000, result="{" * 5000, opened="")
 def test_no_call_is_too_odd(name: str, arguments: str, result: str | None, opened: str) -> None:
-    made = Call("1", name, arguments)
+    made = ToolCall("1", name, arguments)
     for found in effects_of(made, result, opened):
         assert not isinstance(found, FileChange | Action | Command | Failure) or result is not None
         assert "\n" not in str(getattr(found, "detail", ""))
@@ -531,7 +532,7 @@ def test_no_call_is_too_odd(name: str, arguments: str, result: str | None, opene
         assert len(getattr(found, "line", "")) <= 200
         assert len(getattr(found, "detail", "")) <= 160
         assert len(getattr(found, "outcome", "")) <= 120
-    opened_by(made, result)
+    open_file_after(made, result)
 
 
 @given(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.notes.facts import Information, put_aside, replaced, words_of
+from palimpsest.core.notes.facts import Information, replacements_of, stems_of, superseded_values
 
 CHATTER = [
     "Thanks a lot!",
@@ -26,11 +25,11 @@ def chosen(sentences: list[str], room: int = 30, least: float = 0.0) -> list[str
 
 
 def test_stems_leave_out_what_says_nothing() -> None:
-    assert words_of("The flights were cancelled") == words_of("a flight, and it was cancelled!")
-    assert "2024-05-03" in words_of("It was on 2024-05-03.")
-    assert "src/foo_bar.py" in words_of("See `src/foo_bar.py`.")
-    assert words_of("and of the") == frozenset()
-    assert "北京" in words_of("我要去北京")
+    assert stems_of("The flights were cancelled") == stems_of("a flight, and it was cancelled!")
+    assert "2024-05-03" in stems_of("It was on 2024-05-03.")
+    assert "src/foo_bar.py" in stems_of("See `src/foo_bar.py`.")
+    assert stems_of("and of the") == frozenset()
+    assert "北京" in stems_of("我要去北京")
 
 
 def test_a_rare_fact_wins_over_chatter() -> None:
@@ -69,7 +68,7 @@ def test_room_least_and_wanted_bound_what_is_chosen() -> None:
 
 
 def newer(sentences: list[str]) -> dict[int, int]:
-    return {old: new for old, (new, _) in replaced(sentences).items()}
+    return {old: new for old, (new, _) in replacements_of(sentences).items()}
 
 
 @pytest.mark.parametrize(
@@ -105,11 +104,14 @@ def test_the_same_frame_with_another_value_is_replaced(old: str, new: str) -> No
     ],
 )
 def test_another_subject_or_another_frame_replaces_nothing(first: str, second: str) -> None:
-    assert replaced([first, second]) == {}
+    assert replacements_of([first, second]) == {}
 
 
 def test_the_last_value_counts_and_one_that_is_said_again_holds() -> None:
-    assert replaced(["The port is 1.", "The port is 2.", "The port is 3."]) == {0: (2, "3"), 1: (2, "3")}
+    assert replacements_of(["The port is 1.", "The port is 2.", "The port is 3."]) == {
+        0: (2, "3"),
+        1: (2, "3"),
+    }
     assert newer(["The port is 1.", "The port is 2.", "The port is 1."]) == {1: 2}
 
 
@@ -141,4 +143,4 @@ def test_nothing_raises_and_indexes_are_those_given(sentences: list[str]) -> Non
     ],
 )
 def test_what_is_put_aside(sentence: str, values: set[str]) -> None:
-    assert put_aside(sentence) == values
+    assert superseded_values(sentence) == values

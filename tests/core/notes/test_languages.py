@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from app.core.notes.languages import CODES, Language, languages, languages_of, plain, words_in
+from palimpsest.core.notes.languages import CODES, Language, languages, languages_of, plain, words_in
 
 
 def test_every_table_has_what_is_asked_of_it() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.notes.acts import FileChange
-from app.core.notes.patches import change_detail, patched, replaced, written
+from palimpsest.core.notes.edits import change_detail, change_of_diff, changes_of_patch, edits_in_text
+from palimpsest.core.notes.note import FileChange
 
 
 @pytest.mark.parametrize(
@@ -97,12 +96,12 @@ rename to two
     ],
 )
 def test_patches(patch: str, expected: list[FileChange]) -> None:
-    assert list(patched(patch)) == expected
+    assert list(changes_of_patch(patch)) == expected
 
 
 def test_several_blocks_are_one_change() -> None:
     block = "<<<<<<< SEARCH\n{0} = 1\n=======\n{0} = 2\n>>>>>>> REPLACE\n"
-    found = replaced("".join(block.format(name) for name in "abc"), "x.py")
+    found = change_of_diff("".join(block.format(name) for name in "abc"), "x.py")
     assert found == FileChange("x.py", "edited", detail='"a = 1" -> "a = 2"; 2 more')
 
 
@@ -111,11 +110,11 @@ def test_blocks_without_a_name_belong_to_the_file_before() -> None:
         "**src/a.py**\n```\n<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n```\n"
         "```\n<<<<<<< SEARCH\np\n=======\nq\n>>>>>>> REPLACE\n```\n"
     )
-    assert [change.path for change in written(text)] == ["src/a.py", "src/a.py"]
+    assert [change.path for change in edits_in_text(text)] == ["src/a.py", "src/a.py"]
 
 
 def test_a_block_that_nobody_named_is_no_change() -> None:
-    assert written("<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n") == ()
+    assert edits_in_text("<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n") == ()
 
 
 PIECES = st.sampled_from(
@@ -127,6 +126,6 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=14).map("".join))
 def test_no_patch_is_too_odd(text: str) -> None:
-    for change in (*patched(text), *written(text), replaced(text, "p")):
+    for change in (*changes_of_patch(text), *edits_in_text(text), change_of_diff(text, "p")):
         assert change.path
         assert len(change.detail) <= 160

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.notes.questions import closing_of, is_assent, question_in
+from palimpsest.core.notes.questions import closing_sentences, is_short_answer, question_in
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_the_question_that_is_waited_for(text: str, asked: str) -> None:
     ],
 )
 def test_short_answers_need_their_question(text: str) -> None:
-    assert is_assent(text)
+    assert is_short_answer(text)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,7 @@ def test_short_answers_need_their_question(text: str) -> None:
     ],
 )
 def test_other_messages_stand_by_themselves(text: str) -> None:
-    assert not is_assent(text)
+    assert not is_short_answer(text)
 
 
 @pytest.mark.parametrize(
@@ -92,11 +91,11 @@ def test_other_messages_stand_by_themselves(text: str) -> None:
     ],
 )
 def test_the_closing_says_something_in_whole_sentences(text: str, most: int, closing: str) -> None:
-    assert closing_of(text, most) == closing
+    assert closing_sentences(text, most) == closing
 
 
 @given(st.text(max_size=300), st.integers(0, 100))
 def test_nothing_raises_and_what_is_found_is_verbatim(text: str, most: int) -> None:
     assert question_in(text) in text
-    assert is_assent(text) in (True, False)
-    assert len(closing_of(text, most)) <= most
+    assert is_short_answer(text) in (True, False)
+    assert len(closing_sentences(text, most)) <= most

@@ -7,10 +7,10 @@ from hashlib import sha256
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.core.history.message import Message
+from palimpsest.core.notes.note import Kind
+from palimpsest.core.notes.reader import notes_of, notes_of_fold
 
-from app.core.history.message import Message
-from app.core.notes.note import Kind
-from app.core.notes.reader import notes_of, notes_of_fold
 from tests.core.summary.talk import calls, result, says, user
 
 

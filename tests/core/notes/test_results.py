@@ -7,8 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.notes.results import error_line, failed, looked_at
+from palimpsest.core.notes.results import error_line, failed, result_of
 
 PYTEST = """============================= test session starts ==============================
 collected 3 items
@@ -156,14 +155,14 @@ def test_results_that_only_speak_of_failure(result: str) -> None:
     ],
 )
 def test_the_line_that_sums_up(result: str, summary: str) -> None:
-    assert looked_at(result).summary() == summary
+    assert result_of(result).summary() == summary
 
 
 @pytest.mark.parametrize(
     "result", ["Process running with session ID 12\nOutput:\n", "Command running in background with ID: b1"]
 )
 def test_what_still_runs_has_no_outcome(result: str) -> None:
-    assert looked_at(result).running
+    assert result_of(result).running
 
 
 def test_only_the_ends_of_a_huge_result_are_read() -> None:
@@ -191,4 +190,4 @@ def test_every_failure_has_a_line_and_no_result_is_too_odd(result: str) -> None:
     line = error_line(result)
     assert len(line) <= 160
     assert failed(result) or line == ""
-    looked_at(result).summary()
+    result_of(result).summary()

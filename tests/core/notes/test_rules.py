@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.notes.rules import is_pinned, rules_in
+from palimpsest.core.notes.rules import is_pinned, rules_in
 
 BINDING = {
     "en": """

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.notes.sentences import LONGEST, MOST_READ, prose_of, sentences_of
+from palimpsest.core.notes.sentences import LONGEST, MOST_READ, prose_of, sentences_of
 
 
 @pytest.mark.parametrize(

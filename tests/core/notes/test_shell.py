@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.notes.acts import Action, Command, Effect, Failure, FileChange, Read, word_set
-from app.core.notes.results import looked_at
-from app.core.notes.shell import effects_of_script
+from palimpsest.core.notes.note import Action, Command, Effect, Failure, FileChange, FileRead, word_set
+from palimpsest.core.notes.results import result_of
+from palimpsest.core.notes.shell import effects_of_script
 
 
 def done(script: str, result: str = "") -> list[Effect]:
     """The effects without the command, which stands last."""
-    found = effects_of_script(script, looked_at(result))
+    found = effects_of_script(script, result_of(result))
     assert found, script
     assert isinstance(found[-1], Command), found
     return list(found[:-1])
@@ -115,29 +114,31 @@ def test_what_scripts_do(script: str, expected: list[Effect]) -> None:
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        ("cat a.py", [Read("a.py")]),
-        ("cd src && head -n 20 a.py", [Read("src/a.py")]),
-        ('grep -n "def f" a.py b.py | head', [Read('"def f" in a.py, b.py')]),
-        ("rg -n todo", [Read('"todo"')]),
-        ("curl -s https://h/x", [Read("https://h/x")]),
+        ("cat a.py", [FileRead("a.py")]),
+        ("cd src && head -n 20 a.py", [FileRead("src/a.py")]),
+        ('grep -n "def f" a.py b.py | head', [FileRead('"def f" in a.py, b.py')]),
+        ("rg -n todo", [FileRead('"todo"')]),
+        ("curl -s https://h/x", [FileRead("https://h/x")]),
         ("ls && git status", []),
         ("find . -name '*.py' | xargs wc -l", []),
         ("git log --oneline | head -3; git stash list", []),
-        ("sed -n '1,5p' a.py 2>/dev/null", [Read("a.py")]),
+        ("sed -n '1,5p' a.py 2>/dev/null", [FileRead("a.py")]),
         ("# only a comment\nwc -l a.py", []),
     ],
 )
 def test_what_only_looks_is_read(script: str, expected: list[Effect]) -> None:
-    found = effects_of_script(script, looked_at("Error handling: 3 errors\nfailed\n"))
+    found = effects_of_script(script, result_of("Error handling: 3 errors\nfailed\n"))
     assert list(found) == expected
 
 
 def test_a_look_that_failed_is_a_command() -> None:
-    result = looked_at("cat: a.py: No such file or directory")
+    result = result_of("cat: a.py: No such file or directory")
     assert effects_of_script("cat a.py", result) == (
         Command("cat a.py", False, "cat: a.py: No such file or directory"),
     )
-    assert effects_of_script("grep -n x a.py", looked_at("Exit code: 1\nOutput:\n")) == (Read('"x" in a.py'),)
+    assert effects_of_script("grep -n x a.py", result_of("Exit code: 1\nOutput:\n")) == (
+        FileRead('"x" in a.py'),
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,24 +165,24 @@ def test_a_look_that_failed_is_a_command() -> None:
 )
 def test_of_a_failed_script_only_what_is_sure(script: str, result: str, expected: list[Effect]) -> None:
     assert done(script, result) == expected
-    assert effects_of_script(script, looked_at(result))[-1].ok is False  # type: ignore[union-attr]
+    assert effects_of_script(script, result_of(result))[-1].ok is False  # type: ignore[union-attr]
 
 
 def test_a_command_line_is_shown_without_its_heredocs() -> None:
-    found = effects_of_script("cat > a.py <<'EOF'\nsecret\nEOF\npython a.py", looked_at("1"))
+    found = effects_of_script("cat > a.py <<'EOF'\nsecret\nEOF\npython a.py", result_of("1"))
     assert found[-1] == Command("cat > a.py <<EOF ... python a.py", True, "1")
-    assert len(effects_of_script("make " + "x" * 900, looked_at(""))[-1].line) == 200  # type: ignore[union-attr]
+    assert len(effects_of_script("make " + "x" * 900, result_of(""))[-1].line) == 200  # type: ignore[union-attr]
 
 
 def test_a_patch_in_a_shell_that_failed() -> None:
     script = "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.py\n-x\n+y\n*** End Patch\nEOF"
-    found = effects_of_script(script, looked_at("Exit code: 1\nOutput:\nFailed to find context"))
+    found = effects_of_script(script, result_of("Exit code: 1\nOutput:\nFailed to find context"))
     assert found == (Failure("apply_patch a.py", "Failed to find context", ("a.py",)),)
 
 
 def test_nothing_is_known_before_the_result() -> None:
     assert effects_of_script("rm a.py", None) == ()
-    assert effects_of_script("cat a.py", None) == (Read("a.py"),)
+    assert effects_of_script("cat a.py", None) == (FileRead("a.py"),)
 
 
 SIGNS = sorted(word_set("> >> < << <<EOF && || ; | & ( ) { } ' # \\ ` $("))
@@ -196,5 +197,5 @@ WORDS = st.sampled_from([*NAMES, *SIGNS, "\n", '"', "\0", "\0001\0"])
     st.sampled_from(["", "Error: x", "Exit code: 0"]),
 )
 def test_no_script_is_too_odd(script: str, result: str) -> None:
-    for found in effects_of_script(script, looked_at(result)):
+    for found in effects_of_script(script, result_of(result)):
         assert "\0" not in repr(found).replace("\\x00", "\0")

@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.recall.tool_schemas import NAMES, RENDERED, SCHEMAS
-from app.core.recall.tools.arguments import Describe, Grep, Unreadable, names_session, read_call
+from palimpsest.core.recall.rounds.offer import schemas
+from palimpsest.core.recall.tool_calls import (
+    FUNCTIONS,
+    NAMES,
+    Describe,
+    Grep,
+    UnreadableCall,
+    names_session,
+    read_call,
+)
+from palimpsest.core.wire.chat import CHAT
+from palimpsest.core.wire.responses.request import RESPONSES
 
 
 def grep(**fields: Any) -> Grep:
@@ -25,9 +34,12 @@ def describe(**fields: Any) -> Describe:
     return asked
 
 
-def test_the_schemas_are_rendered_as_they_are() -> None:
-    assert [json.loads(each) for each in RENDERED] == list(SCHEMAS)
-    assert {schema["function"]["name"] for schema in SCHEMAS} == NAMES
+def test_the_tools_are_told_as_each_api_has_them() -> None:
+    assert {function["name"] for function in FUNCTIONS} == NAMES
+    nested = [{"type": "function", "function": function} for function in FUNCTIONS]
+    assert json.loads(schemas(CHAT)) == nested
+    flat = [{"type": "function", **function, "strict": False} for function in FUNCTIONS]
+    assert json.loads(schemas(RESPONSES)) == flat
 
 
 @pytest.mark.spec("C04")
@@ -68,7 +80,7 @@ def test_a_page_is_asked_for_or_not() -> None:
 )
 def test_what_cannot_be_done_is_said(name: str, arguments: str, code: str) -> None:
     asked = read_call(name, arguments)
-    assert isinstance(asked, Unreadable)
+    assert isinstance(asked, UnreadableCall)
     assert asked.code == code
 
 

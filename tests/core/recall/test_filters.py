@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-
-from app.core.recall.filters import ANY, Filters, has_error
+from palimpsest.core.recall.filters import ANY, Filters, has_error
 
 Json = dict[str, Any]
 

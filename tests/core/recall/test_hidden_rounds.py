@@ -6,14 +6,12 @@ import json
 from typing import Any
 
 import pytest
-
-from app.core.history.conversation import Conversation
-from app.core.history.read import read_message
-from app.core.recall.rounds.calls import Call
-from app.core.recall.rounds.fitting import Room, fitted
-from app.core.recall.rounds.hidden import HiddenRounds, replayed, weighed
-from app.core.view.outcomes import View
-from app.core.view.view import view_of
+from palimpsest.core.history.message import Conversation
+from palimpsest.core.history.read import read_message
+from palimpsest.core.recall.rounds.calls import RecallCall, ResultRoom, fitted
+from palimpsest.core.recall.rounds.hidden import HiddenRounds, replayed, weighed
+from palimpsest.core.view.outcomes import View
+from palimpsest.core.view.view import view_of
 
 BEFORE = (b'{"role": "assistant","tool_calls":[]}', rb'{"role":"tool","content":"\ud800"}')
 OURS = {"id": "g1", "type": "function", "function": {"name": "context_grep", "arguments": "{}"}}
@@ -72,9 +70,9 @@ def test_rounds_count_with_their_answer() -> None:
 @pytest.mark.parametrize("room", [10_000, 500, 100, 60, 0, -5])
 def test_a_result_is_cut_to_the_room_there_is(room: int) -> None:
     """As long as there is room for a message at all; without any it is as short as it can be."""
-    call = Call("g1", "context_grep", "{}")
+    call = RecallCall("g1", "context_grep", "{}")
     result = json.dumps({"entries": ["a quote of what was said"] * 100})
-    message, tokens = fitted(call, result, Room(5_000, room, count))
+    message, tokens = fitted(call, result, ResultRoom(5_000, room, count))
     fields = json.loads(message)
     assert (fields["role"], fields["tool_call_id"]) == ("tool", "g1")
     assert tokens == count(fields)

@@ -6,23 +6,28 @@ import json
 from typing import Any
 
 import pytest
+from palimpsest.core.recall.rounds.calls import Called
+from palimpsest.core.recall.rounds.frames import FrameForm
+from palimpsest.core.recall.rounds.hidden import HiddenRounds, client_answer, translated_rounds
+from palimpsest.core.recall.rounds.offer import may_offer, offering
+from palimpsest.core.recall.rounds.responses import (
+    ResponseFrames,
+    ResponsesClientAnswer,
+    answer_for_prompt,
+    visible_items,
+    visible_object,
+    without_repeated_items,
+)
+from palimpsest.core.wire.chat import CHAT
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.core.wire.responses.request import RESPONSES, parse_responses_request
+from palimpsest.core.wire.streams import data_of
 
-from app.core.recall.rounds.calls import Called
-from app.core.recall.rounds.events import ResponseFrames
-from app.core.recall.rounds.form import Form
-from app.core.recall.rounds.hidden import HiddenRounds, told_rounds
-from app.core.recall.rounds.items import sent_back, unsaid, visible_items
-from app.core.recall.rounds.objects import SoFar, hidden_output, visible_object
-from app.core.recall.rounds.offer import may_offer, offering
-from app.core.recall.rounds.told import told_on
-from app.core.wire.request_body import Limits
-from app.core.wire.responses.request import parse_responses_request
-from app.core.wire.sse import data_of
 from tests.kit.items_recall import OURS, TOOLS, grep, is_whole, reads
 from tests.kit.responses import call_item, events_of, text_item, thought_item
 
 Json = dict[str, Any]
-FORM = Form(data_of, lambda data: b"data: " + data + b"\n\n")
+FORM = FrameForm(data_of, lambda data: b"data: " + data + b"\n\n")
 OUR_TOOLS = [*TOOLS, {"type": "function", "name": OURS[0]}, {"type": "function", "name": OURS[1]}]
 
 
@@ -54,15 +59,15 @@ def framed(event: Json) -> bytes:
 
 
 def shown(
-    frames: list[bytes], so_far: SoFar | None = None, *, may_hide: bool = True
+    frames: list[bytes], so_far: ResponsesClientAnswer | None = None, *, may_hide: bool = True
 ) -> tuple[list[Json], ResponseFrames]:
-    made = ResponseFrames(FORM, SoFar() if so_far is None else so_far, may_hide=may_hide)
+    made = ResponseFrames(FORM, ResponsesClientAnswer() if so_far is None else so_far, may_hide=may_hide)
     return events_of(b"".join([made.shown(each) for each in frames]).decode()), made
 
 
 def test_an_answer_without_a_call_of_ours_passes_but_for_the_tools() -> None:
     frames = stream([thought_item("rs"), text_item("So."), reads("c1")])
-    made = ResponseFrames(FORM, SoFar(), may_hide=True)
+    made = ResponseFrames(FORM, ResponsesClientAnswer(), may_hide=True)
     out = b"".join([made.shown(each) for each in [b": a comment\n\n", *frames, b"data: [DONE]\n\n"]])
     ours = b", ".join(json.dumps(tool).encode() for tool in OUR_TOOLS)
     theirs = json.dumps(TOOLS[0]).encode()
@@ -71,7 +76,7 @@ def test_an_answer_without_a_call_of_ours_passes_but_for_the_tools() -> None:
 
 
 def test_several_rounds_are_one_answer() -> None:
-    so_far = SoFar()
+    so_far = ResponsesClientAnswer()
     words = [thought_item("rs_a"), text_item("Wait.", "msg_a")]
     first, made = shown(stream([*words, thought_item("rs_b"), grep("g1")]), so_far)
     assert made.is_hidden
@@ -125,7 +130,7 @@ def test_servers_that_announce_no_items_are_understood() -> None:
     assert made.is_hidden
     assert "context_" not in str(events)
     assert [e["delta"] for e in events if "delta" in e] == ["words"]
-    so_far = SoFar()
+    so_far = ResponsesClientAnswer()
     ended = [each for each in stream([grep("g1")]) if b"output_index" not in each]
     first, made = shown(ended, so_far)
     second, _ = shown(stream([text_item("So.")], "resp_2"), so_far)
@@ -140,7 +145,7 @@ def test_a_sign_of_life_passes_thoughts_that_wait() -> None:
         framed(event | {"sequence_number": event["sequence_number"] + 1})
         for event in events_of(b"".join(frames[4:]).decode())
     ]
-    made = ResponseFrames(FORM, SoFar(), may_hide=True)
+    made = ResponseFrames(FORM, ResponsesClientAnswer(), may_hide=True)
     heard = [made.shown(each) for each in [*frames[:4], alive, *later]]
     assert heard[2:4] == [b"", b""]
     assert b"keepalive" in heard[4]
@@ -149,7 +154,7 @@ def test_a_sign_of_life_passes_thoughts_that_wait() -> None:
 
 
 def test_a_failure_in_a_later_round_is_one_of_the_same_answer() -> None:
-    so_far = SoFar()
+    so_far = ResponsesClientAnswer()
     first, _ = shown(stream([text_item("Wait.", "msg_a"), grep("g1")]), so_far)
     failed = {"id": "resp_2", "status": "failed", "output": [], "error": {"code": "server_error"}}
     frames = [
@@ -172,14 +177,15 @@ def test_whole_answers_add_up_too() -> None:
 
     words = text_item("Wait.", "msg_a")
     first = body("resp_1", thought_item("rs_a"), words, thought_item("rs_b"), grep("g1"))
-    so_far = SoFar(hidden_tokens=3, items=hidden_output(first))
+    so_far = ResponsesClientAnswer()
+    so_far.hidden(3, first)
     told = json.loads(visible_object(body("resp_2", text_item("So.", "msg_b")), so_far))
     assert told["id"] == "resp_2"
     assert [item["id"] for item in told["output"]] == ["rs_a", "msg_a", "msg_b"]
     assert told["usage"] == {"input_tokens": 7, "output_tokens": 6, "total_tokens": 13}
     assert (told["tools"], told["tool_choice"]) == (TOOLS, "auto")
     plain = b'{"id" : "r", "output":[ {"type":"message"} ], "tools": [], "usage":null}'
-    assert visible_object(plain, SoFar()) == plain
+    assert visible_object(plain, ResponsesClientAnswer()) == plain
 
 
 @pytest.mark.parametrize(
@@ -192,7 +198,7 @@ def test_whole_answers_add_up_too() -> None:
     ],
 )
 def test_what_is_no_answer_passes(body: bytes) -> None:
-    told = told_on("responses")
+    told = client_answer(RESPONSES)
     told.hidden(3, None)
     assert told.whole(body, Called((), 0, is_hidden=False)) == body
 
@@ -222,21 +228,21 @@ def test_what_was_said_before_is_not_told_twice() -> None:
     answer = (
         b"[" + json.dumps(thought_item("rs_a")).encode() + b"," + json.dumps(again).encode() + b"," + last
     )
-    assert unsaid(answer + b"]", before) == b"[" + last + b"]"
-    assert unsaid(answer[: answer.rindex(b"," + last)] + b"]", before) is None
+    assert without_repeated_items(answer + b"]", before) == b"[" + last + b"]"
+    assert without_repeated_items(answer[: answer.rindex(b"," + last)] + b"]", before) is None
     # A server that gives every item the same id.
     other = json.dumps([text_item("Other words.", "msg_a")]).encode()
-    assert unsaid(other, before) == other
-    assert unsaid(b'{"role":"assistant"}', before) == b'{"role":"assistant"}'
+    assert without_repeated_items(other, before) == other
+    assert without_repeated_items(b'{"role":"assistant"}', before) == b'{"role":"assistant"}'
 
 
 def test_thoughts_without_words_are_not_named_where_nothing_is_kept() -> None:
     bare, call = thought_item("rs", sealed=""), grep("g1")
     message = json.dumps([bare, call]).encode()
-    assert sent_back(message, is_kept=True) == message
-    assert json.loads(sent_back(message, is_kept=False)) == [call]
+    assert answer_for_prompt(message, is_kept=True) == message
+    assert json.loads(answer_for_prompt(message, is_kept=False)) == [call]
     sealed = json.dumps([thought_item("rs"), call]).encode()
-    assert sent_back(sealed, is_kept=False) == sealed
+    assert answer_for_prompt(sealed, is_kept=False) == sealed
 
 
 def test_trailing_thoughts_of_a_cut_answer_stay() -> None:
@@ -249,7 +255,7 @@ def body_of(**fields: Any) -> bytes:
 
 
 def test_the_body_has_our_tools_behind_the_clients() -> None:
-    request = parse_responses_request(body_of(previous_response_id="resp_1", store=True), Limits())
+    request = parse_responses_request(body_of(previous_response_id="resp_1", store=True), RequestLimits())
     assert request is not None
     said = [b'{"role":"user","content":"a"}', b'[{"type":"reasoning"},{"type":"message"}]']
     sent = json.loads(offering(request, said, may_call=False))
@@ -271,7 +277,7 @@ def test_the_body_has_our_tools_behind_the_clients() -> None:
     ],
 )
 def test_nobody_is_offered_what_they_could_notice(fields: Json, is_offered: bool) -> None:
-    request = parse_responses_request(body_of(**fields), Limits())
+    request = parse_responses_request(body_of(**fields), RequestLimits())
     assert request is not None
     assert may_offer(request) is is_offered
 
@@ -280,13 +286,13 @@ def test_rounds_are_told_on_the_other_wire_or_not_at_all() -> None:
     items = json.dumps([thought_item("rs"), call_item("g1", OURS[0], {"query": "x"})]).encode()
     result = b'{"type":"function_call_output","call_id":"g1","output":"{}"}'
     rounds = HiddenRounds((items, result), 9)
-    assert told_rounds(rounds, "responses") == rounds
-    told = told_rounds(rounds, "chat")
+    assert translated_rounds(rounds, RESPONSES) == rounds
+    told = translated_rounds(rounds, CHAT)
     assert told is not None
     call, found = (json.loads(raw) for raw in told.before)
     assert (call["tool_calls"][0]["id"], found["tool_call_id"]) == ("g1", "g1")
-    back = told_rounds(told, "responses")
+    back = translated_rounds(told, RESPONSES)
     assert back is not None
     assert json.loads(back.before[0])[0]["call_id"] == "g1"
     searched = json.dumps([{"type": "web_search_call", "id": "ws"}, json.loads(items)[1]]).encode()
-    assert told_rounds(HiddenRounds((searched, result), 9), "chat") is None
+    assert translated_rounds(HiddenRounds((searched, result), 9), CHAT) is None

@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.recall.lineage import MOST_PARENTS, Covered, folded_on, lineages_of
-from app.core.view.compaction import Compaction
+from palimpsest.core.recall.lineage import MOST_PARENTS, FoldedSummary, folded_on, lineages_of
+from palimpsest.core.view.compaction import Compaction
 
 
 def messages(first: int, last: int) -> tuple[bytes, ...]:
     return tuple(b"m%d" % number for number in range(first, last + 1))
 
 
-A = Covered("A", messages(1, 4), made_at=1.0)
+A = FoldedSummary("A", messages(1, 4), made_at=1.0)
 
 
 @pytest.mark.spec("C12")
@@ -25,36 +24,40 @@ def test_a_summary_of_messages_alone_is_a_leaf() -> None:
 
 @pytest.mark.spec("C12")
 def test_one_that_covers_an_earlier_one_too_stands_on_it() -> None:
-    found = lineages_of([A, Covered("B", messages(1, 8), made_at=2.0)])["B"]
+    found = lineages_of([A, FoldedSummary("B", messages(1, 8), made_at=2.0)])["B"]
     assert (found.depth, found.kind, found.parents) == (1, "node", ("A",))
     assert found.sources == messages(5, 8)
 
 
 @pytest.mark.spec("C12")
 def test_what_overlaps_nothing_is_a_leaf_and_what_overlaps_is_linked() -> None:
-    apart = lineages_of([A, Covered("C", messages(5, 12), made_at=2.0)])["C"]
+    apart = lineages_of([A, FoldedSummary("C", messages(5, 12), made_at=2.0)])["C"]
     assert (apart.depth, apart.parents) == (0, ())
-    both = [A, Covered("B", messages(1, 8), made_at=2.0), Covered("C", messages(5, 12), made_at=3.0)]
+    both = [
+        A,
+        FoldedSummary("B", messages(1, 8), made_at=2.0),
+        FoldedSummary("C", messages(5, 12), made_at=3.0),
+    ]
     linked = lineages_of(both)["C"]
     assert (linked.depth, linked.parents, linked.sources) == (2, ("B",), messages(9, 12))
 
 
 def test_a_grandparent_is_no_parent() -> None:
-    chain = [Covered(str(n), messages(1, n), made_at=float(n)) for n in range(1, 6)]
+    chain = [FoldedSummary(str(n), messages(1, n), made_at=float(n)) for n in range(1, 6)]
     assert [lineages_of(chain)[str(n)].parents for n in range(1, 6)] == [(), ("1",), ("2",), ("3",), ("4",)]
 
 
 def test_what_was_undone_before_is_no_parent_unless_the_record_says_so() -> None:
-    undone = Covered("A", messages(1, 4), made_at=1.0, until=1.5)
-    assert lineages_of([undone, Covered("B", messages(1, 8), made_at=2.0)])["B"].parents == ()
-    named = Covered("B", messages(1, 8), ("A",), made_at=2.0)
+    undone = FoldedSummary("A", messages(1, 4), made_at=1.0, until=1.5)
+    assert lineages_of([undone, FoldedSummary("B", messages(1, 8), made_at=2.0)])["B"].parents == ()
+    named = FoldedSummary("B", messages(1, 8), ("A",), made_at=2.0)
     assert lineages_of([undone, named])["B"].parents == ("A",)
 
 
 @pytest.mark.spec("C12")
 def test_there_are_twelve_parents_at_most_the_newest() -> None:
-    many = [Covered(f"p{n}", messages(n, n), made_at=float(n)) for n in range(20)]
-    found = lineages_of([*many, Covered("all", messages(0, 30), made_at=99.0)])["all"]
+    many = [FoldedSummary(f"p{n}", messages(n, n), made_at=float(n)) for n in range(20)]
+    found = lineages_of([*many, FoldedSummary("all", messages(0, 30), made_at=99.0)])["all"]
     assert found.parents == tuple(f"p{n}" for n in range(19, 19 - MOST_PARENTS, -1))
     assert found.sources == (*messages(0, 7), *messages(20, 30))
 
@@ -65,7 +68,8 @@ def test_there_is_no_cycle_and_a_depth_is_one_more_than_the_deepest_parents(
     spans: list[tuple[int, int]],
 ) -> None:
     covered = [
-        Covered(str(n), messages(min(span), max(span)), made_at=float(n)) for n, span in enumerate(spans)
+        FoldedSummary(str(n), messages(min(span), max(span)), made_at=float(n))
+        for n, span in enumerate(spans)
     ]
     found = lineages_of(covered)
     for ident, lineage in found.items():

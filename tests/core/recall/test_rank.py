@@ -8,33 +8,37 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.recall.entry import Entry, Holdings, Kind
-from app.core.recall.query import query_of
-from app.core.recall.quotes import FAR_CHARS, NEAR_CHARS, QUOTE_CHARS, Hit, hits_of, quoted
-from app.core.recall.rank import APART, FOUND, Weights, ranked
-from app.core.recall.talk import speakers_in
-from app.core.recall.words import Words
+from palimpsest.core.recall.quotes import FAR_CHARS, NEAR_CHARS, QUOTE_CHARS, Hit, hits_of, quoted
+from palimpsest.core.recall.rank import APART, FOUND, Weights, ranked
+from palimpsest.core.recall.talk import query_of, speakers_in
+from palimpsest.core.recall.words import CorpusStatistics, Kind, SearchEntry, Words
 
 WORDS = Words()
 
 
-def entry(place: int, text: str, role: str = "user", kind: Kind = "message") -> Entry:
-    return Entry(f"e{place}", kind, role, place, float(place), text)
+def entry(place: int, text: str, role: str = "user", kind: Kind = "message") -> SearchEntry:
+    return SearchEntry(f"e{place}", kind, role, place, float(place), text)
 
 
-def holdings_of(entries: list[Entry]) -> Holdings:
+def holdings_of(entries: list[SearchEntry]) -> CorpusStatistics:
     said = [WORDS.of(each.text) for each in entries]
     holding = Counter(word for words in said for word in set(words))
-    return Holdings(len(said), max(1.0, sum(map(len, said)) / len(said)), holding)
+    return CorpusStatistics(len(said), max(1.0, sum(map(len, said)) / len(said)), holding)
 
 
-def order(question: str, entries: list[Entry], weights: Weights = FOUND) -> list[str]:
+def order(question: str, entries: list[SearchEntry], weights: Weights = FOUND) -> list[str]:
     query = query_of(question, WORDS)
     return [found.entry.id for found in ranked(query, entries, holdings_of(entries), WORDS, weights)]
 
 
-def hits(question: str, entries: list[Entry], limit: int = 10) -> list[Hit]:
+def order_with(alike: dict[str, float], question: str, entries: list[SearchEntry]) -> list[str]:
+    """The order where some are this much alike to the question."""
+    query = query_of(question, WORDS)
+    scored = ranked(query, entries, holdings_of(entries), WORDS, FOUND, alike)
+    return [found.entry.id for found in scored]
+
+
+def hits(question: str, entries: list[SearchEntry], limit: int = 10) -> list[Hit]:
     query = query_of(question, WORDS)
     scored = ranked(query, entries, holdings_of(entries), WORDS)
     return hits_of(scored, {each.place: each for each in entries}, query, WORDS, limit=limit)
@@ -99,7 +103,7 @@ def test_who_speaks_is_told_from_who_is_spoken_to() -> None:
     assert order("Whose kayak did Tobias sell?", talk, replace(FOUND, speaker=0.0))[0] == "e1"
 
 
-def called(*, by_whom: tuple[str, str] = ("assistant", "user")) -> list[Entry]:
+def called(*, by_whom: tuple[str, str] = ("assistant", "user")) -> list[SearchEntry]:
     """A talk whose messages do not say who speaks: one calls Nora by name, the other Tobias."""
     nora, tobias = by_whom
     return [
@@ -206,7 +210,7 @@ def test_a_number_or_a_name_is_worth_more_where_one_is_asked_for(
 ) -> None:
     talk = [entry(1, answer), entry(6, other), *FILLER]
     assert order(question, talk)[0] == "e1"
-    assert order(question, talk, replace(FOUND, told=0.0))[0] == "e6"
+    assert order(question, talk, replace(FOUND, specifics=0.0))[0] == "e6"
 
 
 def test_a_time_is_worth_more_where_one_is_asked_for() -> None:
@@ -330,3 +334,25 @@ def test_of_a_long_text_the_piece_with_the_words_is_shown(place: int) -> None:
     quote = quoted(entry(1, text), query_of("copper needle", WORDS), WORDS, 300)
     assert "needle is copper" in quote.text
     assert len(quote.text) <= 300
+
+
+def test_what_means_the_same_needs_no_word_of_the_question() -> None:
+    talk = [entry(1, "We rowed to the island."), *FILLER]
+    assert order("boat trips", talk) == []
+    assert order_with({"e1": 0.5, "e10": 0.2}, "boat trips", talk)[:2] == ["e1", "e10"]
+
+
+def test_meaning_is_measured_by_the_best_of_the_words() -> None:
+    """A cosine of 0.8 is worth as much as what holds the words best; neighbours borrow of it, as of words."""
+    talk = [entry(1, "the lighthouse harbour"), entry(5, "Nobody was in."), entry(6, "All gone."), *FILLER]
+    for alike, best in ((0.7, "e1"), (0.9, "e5")):
+        found = order_with({"e5": alike}, "lighthouse harbour", talk)
+        assert found[:2] == [best, {"e1": "e5", "e5": "e1"}[best]]
+        assert "e6" in found
+
+
+def test_without_cosines_nothing_changes() -> None:
+    talk = [entry(1, "the lighthouse harbour"), entry(5, "a lighthouse"), *FILLER]
+    assert order_with({}, "lighthouse harbour", talk) == order("lighthouse harbour", talk)
+    nothing = {each.id: 0.0 for each in talk}
+    assert order_with(nothing, "lighthouse harbour", talk) == order("lighthouse harbour", talk)

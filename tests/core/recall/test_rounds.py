@@ -8,21 +8,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.recall.rounds.calls import Call as OurCall
-from app.core.recall.rounds.calls import Called, answered, called_by, newest_words
-from app.core.recall.rounds.form import Form
-from app.core.recall.rounds.frames import RoundFrames, SoFar
-from app.core.recall.rounds.json_edits import replaced
-from app.core.recall.rounds.offer import may_offer, offering
-from app.core.recall.rounds.visible import visible_answer
-from app.core.wire.answered import AnsweredChoice
-from app.core.wire.chat_request import parse_chat_request
-from app.core.wire.request_body import Limits
-from app.core.wire.sse import data_of
+from palimpsest.core.recall.rounds.calls import Called, answered, called_by, newest_words
+from palimpsest.core.recall.rounds.calls import RecallCall as OurCall
+from palimpsest.core.recall.rounds.frames import ChatClientAnswer, FrameForm, RoundFrames, replaced
+from palimpsest.core.recall.rounds.offer import may_offer, offering
+from palimpsest.core.wire.chat import parse_chat_request
+from palimpsest.core.wire.chat_answers import AnsweredChoice
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.core.wire.streams import data_of
 
 Json = dict[str, Any]
-FORM = Form(data_of, lambda data: b"data: " + data + b"\n\n")
+FORM = FrameForm(data_of, lambda data: b"data: " + data + b"\n\n")
 DONE = b"data: [DONE]\n\n"
 
 
@@ -42,9 +38,9 @@ def calls(*pieces: Json) -> Json:
 
 
 def shown(
-    frames: list[bytes], so_far: SoFar | None = None, *, may_hide: bool = True
+    frames: list[bytes], so_far: ChatClientAnswer | None = None, *, may_hide: bool = True
 ) -> tuple[bytes, RoundFrames]:
-    made = RoundFrames(FORM, so_far or SoFar(), may_hide=may_hide)
+    made = RoundFrames(FORM, so_far or ChatClientAnswer(), may_hide=may_hide)
     return b"".join([made.shown(each) for each in frames]), made
 
 
@@ -121,7 +117,7 @@ def test_a_name_in_pieces_is_held_until_it_is_known(name: str) -> None:
 
 
 def test_a_later_round_goes_on_with_the_message() -> None:
-    so_far = SoFar(has_role=True, hidden_tokens=10)
+    so_far = ChatClientAnswer(has_role=True, hidden_tokens=10)
     frames = [
         frame({"role": "assistant", "content": ""}),
         frame({"role": "assistant", "content": "So"}),
@@ -167,16 +163,16 @@ def called(body: bytes) -> Called:
 
 def test_a_whole_answer_is_changed_where_it_must_be() -> None:
     mine = whole("read")
-    assert visible_answer(mine, called(mine), 0) == mine
-    assert visible_answer(mine, called(mine), 5) == mine.replace(
+    assert ChatClientAnswer().whole(mine, called(mine)) == mine
+    assert ChatClientAnswer(hidden_tokens=5).whole(mine, called(mine)) == mine.replace(
         b'"completion_tokens": 2', b'"completion_tokens": 7'
     )
     mixed = whole("context_grep", "read")
-    message = json.loads(visible_answer(mixed, called(mixed), 0))["choices"][0]
+    message = json.loads(ChatClientAnswer().whole(mixed, called(mixed)))["choices"][0]
     assert [call["id"] for call in message["message"]["tool_calls"]] == ["i1"]
     assert message["finish_reason"] == "tool_calls"
     ours = whole("context_grep")
-    message = json.loads(visible_answer(ours, called(ours), 0))["choices"][0]
+    message = json.loads(ChatClientAnswer().whole(ours, called(ours)))["choices"][0]
     assert (message["message"], message["finish_reason"]) == ({"content": None}, "stop")
 
 
@@ -204,7 +200,7 @@ BODY = TOOLS + b',"messages":[{"role":"user","content":"x"}],"z":1e2 }'
 
 @pytest.mark.parametrize("choice", [b"", b',"tool_choice":"auto"'])
 def test_tools_are_added_and_no_other_byte_changes(choice: bytes) -> None:
-    request = parse_chat_request(BODY.replace(b',"z"', choice + b',"z"'), Limits())
+    request = parse_chat_request(BODY.replace(b',"z"', choice + b',"z"'), RequestLimits())
     assert may_offer(request)
     body = offering(request, [b'{"role":"user","content":"y"}'])
     names = [tool["function"]["name"] for tool in json.loads(body)["tools"]]
@@ -217,7 +213,9 @@ def test_tools_are_added_and_no_other_byte_changes(choice: bytes) -> None:
 
 @pytest.mark.parametrize("written", [b"", b',"tools":[]', b',"tools":null,"tool_choice":"auto"'])
 def test_a_request_without_tools_has_ours_alone_where_that_is_asked_for(written: bytes) -> None:
-    request = parse_chat_request(b'{"messages":[{"role":"user","content":"x"}]' + written + b"}", Limits())
+    request = parse_chat_request(
+        b'{"messages":[{"role":"user","content":"x"}]' + written + b"}", RequestLimits()
+    )
     assert not may_offer(request)
     assert may_offer(request, without_tools=True)
     body = json.loads(offering(request, [], may_call=False))

@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.core.recall.english import base_of
+from palimpsest.core.recall.talk import MOST_WORDS, query_of
+from palimpsest.core.recall.words import STOP, Words, beginnings_of
 from snowballstemmer import stemmer
-
-from app.core.recall.irregular import base_of
-from app.core.recall.query import MOST_WORDS, query_of
-from app.core.recall.words import STOP, Words, beginnings_of
 
 WORDS = Words()
 WORDS.related("warm")  # The first question takes longer than hypothesis allows.

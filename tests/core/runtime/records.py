@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.core.runtime.entry import Entry
-from app.core.view.compaction import Compaction, Mask
+from palimpsest.core.runtime.evidence import ArchivedMessage
+from palimpsest.core.view.compaction import Compaction, Mask
+
 from tests.core.histories import assistant, conversation, user
 
 # 2026-01-01T00:00:00Z, in seconds.
 NEW_YEAR = 1_767_225_600.0
 
 
-def entries(fields: Sequence[dict[str, Any]]) -> list[Entry]:
+def entries(fields: Sequence[dict[str, Any]]) -> list[ArchivedMessage]:
     """One message a second, places from 1 on."""
     talk = conversation(fields)
     return [
-        Entry(chain, message, seq, NEW_YEAR + seq)
+        ArchivedMessage(chain, message, seq, NEW_YEAR + seq)
         for seq, (chain, message) in enumerate(zip(talk.chains, talk.messages, strict=True), 1)
     ]
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.core.runtime.checkpoint import (
+from palimpsest.core.runtime.checkpoint import (
     CHECKPOINT_SCHEMA,
-    Checkpoint,
+    CheckpointPayload,
     checkpoint_of,
     completion_due,
     encoded,
+    gist_of,
     is_new,
     is_trivial,
     payload_of,
     periodic_spans,
 )
-from app.core.runtime.entry import exchange_ends, exchanges_since
-from app.core.runtime.gist import gist_of
+from palimpsest.core.runtime.evidence import exchange_ends, exchanges_since
+
 from tests.core.histories import assistant, calls, result, user
 from tests.core.runtime.records import NEW_YEAR, entries, exchanges
 
@@ -239,5 +239,5 @@ def test_the_payload_names_its_schema_and_reads_back() -> None:
         "toSeq": 24,
         "messages": 24,
     }
-    assert payload.keys() == CHECKPOINT_SCHEMA["$defs"]["Checkpoint"]["properties"].keys()
-    assert msgspec.json.decode(encoded(checkpoint), type=Checkpoint) == checkpoint
+    assert payload.keys() == CHECKPOINT_SCHEMA["$defs"]["CheckpointPayload"]["properties"].keys()
+    assert msgspec.json.decode(encoded(checkpoint), type=CheckpointPayload) == checkpoint

@@ -6,15 +6,19 @@ from itertools import product
 
 import msgspec
 import pytest
+from palimpsest.core.runtime import events
+from palimpsest.core.runtime.checkpoint import checkpoint_of
+from palimpsest.core.runtime.events import EVENT_TYPES, Effort, Event, context_summarized, layers_of
+from palimpsest.core.runtime.flow import ORDER, Steps, compaction_events, events_before_removal
+from palimpsest.core.runtime.restore import Restored
+from palimpsest.core.runtime.snapshot import (
+    RecoverySection,
+    TranscriptSection,
+    carried_counters,
+    new_snapshot,
+)
+from palimpsest.core.view.compaction import Trigger
 
-from app.core.runtime import events
-from app.core.runtime.carried import carried_by
-from app.core.runtime.checkpoint import checkpoint_of
-from app.core.runtime.events import EVENT_TYPES, Effort, Event, context_summarized, layers_of
-from app.core.runtime.flow import ORDER, Steps, before_removal, flow_of
-from app.core.runtime.restore import Restored
-from app.core.runtime.snapshot import RecoverySection, TranscriptSection, new_snapshot
-from app.core.view.compaction import Trigger
 from tests.core.runtime.records import MASK, NEW_YEAR, compaction, entries, exchanges
 
 CHECKPOINT = events.checkpoint_event(checkpoint_of("pre_compaction", entries(exchanges(2)), NEW_YEAR))
@@ -45,7 +49,9 @@ EVERY = (
     events.compaction_undone(compaction(), None),
     events.state_delta_invalid("cmp_1", ["not_json"]),
     events.spending_limit(1.5, 1.0, "usd"),
-    events.session_restored(Restored("snapshot_legacy", BROUGHT, "e1"), "e1", carried_by(BROUGHT, 0, NONE)),
+    events.session_restored(
+        Restored("snapshot_legacy", BROUGHT, "e1"), "e1", carried_counters(BROUGHT, 0, NONE)
+    ),
     events.context_recalled(events.Recalled("context_grep", "gate\ud800", 3, 9), "model", "tour", True, "s1"),
 )
 
@@ -108,13 +114,13 @@ def test_layers_are_what_this_compaction_added() -> None:
     [("proactive", True), ("background", True), ("manual", True), ("reactive", False), ("overflow", False)],
 )
 def test_the_label_follows_the_trigger(trigger: Trigger, proactive: bool) -> None:
-    flow = flow_of(compaction(trigger=trigger), None, FULL, EFFORT)
+    flow = compaction_events(compaction(trigger=trigger), None, FULL, EFFORT)
     labels = [event.payload["proactive"] for event in flow if "proactive" in event.payload]
     assert labels == [proactive, proactive]
 
 
 def test_the_whole_flow_is_in_order() -> None:
-    types = tuple(event.type for event in flow_of(compaction(), None, FULL, EFFORT))
+    types = tuple(event.type for event in compaction_events(compaction(), None, FULL, EFFORT))
     assert types == ORDER
     assert types == (
         "checkpoint",
@@ -130,7 +136,7 @@ def test_the_whole_flow_is_in_order() -> None:
 
 def test_whatever_is_left_out_the_order_stays() -> None:
     for flush, guard, memory in product((None, FLUSH), (None, GUARD), (None, MEMORY)):
-        flow = flow_of(compaction(), None, Steps(CHECKPOINT, flush, guard, memory), EFFORT)
+        flow = compaction_events(compaction(), None, Steps(CHECKPOINT, flush, guard, memory), EFFORT)
         places = [ORDER.index(event.type) for event in flow]
         assert places == sorted(places)
         assert len(flow) == 5 + sum(each is not None for each in (flush, guard, memory))
@@ -138,20 +144,20 @@ def test_whatever_is_left_out_the_order_stays() -> None:
 
 def test_masks_alone_have_no_summary_and_need_no_checkpoint() -> None:
     masks = compaction(kind="tool_truncation_only", masks=(MASK,), summary="", author="none", model=None)
-    types = [event.type for event in flow_of(masks, None, Steps(), Effort())]
+    types = [event.type for event in compaction_events(masks, None, Steps(), Effort())]
     assert types == ["compaction_started", "compaction_completed"]
 
 
 def test_no_messages_are_removed_without_a_checkpoint_before() -> None:
     with pytest.raises(ValueError, match="A36"):
-        flow_of(compaction(), None, Steps(flush=FLUSH), EFFORT)
-    before = before_removal(flow_of(compaction(), None, FULL, EFFORT))
+        compaction_events(compaction(), None, Steps(flush=FLUSH), EFFORT)
+    before = events_before_removal(compaction_events(compaction(), None, FULL, EFFORT))
     assert [event.type for event in before] == ["checkpoint", "flush", "compaction_started"]
 
 
 def test_an_event_in_the_place_of_another_is_refused() -> None:
-    with pytest.raises(ValueError, match="memory stands where flush belongs"):
-        flow_of(compaction(), None, Steps(CHECKPOINT, flush=MEMORY), EFFORT)
+    with pytest.raises(ValueError, match="memory in the place of flush"):
+        compaction_events(compaction(), None, Steps(CHECKPOINT, flush=MEMORY), EFFORT)
 
 
 def test_the_block_replaces_the_earlier_one() -> None:

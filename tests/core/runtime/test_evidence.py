@@ -10,11 +10,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.core.runtime.checkpoint import checkpoint_of, encoded
+from palimpsest.core.runtime.evidence import EXCERPT_CHARS, SPANS, ArchivedMessage, evidence_of, span_hash
+from palimpsest.core.text.secrets import without_secrets
 
-from app.core.runtime.checkpoint import checkpoint_of, encoded
-from app.core.runtime.entry import Entry
-from app.core.runtime.evidence import EXCERPT_CHARS, SPANS, evidence_of, span_hash
-from app.core.text.secrets import without_secrets
 from tests.core.histories import RandomHistory, assistant, result, system, user
 from tests.core.runtime.records import entries
 
@@ -131,7 +130,7 @@ def test_the_hash_is_of_id_time_type_and_excerpt() -> None:
     said = entries([user("one"), assistant("two")])
     spans = evidence_of(said)
     assert span_hash(spans) == span_hash(evidence_of(entries([user("one"), assistant("two")])))
-    later = [Entry(e.chain, e.message, e.seq, e.at + 1) for e in said]
+    later = [ArchivedMessage(e.chain, e.message, e.seq, e.at + 1) for e in said]
     changed = [
         msgspec.structs.replace(spans[0], id="other"),
         msgspec.structs.replace(spans[0], type="tool_result"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.runtime.flush import (
+from palimpsest.core.runtime.checkpoint import (
     TITLES,
     FlushLimits,
     LastFlush,
@@ -15,6 +14,7 @@ from app.core.runtime.flush import (
     flush_of,
     flushable,
 )
+
 from tests.core.histories import assistant, calls, count_text, result, system, user
 from tests.core.runtime.records import entries, exchanges
 

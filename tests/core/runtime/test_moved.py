@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from palimpsest.core.runtime.session_import import exported_compaction, imported_compaction
+from palimpsest.core.summary.source import recall_id
+from palimpsest.core.view.compaction import Mask
 
-from app.core.runtime.moved import moved_in, moved_out
-from app.core.summary.source import recall_id
-from app.core.view.compaction import Mask
 from tests.core.histories import conversation, user
 from tests.core.runtime.records import compaction, exchanges
 
@@ -26,10 +26,10 @@ RECORD = compaction(
 
 
 def test_a_compaction_folds_the_same_messages_there_and_names_them_rightly() -> None:
-    record = moved_out(RECORD, TALK)
+    record = exported_compaction(RECORD, TALK)
     assert record is not None
-    assert moved_in(record, TALK, {}) == RECORD
-    assert moved_in(record, THERE, NAMES) == replace(
+    assert imported_compaction(record, TALK, {}) == RECORD
+    assert imported_compaction(record, THERE, NAMES) == replace(
         RECORD,
         watermark=THERE.chains[7],
         kept=(THERE.chains[0], THERE.chains[3]),
@@ -41,16 +41,16 @@ def test_a_compaction_folds_the_same_messages_there_and_names_them_rightly() -> 
 
 def test_masks_alone_go_too() -> None:
     masks = compaction(kind="tool_truncation_only", watermark=b"", summary="", masks=RECORD.masks)
-    record = moved_out(masks, TALK)
+    record = exported_compaction(masks, TALK)
     assert record is not None
-    assert moved_in(record, TALK, {}) == masks
+    assert imported_compaction(record, TALK, {}) == masks
 
 
 def test_what_is_not_of_the_conversation_does_not_go() -> None:
-    assert moved_out(RECORD, conversation([user("Elsewhere.")])) is None
-    record = moved_out(RECORD, TALK)
+    assert exported_compaction(RECORD, conversation([user("Elsewhere.")])) is None
+    record = exported_compaction(RECORD, TALK)
     assert record is not None
-    assert moved_in(record, conversation(exchanges(2)), {}) is None
+    assert imported_compaction(record, conversation(exchanges(2)), {}) is None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_is_not_of_the_conversation_does_not_go() -> None:
     ],
 )
 def test_a_damaged_record_is_none(old: bytes, new: bytes) -> None:
-    record = moved_out(RECORD, TALK)
+    record = exported_compaction(RECORD, TALK)
     assert record is not None
     assert old in record
-    assert moved_in(record.replace(old, new, 1), TALK, {}) is None
+    assert imported_compaction(record.replace(old, new, 1), TALK, {}) is None

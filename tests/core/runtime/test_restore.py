@@ -9,12 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.runtime.checkpoint import checkpoint_of, encoded
-from app.core.runtime.events import Effort, compaction_completed, context_summarized
-from app.core.runtime.foreign import Stored
-from app.core.runtime.restore import DECODERS, RestoredForm, restored
-from app.core.runtime.snapshot import (
+from palimpsest.core.runtime.checkpoint import checkpoint_of, encoded
+from palimpsest.core.runtime.events import Effort, compaction_completed, context_summarized
+from palimpsest.core.runtime.restore import DECODERS, RestoredForm, StoredRecord, restored
+from palimpsest.core.runtime.snapshot import (
     FlushMark,
     LoopSection,
     RecoverySection,
@@ -24,6 +22,7 @@ from app.core.runtime.snapshot import (
     new_snapshot,
     payload_of,
 )
+
 from tests.core.runtime.records import NEW_YEAR, compaction, entries, exchanges
 
 
@@ -41,17 +40,19 @@ def checkpoint(head: str | None) -> bytes:
 
 
 # One event of each form, the preferred form first; the events they stand for are last.
-FORMS: dict[RestoredForm, Stored] = {
-    "checkpoint_v2": Stored("checkpoint", checkpoint("c2"), id="e1"),
-    "snapshot_v2": Stored("conversation_snapshot", payload_of(runtime("s2")), id="e2"),
-    "checkpoint_legacy": Stored("checkpoint", {"conversationHistory": said("from c1")}, id="e3"),
-    "snapshot_legacy": Stored("conversation_snapshot", {"conversationHistory": said("from s1")}, id="e4"),
-    "events_derived": Stored("user_message", {"content": "from events"}, id="e5"),
+FORMS: dict[RestoredForm, StoredRecord] = {
+    "checkpoint_v2": StoredRecord("checkpoint", checkpoint("c2"), id="e1"),
+    "snapshot_v2": StoredRecord("conversation_snapshot", payload_of(runtime("s2")), id="e2"),
+    "checkpoint_legacy": StoredRecord("checkpoint", {"conversationHistory": said("from c1")}, id="e3"),
+    "snapshot_legacy": StoredRecord(
+        "conversation_snapshot", {"conversationHistory": said("from s1")}, id="e4"
+    ),
+    "events_derived": StoredRecord("user_message", {"content": "from events"}, id="e5"),
 }
 ORDER = list(FORMS)
 
 
-def found(events: list[Stored]) -> tuple[RestoredForm, str]:
+def found(events: list[StoredRecord]) -> tuple[RestoredForm, str]:
     result = restored(events)
     assert result is not None
     transcript = result.snapshot.transcript
@@ -59,7 +60,7 @@ def found(events: list[Stored]) -> tuple[RestoredForm, str]:
     return result.form, transcript.head or first
 
 
-def damaged(event: Stored) -> Stored:
+def damaged(event: StoredRecord) -> StoredRecord:
     body = event.payload if isinstance(event.payload, bytes) else msgspec.json.encode(event.payload)
     return replace(event, payload=body[:-1])
 
@@ -85,8 +86,8 @@ def test_the_table_is_in_the_order_of_the_forms() -> None:
 
 
 def test_within_a_form_the_newest_that_can_be_read_wins() -> None:
-    older = Stored("conversation_snapshot", payload_of(runtime("old")))
-    newer = Stored("conversation_snapshot", payload_of(runtime("new")))
+    older = StoredRecord("conversation_snapshot", payload_of(runtime("old")))
+    newer = StoredRecord("conversation_snapshot", payload_of(runtime("new")))
     assert found([older, newer]) == ("snapshot_v2", "new")
     assert found([older, damaged(newer)]) == ("snapshot_v2", "old")
 
@@ -113,17 +114,20 @@ def test_within_a_form_the_newest_that_can_be_read_wins() -> None:
     ],
 )
 def test_what_is_no_checkpoint_falls_to_the_next(payload: Any) -> None:
-    events = [FORMS["snapshot_legacy"], Stored("checkpoint", payload)]
+    events = [FORMS["snapshot_legacy"], StoredRecord("checkpoint", payload)]
     assert found(events) == ("snapshot_legacy", "from s1")
 
 
 def test_with_nothing_to_restore_from_there_is_nothing() -> None:
     assert restored([]) is None
-    assert restored([Stored("checkpoint", b"{"), Stored("compaction_failed", {"reason": "timeout"})]) is None
+    assert (
+        restored([StoredRecord("checkpoint", b"{"), StoredRecord("compaction_failed", {"reason": "timeout"})])
+        is None
+    )
 
 
 def test_a_checkpoint_that_is_the_state_itself_is_read() -> None:
-    assert found([Stored("checkpoint", payload_of(runtime("ab")))]) == ("checkpoint_v2", "ab")
+    assert found([StoredRecord("checkpoint", payload_of(runtime("ab")))]) == ("checkpoint_v2", "ab")
 
 
 @pytest.mark.parametrize("form", ["checkpoint_legacy", "snapshot_legacy", "events_derived"])
@@ -136,7 +140,7 @@ def test_an_older_form_becomes_v2_with_its_messages(form: RestoredForm) -> None:
     again = encoded(checkpoint_of("periodic", entries(exchanges(12)), NEW_YEAR, result.snapshot))
     value = msgspec.json.decode(again)
     assert (value["schema"], value["runtime"]["schema"]) == ("session_checkpoint_v2", "session_runtime_v2")
-    next_time = restored([FORMS[form], Stored("checkpoint", again)])
+    next_time = restored([FORMS[form], StoredRecord("checkpoint", again)])
     assert next_time is not None
     assert (next_time.form, next_time.is_upgraded) == ("checkpoint_v2", False)
     assert next_time.history == result.history
@@ -149,18 +153,18 @@ def test_messages_of_an_older_form_are_kept_as_they_were() -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "fine"},
     ]
-    result = restored([Stored("checkpoint", {"conversationHistory": history})])
+    result = restored([StoredRecord("checkpoint", {"conversationHistory": history})])
     assert result is not None
     assert list(result.history) == history
 
 
 def test_usage_of_zero_is_counted_from_usage_events() -> None:
     events = [
-        Stored("llm_usage", {"delta": {"inputTokens": 100, "outputTokens": 20}}),
-        Stored("usage", b'{"usage": {"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 5}}'),
-        Stored("usage", b"{"),
-        Stored("usage", {"inputTokens": -4, "outputTokens": True}),
-        Stored("user_message", {"content": "a", "inputTokens": 1}),
+        StoredRecord("llm_usage", {"delta": {"inputTokens": 100, "outputTokens": 20}}),
+        StoredRecord("usage", b'{"usage": {"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 5}}'),
+        StoredRecord("usage", b"{"),
+        StoredRecord("usage", {"inputTokens": -4, "outputTokens": True}),
+        StoredRecord("user_message", {"content": "a", "inputTokens": 1}),
     ]
     wanted = UsageSection(input_tokens=107, output_tokens=23, cached_tokens=5, requests=2)
     for form in ORDER:
@@ -171,10 +175,10 @@ def test_usage_of_zero_is_counted_from_usage_events() -> None:
 
 def test_usage_that_is_known_is_left_alone() -> None:
     usage = UsageSection(input_tokens=1)
-    known = Stored("conversation_snapshot", payload_of(runtime("ab", usage=usage)))
+    known = StoredRecord("conversation_snapshot", payload_of(runtime("ab", usage=usage)))
     legacy = {"conversationHistory": said("a"), "usageTotals": {"inputTokens": 1, "outputTokens": 0}}
-    more = Stored("usage", {"inputTokens": 50, "outputTokens": 50})
-    for event in (known, Stored("checkpoint", legacy)):
+    more = StoredRecord("usage", {"inputTokens": 50, "outputTokens": 50})
+    for event in (known, StoredRecord("checkpoint", legacy)):
         result = restored([event, more])
         assert result is not None
         assert result.snapshot.usage.input_tokens == 1
@@ -183,15 +187,15 @@ def test_usage_that_is_known_is_left_alone() -> None:
 def test_events_tell_messages_compactions_flushes_and_overflows() -> None:
     folded = compaction()
     told = [
-        Stored("user_message", {"content": "one"}, 1.0),
-        Stored("assistant_message", {"message": {"role": "assistant", "content": "two"}}, 2.0),
-        Stored("tool_result", {"text": "three", "tool_call_id": "c1"}, 3.0),
-        Stored("assistant_message", b"{", 3.5),
-        Stored("flush", {"text": "note", "pathTokens": 900}, 4.0),
-        Stored("context_summarized", context_summarized(folded, None, Effort()).payload, 5.0),
-        Stored("compaction_completed", compaction_completed(folded, None).payload, 5.0),
-        Stored("overflow_recovery_started", {"attempt": 1}, 6.0),
-        Stored("overflow_recovery_completed", {"attempts": 1}, 7.0),
+        StoredRecord("user_message", {"content": "one"}, 1.0),
+        StoredRecord("assistant_message", {"message": {"role": "assistant", "content": "two"}}, 2.0),
+        StoredRecord("tool_result", {"text": "three", "tool_call_id": "c1"}, 3.0),
+        StoredRecord("assistant_message", b"{", 3.5),
+        StoredRecord("flush", {"text": "note", "pathTokens": 900}, 4.0),
+        StoredRecord("context_summarized", context_summarized(folded, None, Effort()).payload, 5.0),
+        StoredRecord("compaction_completed", compaction_completed(folded, None).payload, 5.0),
+        StoredRecord("overflow_recovery_started", {"attempt": 1}, 6.0),
+        StoredRecord("overflow_recovery_completed", {"attempts": 1}, 7.0),
     ]
     result = restored(told)
     assert result is not None
@@ -239,8 +243,8 @@ TYPES = st.sampled_from(
 )
 
 
-@given(st.lists(st.builds(Stored, TYPES, CONTENTS, st.floats()), max_size=6))
-def test_no_payload_whatever_raises_and_what_is_restored_can_be_stored(events: list[Stored]) -> None:
+@given(st.lists(st.builds(StoredRecord, TYPES, CONTENTS, st.floats()), max_size=6))
+def test_no_payload_whatever_raises_and_what_is_restored_can_be_stored(events: list[StoredRecord]) -> None:
     result = restored(events)
     if result is not None:
         body = msgspec.json.encode(result.snapshot)
@@ -249,6 +253,6 @@ def test_no_payload_whatever_raises_and_what_is_restored_can_be_stored(events: l
 
 @pytest.mark.parametrize("text", ["\x00", "\ud800"])
 def test_messages_that_cannot_be_sent_as_they_are_still_restore(text: str) -> None:
-    result = restored([Stored("checkpoint", {"conversationHistory": said(f"a{text}b")})])
+    result = restored([StoredRecord("checkpoint", {"conversationHistory": said(f"a{text}b")})])
     assert result is not None
     assert msgspec.json.encode(result.snapshot)

@@ -6,30 +6,28 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.core.runtime.events import conversation_snapshot
-from app.core.runtime.snapshot import (
+from palimpsest.core.runtime.events import conversation_snapshot
+from palimpsest.core.runtime.snapshot import (
+    PATHS_KEPT,
     SNAPSHOT_SCHEMA,
     FilesSection,
     LoopSection,
     RuntimeSnapshot,
     TranscriptSection,
     UsageSection,
-    new_snapshot,
-    payload_of,
-    snapshot_of,
-)
-from app.core.runtime.tallies import (
-    PATHS_KEPT,
     files_of,
     loop_compacted,
     loop_flushed,
+    new_snapshot,
+    payload_of,
+    snapshot_of,
     tooling_of,
     transcript_of,
     usage_after,
 )
-from app.core.summary.source import recall_id
-from app.core.view.view import view_of
+from palimpsest.core.summary.source import recall_id
+from palimpsest.core.view.view import view_of
+
 from tests.core.histories import assistant, calls, conversation, count_text, message, result, system, user
 from tests.core.runtime.records import compaction, exchanges
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from app.core.history.message import Message
-from app.core.summary.source import SummarySource
+from palimpsest.core.history.message import Message
+from palimpsest.core.summary.source import SummarySource
 
 ROOMY = 4_000
 
@@ -58,7 +58,6 @@ def source(
     since: int = 0,
     previous: str = "",
     tail: Sequence[Message] = (),
-    newest: str | None = None,
 ) -> SummarySource:
     """The source of a fold of `messages`, named by digests that grow with the past."""
     past = b""
@@ -66,12 +65,9 @@ def source(
     for each in messages:
         past = hashlib.sha256(past + each.digest).digest()
         folded.append((past, each))
-    users = [m for m in (*messages, *tail) if m.role == "user" and isinstance(m.fields["content"], str)]
-    said = users[-1].fields["content"] if users else ""
     return SummarySource(
         folded=tuple(folded),
         since=since,
         previous=previous,
-        newest_request=said if newest is None else newest,
         tail=tuple(tail),
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from app.core.summary.acceptance import SummaryReply, accepted, whole_part
-from app.core.summary.prompt import (
+from palimpsest.core.policy import Policy
+from palimpsest.core.summary.acceptance import SummaryReply, accepted, whole_part
+from palimpsest.core.summary.cached_prefix import INSTRUCTION, cached_prefix_request
+from palimpsest.core.summary.prompt import (
     CONTENTS,
     INSTRUCTIONS,
     Instructions,
@@ -13,10 +14,9 @@ from app.core.summary.prompt import (
     SummaryRequest,
     summary_requests,
 )
-from app.core.summary.riding import INSTRUCTION, riding_request
-from app.core.summary.sections import TITLES
-from app.core.view.policy import Policy
-from app.errors import SummaryRejected
+from palimpsest.core.summary.sections import TITLES
+from palimpsest.errors import SummaryRejected
+
 from tests.core.summary.talk import calls, count, result, says, source, user
 
 TALK = [
@@ -35,9 +35,9 @@ def request() -> SummaryRequest:
     return next(summary_requests(source(TALK), SummaryLimits.of(Policy(), 100_000, 800), count))
 
 
-def riding() -> SummaryRequest:
+def append_limit() -> SummaryRequest:
     shown = [message.raw for message in TALK]
-    return riding_request(shown, 1_000, 500)
+    return cached_prefix_request(shown, 1_000, 500)
 
 
 def verdict(text: str, finish: str | None = "stop", tools: bool = False, replaced: int = 2_000) -> str:
@@ -207,10 +207,10 @@ FORM = "\n".join(f"## {title}\nThe crew in Lisbon was told." for title in ("File
 
 
 def test_a_form_with_other_sections_is_refused_where_ours_were_asked_for() -> None:
-    for asked in (request(), riding()):
+    for asked in (request(), append_limit()):
         with pytest.raises(SummaryRejected, match="another form"):
             accepted(SummaryReply(FORM, "stop"), asked, 2_000, count)
-    limits = SummaryLimits.of(Policy(), 100_000, 800).asking_for(800, 0, Instructions("Four sections."))
+    limits = SummaryLimits.of(Policy(), 100_000, 800).for_record(800, 0, Instructions("Four sections."))
     free = next(summary_requests(source(TALK), limits, count))
     assert accepted(SummaryReply(FORM, "stop"), free, 2_000, count) == FORM
 
@@ -231,7 +231,7 @@ def test_what_the_question_says_of_a_section_is_not_part_of_it() -> None:
 
 @pytest.mark.spec("F09")
 def test_the_question_that_rides_is_no_summary_either() -> None:
-    for echo in (INSTRUCTION, INSTRUCTION + GOOD, riding().user):
+    for echo in (INSTRUCTION, INSTRUCTION + GOOD, append_limit().user):
         with pytest.raises(SummaryRejected, match="repeats"):
-            accepted(SummaryReply(echo, "stop"), riding(), 1_000_000, count)
-    assert accepted(SummaryReply(GOOD, "stop"), riding(), 2_000, count) == GOOD
+            accepted(SummaryReply(echo, "stop"), append_limit(), 1_000_000, count)
+    assert accepted(SummaryReply(GOOD, "stop"), append_limit(), 2_000, count) == GOOD

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from palimpsest.core.history.message import Message
+from palimpsest.core.notes.reader import notes_of
+from palimpsest.core.summary.block import PREAMBLE, Frame, RecordLines, cut_record, summary_block
+from palimpsest.core.summary.sections import ADDED_TITLE, TITLES, block_sections
+from palimpsest.core.summary.source import SummarySource
+from palimpsest.core.summary.styles import HandoffStyle, record_in
+from palimpsest.core.text.fence import DEFAULT_TAG, unfenced
 
-from app.core.history.message import Message
-from app.core.notes.reader import notes_of
-from app.core.summary.block import PREAMBLE, Frame, Said, cut_record, summary_block
-from app.core.summary.sections import ADDED_TITLE, TITLES, block_sections
-from app.core.summary.source import SummarySource
-from app.core.summary.styles.handoff import HandoffStyle, record_in
-from app.core.text.fence import DEFAULT_TAG, unfenced
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
 
 TOLD = "\n".join(f"## {number}. {title}\nprose {number}" for number, title in enumerate(TITLES, 1))
@@ -250,7 +250,11 @@ def test_of_a_request_only_what_the_record_does_not_say_stands_behind_it() -> No
 
 def test_a_digit_that_stands_in_a_number_of_the_record_binds_nothing() -> None:
     notes = notes_of([user(f"Fact {n}: room {n} has the code R-{n * 7919}.") for n in range(2, 9)]).notes
-    bound = [note.text for note in Said("- Room 13 has the code R-234567890.").corrected(notes) if note.binds]
+    bound = [
+        note.text
+        for note in RecordLines("- Room 13 has the code R-234567890.").corrected(notes)
+        if note.binds
+    ]
     assert bound == []
 
 
@@ -270,9 +274,9 @@ def test_by_code_what_the_user_said_stands_in_one_place_as_it_was_said() -> None
 def test_a_newer_sentence_binds_where_the_record_tells_an_older_one_with_another_value() -> None:
     rows = [f"The nightly batch handles {count} rows." for count in (5984, 4120, 3966)]
     notes = notes_of([*map(user, rows), user("The tram takes 40 minutes.")]).notes
-    bound = [note.text for note in Said(f"- {rows[0]}").corrected(notes) if note.binds]
+    bound = [note.text for note in RecordLines(f"- {rows[0]}").corrected(notes) if note.binds]
     assert bound == [rows[2]]
-    assert not any(note.binds for note in Said(f"- {rows[2]}").corrected(notes))
+    assert not any(note.binds for note in RecordLines(f"- {rows[2]}").corrected(notes))
 
 
 def test_a_replaced_value_that_the_record_tells_is_marked_behind_it() -> None:

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from palimpsest.core.history.message import Message
+from palimpsest.core.policy import Policy
+from palimpsest.core.presets import PRESETS
+from palimpsest.core.summary.acceptance import SummaryReply, WrittenBlock
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
+from palimpsest.core.summary.styles import style_of, tool_share
+from palimpsest.core.summary.working.forms import BATCH_TITLES as TITLES
+from palimpsest.core.summary.working.forms import INSTRUCTIONS as BATCH
+from palimpsest.core.summary.working.styles import INSTRUCTIONS as GAP_FILL
+from palimpsest.errors import SummaryRejected
 
-from app.core.history.message import Message
-from app.core.summary.acceptance import SummaryReply
-from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.styles.by_content import tool_share
-from app.core.summary.styles.registry import style_of
-from app.core.summary.styles.style import Written
-from app.core.summary.working.batch import INSTRUCTIONS as BATCH
-from app.core.summary.working.forms import BATCH_TITLES as TITLES
-from app.core.summary.working.gap_fill import INSTRUCTIONS as GAP_FILL
-from app.core.view.policy import Policy
-from app.core.view.presets import PRESETS
-from app.errors import SummaryRejected
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
 
 STYLE = style_of(PRESETS["by_content"])
@@ -54,7 +52,9 @@ def talk(first: int, turns: int) -> list[Message]:
     return said
 
 
-def questions(said: Sequence[Message], since: int = 0, before: Written | None = None) -> list[SummaryRequest]:
+def questions(
+    said: Sequence[Message], since: int = 0, before: WrittenBlock | None = None
+) -> list[SummaryRequest]:
     """What a model would be asked."""
     given = source(said, since=since, previous=before.text if before else "")
     requests = STYLE.requests(replace(given, state=before.state if before else b""), LIMITS, count, "")
@@ -84,7 +84,7 @@ def test_work_is_noted_by_code_and_talk_is_told_by_a_model() -> None:
     # Little work: code asks for what its few slots leave out, as `working_state` does.
     (gap,) = questions([user("Read it."), *work(0, 1)])
     assert gap.system == GAP_FILL
-    only_work = style_of(replace(PRESETS["by_content"], mechanical_share=1.0))
+    only_work = style_of(replace(PRESETS["by_content"], by_content_tool_share=1.0))
     assert next(only_work.requests(source([*talk(0, 1), *work(0, 20)]), LIMITS, count, "")).system == BATCH
 
 

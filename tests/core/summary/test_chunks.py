@@ -7,12 +7,12 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from palimpsest.core.summary.fitting import Line, PieceBounds, chunks
 
-from app.core.summary.chunks import Line, Room, chunks
 from tests.core.summary.talk import count
 
 MARKER = re.compile(r"(?:\A|\n\n)USER \[\d+(?:, continued)?\]: ")
-ROOMY = Room(chars=120_000, tokens=1_000_000, counts_markers=False)
+ROOMY = PieceBounds(chars=120_000, tokens=1_000_000, counts_markers=False)
 
 
 def said(piece: str) -> int:
@@ -20,7 +20,7 @@ def said(piece: str) -> int:
     return len(MARKER.sub("", piece))
 
 
-def cut(texts: list[str], room: Room = ROOMY) -> list[str]:
+def cut(texts: list[str], room: PieceBounds = ROOMY) -> list[str]:
     return list(chunks([Line(n, "user", text) for n, text in enumerate(texts, 1)], room, count))
 
 
@@ -54,7 +54,7 @@ def test_a_message_longer_than_a_piece_is_divided_before_a_word_and_goes_on() ->
 
 @pytest.mark.spec("B11")
 def test_the_window_bounds_a_piece_as_well() -> None:
-    pieces = cut(["word " * 4_000], Room(chars=120_000, tokens=500, counts_markers=False))
+    pieces = cut(["word " * 4_000], PieceBounds(chars=120_000, tokens=500, counts_markers=False))
     assert len(pieces) >= 10
     assert max(count(piece) for piece in pieces) <= 500
 
@@ -68,7 +68,7 @@ WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=60), min_size=1, max_s
 def test_pieces_keep_their_bounds_and_hold_every_word_in_order(
     texts: list[str], chars: int, tokens: int, counts_markers: bool
 ) -> None:
-    pieces = cut(texts, Room(chars, tokens, counts_markers))
+    pieces = cut(texts, PieceBounds(chars, tokens, counts_markers))
     words = [word for piece in pieces for word in MARKER.sub(" ", piece).split()]
     assert words == [word for text in texts for word in text.split()]
     size = len if counts_markers else said
@@ -78,5 +78,5 @@ def test_pieces_keep_their_bounds_and_hold_every_word_in_order(
 @settings(max_examples=60)
 @given(st.text(min_size=1, max_size=4_000).filter(str.strip), st.integers(-50, 700))
 def test_any_text_comes_through_whole(text: str, bound: int) -> None:
-    pieces = list(chunks([Line(0, "", text)], Room(bound, bound), count))
+    pieces = list(chunks([Line(0, "", text)], PieceBounds(bound, bound), count))
     assert "".join(pieces) == text

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from app.core.summary.grounding import grounded
+from palimpsest.core.summary.grounding import grounded
 
 SAID = [
     '{"reservation": "OBUT9V", "amount": -6594, "total": 1500.5, "flights": ["HAT134", "HAT045"]}',

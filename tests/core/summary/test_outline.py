@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.summary.outline import Outline, OutlineSection, outline_of
-from app.core.summary.sections import ADDED_TITLE, TITLES, Sections, rendered
-from app.core.text.fence import fenced
+from palimpsest.core.summary.sections import (
+    ADDED_TITLE,
+    TITLES,
+    OutlineSection,
+    Sections,
+    SummaryOutline,
+    outline_of,
+    rendered,
+)
+from palimpsest.core.text.fence import fenced
 
 BODIES = tuple(f"body of {number}" for number in range(1, 10))
 
@@ -36,7 +42,7 @@ def test_a_section_that_has_nothing_is_left_out() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_fewer_than_three_headings_are_one_text(count: int) -> None:
     text = "\n".join(["before", *(f"## {n}. {TITLES[n - 1]}\ntext {n}" for n in range(1, count + 1))])
-    assert outline_of(fenced(text, "x")) == Outline(text=text)
+    assert outline_of(fenced(text, "x")) == SummaryOutline(text=text)
 
 
 def test_what_code_added_is_no_numbered_heading() -> None:
@@ -49,7 +55,7 @@ def test_three_headings_are_sections_and_what_stands_before_them_is_the_lead() -
     text = "a word before\n" + "\n".join(
         f"{line}\n{body}" for line, body in zip(headings, "abc", strict=True)
     )
-    assert outline_of(text) == Outline(
+    assert outline_of(text) == SummaryOutline(
         sections=(
             OutlineSection(1, TITLES[0], "a", is_open=True),
             OutlineSection(4, TITLES[3], "b", is_open=False),
@@ -73,7 +79,7 @@ def test_another_spelling_is_read_by_its_numbers() -> None:
 def test_headings_without_numbers_are_no_sections() -> None:
     """Other ways of summarising have headings of their own, and what lies between must not be mixed up."""
     text = "## Decisions\na\n## Files\nb\n## Errors\nc\n## Current state\nd"
-    assert outline_of(fenced(text, "x")) == Outline(text=text)
+    assert outline_of(fenced(text, "x")) == SummaryOutline(text=text)
 
 
 def test_a_line_that_only_looks_like_a_heading_stays_in_its_section() -> None:

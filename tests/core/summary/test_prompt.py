@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 
 import pytest
+from palimpsest.core.history.message import Message
+from palimpsest.core.policy import Policy
+from palimpsest.core.summary.block import PREAMBLE, Frame, summary_block
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest, summary_chunks, summary_requests
+from palimpsest.core.summary.sections import TITLES
 
-from app.core.history.message import Message
-from app.core.summary.block import PREAMBLE, Frame, summary_block
-from app.core.summary.prompt import SummaryLimits, SummaryRequest, summary_chunks, summary_requests
-from app.core.summary.sections import TITLES
-from app.core.view.policy import Policy
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
 
 LIMITS = SummaryLimits.of(Policy(), window_tokens=200_000, max_tokens=1_000)

@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from palimpsest.core.history.message import Message
+from palimpsest.core.policy import Policy
+from palimpsest.core.summary.prompt import (
+    MOST_PARTS,
+    SummaryLimits,
+    SummaryRequest,
+    rebuild_requests,
+    source_to_rebuild,
+)
+from palimpsest.core.summary.source import SummarySource
+from palimpsest.core.summary.styles import HandoffStyle
 
-from app.core.history.message import Message
-from app.core.summary.prompt import MOST_PARTS, SummaryLimits, SummaryRequest, read_anew, rebuilding_requests
-from app.core.summary.source import SummarySource
-from app.core.summary.styles.handoff import HandoffStyle
-from app.core.view.policy import Policy
 from tests.core.summary.talk import ROOMY, count, source, user
 
 _PART = re.compile(r"^PART \d+\n(.*)", re.MULTILINE)
@@ -20,12 +26,12 @@ _PART = re.compile(r"^PART \d+\n(.*)", re.MULTILINE)
 
 def anew(messages: Sequence[Message], previous: str = "") -> SummarySource:
     """All of them to be read again."""
-    return replace(source(messages, previous=previous), since=0, is_anew=True)
+    return replace(source(messages, previous=previous), since=0, is_rebuild=True)
 
 
 def asked(made_of: SummarySource, limits: SummaryLimits, answer: str = "record {}") -> list[SummaryRequest]:
     """Every request, the n-th answered with `answer` of n."""
-    requests = rebuilding_requests(made_of, limits, count)
+    requests = rebuild_requests(made_of, limits, count)
     made = [next(requests)]
     while True:
         try:
@@ -74,9 +80,9 @@ def test_records_too_long_for_one_question_are_cut_and_merged_in_rounds() -> Non
 def test_of_a_history_without_end_the_newest_is_read_and_the_record_tells_the_rest() -> None:
     messages = [user(f"<{n}> " + "filler " * 60) for n in range(2_000)]
     limits = SummaryLimits.of(Policy(), 4_000, 500)
-    bounded = read_anew(anew(messages, "the old record"), limits, count)
+    bounded = source_to_rebuild(anew(messages, "the old record"), limits, count)
     assert 0 < bounded.since < 2_000
-    assert bounded.is_anew
+    assert bounded.is_rebuild
     requests = asked(bounded, limits)
     parts = [request for request in requests if not _PART.search(request.user)]
     assert MOST_PARTS - 2 <= len(parts) <= MOST_PARTS + 2
@@ -87,7 +93,7 @@ def test_of_a_history_without_end_the_newest_is_read_and_the_record_tells_the_re
 
 def test_a_short_history_is_read_whole() -> None:
     messages = [user(f"<{n}> words") for n in range(9)]
-    assert read_anew(anew(messages, "old"), SummaryLimits.of(Policy(), 16_000, 500), count).since == 0
+    assert source_to_rebuild(anew(messages, "old"), SummaryLimits.of(Policy(), 16_000, 500), count).since == 0
 
 
 def test_the_question_after_a_fold_by_code_is_told_what_code_folded() -> None:

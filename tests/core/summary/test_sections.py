@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.summary.sections import (
+from palimpsest.core.summary.sections import (
     TITLES,
     Sections,
     block_sections,

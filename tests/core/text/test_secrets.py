@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.text.secrets import REMOVED, SHAPES, without_secrets
+from palimpsest.core.text.secrets import REMOVED, SHAPES, without_secrets
 
 A20 = "Ab1" * 7
 SECRETS = [

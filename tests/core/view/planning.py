@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from app.core.budget.budget import Budget, Window, WindowSource, budget_of
-from app.core.history.conversation import Conversation
-from app.core.view.compaction import Compaction
-from app.core.view.dialects.turns import FRAME_TOKENS
-from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
-from app.core.view.plan import plan_manual, plan_of, plan_overflow
-from app.core.view.policy import Policy
-from app.core.view.record import Written, compaction_of, summary_room
-from app.core.view.view import applicable, prompt_tokens, view_of
+from palimpsest.core.budget.budget import Budget, Window, WindowSource, budget_of
+from palimpsest.core.history.message import Conversation
+from palimpsest.core.policy import Policy
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.view.dialects import FRAME_TOKENS
+from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
+from palimpsest.core.view.plan import plan_manual, plan_of, plan_overflow
+from palimpsest.core.view.record import RecordInput, compaction_of, summary_room
+from palimpsest.core.view.view import applicable, prompt_tokens, view_of
+
 from tests.core.histories import FRAME, assistant, conversation, count_text, preamble_tokens, prose, user
 
 Planner = Callable[..., Plan]
@@ -87,9 +88,9 @@ class Talk:
             case Fold():
                 room = summary_room(plan, self.conversation, self.budget, count_text)
                 text = prose(max(1, room - FRAME_TOKENS), "sum") if summary is None else summary
-                written = Written(f"c{len(self.compactions)}", self.policy.name, text, "model", "m")
+                written = RecordInput(f"c{len(self.compactions)}", self.policy.name, text, "model", "m")
             case MaskOnly():
-                written = Written(f"c{len(self.compactions)}", self.policy.name)
+                written = RecordInput(f"c{len(self.compactions)}", self.policy.name)
         made = compaction_of(plan, self.conversation, self.current, written, self.budget, count_text)
         self.compactions.append(made)
         return made

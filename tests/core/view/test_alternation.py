@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.core.view.dialects import ACKNOWLEDGEMENT, Alternated, acknowledged, merged_users
+from palimpsest.core.view.masking import text_of
+from palimpsest.core.view.validity import faults_of
 
-from app.core.view.dialects.alternation import ACKNOWLEDGEMENT, Alternated, acknowledged, merged_users
-from app.core.view.masking import text_of
-from app.core.view.validity import faults_of
 from tests.core.histories import assistant, calls, result, system, user
 
 

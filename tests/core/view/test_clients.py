@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from palimpsest.core.view.clients import client_summary_of
 
-from app.core.view.clients import client_summary_of
 from tests.core.histories import assistant, calls, conversation, prose, result, system, user
 
 BODY = "\n1. The login test fails.\n2. src/auth.py was changed.\n" + "3. The clock is wrong in CI.\n" * 20

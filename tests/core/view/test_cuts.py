@@ -1,8 +1,8 @@
 from typing import Any
 
 import pytest
+from palimpsest.core.view.validity import groups_of
 
-from app.core.view.cuts import groups_of
 from tests.core.histories import assistant, calls, conversation, message, result, user
 
 

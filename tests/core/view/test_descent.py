@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from app.core.view.compaction import Compaction
-from app.core.view.descent import builders, edges, restored
+from palimpsest.core.view.compaction import Compaction, builders, edges, restored
 
 
 def made(ident: str, *parents: str) -> Compaction:

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-
-from app.core.view.results.documents import is_document
+from palimpsest.core.view.json_results import is_document
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:

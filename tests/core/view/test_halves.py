@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from palimpsest.core.presets import PRESETS
+from palimpsest.core.view.compaction import Mask
+from palimpsest.core.view.view import applies, view_of
 
-from app.core.view.compaction import Mask
-from app.core.view.presets import PRESETS
-from app.core.view.view import applies, view_of
 from tests.core.histories import assistant, calls, count_text, prose, result, system, user
 from tests.core.view.planning import Talk
 

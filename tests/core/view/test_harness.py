@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from palimpsest.core.policy import Policy
+from palimpsest.core.view.clients import Opening, opening_of
+from palimpsest.core.view.outcomes import Fold
 
-from app.core.view.harness import Opening, opening_of
-from app.core.view.outcomes import Fold
-from app.core.view.policy import Policy
 from tests.core.histories import assistant, conversation, prose, system, user
 from tests.core.view.planning import Talk
 
@@ -65,22 +65,27 @@ def test_what_is_said_in_parts_counts_like_a_text() -> None:
 
 @pytest.mark.spec("H14")
 @pytest.mark.parametrize("opening", [CODEX, QWEN_CODE])
-@pytest.mark.parametrize("keeps_task", [True, False])
+@pytest.mark.parametrize("keep_original_task", [True, False])
 def test_a_view_holds_the_set_up_at_its_head_and_the_task(
-    opening: tuple[Json, ...], *, keeps_task: bool
+    opening: tuple[Json, ...], *, keep_original_task: bool
 ) -> None:
-    chat = Talk(system("You are an agent."), *opening, window=4_000, policy=Policy(keeps_task=keeps_task))
+    chat = Talk(
+        system("You are an agent."),
+        *opening,
+        window=4_000,
+        policy=Policy(keep_original_task=keep_original_task),
+    )
     for n in range(16):
         chat.says(assistant(prose(150, f"a{n}")), user(prose(60, f"u{n}")))
     plan = chat.plan()
     assert isinstance(plan, Fold)
     setup = opening_of(chat.conversation).setup
     assert set(setup) <= set(plan.kept)
-    assert (opening_of(chat.conversation).task in plan.kept) is keeps_task
+    assert (opening_of(chat.conversation).task in plan.kept) is keep_original_task
     chat.carry_out(plan)
     head = [part for part in chat.view.parts if part.kind != "preamble"][: len(setup)]
     assert [part.kind for part in head] == ["instruction"] * len(setup)
     assert [part.raw for part in head] == [chat.conversation.messages[i].raw for i in setup]
     assert all("set up by the client" in part.reason for part in head)
     tasks = [part for part in chat.view.parts if part.kind == "task"]
-    assert [json.loads(part.raw)["content"] for part in tasks] == [TASK] * keeps_task
+    assert [json.loads(part.raw)["content"] for part in tasks] == [TASK] * keep_original_task

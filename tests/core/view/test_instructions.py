@@ -8,14 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.view.dialects import (
+    FRAME_TOKENS,
+    LABEL,
+    acknowledgement_tokens,
+    as_sent,
+    as_user_message,
+    label_tokens,
+)
+from palimpsest.core.view.outcomes import Fold, MaskOnly, Refuse, Send, View
+from palimpsest.core.view.record import RecordInput, compaction_of, summary_room
+from palimpsest.core.view.validity import added_faults
+from palimpsest.core.view.view import applicable, fits
 
-from app.core.view.compaction import Compaction
-from app.core.view.dialects.instructions import LABEL, label_tokens, told_as_user
-from app.core.view.dialects.turns import FRAME_TOKENS, acknowledgement_tokens, as_sent
-from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send, View
-from app.core.view.record import Written, compaction_of, summary_room
-from app.core.view.validity import added_faults
-from app.core.view.view import applicable, fits
 from tests.core.histories import count_text, prose
 from tests.core.view.test_random_histories import Session, least_tokens
 
@@ -48,7 +54,7 @@ SPOKEN = LABEL.encode() + rb"\n\n"
     ids=["text", "parts", "item", "nothing said"],
 )
 def test_words_stand_behind_the_label_as_they_were_spelled(raw: bytes, told: bytes) -> None:
-    assert told_as_user(raw) == told
+    assert as_user_message(raw) == told
     json.loads(told)
 
 
@@ -65,7 +71,7 @@ def test_words_stand_behind_the_label_as_they_were_spelled(raw: bytes, told: byt
     ],
 )
 def test_what_is_no_instruction_in_words_stays_byte_for_byte(raw: bytes) -> None:
-    assert told_as_user(raw) == raw
+    assert as_user_message(raw) == raw
 
 
 class Strict(Session):
@@ -78,7 +84,7 @@ class Strict(Session):
     def carried_out(self, plan: Fold | MaskOnly) -> Compaction:
         current = applicable(self.compactions, self.talk)
         is_by_turns = self.policy.strict_alternation
-        written = Written(
+        written = RecordInput(
             f"c{len(self.compactions)}", self.policy.name, alternates=is_by_turns, tells_as_user=True
         )
         if isinstance(plan, Fold):

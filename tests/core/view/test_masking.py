@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.history.read import read_message
-from app.core.view.compaction import context_id, reference_to
-from app.core.view.masking import masked, shown, text_of
-from app.core.view.results.structure import structured
+from palimpsest.core.history.read import read_message
+from palimpsest.core.view.compaction import context_id, reference_to
+from palimpsest.core.view.json_results import structured
+from palimpsest.core.view.masking import masked, shown, text_of
 
 CHAIN = bytes(range(32))
 ID = "dcm_" + CHAIN.hex()[:32]
@@ -65,7 +64,7 @@ def test_a_message_is_built_once_and_not_unescaped_for_it(monkeypatch: pytest.Mo
     raw = json.dumps({"role": "tool", "tool_call_id": "big", "content": "line\\n" * 100_000}).encode()
     message = read_message(raw, lambda _: 1)
     # What would read the whole of it as text.
-    monkeypatch.setattr("app.core.view.masking.members", None)
+    monkeypatch.setattr("palimpsest.core.view.masking.members", None)
     first = masked(message, 5_000, WAY)
     assert first is not None
     assert masked(message, 5_000, WAY) is first

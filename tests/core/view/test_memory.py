@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from palimpsest.core.budget.budget import Budget, memory_room
+from palimpsest.core.policy import Policy
+from palimpsest.core.view.dialects import FRAME_TOKENS
+from palimpsest.core.view.outcomes import Fold, MaskOnly, Send
+from palimpsest.core.view.record import RecordInput, compaction_of, summary_room
+from palimpsest.core.view.steps import plan_masks
+from palimpsest.core.view.view import block_tokens, prompt_tokens, unmasked_tokens, view_of
 
-from app.core.budget.budget import Budget, memory_room
-from app.core.view.dialects.turns import FRAME_TOKENS
-from app.core.view.outcomes import Fold, MaskOnly, Send
-from app.core.view.planning.thinning import plan_masks
-from app.core.view.policy import Policy
-from app.core.view.record import Written, compaction_of, summary_room
-from app.core.view.view import block_tokens, prompt_tokens, unmasked_tokens, view_of
 from tests.core.histories import assistant, calls, count_text, prose, result, user
 from tests.core.view.planning import Talk
 
@@ -31,7 +31,7 @@ class Remembering(Talk):
         """The plan is carried out with the longest summary there is room for, and the memory."""
         room = summary_room(plan, self.conversation, self.budget, count_text) - FRAME_TOKENS
         text = prose(max(1, room), "sum")
-        written = Written(f"c{len(self.compactions)}", "auto", text, "model", memory=MEMORY)
+        written = RecordInput(f"c{len(self.compactions)}", "auto", text, "model", memory=MEMORY)
         made = compaction_of(plan, self.conversation, self.current, written, self.budget, count_text)
         self.compactions.append(made)
 

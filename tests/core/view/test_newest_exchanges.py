@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.core.view.outcomes import Fold
+from palimpsest.core.view.plan import plan_of, plan_overflow
 
-from app.core.view.outcomes import Fold
-from app.core.view.plan import plan_of, plan_overflow
 from tests.core.histories import assistant, prose, user
 from tests.core.view.planning import Planner, Talk, chat
 

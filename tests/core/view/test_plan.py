@@ -1,11 +1,11 @@
 import json
 
 import pytest
+from palimpsest.core.policy import Policy
+from palimpsest.core.view.outcomes import Fold, MaskOnly, Refuse, Send
+from palimpsest.core.view.record import folded_indexes
+from palimpsest.core.view.view import fits
 
-from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send
-from app.core.view.policy import Policy
-from app.core.view.record import folded_indexes
-from app.core.view.view import fits
 from tests.core.histories import FRAME, assistant, calls, prose, result, system, user
 from tests.core.view.planning import Talk, chat
 

@@ -1,11 +1,11 @@
 import math
 
 import pytest
+from palimpsest.core.policy import Policy
+from palimpsest.core.view.outcomes import Fold, MaskOnly, Refuse, Send
+from palimpsest.core.view.record import adopts, folded_indexes, summary_room
+from palimpsest.core.view.view import prompt_tokens, view_of
 
-from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send
-from app.core.view.policy import Policy
-from app.core.view.record import adopts, folded_indexes, summary_room
-from app.core.view.view import prompt_tokens, view_of
 from tests.core.histories import assistant, count_text, prose, user
 from tests.core.view.planning import chat
 

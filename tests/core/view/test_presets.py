@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.core.budget.budget import Window, budget_of
+from palimpsest.core.policy import Policy
+from palimpsest.core.presets import CHAT, PRESETS
+from palimpsest.core.view.outcomes import Fold, MaskOnly, Send
+from palimpsest.core.view.validity import groups_of, is_cut
 
-from app.core.budget.budget import Window, budget_of
-from app.core.view.cuts import groups_of, is_cut
-from app.core.view.outcomes import Fold, MaskOnly, Send
-from app.core.view.policy import Policy
-from app.core.view.presets import CHAT, PRESETS
 from tests.core.histories import assistant, calls, prose, result, system, user
 from tests.core.view.planning import Talk
 

@@ -10,18 +10,17 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from palimpsest.core.budget.budget import Budget, Window, budget_of
+from palimpsest.core.history.message import Conversation
+from palimpsest.core.policy import Policy
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.view.dialects import FRAME_TOKENS
+from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
+from palimpsest.core.view.plan import plan_of
+from palimpsest.core.view.record import RecordInput, compaction_of, summary_room
+from palimpsest.core.view.validity import added_faults, faults_of, groups_of
+from palimpsest.core.view.view import applicable, fits, newest_user, prompt_tokens, view_of
 
-from app.core.budget.budget import Budget, Window, budget_of
-from app.core.history.conversation import Conversation
-from app.core.view.compaction import Compaction
-from app.core.view.cuts import groups_of
-from app.core.view.dialects.turns import FRAME_TOKENS
-from app.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
-from app.core.view.plan import plan_of
-from app.core.view.policy import Policy
-from app.core.view.record import Written, compaction_of, summary_room
-from app.core.view.validity import added_faults, faults_of
-from app.core.view.view import applicable, fits, newest_user, prompt_tokens, view_of
 from tests.core.histories import RandomHistory, count_text, preamble_tokens, prose
 
 HISTORIES = 10_000
@@ -72,7 +71,7 @@ class Session:
 
     def carried_out(self, plan: Fold | MaskOnly) -> Compaction:
         current = applicable(self.compactions, self.talk)
-        written = Written(f"c{len(self.compactions)}", self.policy.name)
+        written = RecordInput(f"c{len(self.compactions)}", self.policy.name)
         if isinstance(plan, Fold):
             room = summary_room(plan, self.talk, self.budget, count_text)
             written = replace(written, summary=prose(max(1, room - FRAME_TOKENS)), author="model")

@@ -8,18 +8,18 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from palimpsest.core.history.message import Conversation
+from palimpsest.core.policy import Policy
+from palimpsest.core.presets import CHAT, PRESETS
+from palimpsest.core.summary.source import SummarySource
+from palimpsest.core.summary.styles import style_of
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.view.dialects import FRAME_TOKENS
+from palimpsest.core.view.outcomes import Fold, MaskOnly, Refuse, Send
+from palimpsest.core.view.record import RecordInput, compaction_of, folded_indexes, summary_room
+from palimpsest.core.view.validity import added_faults
+from palimpsest.core.view.view import applicable, prompt_tokens
 
-from app.core.history.conversation import Conversation
-from app.core.summary.source import SummarySource
-from app.core.summary.styles.registry import style_of
-from app.core.view.compaction import Compaction
-from app.core.view.dialects.turns import FRAME_TOKENS
-from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send
-from app.core.view.policy import Policy
-from app.core.view.presets import CHAT, PRESETS
-from app.core.view.record import Written, compaction_of, folded_indexes, summary_room
-from app.core.view.validity import added_faults
-from app.core.view.view import applicable, newest_user, prompt_tokens
 from tests.core.histories import count_text
 from tests.core.view.test_random_histories import Session, least_tokens, verbatim
 
@@ -40,7 +40,7 @@ class Styled(Session):
 
     def carried_out(self, plan: Fold | MaskOnly) -> Compaction:
         current = applicable(self.compactions, self.talk)
-        written = Written(f"c{len(self.compactions)}", self.policy.name)
+        written = RecordInput(f"c{len(self.compactions)}", self.policy.name)
         if isinstance(plan, Fold):
             room = summary_room(plan, self.talk, self.budget, count_text)
             source = source_of(plan, self.talk, current)
@@ -56,13 +56,10 @@ def source_of(fold: Fold, talk: Conversation, current: Compaction | None) -> Sum
     fresh = folded_indexes(fold, talk, current)
     taken = {*fresh, *fold.kept}
     seen = [index for index in range(fold.since) if index not in taken]
-    newest = newest_user(talk)
-    asked = "" if newest is None else talk.messages[newest].fields.get("content")
     return SummarySource(
         folded=tuple((talk.chains[index], talk.messages[index]) for index in (*seen, *fresh)),
         since=len(seen),
         previous=current.summary if current else "",
-        newest_request=asked if isinstance(asked, str) else "",
         tail=talk.messages[fold.cut :],
         state=current.state if current else b"",
     )

@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent, merged_users
+from palimpsest.core.view.outcomes import Fold, MaskOnly, Refuse, Send, View
+from palimpsest.core.view.record import RecordInput, compaction_of, summary_room
+from palimpsest.core.view.validity import added_faults
+from palimpsest.core.view.view import applicable, prompt_tokens
 
-from app.core.view.compaction import Compaction
-from app.core.view.dialects.alternation import merged_users
-from app.core.view.dialects.turns import FRAME_TOKENS, acknowledgement_tokens, as_sent
-from app.core.view.outcomes import Fold, MaskOnly, Refuse, Send, View
-from app.core.view.record import Written, compaction_of, summary_room
-from app.core.view.validity import added_faults
-from app.core.view.view import applicable, prompt_tokens
 from tests.core.histories import count_text, prose
 from tests.core.view.test_random_histories import Session
 
@@ -27,7 +26,7 @@ class Alternating(Session):
 
     def carried_out(self, plan: Fold | MaskOnly) -> Compaction:
         current = applicable(self.compactions, self.talk)
-        written = Written(f"c{len(self.compactions)}", self.policy.name, alternates=True)
+        written = RecordInput(f"c{len(self.compactions)}", self.policy.name, alternates=True)
         if isinstance(plan, Fold):
             room = summary_room(plan, self.talk, self.budget, count_text) - acknowledgement_tokens(count_text)
             written = replace(written, summary=prose(max(1, room - FRAME_TOKENS)), author="model")

@@ -2,8 +2,8 @@ import json
 from typing import Any
 
 import pytest
+from palimpsest.core.view.validity import added_faults, faults_of
 
-from app.core.view.validity import added_faults, faults_of
 from tests.core.histories import assistant, calls, result, system, user
 
 

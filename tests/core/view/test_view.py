@@ -1,9 +1,9 @@
 import json
 
 import pytest
+from palimpsest.core.view.compaction import Compaction, Mask
+from palimpsest.core.view.view import applicable, fits, view_of
 
-from app.core.view.compaction import Compaction, Mask
-from app.core.view.view import applicable, fits, view_of
 from tests.core.histories import (
     assistant,
     calls,

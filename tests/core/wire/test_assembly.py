@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.history.read import read_answer
-from app.core.wire.answered import AnsweredChoice, Usage
-from app.core.wire.assembly import Assembly, Verdict
-from app.core.wire.sse import FrameSplitter, data_of
+from palimpsest.core.history.read import read_answer
+from palimpsest.core.wire.chat_answers import AnsweredChoice, Assembly, Usage, Verdict
+from palimpsest.core.wire.streams import FrameSplitter, data_of
 
 ORDINARY = Verdict()
 

@@ -6,9 +6,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from palimpsest.core.wire.chat_answers import (
+    AnsweredChoice,
+    UnreadableAnswer,
+    Usage,
+    WholeAnswer,
+    parse_answer,
+    usage_of,
+)
 
-from app.core.wire.answered import AnsweredChoice, Usage, usage_of
-from app.core.wire.chat_answer import Answer, Unreadable, parse_answer
 from tests.core.wire.json_texts import BLANKS, EXTRAS, VALUES, messages
 
 
@@ -24,7 +30,7 @@ def test_each_message_is_the_bytes_that_came(
     )
     body = f'{{"choices":[{blank}{choices}]{around}}}'.encode()
     answer = parse_answer(body, 200)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, WholeAnswer)
     assert [choice.message_body for choice in answer.choices] == [message.encode() for message in said]
 
 
@@ -36,7 +42,7 @@ def test_reasons_and_counts() -> None:
         ],
         "usage": {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 8}},
     }
-    assert parse_answer(json.dumps(body).encode()) == Answer(
+    assert parse_answer(json.dumps(body).encode()) == WholeAnswer(
         choices=(
             AnsweredChoice(1, b'{"role": "assistant"}', "length"),
             AnsweredChoice(0, b'{"role": "assistant"}', None),
@@ -47,7 +53,7 @@ def test_reasons_and_counts() -> None:
 
 def test_a_choice_without_an_index_counts_by_its_place() -> None:
     answer = parse_answer(b'{"choices":[{"message":{}},{"message":{}}]}')
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, WholeAnswer)
     assert [choice.index for choice in answer.choices] == [0, 1]
     assert answer.usage == Usage()
 
@@ -74,12 +80,12 @@ def test_a_choice_without_an_index_counts_by_its_place() -> None:
     ],
 )
 def test_a_body_without_an_answer_is_unreadable(body: bytes, reason: str) -> None:
-    assert parse_answer(body) == Unreadable(reason)  # type: ignore[arg-type]
+    assert parse_answer(body) == UnreadableAnswer(reason)  # type: ignore[arg-type]
 
 
 @given(st.binary(max_size=30) | VALUES.map(str.encode))
 def test_nothing_raises(body: bytes) -> None:
-    assert isinstance(parse_answer(body), Unreadable)
+    assert isinstance(parse_answer(body), UnreadableAnswer)
     parse_answer(b'{"choices":[' + body + b'],"usage":' + body + b"}")
 
 

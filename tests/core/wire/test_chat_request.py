@@ -6,22 +6,24 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from palimpsest.core.wire.chat import parse_chat_request
+from palimpsest.core.wire.request import ChatRequest, RequestLimits
+from palimpsest.errors import InvalidJson, NestedTooDeep, NotUnderstood
 
-from app.core.wire.chat_request import ChatRequest, parse_chat_request
-from app.core.wire.request_body import Limits
-from app.errors import InvalidJson, NestedTooDeep, NotUnderstood
 from tests.core.wire.json_texts import messages, requests
 
 HELLO = {"role": "user", "content": "hello"}
 
 
 def parsed(**fields: Any) -> ChatRequest:
-    return parse_chat_request(json.dumps({"model": "m", "messages": [HELLO]} | fields).encode(), Limits())
+    return parse_chat_request(
+        json.dumps({"model": "m", "messages": [HELLO]} | fields).encode(), RequestLimits()
+    )
 
 
 def error_of(body: bytes) -> tuple[str, str | None]:
     with pytest.raises(InvalidJson) as caught:
-        parse_chat_request(body, Limits())
+        parse_chat_request(body, RequestLimits())
     return caught.value.code, caught.value.param
 
 
@@ -29,7 +31,7 @@ def error_of(body: bytes) -> tuple[str, str | None]:
 @settings(max_examples=50)
 def test_messages_are_the_bytes_that_came(request: tuple[bytes, tuple[bytes, ...]]) -> None:
     body, spoken = request
-    read = parse_chat_request(body, Limits())
+    read = parse_chat_request(body, RequestLimits())
     assert read.body == body
     assert read.message_spans == spoken
 
@@ -40,7 +42,7 @@ def test_a_splice_changes_nothing_but_the_messages(
     request: tuple[bytes, tuple[bytes, ...]], others: list[bytes]
 ) -> None:
     body, spoken = request
-    read = parse_chat_request(body, Limits())
+    read = parse_chat_request(body, RequestLimits())
     forwarded = read.spliced(others)
     start, end = read.messages_at
     assert forwarded.startswith(body[:start])
@@ -52,8 +54,8 @@ def test_a_splice_changes_nothing_but_the_messages(
 @given(requests())
 @settings(max_examples=50)
 def test_a_splice_is_read_as_what_was_spliced_in(request: tuple[bytes, tuple[bytes, ...]]) -> None:
-    read = parse_chat_request(request[0], Limits())
-    again = parse_chat_request(read.spliced(read.message_spans[::-1]), Limits())
+    read = parse_chat_request(request[0], RequestLimits())
+    again = parse_chat_request(read.spliced(read.message_spans[::-1]), RequestLimits())
     assert again.message_spans == read.message_spans[::-1]
     assert again.model == read.model
 
@@ -61,7 +63,7 @@ def test_a_splice_is_read_as_what_was_spliced_in(request: tuple[bytes, tuple[byt
 def test_numbers_escapes_and_unknown_fields_keep_their_spelling() -> None:
     odd = rb'{"role":"user","content":"\ud83d \/ \u0041","n":1e2,"big":1234567890123456789012345}'
     body = b'{"seed": 1E+2 ,"messages":[' + odd + rb'],"x":"\ud83d","model":"m"}'
-    read = parse_chat_request(body, Limits())
+    read = parse_chat_request(body, RequestLimits())
     assert read.message_spans == (odd,)
     assert read.spliced([odd]) == body
 
@@ -97,13 +99,13 @@ def test_legacy_functions_are_tools() -> None:
 
 
 def test_a_body_without_a_model_is_the_upstreams_to_judge() -> None:
-    assert parse_chat_request(b'{"messages":[{}]}', Limits()).model == ""
+    assert parse_chat_request(b'{"messages":[{}]}', RequestLimits()).model == ""
 
 
 @pytest.mark.parametrize("spelling", [b"100", b"100.0", b"1e2"])
 def test_an_integer_may_be_spelled_in_any_way(spelling: bytes) -> None:
     body = b'{"messages":[{}],"max_tokens":' + spelling + b"}"
-    assert parse_chat_request(body, Limits()).max_output_tokens == 100
+    assert parse_chat_request(body, RequestLimits()).max_output_tokens == 100
 
 
 def test_minus_one_means_no_limit() -> None:
@@ -173,7 +175,7 @@ def test_what_holds_no_messages_is_not_understood(messages: Any, param: str) -> 
 @pytest.mark.parametrize("body", [b"[]", b'"messages"', b"null"])
 def test_what_is_no_object_is_not_understood(body: bytes) -> None:
     with pytest.raises(NotUnderstood):
-        parse_chat_request(body, Limits())
+        parse_chat_request(body, RequestLimits())
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_what_is_no_object_is_not_understood(body: bytes) -> None:
 )
 def test_what_is_nested_too_deeply_says_so(body: bytes) -> None:
     with pytest.raises(NestedTooDeep):
-        parse_chat_request(body, Limits())
+        parse_chat_request(body, RequestLimits())
 
 
 @pytest.mark.parametrize(
@@ -206,17 +208,19 @@ def test_json_that_two_readers_would_read_differently_is_refused(body: bytes, pa
 
 
 def test_a_repeated_key_elsewhere_is_the_upstreams_to_judge() -> None:
-    parse_chat_request(b'{"messages":[{}],"tools":[{"a":1,"a":2}]}', Limits())
+    parse_chat_request(b'{"messages":[{}],"tools":[{"a":1,"a":2}]}', RequestLimits())
 
 
 def test_a_limit_beyond_a_float_is_none() -> None:
-    assert parse_chat_request(b'{"messages":[{}],"max_tokens":1e400}', Limits()).max_output_tokens is None
+    assert (
+        parse_chat_request(b'{"messages":[{}],"max_tokens":1e400}', RequestLimits()).max_output_tokens is None
+    )
 
 
 def test_limits_are_inclusive() -> None:
     body = b'{"messages":[{},{},{}]}'
-    parse_chat_request(body, Limits(depth=3, messages=3))
+    parse_chat_request(body, RequestLimits(depth=3, messages=3))
     with pytest.raises(NotUnderstood):
-        parse_chat_request(body, Limits(messages=2))
+        parse_chat_request(body, RequestLimits(messages=2))
     with pytest.raises(NestedTooDeep):
-        parse_chat_request(body, Limits(depth=2))
+        parse_chat_request(body, RequestLimits(depth=2))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from app.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames
+from palimpsest.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames
 
 pytestmark = pytest.mark.spec("H03")
 

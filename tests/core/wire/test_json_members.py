@@ -3,11 +3,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from palimpsest.core.wire.json_spans import is_plain, members_of, outline
+from palimpsest.core.wire.json_text import verify
+from palimpsest.errors import InvalidJson
 
-from app.core.wire.json_members import is_plain, members_of
-from app.core.wire.json_spans import outline
-from app.core.wire.json_text import verify
-from app.errors import InvalidJson
 from tests.core.wire.json_texts import BLANKS, OBJECTS, VALUES
 
 # Few keys, so that they are often repeated, and in two spellings.

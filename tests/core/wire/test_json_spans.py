@@ -5,10 +5,10 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from palimpsest.core.wire.json_spans import Duplicate, outline, refuse_deeper
+from palimpsest.core.wire.json_text import loads_with
+from palimpsest.errors import InvalidJson
 
-from app.core.wire.json_spans import Duplicate, outline, refuse_deeper
-from app.core.wire.json_text import loads_with
-from app.errors import InvalidJson
 from tests.core.wire.json_texts import BLANKS, OBJECTS, VALUES
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.core.wire.json_text import decoded, encoded, loads_with, verify
+from palimpsest.errors import InvalidJson
 
-from app.core.wire.json_text import decoded, encoded, loads_with, verify
-from app.errors import InvalidJson
 from tests.core.wire.json_texts import VALUES
 
 REFUSED = [

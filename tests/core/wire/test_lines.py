@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.wire.lines import LineSplitter, data_of_line
-from app.errors import UpstreamError
+from palimpsest.core.wire.streams import LineSplitter, data_of_line
+from palimpsest.errors import UpstreamError
 
 PARTS = st.lists(st.sampled_from([b"\n", b"\r\n", b"{}", b'{"a":1}', b" ", b"\r"]), max_size=12)
 

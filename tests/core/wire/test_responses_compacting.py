@@ -6,18 +6,17 @@ import json
 from dataclasses import replace
 
 import pytest
-
-from app.core.wire.json_text import encoded
-from app.core.wire.request_body import Limits
-from app.core.wire.responses.compacting import (
-    in_plain,
+from palimpsest.core.wire.compaction_items import (
     is_ours,
     item_of,
     summary_in,
     threshold_in,
+    with_plain_summaries,
 )
-from app.core.wire.responses.items import as_chat
-from app.core.wire.responses.request import parse_responses_request
+from palimpsest.core.wire.json_text import encoded
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.core.wire.responses.items import as_chat
+from palimpsest.core.wire.responses.request import parse_responses_request
 
 SUMMARY = "Berth 42 \u2013 caf\u00e9 \U0001f6a2 <b>"
 
@@ -28,8 +27,8 @@ def test_an_item_of_ours_is_read_back_and_goes_out_as_a_users_words() -> None:
     assert summary_in(item) == SUMMARY
     assert as_chat(item) == {"role": "user", "content": SUMMARY}
     plain = {"type": "message", "role": "user", "content": SUMMARY}
-    assert json.loads(in_plain(encoded(item))) == plain
-    assert json.loads(b"[" + in_plain(encoded([item, {"n": 1}])) + b"]") == [plain, {"n": 1}]
+    assert json.loads(with_plain_summaries(encoded(item))) == plain
+    assert json.loads(b"[" + with_plain_summaries(encoded([item, {"n": 1}])) + b"]") == [plain, {"n": 1}]
 
 
 @pytest.mark.parametrize("text", ["gAAAAB", "palimpsest:1:%", "palimpsest:1:gAAA", 5, None])
@@ -38,7 +37,7 @@ def test_what_is_not_ours_is_left_as_it_is(text: object) -> None:
     raw = json.dumps(item, indent=1).encode()
     assert summary_in(item) is None
     assert not is_ours(raw)
-    assert in_plain(raw) == raw
+    assert with_plain_summaries(raw) == raw
     assert not is_ours(json.dumps({"role": "user", "content": item_of(SUMMARY, "1")}).encode())
 
 
@@ -52,9 +51,9 @@ def test_what_is_not_ours_is_left_as_it_is(text: object) -> None:
     ],
 )
 def test_members_are_taken_out_with_one_comma_each(body: str, expected: str) -> None:
-    request = parse_responses_request(body.encode(), Limits(64, 100))
+    request = parse_responses_request(body.encode(), RequestLimits(64, 100))
     assert request is not None
-    bare = replace(request, dropped=("a", "b")).bared
+    bare = replace(request, dropped=("a", "b")).edited_body
     assert bare.decode() == expected
     assert json.loads(bare).get("input") == "x"
 
@@ -77,7 +76,7 @@ def test_a_threshold_is_the_least_that_means_something(management: object, token
 def test_a_trigger_is_no_message_and_stays_the_last_item() -> None:
     trigger = b'{ "type": "compaction_trigger"}'
     body = b'{"input":[{"role":"user","content":"x"},{"type":"reasoning","id":"r"},' + trigger + b"]}"
-    request = parse_responses_request(body, Limits(64, 100))
+    request = parse_responses_request(body, RequestLimits(64, 100))
     assert request is not None
     assert request.trigger == trigger
     assert request.message_spans == (b'{"role":"user","content":"x"}', b'[{"type":"reasoning","id":"r"}]')

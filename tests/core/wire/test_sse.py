@@ -5,9 +5,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.wire.sse import FrameSplitter, data_of
-from app.errors import UpstreamError
+from palimpsest.core.wire.streams import FrameSplitter, data_of
+from palimpsest.errors import UpstreamError
 
 LIMIT = 1_000_000
 ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])

@@ -6,15 +6,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from app.core.history.message import Message
-from app.core.summary.acceptance import SummaryReply
-from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.rolling.record import kept_of
-from app.core.summary.rolling.state import SessionState
-from app.core.summary.rolling.style import RollingStyle
-from app.core.summary.source import SummarySource
-from app.core.summary.styles.style import Style, Written
-from app.core.view.policy import Policy
+from palimpsest.core.history.message import Message
+from palimpsest.core.policy import Policy
+from palimpsest.core.summary.acceptance import Style, SummaryReply, WrittenBlock
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
+from palimpsest.core.summary.rolling.record import decoded_record
+from palimpsest.core.summary.rolling.state import SessionState
+from palimpsest.core.summary.rolling.style import RollingStyle
+from palimpsest.core.summary.source import SummarySource
+
 from tests.core.summary.talk import ROOMY, count, source
 
 LIMITS = SummaryLimits.of(Policy(), window_tokens=200_000, max_tokens=2_000)
@@ -56,7 +56,10 @@ def asked(
 
 
 def after(
-    before: Written | None, folded: Sequence[Message], fresh: Sequence[Message], tail: Sequence[Message] = ()
+    before: WrittenBlock | None,
+    folded: Sequence[Message],
+    fresh: Sequence[Message],
+    tail: Sequence[Message] = (),
 ) -> SummarySource:
     """The source of the next fold: `folded` stand in `before`."""
     made = source([*folded, *fresh], since=len(folded), previous=before.text if before else "", tail=tail)
@@ -65,14 +68,14 @@ def after(
 
 def compacted(
     style: Style, made_of: SummarySource, script: Script | None = nth, tokens: int = ROOMY
-) -> Written:
+) -> WrittenBlock:
     """A whole compaction; no script: nobody can be asked."""
     told = asked(style, made_of, script)[1] if script else None
     return style.written(made_of, told, tokens, count)
 
 
-def state_of(written: Written) -> SessionState:
-    return kept_of(written.state).state
+def state_of(written: WrittenBlock) -> SessionState:
+    return decoded_record(written.state).state
 
 
 def text_in(request: SummaryRequest, tag: str) -> str:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from palimpsest.core.history.message import Message
+from palimpsest.core.summary.rolling.digest import FORM, HEADING, TITLES, digest_of
+from palimpsest.core.summary.rolling.record import decoded_record
+from palimpsest.core.text.fence import unfenced
 
-from app.core.history.message import Message
-from app.core.summary.rolling.digest import FORM, HEADING, TITLES, digest_of
-from app.core.summary.rolling.record import kept_of
-from app.core.text.fence import unfenced
 from tests.core.summary.rolling.asking import (
     ROLLING,
     after,
@@ -58,7 +58,7 @@ def test_code_keeps_what_a_model_said_and_reads_the_rest_anew() -> None:
     assert third.text.count("edited src/gate.py") == 1
     assert third.text.count("54329 because of the firewall") == 1
     # What code wrote is no record: a later round does not read it back.
-    assert kept_of(third.state).summary == kept_of(first.state).summary
+    assert decoded_record(third.state).summary == decoded_record(first.state).summary
 
 
 def test_a_failure_and_an_open_question_stand_until_they_are_settled() -> None:
@@ -112,7 +112,7 @@ def test_a_small_view_costs_no_words_of_the_summary() -> None:
     first = compacted(ROLLING, source(FIRST), lambda *_: told)
     second = compacted(ROLLING, after(first, FIRST, SECOND), None, 300)
     assert count(second.text) <= 300
-    assert "fact number 60 of" in kept_of(second.state).summary
+    assert "fact number 60 of" in decoded_record(second.state).summary
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{}", b"{broken", b'{"rolling":2}'])

@@ -7,9 +7,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.core.summary.rolling.state import Change, delta_text, reply_of
 
-from app.core.summary.rolling.delta import delta_text, reply_of
-from app.core.summary.rolling.merging import Change
 from tests.core.summary.rolling.asking import sections
 
 SUMMARY = sections("port 54329", "asked and answered", "ship it")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from palimpsest.core.summary.fitting import clipped, lines_within
+from palimpsest.core.summary.rolling.digest import TITLES, digest_of, rendered
 
-from app.core.summary.fitting import clipped, lines_within
-from app.core.summary.rolling.digest import TITLES, digest_of, rendered
 from tests.core.summary.talk import count
 
 FACTS, FLOW, THREADS = TITLES

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from palimpsest.core.history.message import Message
+from palimpsest.core.summary.prompt import SummaryLimits
+from palimpsest.core.summary.rolling.prompt import EVERY_TOOL, ToolAllowList, transcript
 
-from app.core.history.message import Message
-from app.core.summary.prompt import SummaryLimits
-from app.core.summary.rolling.extraction import EVERY_TOOL, ToolAllowList, transcript
 from tests.core.summary.rolling.asking import ROLLING, asked, text_in
 from tests.core.summary.talk import ROOMY, calls, count, message, result, says, source, user
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.summary.acceptance import SummaryReply
-from app.core.summary.rolling.memory_block import (
+from palimpsest.core.summary.acceptance import SummaryReply
+from palimpsest.core.summary.rolling.memory_block import (
     MEMORY_TAG,
     MemoryBlock,
     MemoryFold,
@@ -19,7 +18,8 @@ from app.core.summary.rolling.memory_block import (
     shown_memory,
     with_entry,
 )
-from app.errors import SummaryRejected
+from palimpsest.errors import SummaryRejected
+
 from tests.core.summary.talk import count
 
 RULES = MemoryRules()

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from app.core.summary.rolling.merging import Change, merged
-from app.core.summary.rolling.record import Kept, encoded, kept_of
-from app.core.summary.rolling.state import KINDS, Entry, SessionState, StateCaps, state_lines
+from palimpsest.core.summary.rolling.record import RollingRecord, decoded_record, encoded
+from palimpsest.core.summary.rolling.state import (
+    KINDS,
+    Change,
+    SessionState,
+    StateCaps,
+    StateEntry,
+    merged,
+    state_lines,
+)
 
 CAPS = StateCaps()
 
@@ -24,8 +30,8 @@ def task(text: str = "", ident: str = "", status: str = "") -> Change:
 @pytest.mark.spec("B09")
 def test_new_entries_get_an_id_and_are_open() -> None:
     made = state(task("write the tests"), Change("decisions", text="use SQLite", by="planner"))
-    assert made.tasks == (Entry("t1", "write the tests", "open"),)
-    assert made.decisions == (Entry("d2", "use SQLite", "open", "planner"),)
+    assert made.tasks == (StateEntry("t1", "write the tests", "open"),)
+    assert made.decisions == (StateEntry("d2", "use SQLite", "open", "planner"),)
 
 
 @pytest.mark.spec("B09")
@@ -38,7 +44,7 @@ def test_an_id_is_given_once() -> None:
 @pytest.mark.spec("B10")
 def test_the_same_id_is_the_same_entry() -> None:
     made = state(task("one", "a"), task("two", "b"), task("one, said better", "a", "done"))
-    assert made.tasks == (Entry("b", "two"), Entry("a", "one, said better", "done"))
+    assert made.tasks == (StateEntry("b", "two"), StateEntry("a", "one, said better", "done"))
     closed = state(task(ident="b", status="done"), before=made)
     assert [(entry.id, entry.text, entry.status) for entry in closed.tasks][-1] == ("b", "two", "done")
 
@@ -51,7 +57,7 @@ def test_the_same_text_is_the_same_entry() -> None:
 
 def test_an_id_and_a_text_of_two_entries_make_them_one() -> None:
     made = state(task("one", "a"), task("two", "b"), task("two", "a"))
-    assert made.tasks == (Entry("a", "two"),)
+    assert made.tasks == (StateEntry("a", "two"),)
 
 
 def test_an_unknown_id_without_a_text_is_left_out() -> None:
@@ -119,8 +125,8 @@ def test_caps_and_single_entries_hold_whatever_comes(first: list[Change], then: 
 
 @given(CHANGES)
 def test_the_bytes_give_the_state_back(changes: list[Change]) -> None:
-    kept = Kept("the summary", state(*changes))
-    assert kept_of(encoded(kept)) == kept
+    kept = RollingRecord("the summary", state(*changes))
+    assert decoded_record(encoded(kept)) == kept
 
 
 @pytest.mark.spec("B09")
@@ -140,7 +146,7 @@ def test_the_bytes_give_the_state_back(changes: list[Change]) -> None:
     ],
 )
 def test_damaged_bytes_are_an_empty_state(damaged: bytes) -> None:
-    assert kept_of(damaged) == Kept()
+    assert decoded_record(damaged) == RollingRecord()
 
 
 def test_lines_say_kind_status_and_who() -> None:

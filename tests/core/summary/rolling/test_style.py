@@ -7,15 +7,15 @@ import re
 from dataclasses import replace
 
 import pytest
+from palimpsest.core.summary.acceptance import SummaryReply
+from palimpsest.core.summary.prompt import SummaryRequest
+from palimpsest.core.summary.rolling.digest import HEADING, TITLES, digest_of
+from palimpsest.core.summary.rolling.record import RollingRecord, decoded_record, decoded_reply, encoded
+from palimpsest.core.summary.rolling.state import StateCaps, StateEntry
+from palimpsest.core.summary.rolling.style import RollingStyle
+from palimpsest.core.text.fence import unfenced
+from palimpsest.errors import SummaryRejected
 
-from app.core.summary.acceptance import SummaryReply
-from app.core.summary.prompt import SummaryRequest
-from app.core.summary.rolling.digest import HEADING, TITLES, digest_of
-from app.core.summary.rolling.record import Kept, encoded, kept_of, told_of
-from app.core.summary.rolling.state import Entry, StateCaps
-from app.core.summary.rolling.style import RollingStyle
-from app.core.text.fence import unfenced
-from app.errors import SummaryRejected
 from tests.core.summary.rolling.asking import (
     LIMITS,
     ROLLING,
@@ -120,8 +120,8 @@ def test_what_a_model_said_of_a_file_or_a_rule_is_not_said_twice() -> None:
 def test_what_stands_nowhere_in_the_messages_is_taken_out_of_a_summary() -> None:
     told = reply(sections("the port is 54329\nthe invoice is INV-99817", "it was asked", "nothing"))
     written = compacted(ROLLING, source(FIRST), lambda *_: told)
-    assert "54329" in kept_of(written.state).summary
-    assert "INV-99817" not in written.text + kept_of(written.state).summary
+    assert "54329" in decoded_record(written.state).summary
+    assert "INV-99817" not in written.text + decoded_record(written.state).summary
 
 
 def test_what_is_being_worked_on_is_said_once_and_is_never_called_done() -> None:
@@ -141,10 +141,10 @@ def test_the_delta_is_merged_and_shown() -> None:
     )
     two = reply(sections("deployed at last"), tasks=[{"id": "t1", "status": "done"}])
     first = compacted(ROLLING, source(FIRST), lambda *_: one)
-    assert state_of(first).tasks == (Entry("t1", "write the tests"),)
+    assert state_of(first).tasks == (StateEntry("t1", "write the tests"),)
     second = compacted(ROLLING, after(first, FIRST, SECOND), lambda *_: two)
-    assert state_of(second).tasks == (Entry("t1", "write the tests", "done"),)
-    assert state_of(second).decisions == (Entry("d1", "deploy on Friday", "open", "planner"),)
+    assert state_of(second).tasks == (StateEntry("t1", "write the tests", "done"),)
+    assert state_of(second).decisions == (StateEntry("d1", "deploy on Friday", "open", "planner"),)
     assert "- decision: deploy on Friday (planner)" in second.text
     assert (first.notes, second.notes) == ((), ())
 
@@ -223,8 +223,8 @@ def test_a_summary_that_has_grown_too_long_is_compacted_itself() -> None:
     assert "[1]" not in made[1].user
     written = style.written(source(FIRST), told, ROOMY, count)
     assert "the shorter summary of it" in written.text
-    assert "needle" not in kept_of(written.state).summary
-    assert state_of(written).tasks == (Entry("t1", "ship"),)
+    assert "needle" not in decoded_record(written.state).summary
+    assert state_of(written).tasks == (StateEntry("t1", "ship"),)
     assert written.notes == ()
 
 
@@ -243,7 +243,7 @@ def test_a_rollup_that_fails_leaves_the_summary_and_a_note(answer: str) -> None:
 
     style = RollingStyle(rollup_tokens=200)
     written = compacted(style, source(FIRST), script)
-    assert "needle" in kept_of(written.state).summary
+    assert "needle" in decoded_record(written.state).summary
     assert written.notes == ("rollup_rejected",)
 
 
@@ -289,7 +289,7 @@ def test_what_is_no_summary_is_refused(answer: SummaryReply) -> None:
 def test_a_delta_does_not_count_against_the_summary() -> None:
     request = next(ROLLING.requests(source(FIRST), LIMITS, count, ""))
     long = reply("A summary of some sixty characters that says what happened.", tasks=["word " * 70] * 9)
-    assert told_of(ROLLING.accepted(SummaryReply(long, "stop"), request, 40, count)) is not None
+    assert decoded_reply(ROLLING.accepted(SummaryReply(long, "stop"), request, 40, count)) is not None
 
 
 def test_an_answer_to_a_request_of_another_kind_is_merged_when_it_is_written() -> None:
@@ -331,7 +331,7 @@ def test_no_secret_comes_through() -> None:
     secret = "sk-" + "Ab1" * 8
     made = source([user(f"use {secret} please"), says("ok")])
     told = reply(sections(f"the key is {secret}", "it was given", "none"), risks=[f"{secret} leaks"])
-    kept = encoded(Kept(f"{secret} was kept before it was known for one"))
+    kept = encoded(RollingRecord(f"{secret} was kept before it was known for one"))
     requests, _ = asked(ROLLING, replace(made, state=kept))
     assert "was kept before" in requests[0].user
     assert not [raw for request in requests for raw in request.messages if secret.encode() in raw]

@@ -7,12 +7,17 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from palimpsest.core.summary.acceptance import SummaryReply
+from palimpsest.core.summary.styles import (
+    DEFAULT_TEMPLATE,
+    ModelRecord,
+    WorkerStyle,
+    record_in,
+)
+from palimpsest.core.summary.template import checked_template
+from palimpsest.core.text.fence import unfenced
+from palimpsest.errors import SummaryRejected
 
-from app.core.summary.acceptance import SummaryReply
-from app.core.summary.styles.handoff import Record, record_in
-from app.core.summary.styles.worker import DEFAULT_TEMPLATE, WorkerStyle, checked_template
-from app.core.text.fence import unfenced
-from app.errors import SummaryRejected
 from tests.core.summary.rolling.asking import LIMITS, after, asked, compacted
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
 
@@ -117,7 +122,7 @@ def test_no_secret_is_sent() -> None:
     (request,), _ = asked(STYLE, made, lambda *_: TOLD, focus=secret)
     assert secret not in request.user
     (kept,), _ = asked(
-        STYLE, replace(made, state=msgspec.json.encode(Record(f"it was {secret}"))), lambda *_: TOLD
+        STYLE, replace(made, state=msgspec.json.encode(ModelRecord(f"it was {secret}"))), lambda *_: TOLD
     )
     assert "it was [secret removed]" in kept.user
     assert secret not in compacted(STYLE, made, None, ROOMY).text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from app.core.history.message import Message
+from palimpsest.core.history.message import Message
+
 from tests.core.summary.talk import calls, result, says, user
 
 SOURCE = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from palimpsest.core.summary.working.slots import state_of
+from palimpsest.core.summary.working.state import FileAction
 
-from app.core.summary.working.slots import state_of
-from app.core.summary.working.state import FileAction
 from tests.core.summary.talk import calls, result
 from tests.core.summary.working.session import SOURCE
 

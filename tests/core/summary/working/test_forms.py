@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from palimpsest.core.history.message import Message
+from palimpsest.core.summary.working.forms import PREAMBLE
+from palimpsest.core.summary.working.slots import state_of
+from palimpsest.core.summary.working.state import EMPTY, ToolNote, WorkingState, encoded
+from palimpsest.core.summary.working.styles import WorkingStateStyle
 
-from app.core.history.message import Message
-from app.core.summary.working.forms import PREAMBLE
-from app.core.summary.working.slots import state_of
-from app.core.summary.working.state import EMPTY, ToolNote, WorkingState, encoded
-from app.core.summary.working.styles import WorkingStateStyle
 from tests.core.summary.talk import ROOMY, calls, count, message, result, says, source, user
 from tests.core.summary.working.session import session
 

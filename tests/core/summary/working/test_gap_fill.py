@@ -6,18 +6,17 @@ import json
 from dataclasses import replace
 
 import pytest
+from palimpsest.core.history.message import Message
+from palimpsest.core.policy import Policy
+from palimpsest.core.summary.acceptance import SummaryReply
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
+from palimpsest.core.summary.source import SummarySource
+from palimpsest.core.summary.working.forms import GAP_TITLE
+from palimpsest.core.summary.working.slots import state_of
+from palimpsest.core.summary.working.state import EMPTY, decoded, encoded
+from palimpsest.core.summary.working.styles import COMPLETE, INSTRUCTIONS, WorkingStateStyle, gap_request
+from palimpsest.errors import SummaryRejected
 
-from app.core.history.message import Message
-from app.core.summary.acceptance import SummaryReply
-from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.source import SummarySource
-from app.core.summary.working.forms import GAP_TITLE
-from app.core.summary.working.gap_fill import COMPLETE, INSTRUCTIONS, gap_request
-from app.core.summary.working.slots import state_of
-from app.core.summary.working.state import EMPTY, decoded, encoded
-from app.core.summary.working.styles import WorkingStateStyle
-from app.core.view.policy import Policy
-from app.errors import SummaryRejected
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
 from tests.core.summary.working.session import session
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from palimpsest.core.summary.working.slots import state_of
+from palimpsest.core.summary.working.state import EMPTY, EnvironmentFact, FileAction, PlanStep
 
-from app.core.summary.working.slots import state_of
-from app.core.summary.working.state import EMPTY, Fact, FileAction, PlanStep
 from tests.core.summary.talk import calls, message, result, says, user
 from tests.core.summary.working.session import session
 
@@ -147,7 +147,10 @@ def test_what_a_client_adds_is_no_request() -> None:
     block = "<environment_context>\n<cwd>/srv/shop</cwd>\n<shell>zsh</shell>\n</environment_context>"
     state = state_of([user(block), user("<system-reminder>be good</system-reminder>\nFix QUE-7")])
     assert state.task == "Fix QUE-7"
-    assert state.environment == (Fact("Working directory", "/srv/shop"), Fact("Shell", "zsh"))
+    assert state.environment == (
+        EnvironmentFact("Working directory", "/srv/shop"),
+        EnvironmentFact("Shell", "zsh"),
+    )
 
 
 def test_a_block_that_never_ends_is_what_the_user_wrote() -> None:
@@ -284,10 +287,10 @@ def test_the_environment_is_told_or_asked_for() -> None:
         ]
     )
     assert state.environment == (
-        Fact("Platform", "linux"),
-        Fact("Working directory", "/srv/b"),
-        Fact("node version", "v20.11.1"),
-        Fact("Git branch", "feature/x-9"),
+        EnvironmentFact("Platform", "linux"),
+        EnvironmentFact("Working directory", "/srv/b"),
+        EnvironmentFact("node version", "v20.11.1"),
+        EnvironmentFact("Git branch", "feature/x-9"),
     )
 
 
@@ -309,7 +312,7 @@ def test_the_environment_is_told_or_asked_for() -> None:
     ],
 )
 def test_the_environment_is_read_from_ordinary_sentences(sentence: str, facts: list[tuple[str, str]]) -> None:
-    expected = tuple(Fact(name, value) for name, value in facts)
+    expected = tuple(EnvironmentFact(name, value) for name, value in facts)
     assert state_of([user(f"Write the ledger. {sentence}")]).environment == expected
     assert state_of([says(f"Good. {sentence}")]).environment == expected
 
@@ -317,7 +320,7 @@ def test_the_environment_is_read_from_ordinary_sentences(sentence: str, facts: l
 @pytest.mark.spec("D09")
 def test_of_a_fact_said_twice_the_newer_holds() -> None:
     state = state_of([user("We are on Python 3.9 for now."), user("We moved: it is Python 3.12 now.")])
-    assert state.environment == (Fact("Python version", "3.12"),)
+    assert state.environment == (EnvironmentFact("Python version", "3.12"),)
 
 
 @pytest.mark.spec("D09")

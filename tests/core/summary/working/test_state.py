@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.history.message import Message
-from app.core.summary.working.forms import lines_of
-from app.core.summary.working.slots import state_of
-from app.core.summary.working.state import (
+from palimpsest.core.history.message import Message
+from palimpsest.core.summary.working.forms import lines_of
+from palimpsest.core.summary.working.slots import state_of
+from palimpsest.core.summary.working.state import (
     EMPTY,
-    Fact,
-    Failure,
+    EnvironmentFact,
     FileNote,
     PlanStep,
+    ToolFailure,
     ToolNote,
     WorkingState,
     decoded,
     encoded,
     needs_gap_fill,
 )
+
 from tests.core.histories import message
 from tests.core.summary.talk import calls, result, says, user
 from tests.core.summary.working.session import session
@@ -33,12 +33,12 @@ SLOTS: dict[str, Any] = {
     "task": "Ship it",
     "user_requirements": ("Keep port 8081",),
     "plan": (PlanStep("1", "Read", "done"),),
-    "environment": (Fact("Platform", "linux"),),
+    "environment": (EnvironmentFact("Platform", "linux"),),
     "files": (FileNote("a.py"),),
     "decisions": ("I'll use msgspec",),
     "assistant_notes": ("The queue is drained.",),
     "tool_results": (ToolNote("ls", "a"),),
-    "failures": (Failure("make", "error: x"),),
+    "failures": (ToolFailure("make", "error: x"),),
     "discoveries": ("It turns out well.",),
 }
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from palimpsest.core.history.message import Message
+from palimpsest.core.policy import Policy
+from palimpsest.core.summary.acceptance import Style, SummaryReply, WrittenBlock
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
+from palimpsest.core.summary.working.forms import BATCH_TITLES as TITLES
+from palimpsest.core.summary.working.forms import INSTRUCTIONS, NOTHING, PREAMBLE
+from palimpsest.core.summary.working.styles import BatchStyle, WorkingStateStyle
+from palimpsest.errors import SummaryRejected
 
-from app.core.history.message import Message
-from app.core.summary.acceptance import SummaryReply
-from app.core.summary.prompt import SummaryLimits, SummaryRequest
-from app.core.summary.styles.style import Style, Written
-from app.core.summary.working.batch import INSTRUCTIONS
-from app.core.summary.working.forms import BATCH_TITLES as TITLES
-from app.core.summary.working.forms import NOTHING, PREAMBLE
-from app.core.summary.working.styles import BatchStyle, WorkingStateStyle
-from app.core.view.policy import Policy
-from app.errors import SummaryRejected
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
 from tests.core.summary.working.session import session
 
@@ -37,7 +35,9 @@ TOLD = """## Environment
 - only the commit is missing"""
 
 
-def after(style: Style, said: list[Message], since: int, before: Written, told: str | None = None) -> Written:
+def after(
+    style: Style, said: list[Message], since: int, before: WrittenBlock, told: str | None = None
+) -> WrittenBlock:
     given = replace(source(said, since=since, previous=before.text), state=before.state)
     return style.written(given, told, ROOMY, count)
 
@@ -94,7 +94,7 @@ def test_a_block_fits_and_is_never_empty(style: Style, tokens: int, told: str | 
 @pytest.mark.parametrize("style", BOTH)
 def test_sizes_are_bounded_over_fifty_rounds(style: Style) -> None:
     said: list[Message] = []
-    block = Written("")
+    block = WrittenBlock("")
     sizes: list[tuple[int, int]] = []
     for number in range(50):
         round_ = [

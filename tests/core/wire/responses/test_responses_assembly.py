@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.history.read import read_answer
-from app.core.wire.chat_answer import Answer, Unreadable
-from app.core.wire.responses.answer import parse_response
-from app.core.wire.responses.assembly import ResponseAssembly
-from app.core.wire.sse import FrameSplitter, data_of
+from palimpsest.core.history.read import read_answer
+from palimpsest.core.wire.chat_answers import UnreadableAnswer, WholeAnswer
+from palimpsest.core.wire.responses.answers import ResponseAssembly, parse_response
+from palimpsest.core.wire.streams import FrameSplitter, data_of
 
 pytestmark = pytest.mark.spec("W50")
 
@@ -107,7 +105,7 @@ def test_a_stream_in_any_pieces_is_the_same_answer(cuts: list[int]) -> None:
 
 def test_what_is_stored_is_the_same_streamed_or_not() -> None:
     answer = parse_response(json.dumps(whole()).encode())
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, WholeAnswer)
     streamed = heard(STREAM)
     read = [read_answer(c.message_body, lambda _: 1) for c in (*answer.choices, *streamed.choices())]
     assert read[0].canonical == read[1].canonical
@@ -215,7 +213,7 @@ def test_odd_events_cost_nothing(event: Any) -> None:
     ],
 )
 def test_a_body_without_an_answer_is_none(body: Any) -> None:
-    assert isinstance(parse_response(json.dumps(body).encode()), Unreadable)
+    assert isinstance(parse_response(json.dumps(body).encode()), UnreadableAnswer)
 
 
 @pytest.mark.parametrize("status", [None, "absent", ["x"], "completed", "never heard of"])
@@ -224,4 +222,4 @@ def test_an_answer_of_any_status_is_one(status: Any) -> None:
     if status == "absent":
         del body["status"]
     answer = parse_response(json.dumps(body).encode())
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, WholeAnswer)

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from openai.types.responses import Response
-
-from app.core.history.message import Message
-from app.core.history.read import read_answer, read_message
-from app.core.recall.reading import message_text
-from app.core.view.masking import masked
-from app.core.wire.request_body import Limits
-from app.core.wire.responses.request import parse_responses_request
+from palimpsest.core.history.message import Message
+from palimpsest.core.history.read import read_answer, read_message
+from palimpsest.core.recall.searchable_text import message_text
+from palimpsest.core.view.masking import masked
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.core.wire.responses.request import parse_responses_request
 
 pytestmark = pytest.mark.spec("W46")
 
@@ -84,7 +83,7 @@ def response(output: list[Json]) -> Response:
 
 def said(items: list[Json]) -> Message:
     """What stands in a request of these items."""
-    request = parse_responses_request(json.dumps({"input": items}).encode(), Limits())
+    request = parse_responses_request(json.dumps({"input": items}).encode(), RequestLimits())
     assert request is not None
     (raw,) = request.message_spans
     return read_message(raw, lambda _: 1)

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.core.wire.request_body import Limits
-from app.core.wire.responses.answer import parse_response
-from app.core.wire.responses.assembly import ResponseAssembly
-from app.core.wire.responses.items import as_chat
-from app.core.wire.responses.request import parse_responses_request
-from app.core.wire.responses.telling import told_in
+from palimpsest.core.wire.chat import CHAT
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.core.wire.responses.answers import ResponseAssembly, parse_response
+from palimpsest.core.wire.responses.items import as_chat
+from palimpsest.core.wire.responses.request import RESPONSES, parse_responses_request
 
 KEYS = st.sampled_from(
     [
@@ -62,8 +60,8 @@ def test_any_body_is_read_and_told_on_either_wire(body: Any) -> None:
     read = as_chat(body)
     assert isinstance(read, dict | list)
     raw = json.dumps(body).encode()
-    for wire in ("chat", "responses"):
-        told = told_in(raw, wire)
+    for wire in (CHAT, RESPONSES):
+        told = wire.translated(raw)
         assert told is None or json.loads(told)
 
 
@@ -81,7 +79,7 @@ def test_any_answer_is_read(items: Any) -> None:
 def test_what_lacks_a_call_takes_no_neighbour_along() -> None:
     lone = {"type": "shell_call_output", "environment": {"type": "container_reference"}}
     body = {"model": "m", "input": [lone, {"role": "user", "content": "Hello."}]}
-    request = parse_responses_request(json.dumps(body).encode(), Limits())
+    request = parse_responses_request(json.dumps(body).encode(), RequestLimits())
     assert request is not None
     assert json.loads(request.message_spans[-1]) == {"role": "user", "content": "Hello."}
 

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from app.core.wire.chat_request import ChatRequest
-from app.core.wire.json_text import decoded
-from app.core.wire.request_body import Limits
-from app.core.wire.responses.compacting import item_of
-from app.core.wire.responses.references import LONGEST_ID, ids_in, name_in, only_item
-from app.core.wire.responses.request import answer_with, parse_responses_request, runs_with, with_items
+from palimpsest.core.wire.compaction_items import item_of
+from palimpsest.core.wire.json_text import decoded
+from palimpsest.core.wire.request import ChatRequest, RequestLimits
+from palimpsest.core.wire.responses.items import LONGEST_ID, ids_in, referenced_id, unique_item
+from palimpsest.core.wire.responses.request import answer_with, parse_responses_request, runs_with, with_items
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "x"}
@@ -35,7 +33,7 @@ def named(item: Json) -> Json:
 
 
 def parsed(*items: Json) -> ChatRequest:
-    request = parse_responses_request(json.dumps({"model": "m", "input": items}).encode(), Limits())
+    request = parse_responses_request(json.dumps({"model": "m", "input": items}).encode(), RequestLimits())
     assert request is not None
     return request
 
@@ -61,7 +59,7 @@ def resolved(*items: Json) -> ChatRequest:
     ],
 )
 def test_a_name_is_nothing_but_an_id(item: Any, ident: str | None) -> None:
-    assert name_in(item) == ident
+    assert referenced_id(item) == ident
     request = parsed(USER, item) if isinstance(item, dict) else parsed(USER)
     assert dict(request.references) == ({} if ident is None else {1: ident})
 
@@ -77,14 +75,14 @@ def test_the_ids_of_an_answer() -> None:
 
 def test_an_item_is_what_all_answers_say_it_is() -> None:
     first = b'[{"id":"a","x": 1e2},{"id":"b"}]'
-    assert only_item([first], "a") == b'{"id":"a","x": 1e2}'
-    assert only_item([first, b'[{"id":"a","x": 1e2}]'], "a") == b'{"id":"a","x": 1e2}'
-    assert only_item([first, b'[{"id":"a","x":1e2}]'], "a") is None
-    assert only_item([b'[{"id":"a","x":1},{"id":"a","x":2}]'], "a") is None
-    assert only_item([first], "c") is None
-    assert only_item([], "a") is None
+    assert unique_item([first], "a") == b'{"id":"a","x": 1e2}'
+    assert unique_item([first, b'[{"id":"a","x": 1e2}]'], "a") == b'{"id":"a","x": 1e2}'
+    assert unique_item([first, b'[{"id":"a","x":1e2}]'], "a") is None
+    assert unique_item([b'[{"id":"a","x":1},{"id":"a","x":2}]'], "a") is None
+    assert unique_item([first], "c") is None
+    assert unique_item([], "a") is None
     # Only a name in an answer has no words.
-    assert only_item([first], "b") is None
+    assert unique_item([first], "b") is None
 
 
 @pytest.mark.parametrize(
@@ -98,7 +96,7 @@ def test_an_item_is_what_all_answers_say_it_is() -> None:
     ],
 )
 def test_what_no_client_might_send_is_no_item(item: str) -> None:
-    assert only_item([f"[{item}]".encode()], "a") is None
+    assert unique_item([f"[{item}]".encode()], "a") is None
 
 
 def test_names_are_told_and_go_out_as_names() -> None:
@@ -139,7 +137,7 @@ def test_a_compaction_of_ours_is_never_sent_as_a_name() -> None:
     ours = item_of("Folded.", "7")
     request = parsed({"type": "item_reference", "id": ours["id"]}, named(WORDS), USER)
     request = with_items(request, {0: json.dumps(ours).encode(), 1: KNOWN["msg_1"]})
-    assert request.holds_ours
+    assert request.holds_own_compaction
     assert decoded(request.spliced(request.message_spans))["input"] == [
         *({"type": "message", "role": "user", "content": "Folded."}, named(WORDS), USER)
     ]

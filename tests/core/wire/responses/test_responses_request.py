@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from palimpsest.core.history.read import read_message
+from palimpsest.core.wire.json_spans import raw_elements
+from palimpsest.core.wire.json_text import decoded
+from palimpsest.core.wire.request import ChatRequest, RequestLimits
+from palimpsest.core.wire.responses.request import parse_responses_request
+from palimpsest.errors import InvalidJson, NotUnderstood
 
-from app.core.history.read import read_message
-from app.core.wire.chat_request import ChatRequest
-from app.core.wire.json_members import raw_elements
-from app.core.wire.json_text import decoded
-from app.core.wire.request_body import Limits
-from app.core.wire.responses.request import parse_responses_request
-from app.errors import InvalidJson, NotUnderstood
 from tests.core.wire.json_texts import BLANKS, EXTRAS, STRINGS
 
 pytestmark = pytest.mark.spec("W47")
@@ -67,8 +66,8 @@ CLIENTS: list[Json] = [
 ]
 
 
-def read(body: bytes, limits: Limits | None = None) -> ChatRequest:
-    request = parse_responses_request(body, limits or Limits())
+def read(body: bytes, limits: RequestLimits | None = None) -> ChatRequest:
+    request = parse_responses_request(body, limits or RequestLimits())
     assert request is not None
     return request
 
@@ -166,7 +165,7 @@ def test_all_said_takes_the_answer_gone_on_from_away(first: bool) -> None:
     assert told == {"input": [{"role": "user", "content": "y"}]} | ({"n": 1} if first else {})
 
 
-def error_of(body: bytes, limits: Limits | None = None) -> tuple[str, str | None]:
+def error_of(body: bytes, limits: RequestLimits | None = None) -> tuple[str, str | None]:
     with pytest.raises(InvalidJson) as caught:
         read(body, limits)
     return caught.value.code, caught.value.param
@@ -224,4 +223,4 @@ def test_an_item_without_a_role_has_none(item: Json) -> None:
 )
 def test_what_holds_no_items_is_not_understood(body: bytes) -> None:
     with pytest.raises(NotUnderstood):
-        parse_responses_request(body, Limits())
+        parse_responses_request(body, RequestLimits())

@@ -1,0 +1,107 @@
+"""Authentication of our own endpoints' callers (rule 25), and parsing and refusal of their bodies."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+
+from palimpsest.api.body import read_body
+from palimpsest.errors import (
+    InvalidJson,
+    InvalidParameter,
+    MethodNotAllowed,
+    PalimpsestError,
+    RequestError,
+    UnsupportedMediaType,
+)
+from palimpsest.proxy.access import Access, Caller
+from palimpsest.proxy.archive import missing
+from palimpsest.proxy.incoming import Headers, asking_of
+
+Order = TypeVar("Order", bound=BaseModel)
+# Bodies of our own endpoints have a few fields; this leaves room for a focus and any id.
+ORDER_BYTES = 65_536
+ORDER_SECONDS = 10.0
+
+
+class CallerAuthentication:
+    """Authenticates callers as the chat endpoints do, and stores the caller in the request's state."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def admit(self, request: Request) -> None:
+        """Identify the caller. Every route under `/api` depends on this."""
+        incoming = asking_of(request.scope)
+        request.state.caller = await self._access.caller_of(incoming)
+        request.state.credentials = self._access.credentials_of(incoming)
+
+
+def _admitted(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+# The caller parameter of an endpoint; a route without authentication fails closed.
+Admitted = Annotated[Caller, Depends(_admitted)]
+
+
+def credentials_of(request: Request) -> Headers:
+    """The caller's own key, for requests to the upstream on its behalf."""
+    credentials: Headers = request.state.credentials
+    return credentials
+
+
+async def order_of(request: Request, kind: type[Order]) -> Order:
+    """The request's body as `kind`; an empty body is an empty object.
+
+    Read here and not by the framework: after authentication, and bounded. UnsupportedMediaType for a body
+    that is not declared as JSON.
+    """
+    require_json(request)
+    body = await read_body(request.scope, request.receive, ORDER_BYTES, ORDER_SECONDS)
+    try:
+        return kind.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def require_json(request: Request) -> None:
+    """UnsupportedMediaType for a body not declared as JSON: HTML forms can send the other types."""
+    headers = request.headers
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+        return
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise UnsupportedMediaType(
+            "Bodies under /api are JSON and must say so: send content-type: application/json (with curl: "
+            "-H 'content-type: application/json').",
+            param="Content-Type",
+        )
+
+
+def _invalid(error: ValidationError) -> InvalidJson | InvalidParameter:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        return InvalidJson("The body is not valid JSON.")
+    return InvalidParameter(f"{first['msg']}.", param=".".join(map(str, first["loc"])) or None)
+
+
+def problem_of(error: Exception) -> PalimpsestError:
+    """Our own error as it is, one of the framework's translated."""
+    match error:
+        case PalimpsestError():
+            return error
+        case RequestValidationError():
+            first = error.errors()[0]
+            return InvalidParameter(f"{first['msg']}.", param=str(first["loc"][-1]))
+        case HTTPException(status_code=404):
+            return missing()
+        case HTTPException(status_code=405):
+            return MethodNotAllowed("This path exists, but not with this method.")
+        case _:
+            return RequestError("The request cannot be understood.")

@@ -1,0 +1,114 @@
+"""The endpoints below `/v1/`: recorded exchanges, and requests that are passed through unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+from palimpsest.api.body import ArrivingBody, entry_of, read_body
+from palimpsest.api.front import target_of
+from palimpsest.errors import ClientLeft
+from palimpsest.proxy.access import Access
+from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
+from palimpsest.proxy.client import Client
+from palimpsest.proxy.incoming import Incoming, Receive, Scope, Send
+
+
+class ChatHandler(Protocol):
+    """Answers chat requests."""
+
+    async def answer(self, incoming: Incoming, client: Client) -> None:
+        """Run the exchange to its end."""
+
+
+class ChatEndpoint:
+    """POST /v1/chat/completions and /v1/responses.
+
+    A body has at most `body_bytes` and times out after `body_idle_seconds` without progress.
+    """
+
+    def __init__(
+        self,
+        exchanges: ChatHandler,
+        new_id: Callable[[], str],
+        *,
+        body_bytes: int,
+        body_idle_seconds: float,
+    ) -> None:
+        self._exchanges = exchanges
+        self._new_id = new_id
+        self._body_bytes = body_bytes
+        self._body_idle_seconds = body_idle_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One exchange; when the client leaves, it is cancelled and stored as incomplete."""
+        scope["palimpsest.exchange"] = self._new_id()
+        try:
+            body = await read_body(scope, receive, self._body_bytes, self._body_idle_seconds)
+        except ClientLeft:
+            return
+        incoming = Incoming(
+            method="POST",
+            target=target_of(scope),
+            headers=scope["headers"],
+            body=body,
+            path_session=scope["palimpsest.session"],
+            wire=scope["palimpsest.wire"],
+            ident=scope["palimpsest.exchange"],
+            credentials=scope["palimpsest.credentials"],
+        )
+        async with Client(receive, send, entry_of(scope)).attended() as client:
+            await self._exchanges.answer(incoming, client)
+
+
+class PassthroughEndpoint:
+    """Any method and path. A body has any length and times out after `body_idle_seconds` without progress."""
+
+    def __init__(
+        self, access: Access, models: ModelList, passthrough: Passthrough, *, body_idle_seconds: float
+    ) -> None:
+        self._access = access
+        self._models = models
+        self._passthrough = passthrough
+        self._body_idle_seconds = body_idle_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One exchange. A small body is read before the upstream is called; a large one is streamed."""
+        upload = ArrivingBody(scope, receive, None, self._body_idle_seconds)
+        try:
+            first = await upload.piece()
+            incoming = Incoming(
+                method=scope["method"],
+                target=target_of(scope),
+                headers=scope["headers"],
+                body=first if upload.finished else b"",
+                path_session=None,
+            )
+            await self._access.admit(incoming)
+            client = Client(receive, send, entry_of(scope))
+            if self._models.answers(incoming) and upload.finished:
+                await self._models.relay(incoming, client)
+            else:
+                await self._passthrough.relay(incoming, _Continued(first, upload), client)
+        except ClientLeft:
+            return
+
+
+class _Continued:
+    """An upload whose first piece was read already."""
+
+    def __init__(self, first: bytes, rest: ArrivingBody) -> None:
+        self._first = first
+        self._rest = rest
+
+    @property
+    def finished(self) -> bool:
+        return self._rest.finished
+
+    async def ended(self) -> None:
+        await self._rest.ended()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._first
+        async for part in self._rest:
+            yield part

@@ -1,0 +1,350 @@
+"""The front door: checks each request, limits concurrency per caller and dispatches to the endpoints.
+
+A request whose body is still arriving counts as an upload; once its body has arrived, as a request being
+answered. So bodies that never arrive block no answers. The chat route is dispatched before FastAPI because
+routing and request objects would cost more than the rest of the exchange (43 us against 108 us a request,
+measured).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from urllib.parse import unquote
+
+from palimpsest.api.body import entry_of, is_unread
+from palimpsest.api.problems import send_problem, unexpected
+from palimpsest.core.wire.chat import CHAT
+from palimpsest.core.wire.request import Wire
+from palimpsest.core.wire.responses.request import RESPONSES
+from palimpsest.core.wire.web_origins import WebOrigins
+from palimpsest.errors import (
+    HeadersTooLarge,
+    HostNotAllowed,
+    MethodNotAllowed,
+    NotFound,
+    OriginNotAllowed,
+    PalimpsestError,
+    ServerBusy,
+)
+from palimpsest.proxy.access import Access
+from palimpsest.proxy.incoming import ASGIApp, ASGIMessage, Receive, Scope, Send, asking_of
+
+
+class ConcurrencyLimit:
+    """`total` slots, of which a single active caller may hold `share`.
+
+    A caller may hold `share / (1 - share)` times as many slots as are free (dynamic thresholds: Choudhury and
+    Hahne, 1998): with 0.8 one caller holds 4 of 5, two hold 4 of 9 each, and a slot is left for the next.
+    """
+
+    def __init__(self, total: int, share: float) -> None:
+        self._total = total
+        # Rounded: 0.8 / 0.2 is a little more than 4 in binary fractions.
+        self._ratio = round(share / (1 - share), 9) if share < 1 else float("inf")
+        self._held: Counter[Hashable] = Counter()
+        self._taken = 0
+
+    def has_room(self, caller: Hashable) -> bool:
+        """True when one more request of the caller fits."""
+        free = self._total - self._taken
+        return free > 0 and self._held[caller] < max(1, self._ratio * free)
+
+    def take(self, caller: Hashable) -> None:
+        """Take a slot. ServerBusy when there is none for this caller."""
+        if not self.has_room(caller):
+            raise ServerBusy("As many requests as are allowed at a time are being answered; try again soon.")
+        self._held[caller] += 1
+        self._taken += 1
+
+    def release_slot(self, caller: Hashable) -> None:
+        """Release a slot."""
+        self._taken -= 1
+        self._held[caller] -= 1
+        if not self._held[caller]:
+            del self._held[caller]
+
+
+class AdmissionSlot:
+    """One request's slot."""
+
+    def __init__(self, arriving: ConcurrencyLimit, answered: ConcurrencyLimit, caller: Hashable) -> None:
+        self._answered = answered
+        self._caller = caller
+        self._place = arriving
+        arriving.take(caller)
+
+    def start_answering(self) -> None:
+        """Move from uploads to answers. ServerBusy when there is no slot for this caller."""
+        if self._place is not self._answered:
+            self._answered.take(self._caller)
+            self._place.release_slot(self._caller)
+            self._place = self._answered
+
+    def ends(self) -> None:
+        """Release the slot."""
+        self._place.release_slot(self._caller)
+
+
+class Admission:
+    """The limits of uploads and of answers, and of header bytes."""
+
+    def __init__(self, *, answered: ConcurrencyLimit, arriving: ConcurrencyLimit, header_bytes: int) -> None:
+        self._answered = answered
+        self._arriving = arriving
+        self.header_bytes = header_bytes
+
+    def has_room(self, caller: Hashable) -> bool:
+        """True when one more request of the caller would be accepted."""
+        return self._arriving.has_room(caller) and self._answered.has_room(caller)
+
+    @contextmanager
+    def visit(self, caller: Hashable) -> Iterator[AdmissionSlot]:
+        """Hold a slot for the request's duration. ServerBusy when there is none."""
+        if not self._answered.has_room(caller):
+            # Raises: its body need not be read.
+            self._answered.take(caller)
+        visit = AdmissionSlot(self._arriving, self._answered, caller)
+        try:
+            yield visit
+        finally:
+            visit.ends()
+
+
+# The paths of recorded exchanges; Azure's clients put a deployment's name into them.
+WIRES: Sequence[tuple[re.Pattern[str], Wire]] = (
+    (re.compile(r"/v1(?:/deployments/[^/]+)?/chat/completions/*"), CHAT),
+    (re.compile(r"/v1(?:/deployments/[^/]+)?/responses/*"), RESPONSES),
+)
+# All callers that the upstream has never accepted share the slots of this one.
+UNPROVEN = ""
+_HOST_REFUSED = (
+    "The proxy does not answer to the name in the Host header: without keys it answers to localhost, IP "
+    "addresses and its own names only. Add the name to server.allowed_hosts."
+)
+_ORIGIN_REFUSED = (
+    "The request comes from a web page of another origin. If the page may speak to this proxy, add what the "
+    "Origin header says to server.cors_origins."
+)
+# An exchange where the proxy may answer compaction requests; otherwise passed through.
+COMPACT = re.compile(r"/v1/responses/compact/*")
+
+
+# Health checks, answered in every state and for any Host header.
+HEALTH = frozenset({"/healthz", "/readyz"})
+
+
+class LazyPages:
+    """Our own endpoints, loaded at the first request for one: a proxy that only answers chats needs none.
+
+    Their web framework, pages and forms take a sixth of the processor time of a start (2026-11).
+    """
+
+    def __init__(self, make: Callable[[], ASGIApp]) -> None:
+        """`make` loads and builds them on another thread, which takes 0.3 s."""
+        self._make = make
+        self._making = asyncio.Lock()
+        self._made: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection."""
+        pages = self._made or await self._loaded()
+        await pages(scope, receive, send)
+
+    async def _loaded(self) -> ASGIApp:
+        async with self._making:
+            if self._made is None:
+                self._made = await asyncio.to_thread(self._make)
+            return self._made
+
+
+class Front:
+    """An ASGI application that admits requests and dispatches them to four others.
+
+    `origins` checks Host and Origin headers, `admission` limits concurrent requests, `access` identifies
+    callers. `compacts`: the proxy may answer requests for a compaction itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        chat: ASGIApp,
+        passthrough: ASGIApp,
+        pages: ASGIApp,
+        health: ASGIApp,
+        origins: WebOrigins,
+        admission: Admission,
+        access: Access,
+        compacts: bool = False,
+    ) -> None:
+        self._chat = chat
+        self._passthrough = passthrough
+        self._pages = pages
+        self._health = health
+        self._origins = origins
+        self._admission = admission
+        self._access = access
+        self._compacts = compacts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """HTTP below `/v1/` and `/s/{session}/v1/` goes upstream; all other paths are ours."""
+        if scope["type"] != "http":
+            await self._pages(scope, receive, send)
+            return
+        if scope["path"] in HEALTH:
+            await guarded(self._health, scope, receive, send)
+            return
+        if problem := self._objection(scope):
+            await send_problem(send, problem)
+            return
+        if self._origins.origins:
+            send = self._shared(scope, send)
+        if self._origins.is_preflight(scope["method"], scope["headers"]):
+            headers = self._origins.preflight(scope["headers"])
+            await send({"type": "http.response.start", "status": 204, "headers": headers})
+            await send({"type": "http.response.body"})
+            return
+        session, path = split_session(_path_of(scope))
+        if not path.startswith("/v1/"):
+            await self._pages(scope, receive, send)
+            return
+        scope["palimpsest.session"] = session
+        scope["palimpsest.wire"] = self._wire(scope["method"], path)
+        await guarded(self._admitted, scope, receive, send)
+
+    def _objection(self, scope: Scope) -> PalimpsestError | None:
+        """Why the request is refused for any caller; None when it is not. Costs a few us."""
+        if sum([len(name) + len(value) for name, value in scope["headers"]]) > self._admission.header_bytes:
+            return HeadersTooLarge("The request's headers are too large.")
+        match self._origins.refusal(scope["method"], scope["path"], scope["headers"]):
+            case "host":
+                return HostNotAllowed(_HOST_REFUSED)
+            case "origin":
+                return OriginNotAllowed(_ORIGIN_REFUSED)
+        if _wants_websocket(scope):
+            return NotFound("WebSockets are not served here.")
+        if scope["method"] == "TRACE":
+            # Its answer repeats the request's headers, which would show the operator's key to the caller.
+            return MethodNotAllowed("TRACE is not forwarded.")
+        return None
+
+    def _shared(self, scope: Scope, send: Send) -> Send:
+        """`send` with CORS headers, so that pages of listed origins may read the answers."""
+
+        async def sharing(message: ASGIMessage) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message["headers"])
+                has_own = any(name == b"access-control-allow-origin" for name, _ in headers)
+                more = [] if has_own else self._origins.shared(scope["headers"], headers)
+                message = {**message, "headers": [*headers, *more]}
+            await send(message)
+
+        return sharing
+
+    def _wire(self, method: str, path: str) -> Wire | None:
+        if method != "POST":
+            return None
+        return RESPONSES if self._compacts and COMPACT.fullmatch(path) else wire_of(path)
+
+    async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request in a slot. Its caller is identified before its body is read."""
+        is_exchange = scope["palimpsest.wire"] is not None
+        with self._admission.visit(await self._caller(scope)) as visit:
+
+            async def noting() -> ASGIMessage:
+                message = await receive()
+                # A request that is passed through uses an upstream connection from its first piece on.
+                if message["type"] == "http.request" and not (is_exchange and message.get("more_body")):
+                    visit.start_answering()
+                return message
+
+            await (self._chat if is_exchange else self._passthrough)(scope, noting, send)
+
+    async def _caller(self, scope: Scope) -> str:
+        """The caller that the slot is counted for; `UNPROVEN` for one never accepted upstream."""
+        asking = asking_of(scope)
+        asking = replace(asking, credentials=self._access.digest_of(asking))
+        scope["palimpsest.credentials"] = asking.credentials
+        caller = await self._access.known_namespace(asking)
+        if caller is None and not self._admission.has_room(UNPROVEN):
+            # The caller may be proven without this process having read it from the store yet.
+            caller = await self._access.known_namespace(asking, asks_store=True)
+        return UNPROVEN if caller is None else caller
+
+
+def wire_of(path: str) -> Wire | None:
+    """The wire of an exchange's path; None for any other path."""
+    return next((wire for pattern, wire in WIRES if pattern.fullmatch(path)), None)
+
+
+def split_session(path: str) -> tuple[str | None, str]:
+    """`/s/{session}/v1/x` as (session, "/v1/x"); any other path as (None, path).
+
+    The path is undecoded: a session's name may contain an escaped slash.
+    """
+    if not path.startswith("/s/"):
+        return None, path
+    session, slash, rest = path[3:].partition("/")
+    return (unquote(session), slash + rest) if session and rest else (None, path)
+
+
+def target_of(scope: Scope) -> str:
+    """Path and query below `/v1`, as the client spelled them. NotFound for dot segments.
+
+    Dot segments could leave the operator's base path while the operator's key is sent.
+    """
+    _, path = split_session(_path_of(scope))
+    if _has_dot_segment(path):
+        raise NotFound("A path with dot segments is not forwarded.")
+    query = scope["query_string"].decode("latin-1")
+    return path.removeprefix("/v1") + (f"?{query}" if query else "")
+
+
+def _path_of(scope: Scope) -> str:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.decode("latin-1")
+
+
+def _has_dot_segment(path: str) -> bool:
+    """Also behind repeated percent-encoding: the upstream may decode any number of times."""
+    while (plain := unquote(path)) != path:
+        path = plain
+    return not {".", ".."}.isdisjoint(path.replace("\\", "/").split("/"))
+
+
+def _wants_websocket(scope: Scope) -> bool:
+    """The server hands on a refused upgrade as an ordinary GET, which must not be forwarded."""
+    headers = scope["headers"] if scope["method"] == "GET" else ()
+    return any(name == b"upgrade" and value.lower() == b"websocket" for name, value in headers)
+
+
+async def guarded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Run `app`; an error raised before the response begins becomes an OpenAI-shaped one.
+
+    After that no error can be sent: the server cuts the connection of an application that returns before its
+    response is complete, which clients notice.
+    """
+    started = False
+
+    async def noting(message: dict[str, object]) -> None:
+        nonlocal started
+        started = started or message["type"] == "http.response.start"
+        await send(message)
+
+    try:
+        await app(scope, receive, noting)  # type: ignore[arg-type]
+    except PalimpsestError as error:
+        await _told(scope, receive, send, error, started=started)
+    except Exception as error:  # noqa: BLE001  # the outermost wall: a bug becomes a 500, never a traceback
+        await _told(scope, receive, send, unexpected(error), started=started)
+
+
+async def _told(scope: Scope, receive: Receive, send: Send, error: PalimpsestError, *, started: bool) -> None:
+    entry_of(scope).failed(error)
+    if not started:
+        ident = scope.get("palimpsest.exchange", "")
+        await send_problem(send, error, ident, receive if is_unread(scope) else None)

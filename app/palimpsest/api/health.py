@@ -1,0 +1,59 @@
+"""Health checks for supervisors, without authentication and without FastAPI, which may not be loaded yet."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Router
+
+from palimpsest.api.problems import problem_body, problem_headers
+from palimpsest.api.replies import raw_reply, reply
+from palimpsest.errors import MethodNotAllowed, StoreUnavailable
+from palimpsest.proxy.incoming import Receive, Scope, Send
+from palimpsest.storage.store import Store
+
+
+class HealthPages:
+    """An ASGI application for `/healthz` and `/readyz`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._routes = Router(redirect_slashes=False)
+        self._routes.add_route("/healthz", self.alive, methods=["GET", "HEAD"])
+        self._routes.add_route("/readyz", self.ready, methods=["GET", "HEAD"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        is_allowed = scope["method"] in ("GET", "HEAD")
+        await (self._routes if is_allowed else _not_allowed())(scope, receive, send)
+
+    async def alive(self, _: Request) -> Response:
+        """200 as long as the process answers; nothing else is checked."""
+        return reply({"status": "ok"})
+
+    async def ready(self, _: Request) -> Response:
+        """200 when a write and a read of the store succeed; otherwise 503 with a reason in one word."""
+        trouble = await asyncio.to_thread(self._store.trouble)
+        if trouble is not None and trouble.reason != "disk_full":
+            return _not_ready(trouble.reason, f"The database cannot be used: {trouble.remedy}.")
+        try:
+            await self._store.ping()
+        except StoreUnavailable as failure:
+            return _not_ready(failure.reason or "unavailable", failure.message)
+        return reply({"status": "ready"})
+
+
+def _not_allowed() -> Response:
+    problem = MethodNotAllowed("This path exists, but not with this method.")
+    headers = {name.decode(): value.decode() for name, value in problem_headers(problem)}
+    return raw_reply(problem_body(problem), problem.status, {**headers, "allow": "GET, HEAD"})
+
+
+def _not_ready(reason: str, message: str) -> Response:
+    failure = StoreUnavailable(message)
+    error = {"message": message, "type": failure.type, "param": None, "code": failure.code}
+    answer = reply({"status": "not ready", "reason": reason, "error": error}, failure.status)
+    answer.headers["retry-after"] = "1"
+    return answer

@@ -1,0 +1,76 @@
+"""The endpoint `/mcp`: the recall tools for MCP clients, with the same access as under `/api`.
+
+The MCP SDK is loaded at the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import structlog
+from fastapi import APIRouter
+
+from palimpsest.core.recall.tool_calls import UnreadableCall, read_call
+from palimpsest.core.recall.tool_results import error_result
+from palimpsest.core.wire.json_text import encoded
+from palimpsest.errors import InvalidParameter, NotFound, NotInstalled, RecallDisabled, StoreError
+from palimpsest.proxy.access import Access
+from palimpsest.proxy.archive import Archive
+from palimpsest.proxy.incoming import Receive, Scope, Send, asking_of
+from palimpsest.proxy.recall.searching import Where
+from palimpsest.proxy.recall.tools import RecallTools, ToolCaller
+
+_log = structlog.get_logger("palimpsest.recall")
+
+
+class McpPages:
+    """The endpoint. The tools' argument `session` names the session; the default is the newest."""
+
+    def __init__(self, access: Access, archive: Archive, tools: RecallTools) -> None:
+        self._access = access
+        self._archive = archive
+        self._tools = tools
+
+    def on(self, own: APIRouter) -> None:
+        """Register the route."""
+        own.add_route("/mcp", self, methods=["POST"])  # type: ignore[arg-type]  # an ASGI application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; callers are authenticated as on the chat endpoints."""
+        caller = await self._access.caller_of(asking_of(scope))
+        # On another thread: the first import takes a second.
+        try:
+            http = await asyncio.to_thread(import_module, "palimpsest.api.mcp.server")
+        except ModuleNotFoundError:
+            raise NotInstalled(
+                "MCP needs an extra: pip install 'palimpsest[mcp]', and start again."
+            ) from None
+        is_exposed = await self._tools.is_exposed(caller.namespace)
+        await http.answer(partial(self.call, caller.namespace), is_exposed, scope, receive, send)
+
+    async def call(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+        """The result as JSON text, and whether it is an error; no input of a model raises."""
+        asked = read_call(name, encoded(arguments).decode())
+        if isinstance(asked, UnreadableCall):
+            return _error(asked.code, asked.message)
+        session = arguments.get("session")
+        try:
+            wanted = session if isinstance(session, str) and session else await self._tools.newest(namespace)
+            if wanted is None:
+                return _error("not_found", "Nothing is stored for this key yet.")
+            place = await self._archive.place(namespace, wanted, None)
+            where = Where(namespace, place.row.id, place.chain)
+            return encoded(await self._tools.answered(where, asked, ToolCaller("mcp"))).decode(), False
+        except (NotFound, InvalidParameter, RecallDisabled) as error:
+            return _error(error.code, error.message)
+        except StoreError as error:
+            _log.warning("recall_failed", error=type(error).__name__, tool=name)
+            return _error(error.code, "The archive could not be read; try again.")
+
+
+def _error(code: str, message: str) -> tuple[str, bool]:
+    return encoded(error_result(UnreadableCall(code, message))).decode(), True

@@ -1,0 +1,175 @@
+"""The application of our own endpoints: everything that is not below `/v1/`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import uuid_utils
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+
+from palimpsest.api.callers import CallerAuthentication, problem_of
+from palimpsest.api.clients import base_url_of
+from palimpsest.api.compactions import CompactionPages
+from palimpsest.api.description import DescriptionPages
+from palimpsest.api.events import EventPages, EventStreams
+from palimpsest.api.front import guarded
+from palimpsest.api.journal import CheckpointPages, CompletionPages, CompletionWriter, MemoryPages
+from palimpsest.api.mcp.endpoint import McpPages
+from palimpsest.api.pins import PinPages
+from palimpsest.api.problems import problem_body, problem_headers, send_problem
+from palimpsest.api.recall import SearchPages, ToolPages
+from palimpsest.api.replies import raw_reply
+from palimpsest.api.root import RootPages
+from palimpsest.api.sessions import SessionPages
+from palimpsest.api.status import IndexRemoval, SettingsPages, StatusPages
+from palimpsest.api.timeline.timeline import TimelinePages
+from palimpsest.api.transfer import ErasePages, SessionEraser, SessionTransfer, TransferPages
+from palimpsest.api.views import ContextPages, ViewPages
+from palimpsest.api.windows import WindowPages
+from palimpsest.errors import NotFound, PalimpsestError, WrongBaseUrl
+from palimpsest.proxy.access import Access
+from palimpsest.proxy.archive import Archive
+from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.compacting.windows import Windows
+from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
+from palimpsest.proxy.memory_blocks import Asks, MemoryBlocks
+from palimpsest.proxy.recall.searching import Searcher
+from palimpsest.proxy.recall.tools import RecallTools
+from palimpsest.proxy.sessions.reader import MessageReader
+from palimpsest.settings.settings import Settings
+from palimpsest.storage.store import Store
+
+# Paths that clients append to their base URL.
+_BELOW_V1 = re.compile(
+    r"/(?:chat/completions|responses|completions|embeddings|models|messages|moderations|rerank|files|batches"
+    r"|images/\w+|audio/\w+|v1/?$)(?:/|$)"
+)
+
+
+def _new_id() -> str:
+    return str(uuid_utils.uuid7())
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The dependencies of the endpoints.
+
+    `completes` writes completion checkpoints. `summarizer` may fold memories; without one code does. Event
+    streams end when `ended` is set: a stopping server sets it first, since it waits for open responses.
+    """
+
+    store: Store
+    access: Access
+    reader: MessageReader
+    contexts: ContextLoader
+    viewing: ViewPlanner
+    settings: Settings = field(default_factory=Settings)
+    completes: CompletionWriter | None = None
+    summarizer: Asks | None = None
+    moving: SessionTransfer | None = None
+    erases: SessionEraser | None = None
+    searching: Searcher | None = None
+    recall: RecallTools | None = None
+    unindexes: IndexRemoval | None = None
+    windows: Windows | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    new_id: Callable[[], str] = _new_id
+
+
+def pages_of(pages: Pages) -> FastAPI:
+    """The ASGI application that serves our endpoints."""
+    own = APIRouter(redirect_slashes=False)
+    api = api_of(pages)
+    # Not `include_router`: the first request would then build each route again (30 ms on the loop).
+    own.routes.extend(api.routes)
+    RootPages(DescriptionPages(api)).on(own)
+    if pages.recall is not None:
+        McpPages(pages.access, Archive(pages.store, pages.reader), pages.recall).on(own)
+    kinds = (PalimpsestError, HTTPException, RequestValidationError)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.mount("/", Wall(ExceptionMiddleware(own, dict.fromkeys(kinds, _answered))))
+    return app
+
+
+def api_of(pages: Pages) -> APIRouter:
+    """Everything under `/api`; every route authenticates its caller."""
+    api = APIRouter(prefix="/api", dependencies=[Depends(CallerAuthentication(pages.access).admit)])
+    archive = Archive(pages.store, pages.reader)
+    sessions = SessionPages(archive, pages.store)
+    sessions.on(api)
+    ViewPages(archive, pages.contexts, pages.viewing).on(api)
+    PinPages(archive, pages.store.history, pages.contexts).on(api)
+    ContextPages(archive).on(api)
+    _on_session(api, pages, archive)
+    DescriptionPages(api).on(api)
+    if pages.windows is not None:
+        WindowPages(pages.windows).on(api)
+    sessions.on_last(api)
+    if pages.erases is not None:
+        ErasePages(pages.erases).on(api)
+    return api
+
+
+def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
+    """Register the endpoints of one session other than its messages."""
+    store, contexts = pages.store, pages.contexts
+    streams = EventStreams(store.journal, pages.settings.limits.event_streams, pages.ended)
+    SettingsPages(archive, store.journal, pages.settings, pages.unindexes).on(api)
+    StatusPages(archive, store, contexts, pages.viewing).on(api)
+    CompactionPages(archive, store).on(api)
+    CheckpointPages(archive, store.journal).on(api)
+    EventPages(archive, store.journal, streams).on(api)
+    MemoryPages(
+        archive, store.journal, contexts, MemoryBlocks(store.journal, pages.summarizer, pages.new_id)
+    ).on(api)
+    TimelinePages(archive, store, contexts).on(api)
+    if pages.completes is not None:
+        CompletionPages(archive, pages.completes).on(api)
+    if pages.moving is not None:
+        TransferPages(archive, pages.moving).on(api)
+    if pages.searching is not None:
+        SearchPages(archive, pages.searching).on(api)
+    if pages.recall is not None:
+        ToolPages(archive, pages.recall).on(api)
+
+
+class Wall:
+    """Refuses WebSockets with an error; turns a bug in `app` into an error response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection."""
+        if scope["type"] != "websocket":
+            await guarded(self._app, scope, receive, send)
+        elif "websocket.http.response" in scope.get("extensions", {}):
+            await send_problem(_as_denial(send), NotFound("WebSockets are not served here."))
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "not served here"})
+
+
+def _as_denial(send: Send) -> Send:
+    """`send` for a response in place of the handshake (ASGI extension `websocket.http.response`)."""
+
+    async def denying(message: dict[str, object]) -> None:
+        await send({**message, "type": f"websocket.{message['type']}"})
+
+    return denying  # type: ignore[return-value]
+
+
+async def _answered(request: Request, error: Exception) -> Response:
+    problem = problem_of(error)
+    if isinstance(error, HTTPException) and error.status_code == 404 and _BELOW_V1.search(request.url.path):
+        problem = WrongBaseUrl(f"The API stands under /v1: set base_url to {base_url_of(request.scope)}")
+    headers = {name.decode(): value.decode() for name, value in problem_headers(problem)}
+    if isinstance(error, HTTPException):
+        headers |= error.headers or {}
+    return raw_reply(problem_body(problem), problem.status, headers)

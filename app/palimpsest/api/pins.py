@@ -1,0 +1,114 @@
+"""Endpoints for pins, by hand or by a message's own text: compactions keep pinned messages verbatim (A32)."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from palimpsest.api.callers import Admitted, credentials_of, order_of
+from palimpsest.api.replies import raw_reply, reply
+from palimpsest.core.view.compaction import context_id
+from palimpsest.core.view.text_pins import is_pin_body
+from palimpsest.errors import PinsTooLarge
+from palimpsest.proxy.archive import Archive, missing
+from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.storage.history import History, MessageRow, SessionRow
+
+
+class PinOrder(BaseModel):
+    """The message to pin, by its id."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    message: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+
+class PinPages:
+    """Pins of a session."""
+
+    def __init__(self, archive: Archive, history: History, contexts: ContextLoader) -> None:
+        self._archive = archive
+        self._history = history
+        self._contexts = contexts
+
+    def on(self, api: APIRouter) -> None:
+        """Register the routes."""
+        api.add_api_route("/sessions/{name:path}/pins", self.listed, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/pins", self.add, methods=["POST"])
+        api.add_api_route("/sessions/{name:path}/pins/{message}", self.remove, methods=["DELETE"])
+
+    async def listed(self, request: Request, caller: Admitted, name: str) -> Response:
+        """Pins by hand in the order of pinning, then pins by text on the default branch."""
+        row = await self._archive.session(caller.namespace, name)
+        pins = [pin for pin in await self._history.pins(caller.namespace, row.id) if not pin.is_lifted]
+        fields = [_fields(pin.chain, pin.created_at, "hand", is_kept=True) for pin in pins]
+        by_text = await self._by_text(request, caller.namespace, row)
+        return reply({"session": row.id, "pins": fields + by_text})
+
+    async def add(self, request: Request, caller: Admitted, name: str) -> Response:
+        """Pin a message. PinsTooLarge when a known window has no room for all pins together."""
+        order = await order_of(request, PinOrder)
+        row = await self._archive.session(caller.namespace, name)
+        message = await self._archive.message_in(caller.namespace, row, order.message)
+        warning = await self._checked(request, caller.namespace, row, message)
+        await self._history.add_pin(caller.namespace, row.id, message.chain, time.time())
+        fields: dict[str, Any] = {
+            "session": row.id,
+            "message": context_id(message.chain),
+            "takes_effect": "at the next compaction",
+        }
+        return reply(fields | ({"warning": warning} if warning else {}), 201)
+
+    async def remove(self, caller: Admitted, name: str, message: str) -> Response:
+        """Remove a message's pin, by hand or by its own text; 404 when it has none."""
+        row = await self._archive.session(caller.namespace, name)
+        found = await self._archive.message_in(caller.namespace, row, message)
+        pins = {pin.chain: pin for pin in await self._history.pins(caller.namespace, row.id)}
+        pin = pins.get(found.chain)
+        if is_pin_body(found.role, found.body) and not (pin and pin.is_lifted):
+            await self._history.lift_pin(caller.namespace, row.id, found.chain, time.time())
+        elif not await self._history.remove_pin(caller.namespace, row.id, found.chain):
+            raise missing()
+        return raw_reply(b"", 204)
+
+    async def _by_text(self, request: Request, namespace: str, row: SessionRow) -> list[dict[str, Any]]:
+        """Pins by text, in the order of the messages."""
+        place = await self._archive.place(namespace, row.id, None)
+        branch = await self._archive.branch(place, credentials_of(request))
+        pinned = await self._contexts.pinned(branch, (await self._contexts.of(branch)).budget)
+        found = {*pinned.by_text, *pinned.left_out}
+        if not found:
+            return []
+        rows = await self._history.messages(namespace, row.id, place.chain)
+        return [
+            _fields(one.chain, one.created_at, "text", is_kept=one.chain in pinned.by_text)
+            for one in rows
+            if one.chain in found
+        ]
+
+    async def _checked(
+        self, request: Request, namespace: str, row: SessionRow, message: MessageRow
+    ) -> str | None:
+        """A warning if the pins leave no room. PinsTooLarge only if the window is known, not guessed."""
+        place = await self._archive.place(namespace, row.id, None)
+        context = await self._contexts.of(await self._archive.branch(place, credentials_of(request)))
+        tokens = context.budget.fixed_tokens + message.tokens
+        for pin in await self._history.pins(namespace, row.id):
+            if pin.chain != message.chain and not pin.is_lifted:
+                tokens += (await self._archive.message(namespace, context_id(pin.chain)))[1].tokens
+        # A large message raises the current target, and the next turn lowers it again.
+        room = min(context.budget.target_tokens, context.budget.base_target_tokens)
+        if tokens <= room:
+            return None
+        said = f"All pins take {tokens} tokens; a compaction comes down to {room}."
+        if context.budget.window.is_known:
+            raise PinsTooLarge(said, param="message")
+        return said
+
+
+def _fields(chain: bytes, at: float, origin: str, *, is_kept: bool) -> dict[str, Any]:
+    """`is_kept`: compactions keep it. False for a pin by text that newer ones leave no room for."""
+    return {"message": context_id(chain), "created_at": at, "origin": origin, "is_kept": is_kept}

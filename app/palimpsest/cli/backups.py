@@ -1,0 +1,231 @@
+"""`palimpsest backup` and `palimpsest restore`: database and pepper together, readable by their owner only.
+
+A backup is a folder of three files: the database, the pepper, and a manifest with version, row counts and
+digests. PostgreSQL databases are left to PostgreSQL's own tools; the commands are printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from palimpsest.errors import SettingsError, StoreUnavailable
+from palimpsest.proxy.access import load_pepper
+from palimpsest.settings.serving import Database
+from palimpsest.storage.migrate import schema_state, sqlite_path
+from palimpsest.storage.sqlite.files import ServerLock, copy_database, damage_of, rows_of
+from palimpsest.storage.store import bound_pepper
+
+DATABASE, PEPPER, MANIFEST = "palimpsest.db", "pepper", "backup.json"
+_CHUNK = 1024 * 1024
+# SQLite's files beside a database: those of the old database would be applied to the restored one.
+_BESIDE = ("-wal", "-shm", "-journal")
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A verified backup. `schema` is current, or behind: migrate after the restore."""
+
+    folder: Path
+    schema: str
+    rows: Mapping[str, int]
+
+    @property
+    def described(self) -> str:
+        """Its main row counts, in one line."""
+        counted = {name: self.rows.get(name, 0) for name in ("sessions", "messages", "compactions")}
+        return ", ".join(f"{count:,} {name[:-1] if count == 1 else name}" for name, count in counted.items())
+
+
+def back_up(database: Database, folder: Path) -> Backup:
+    """Write a verified backup to `folder`, which must be new or empty; a server may run meanwhile.
+
+    SettingsError, and no folder is left, when the backup cannot be written or fails the verification.
+    """
+    source = _file_of(database, folder, "backup")
+    if not source.exists():
+        raise SettingsError(f"database.url: there is no database at {source}.")
+    if not database.pepper_file.exists():
+        raise SettingsError(f"database.data_folder: there is no pepper at {database.pepper_file}.")
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise SettingsError(f"backup: {folder} is there already; name a folder that is new or empty.")
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The folder gets its final name only when it is complete. mkdtemp creates it with mode 0700.
+        making = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            _fill(making, source, database.pepper_file)
+            found = verified(making)
+            making.rename(folder)
+            _sync(folder.parent)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+    except (OSError, StoreUnavailable) as failure:
+        said = failure.message if isinstance(failure, StoreUnavailable) else failure.strerror
+        raise SettingsError(f"backup: {folder} cannot be made ({said}).") from failure
+    return Backup(folder, found.schema, found.rows)
+
+
+def restore(database: Database, folder: Path, *, force: bool) -> Backup:
+    """Replace database and pepper by those of the backup, after verifying it.
+
+    SettingsError, and nothing changed, while a server uses the database, when files exist and `force` is not
+    given, and for an invalid backup.
+    """
+    target, pepper = _file_of(database, folder, "restore"), database.pepper_file
+    found = verified(folder)
+    there = [str(path) for path in (target, pepper) if path.exists()]
+    if there and not force:
+        raise SettingsError(f"restore: {' and '.join(there)} would be overwritten; --force does so.")
+    try:
+        for place in (target, pepper):
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        use = ServerLock(target)
+        use.take()
+        try:
+            _put(folder, target, pepper)
+        finally:
+            use.release()
+    except OSError as failure:
+        raise SettingsError(f"restore: {target} cannot be written ({failure.strerror}).") from failure
+    return found
+
+
+def verified(folder: Path) -> Backup:
+    """Verify the backup in `folder` without changing it; SettingsError says what is wrong."""
+    said = _manifest(folder)
+    for name, digest in said["sha256"].items():
+        if not (folder / name).is_file() or _digest(folder / name) != digest:
+            raise SettingsError(
+                f"{folder / name}: is not as it was when the backup was made; use another one."
+            )
+    path = folder / DATABASE
+    if (damage := damage_of(path)) is not None:
+        raise SettingsError(f"{path}: the database is damaged: {damage}.")
+    url = f"sqlite:///{path.absolute()}"
+    schema, bound = asyncio.run(_made_for(url))
+    if schema == "unknown":
+        raise SettingsError(f"{path}: belongs to a newer version, {said['version']}, or to another program.")
+    if bound is not None and bound != load_pepper(folder / PEPPER).fingerprint:
+        raise SettingsError(f"{folder / PEPPER}: is not the pepper that the database was made with.")
+    if (rows := rows_of(path)) != said["rows"]:
+        raise SettingsError(f"{path}: does not hold as many rows as it did when it was copied.")
+    return Backup(folder, schema, rows)
+
+
+async def _made_for(url: str) -> tuple[str, bytes | None]:
+    """The state of the database's schema, and the fingerprint of its pepper if the schema is current."""
+    schema = await schema_state(url)
+    return schema, await bound_pepper(url) if schema == "current" else None
+
+
+def _fill(folder: Path, source: Path, pepper: Path) -> None:
+    _copy(pepper, folder / PEPPER)
+    rows = copy_database(source, folder / DATABASE)
+    said = {
+        "version": version("palimpsest"),
+        "made_at": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds"),
+        "rows": dict(rows),
+        "sha256": {name: _digest(folder / name) for name in (DATABASE, PEPPER)},
+    }
+    _write(folder / MANIFEST, json.dumps(said, indent=2).encode() + b"\n")
+    for name in (DATABASE, PEPPER, MANIFEST):
+        _sync(folder / name)
+    _sync(folder)
+
+
+def _put(folder: Path, target: Path, pepper: Path) -> None:
+    """Copy both files before renaming either. After an interruption between the renames, `serve` refuses."""
+    pairs = [(folder / PEPPER, pepper), (folder / DATABASE, target)]
+    ready = [(place.with_name(f".{place.name}.restoring"), place) for _, place in pairs]
+    try:
+        for (source, _), (copy, _) in zip(pairs, ready, strict=True):
+            copy.unlink(missing_ok=True)
+            _copy(source, copy)
+            _sync(copy)
+        for ending in _BESIDE:
+            target.with_name(target.name + ending).unlink(missing_ok=True)
+        for copy, place in ready:
+            copy.replace(place)
+            _sync(place.parent)
+    finally:
+        for copy, _ in ready:
+            copy.unlink(missing_ok=True)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        said = json.loads((folder / MANIFEST).read_bytes())
+    except OSError:
+        raise SettingsError(f"{folder}: is no backup; it has no {MANIFEST}.") from None
+    except ValueError:
+        said = None
+    if not isinstance(said, dict) or not isinstance(said.get("rows"), dict) or "version" not in said:
+        raise SettingsError(f"{folder / MANIFEST}: is damaged.")
+    if set(said.get("sha256", ())) != {DATABASE, PEPPER}:
+        raise SettingsError(f"{folder / MANIFEST}: is damaged.")
+    return said
+
+
+def _file_of(database: Database, folder: Path, what: str) -> Path:
+    """The SQLite file. For PostgreSQL a SettingsError with the commands to run."""
+    url = database.url.get_secret_value()
+    file = sqlite_path(url)
+    if file is not None:
+        return file
+    parts = urlsplit(url)
+    shown = shlex.quote(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@", 1)).geturl())
+    dump, kept = shlex.quote(str(folder / "palimpsest.dump")), shlex.quote(str(folder / PEPPER))
+    pepper = shlex.quote(str(database.pepper_file))
+    if what == "backup":
+        make, copy = f"pg_dump --format=custom --file={dump} --dbname={shown}", f"cp -p {pepper} {kept}"
+        commands = [f"(umask 077; mkdir -p {shlex.quote(str(folder))}; {make}; {copy})"]
+    else:
+        commands = [
+            f"pg_restore --clean --if-exists --exit-on-error --dbname={shown} {dump}",
+            f"install -m 600 {kept} {pepper}",
+        ]
+    raise SettingsError(
+        f"{what}: PostgreSQL is backed up by its own tools, with the pepper beside (the password comes from"
+        f" ~/.pgpass or PGPASSWORD):\n" + "\n".join(f"    {command}" for command in commands)
+    )
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as reading, os.fdopen(_created(target), "wb") as writing:
+        shutil.copyfileobj(reading, writing, _CHUNK)
+
+
+def _write(target: Path, content: bytes) -> None:
+    with os.fdopen(_created(target), "wb") as writing:
+        writing.write(content)
+
+
+def _created(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,241 @@
+"""Sockets, the HTTP server, and corrections to uvicorn's HTTP/1.1.
+
+* Java's own HTTP client offers HTTP/2 with its first request over plain HTTP. A server may ignore that (RFC
+  9110, 7.8); uvicorn's parser treats the request as finished and loses its body.
+* uvicorn treats trailers as headers, which no trailer may add to (RFC 9110, 6.5.1).
+* A client may half-close its connection after the request and wait for the answer, as `nc -N` does. uvicorn,
+  like nginx and Node.js, treats it as gone, since a client that has left sends the same FIN. But only a
+  client that has left answers further bytes with a reset. So a half-closed client is sent bytes without
+  meaning, and is given up when a reset arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import select
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, Protocol
+
+import typer
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from palimpsest.demo.server import create_demo
+from palimpsest.errors import SettingsError
+from palimpsest.settings.serving import Server
+
+# Seconds between checks of a half-closed connection for a reset.
+_LOOK_SECONDS = 0.1
+# A client must be able to parse an interim response that it did not request (RFC 9110, 15.2).
+_INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
+# The size of the next chunk may begin with zeros, and that of the last one consists of them (RFC 9112, 7.1).
+_LEADING_ZERO = b"0"
+_RESET = select.POLLHUP | select.POLLERR
+_OFFER = re.compile(rb"(?i)\r\nupgrade:[ \t]*h2c[ \t]*(?=\r\n)")
+
+
+class PlainHttp(HttpToolsProtocol):
+    """HTTP/1.1 without upgrades to HTTP/2, trailers dropped, half-closed connections kept."""
+
+    _is_head = True
+
+    def on_message_begin(self) -> None:
+        """As uvicorn does it."""
+        self._is_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """As uvicorn does it; trailers are dropped."""
+        if self._is_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """As uvicorn does it."""
+        self._is_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """As uvicorn does it, with the offer of HTTP/2 removed from a request's head."""
+        if self.cycle is None or self.cycle.response_complete:
+            data = without_h2c_offer(data)
+        super().data_received(data)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """True, to keep the connection, while a complete request is being answered."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body:
+            return False
+        cycle.keep_alive = False
+        self._sound()
+        self._look()
+        return True
+
+    def _sound(self) -> None:
+        """Send bytes without meaning where possible.
+
+        Not possible within a body of known length, with pipelined requests, and before an answer in HTTP/1.0,
+        which has no interim responses.
+        """
+        if self.pipeline or self.transport.is_closing():
+            return
+        if self.cycle.response_started:
+            if self.cycle.chunked_encoding and self.cycle.scope["method"] != "HEAD":
+                self.transport.write(_LEADING_ZERO)
+        elif self.cycle.scope["http_version"] == "1.1":
+            self.transport.write(_INTERIM)
+
+    def _look(self) -> None:
+        """Abort the connection once the client has reset it, which asyncio would not notice."""
+        if self.transport.is_closing() or self.cycle.response_complete:
+            return
+        if _is_reset(self.transport):
+            self.transport.abort()
+        else:
+            self.loop.call_later(_LOOK_SECONDS, self._look)
+
+
+def _is_reset(transport: asyncio.Transport) -> bool:
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), _RESET)
+    return any(events & _RESET for _, events in poll.poll(0))
+
+
+def without_h2c_offer(data: bytes) -> bytes:
+    """The beginning of a request without the header that offers HTTP/2; the body is unchanged.
+
+    Other headers of the offer have no effect without it.
+    """
+    end = data.find(b"\r\n\r\n")
+    end = len(data) if end < 0 else end + 2
+    if data.find(b"h2c", 0, end) < 0:
+        return data
+    return _OFFER.sub(b"", data[:end]) + data[end:]
+
+
+# The listen backlog; most servers use this value.
+_BACKLOG = 2048
+# `serve` starts the demo for its own proxy only.
+_DEMO_HOST = "127.0.0.1"
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A listening socket; SettingsError, with a remedy, when the address cannot be bound."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        # Errors of name resolution have negative numbers; Python adds the address to the text of the others.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        raise SettingsError(
+            f"server: cannot listen on {host}:{port} ({reason}). Choose another with --host and --port, or "
+            "with PALIMPSEST_SERVER__HOST and PALIMPSEST_SERVER__PORT."
+        ) from None
+
+
+def address_of(listening: socket.socket) -> str:
+    """`http://host:port` of a listening socket."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Notices(Protocol):
+    """Callbacks at start and stop. `by` is the signal that stops the server, None without one."""
+
+    def started(self) -> None:
+        """The server answers."""
+
+    def stopping(self, by: str | None) -> None:
+        """The server accepts no more requests and begins to wait for open ones."""
+
+    def stopped(self, by: str | None) -> None:
+        """All requests are answered or cut, and the application is closed."""
+
+
+class NoNotices:
+    """Ignores all callbacks."""
+
+    def started(self) -> None:
+        """Ignored."""
+
+    def stopping(self, by: str | None) -> None:
+        """Ignored."""
+
+    def stopped(self, by: str | None) -> None:
+        """Ignored."""
+
+
+class NotifyingServer(uvicorn.Server):
+    """Calls `notices` once it answers, when it begins to stop, and when it has stopped."""
+
+    def __init__(self, config: uvicorn.Config, notices: Notices) -> None:
+        super().__init__(config)
+        self._notices = notices
+        self._stopped_by: str | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it."""
+        await super().startup(sockets)
+        if self.started:
+            self._notices.started()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As uvicorn does it."""
+        self._stopped_by = self._stopped_by or signal.Signals(sig).name
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it; afterwards uvicorn raises the signal again, which ends the process."""
+        self._notices.stopping(self._stopped_by)
+        await super().shutdown(sockets)
+        self._notices.stopped(self._stopped_by)
+
+
+def http_server(application: Any, settings: Server, notices: Notices | None = None) -> uvicorn.Server:
+    """A server, not yet started; pass the socket to its `run`."""
+    return NotifyingServer(
+        uvicorn.Config(
+            application,
+            http=PlainHttp,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            # uvicorn would add both to the upstream's headers, which the client must see unchanged.
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=settings.keep_alive_seconds,
+            # Open answers are finished and stored; a client that never reads must not block a restart.
+            timeout_graceful_shutdown=settings.shutdown_seconds,
+        ),
+        notices or NoNotices(),
+    )
+
+
+def serve_demo(host: str, port: int, window_tokens: int) -> None:
+    """Serve the demo upstream until a stop signal."""
+    with bound_socket(host, port) as listening, suppress(KeyboardInterrupt):
+        typer.echo(f"The demo model answers at {address_of(listening)}/v1, window {window_tokens:,} tokens.")
+        http_server(create_demo(window_tokens), Server(shutdown_seconds=1)).run([listening])
+
+
+@contextmanager
+def running_demo(window_tokens: int) -> Iterator[str]:
+    """Run the demo upstream on a free port of this machine; yields its base URL."""
+    listening = bound_socket(_DEMO_HOST, 0)
+    server = http_server(create_demo(window_tokens), Server(shutdown_seconds=1))
+    thread = threading.Thread(target=server.run, args=([listening],), name="demo", daemon=True)
+    thread.start()
+    try:
+        yield f"{address_of(listening)}/v1"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=5)

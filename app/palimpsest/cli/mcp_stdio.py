@@ -1,0 +1,50 @@
+"""`palimpsest mcp`: the recall tools on standard input and output, answered by a running proxy.
+
+It calls the proxy by HTTP and opens no database, so the key's access is the same as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from mcp.server.stdio import stdio_server
+
+from palimpsest.api.mcp.server import server_of
+from palimpsest.core.recall.tool_calls import DESCRIBE, GREP, UnreadableCall, for_clients
+from palimpsest.core.recall.tool_results import error_result
+from palimpsest.core.wire.json_text import encoded
+from palimpsest.errors import UpstreamError
+from palimpsest.upstream.own_api import OwnApi, own_api
+
+_PATHS: Mapping[str, str] = {GREP: "context/grep", DESCRIBE: "context/describe"}
+# The parameters of each tool; the endpoint accepts more, which models may not set (rule 28).
+_TAKEN: Mapping[str, frozenset[str]] = {
+    tool["name"]: frozenset(tool["parameters"]["properties"]) for tool in for_clients()
+}
+_OK = 200
+
+
+async def serve_stdio(url: str, key: str | None) -> None:
+    """Serve until standard input ends."""
+    async with own_api(url, key) as proxy, stdio_server() as (reading, writing):
+        server = server_of(partial(_call, proxy))
+        await server.run(reading, writing, server.create_initialization_options())
+
+
+async def _call(proxy: OwnApi, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+    """The proxy's response unchanged; a proxy that cannot be reached is a tool error."""
+    path = _PATHS.get(name)
+    if path is None:
+        return _error("unknown_tool", f"There is no tool of this name; there are {GREP} and {DESCRIBE}.")
+    taken = {field: value for field, value in arguments.items() if field in _TAKEN[name]}
+    try:
+        reply = await proxy.post(path, {**taken, "via": "mcp"})
+    except UpstreamError as error:
+        return _error(error.code, error.message)
+    return reply.body.decode("utf-8", "replace"), reply.status != _OK
+
+
+def _error(code: str, message: str) -> tuple[str, bool]:
+    return encoded(error_result(UnreadableCall(code, message))).decode(), True

@@ -1,0 +1,66 @@
+"""Checks and migrates the database's schema, with error messages for operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
+from palimpsest.storage.migrate import migrate, schema_state, sqlite_path
+
+
+async def migrated(url: str) -> None:
+    """Migrate the database to the newest schema; creates the folder of a SQLite file."""
+    file = sqlite_path(url)
+    if file is not None:
+        try:
+            # Conversations must not be readable by other users.
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(
+                f"database.url: the folder {file.parent} cannot be made ({error.strerror})."
+            ) from None
+    with reachable(url):
+        await migrate(url)
+
+
+@contextmanager
+def reachable(url: str) -> Iterator[None]:
+    """Turn StoreUnavailable into a SettingsError with a remedy."""
+    try:
+        yield
+    except StoreUnavailable as failure:
+        remedy = (
+            "Is the server up, and are host, name, user and password right?"
+            if sqlite_path(url) is None
+            else "Is it a SQLite file, and may this user write there?"
+        )
+        raise SettingsError(f"database.url: {failure.message}. {remedy}") from failure
+
+
+async def ready(url: str) -> None:
+    """Check that the schema is current. Creates a missing SQLite file; changes nothing that exists."""
+    file = sqlite_path(url)
+    if file is not None and not file.exists():
+        await migrated(url)
+    with reachable(url):
+        state = await schema_state(url)
+    match state:
+        case "behind":
+            raise SchemaMismatch("database.url: the database is not migrated. Run `palimpsest migrate`.")
+        case "unknown":
+            raise SchemaMismatch(
+                "database.url: the database belongs to a newer version or to another program. "
+                "Use that version, or another database with --database."
+            )
+        case "current":
+            pass
+
+
+def without_password(url: str) -> str:
+    """The URL with its password replaced by ***."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")).geturl()

@@ -1,0 +1,99 @@
+"""Where a request names its session: headers, the path, body fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from palimpsest.errors import InvalidField
+
+OWN_HEADER = "x-session-id"
+# opencode's sub-agents send it beside their own name: it names another session.
+_NEVER = frozenset({"x-parent-session-id"})
+# Longer than any UUID, ULID or path in use; short enough for an index and a URL.
+_NAME_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSources:
+    """Where a session may be named, in order of precedence.
+
+    `headers` are lower-case names or patterns (`*` matches anything). `codex_headers` count only when the
+    user agent contains "codex", at their place among `headers` or after them. `body_keys` are fields of the
+    body, `metadata_keys` of its metadata.
+    """
+
+    headers: tuple[str, ...] = (OWN_HEADER,)
+    codex_headers: tuple[str, ...] = ()
+    body_keys: tuple[str, ...] = ()
+    metadata_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionName:
+    """The client's own name for a session, and where it was found.
+
+    `may_append` is true for X-Session-Id and the path: only a client made for this proxy sends deltas.
+    """
+
+    value: str
+    carrier: str
+    may_append: bool
+
+
+def session_name_of(
+    headers: Sequence[tuple[bytes, bytes]],
+    path_session: str | None,
+    body: Mapping[str, Any],
+    sources: SessionSources,
+) -> SessionName | None:
+    """X-Session-Id, else the path, else the first configured header, body field or metadata key.
+
+    Empty values are absent. InvalidField when X-Session-Id or the path is longer than 200 characters or not
+    printable. Such a value elsewhere is ignored: it is meant for another program, which would accept the
+    request.
+    """
+    sent = {name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in headers}
+    for carrier, name in ((OWN_HEADER, sent.get(OWN_HEADER)), ("path", path_session)):
+        if name:
+            if not is_name(name):
+                raise InvalidField(
+                    f"A session's name must be at most {_NAME_CHARS} printable characters.", param=carrier
+                )
+            return SessionName(name, carrier, may_append=True)
+    for carrier, value in (*_in_headers(sent, sources), *_in_body(body, sources)):
+        if isinstance(value, str) and is_name(value):
+            return SessionName(value, carrier, may_append=False)
+    return None
+
+
+def is_name(value: str) -> bool:
+    """True for a valid session name: 1 to 200 printable characters."""
+    return 0 < len(value) <= _NAME_CHARS and value.isprintable()
+
+
+def _in_headers(sent: Mapping[str, str], sources: SessionSources) -> Iterator[tuple[str, object]]:
+    rest = tuple(name for name in sources.codex_headers if name not in sources.headers)
+    patterns = sources.headers + rest
+    if "codex" not in sent.get("user-agent", "").lower():
+        patterns = tuple(name for name in patterns if name not in sources.codex_headers)
+    for pattern in patterns:
+        if "*" not in pattern and "?" not in pattern and "[" not in pattern:
+            # A plain name, as most are: no need to search the headers.
+            if pattern in sent and pattern not in _NEVER:
+                yield pattern, sent[pattern]
+            continue
+        for name in sorted(sent):
+            if name not in _NEVER and fnmatchcase(name, pattern):
+                yield name, sent[name]
+
+
+def _in_body(body: Mapping[str, Any], sources: SessionSources) -> Iterator[tuple[str, object]]:
+    for key in sources.body_keys:
+        yield key, body.get(key)
+    metadata = body.get("metadata")
+    if isinstance(metadata, Mapping):
+        for key in sources.metadata_keys:
+            yield f"metadata.{key}", metadata.get(key)

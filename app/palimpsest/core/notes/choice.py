@@ -1,0 +1,276 @@
+"""The selection of the notes that a block shows within its tokens.
+
+Floors come first: binding notes stand in every block. The rest of the budget is spent by worth, and may be
+left unspent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from palimpsest.core.notes.facts import Information, stems_of
+from palimpsest.core.notes.note import Kind, Note
+from palimpsest.core.notes.sentences import sentences_of
+from palimpsest.core.text.message_text import LEFT_OUT, cut_middle
+
+CountText = Callable[[str], int]
+
+# The number of the newest folded notes of a kind that bind.
+_NEWEST: dict[Kind, int] = {"command": 5, "outcome": 3}
+# The order in which floors get room; the last kinds are left out first.
+_FLOORS: tuple[Kind, ...] = (
+    "rule",
+    "open",
+    "task",
+    "change",
+    "failure",
+    "command",
+    "request",
+    "picture",
+    "fact",
+    "outcome",
+)
+# Shares of the room left: of older requests after the floors, then of facts.
+_REQUEST_SHARE = 0.4
+_FACT_SHARE = 0.85
+# Limit on the facts of one message.
+_MOST_A_MESSAGE = 3
+# Stems that an answer must share with its question.
+_LEAST_SHARED = 2
+# Least worth of a fact or a request per token (see `facts.Information`).
+_LEAST_WORTH = 0.12
+# Characters of a binding request, of an older one that may be shown, and of a floor cut for lack of room.
+_BOUND_CHARS = 1_200
+_REQUEST_CHARS = 240
+_SHORT_CHARS = 80
+# Characters of a sentence; a shorter one ("Yes, do it.") depends on the words around it.
+_LEAST_SENTENCE = 16
+_LEFT = re.escape(LEFT_OUT)
+# Marks of an item or a heading whose text is left out, with neighbouring omissions.
+_NOTHING_LEFT = re.compile(rf"(?:(?:^[#\d.)(*+•\s-]*)?{_LEFT}\s*)+(?<=\S)", re.MULTILINE)
+# Tokens of the line that names the files and pages that were read.
+_READ_TOKENS = 60
+
+
+@dataclass(slots=True)
+class Choice:
+    """The chosen notes. `left_out` counts floors that had no room."""
+
+    notes: list[Note] = field(default_factory=list)
+    tokens: int = 0
+    left_out: int = 0
+
+    def of(self, *kinds: Kind) -> list[Note]:
+        """The notes of these kinds, oldest first."""
+        return sorted((note for note in self.notes if note.kind in kinds), key=lambda note: note.place)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteBudget:
+    """Tokens for the notes of a block. Rules may take `rules` tokens, even at the cost of other notes."""
+
+    tokens: int
+    rules: int
+
+
+def chosen_notes(
+    notes: Iterable[Note],
+    folded: Collection[int],
+    room: NoteBudget,
+    count_text: CountText,
+    is_said: Callable[[Note], bool],
+) -> Choice:
+    """The notes on the messages `folded` (places) that a block shows.
+
+    `is_said` is true of a note that the rest of the block contains already.
+    """
+    hidden = [note for note in notes if note.place in folded]
+    rules = [note.text for note in hidden if note.kind == "rule"]
+    # Facts are many: here only those that bind are checked.
+    likely = (note for note in hidden if (note.kind != "fact" or note.binds) and not is_said(note))
+    news = [note for note in (_unsaid(note, rules, is_said) for note in likely) if note.text]
+    choice = _floors(_bound(news), room, count_text)
+    facts = [note for note in hidden if note.kind == "fact"]
+    # The rest is spent by worth, one kind after the other; each leaves something to the next.
+    _requests(choice, news, int(_REQUEST_SHARE * (room.tokens - choice.tokens)), count_text)
+    _facts(choice, facts, is_said, int(_FACT_SHARE * (room.tokens - choice.tokens)), count_text)
+    _reads(choice, news, min(_READ_TOKENS, room.tokens - choice.tokens), count_text)
+    return choice
+
+
+def _unsaid(note: Note, rules: Collection[str], is_said: Callable[[Note], bool]) -> Note:
+    """A request without the sentences that the block has as rules or elsewhere; "" where nothing remains."""
+    if note.kind != "request":
+        return note
+    text = note.text
+    for rule in rules:
+        text = text.replace(rule, LEFT_OUT)
+    for sentence in sentences_of(text):
+        # A marked sentence stays: the record may state its value as if it still held.
+        is_marked = f"{sentence} [" in text
+        if len(sentence) < _LEAST_SENTENCE or is_marked:
+            continue
+        if is_said(replace(note, kind="fact", text=sentence)):
+            text = text.replace(sentence, LEFT_OUT)
+    text = _NOTHING_LEFT.sub(LEFT_OUT, text)
+    return replace(note, text=text.strip() if text.replace(LEFT_OUT, "").strip(" .\n") else "")
+
+
+def line_of(note: Note) -> str:
+    """The note as a line, with speaker and turn where the kind does not imply them."""
+    text = note.text
+    match note.kind:
+        case "rule":
+            who = "" if note.by == "user" else f" ({note.by})"
+            return f'- "{" ".join(text.split())}"{who}'
+        case "request" | "fact":
+            return f"- turn {note.turn}, {note.by}: {text}"
+        case "outcome":
+            return f"- turn {note.turn}, assistant: {text}"
+        case "picture":
+            return f"- turn {note.turn}: {text}"
+        case "read":
+            return f"- read: {text}"
+        case "task":
+            return text if text.startswith("[") else f"- {text}"
+    return f"- {text}"
+
+
+def _bound(hidden: Sequence[Note]) -> list[Note]:
+    """The floors: binding notes, the newest commands and outcomes, the first and the newest request."""
+    newest = set()
+    for kind, most in _NEWEST.items():
+        # A repeated text counts at its last place.
+        said = {note.text: note for note in hidden if note.kind == kind}
+        newest |= {id(note) for note in sorted(said.values(), key=lambda note: note.place)[-most:]}
+    # Many small file commands must not push out the newest test.
+    ran = [note for note in hidden if note.kind == "command" and note.subject]
+    newest |= {id(note) for note in ran[-_NEWEST["command"] :]}
+    requests = [note for note in hidden if note.kind == "request"]
+    newest |= {id(note) for note in (*requests[:1], *requests[-1:])}
+    return [replace(note, binds=True) for note in hidden if note.binds or id(note) in newest]
+
+
+def _floors(bound: Sequence[Note], room: NoteBudget, count_text: CountText) -> Choice:
+    """Each floor whole, else shortened, else left out and counted; the oldest of a kind loses first."""
+    choice = Choice()
+    for kind in _FLOORS:
+        most = max(room.tokens, room.rules) if kind == "rule" else room.tokens
+        lengths = (_BOUND_CHARS if kind == "request" else None, _SHORT_CHARS)
+        before = len(choice.notes)
+        for note in reversed([note for note in bound if note.kind == kind]):
+            if not any(_take(choice, note, most, count_text, length) for length in lengths):
+                choice.left_out += 1
+        choice.notes[before:] = choice.notes[before:][::-1]
+    return choice
+
+
+def _take(choice: Choice, note: Note, room: int, count_text: CountText, limit: int | None = None) -> bool:
+    """Adds the note, in at most `limit` characters, to the choice; False when it does not fit."""
+    shown = note if limit is None else replace(note, text=cut_middle(note.text, limit))
+    cost = count_text(line_of(shown)) + 1
+    if choice.tokens + cost > room:
+        return False
+    choice.notes.append(shown)
+    choice.tokens += cost
+    return True
+
+
+def _requests(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
+    """Adds older short requests by their information; facts stand for long ones."""
+    said = "\n".join(note.text for note in choice.notes)
+    asked = [note for note in hidden if note.kind == "request" and note.text not in said]
+    news = (_unsaid(note, (), lambda each: each.text in said) for note in asked)
+    requests = [note for note in news if note.text and len(note.text) <= _REQUEST_CHARS]
+    costs = [count_text(line_of(note)) + 1 for note in requests]
+    information = Information([note.text for note in requests], are_requests=True)
+    best = information.best(None, costs.__getitem__, room, _LEAST_WORTH)
+    for index in best:
+        _take(choice, requests[index], choice.tokens + costs[index], count_text)
+
+
+def _facts(
+    choice: Choice, facts: Sequence[Note], is_said: Callable[[Note], bool], room: int, count_text: CountText
+) -> None:
+    """Adds sentences of either speaker by their information."""
+    if not facts or room <= 0:
+        return
+    most = choice.tokens + room
+    said = "\n".join(note.text for note in choice.notes)
+    information = Information([note.text for note in facts], _answers(facts))
+    allowed = _best_of_messages(facts, information.worths)
+    best = information.best(
+        lambda index: index in allowed and not _is_repeated(facts[index], said, is_said),
+        lambda index: count_text(line_of(facts[index])) + 1,
+        most - choice.tokens,
+        _LEAST_WORTH,
+    )
+    for note in _by_message(facts, sorted(best)):
+        _take(choice, note, most, count_text)
+
+
+def _by_message(facts: Sequence[Note], indexes: Sequence[int]) -> Iterator[Note]:
+    """The chosen sentences of each message as one note, in their order, with omissions marked."""
+    for _, group in groupby(indexes, key=lambda index: facts[index].place):
+        before, *others = group
+        text = facts[before].text
+        for index in others:
+            text += f"{' ' if index == before + 1 else f' {LEFT_OUT} '}{facts[index].text}"
+            before = index
+        yield replace(facts[before], text=text)
+
+
+def _answers(facts: Sequence[Note]) -> frozenset[int]:
+    """The last sentence of each turn's answers, where it has a value and shares words with the question."""
+    asked: dict[int, str] = {}
+    last: dict[int, int] = {}
+    for index, note in enumerate(facts):
+        if note.by == "user":
+            asked[note.turn] = f"{asked.get(note.turn, '')} {note.text}"
+        else:
+            last[note.turn] = index
+    return frozenset(
+        index
+        for turn, index in last.items()
+        if any(map(str.isdigit, facts[index].text))
+        and len(stems_of(facts[index].text) & stems_of(asked.get(turn, ""))) >= _LEAST_SHARED
+    )
+
+
+def _best_of_messages(facts: Sequence[Note], worths: Sequence[float]) -> frozenset[int]:
+    """The few sentences of each message with the most worth: a long text must not displace all others."""
+    ranked = sorted(range(len(facts)), key=worths.__getitem__, reverse=True)
+    taken = Counter[int]()
+    best = set()
+    for index in ranked:
+        taken[facts[index].place] += 1
+        if taken[facts[index].place] <= _MOST_A_MESSAGE:
+            best.add(index)
+    return frozenset(best)
+
+
+def _is_repeated(note: Note, said: str, is_said: Callable[[Note], bool]) -> bool:
+    return note.text in said or is_said(note)
+
+
+def _reads(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
+    """Adds one line that names the newest files, pages and searches that were only read."""
+    names = _fitting((note for note in reversed(hidden) if note.kind == "read"), room, count_text)
+    if names:
+        first = names[0]
+        text = ", ".join(note.text for note in reversed(names))
+        _take(choice, replace(first, text=text), choice.tokens + room, count_text)
+
+
+def _fitting(notes: Iterable[Note], room: int, count_text: CountText) -> list[Note]:
+    taken: list[Note] = []
+    for note in notes:
+        room -= count_text(note.text) + 2
+        if room < 0:
+            break
+        taken.append(note)
+    return taken

@@ -1,0 +1,428 @@
+"""Effects of single programs that a shell runs: files changed, actions, files read.
+
+Tables of programs, and how each takes its arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from palimpsest.core.notes.edits import changes_of_patch
+from palimpsest.core.notes.note import LINE_CHARS, Action, FileChange, counted, is_path, one_line, word_set
+from palimpsest.core.notes.script import SimpleCommand
+
+_SUBSTITUTED = re.compile(r"s(?P<mark>[^\w\s\\])(.+?)(?<!\\)(?P=mark)(.*?)(?<!\\)(?P=mark)")
+_OPENED = re.compile(r"""\bopen\(\s*[rf]?["']([^"'\n]+)["']\s*,\s*(?:mode=)?["'][wa]""")
+_PATH_VALUE = re.compile(
+    r"""(?:(\w+)\s*=\s*)?(?:pathlib\.)?\bPath\(\s*["']([^"'\n]+)["']\s*\)(\.write_\w+\()?"""
+)
+_LOOKERS = word_set(
+    "ls cat bat head tail less more nl grep egrep fgrep rg ag ack find fd tree wc pwd which whereis"
+    " type whoami id date echo printf stat file du df ps top env printenv uname hostname sort uniq cut"
+    " awk gawk diff cmp jq yq column tr xxd od hexdump strings basename dirname realpath readlink test ["
+    " [[ true false sleep history man seq md5sum sha256sum sha1sum free uptime lsof netstat ss dig"
+    " nslookup ping set export cd pushd popd source . alias unset local read wait jobs for case select"
+    " function return exit break continue shift clear fold paste comm join expr let tldr help locate"
+    " lscpu nproc groups getent ip ifconfig sed perl"
+)
+# Those that show the files they are given.
+_SHOWERS = word_set("cat bat head tail less more nl sed awk gawk jq yq stat file xxd strings diff")
+_FINDERS = word_set("grep egrep fgrep rg ag ack")
+_GIT_LOOKS = word_set(
+    "status log diff show blame grep ls-files ls-tree rev-parse describe shortlog reflog cat-file"
+    " config remote fetch add rev-list merge-base name-rev whatchanged help version check-ignore bisect"
+    " worktree"
+)
+_GIT_ACTS = word_set(
+    "commit push merge revert tag stash rebase cherry-pick reset clone init switch branch checkout pull"
+    " am apply submodule clean"
+)
+# Programs that change more than the files they name, and the subcommands that do; "" stands for every call.
+_ACTING: Mapping[str, frozenset[str]] = {
+    name: frozenset(words.split())
+    for names, words in (
+        ("pip pip3 pipx conda mamba brew gem", "install uninstall update upgrade create remove"),
+        ("npm pnpm yarn bun", "install i add ci remove uninstall rm update upgrade publish link version"),
+        ("apt apt-get yum dnf apk pacman snap", "install remove purge upgrade add del -S -R autoremove"),
+        (
+            "cargo go poetry uv pdm composer bundle",
+            "install add remove get publish sync update require pip mod",
+        ),
+        (
+            "docker podman nerdctl",
+            "run build push pull rm rmi stop start restart kill tag create load exec compose",
+        ),
+        ("docker-compose", "up down build stop start restart rm pull run"),
+        (
+            "kubectl oc",
+            "apply create delete scale rollout set patch replace expose run label annotate drain cordon",
+        ),
+        ("helm", "install upgrade uninstall rollback delete"),
+        ("terraform tofu pulumi", "apply destroy import taint up init"),
+        ("alembic flyway", "upgrade downgrade revision stamp migrate"),
+        ("systemctl service", "start stop restart reload enable disable"),
+        ("gh glab", "create merge close reopen edit delete comment review release ready run"),
+        (
+            "aws gcloud az",
+            "create delete put update deploy set add remove run start stop cp sync mv rm apply",
+        ),
+        ("fly heroku vercel netlify wrangler", "deploy launch scale secrets publish destroy create"),
+        ("prisma knex sequelize rails", "migrate db:migrate db:rollback db:seed push seed"),
+        ("twine", "upload"),
+        (
+            "kill pkill killall crontab useradd userdel usermod passwd scp rsync mount umount reboot",
+            "",
+        ),
+    )
+    for name in names.split()
+}
+# Options that take a value: the word after them is not a file.
+_VALUED = word_set("-n -c -e -f -A -B -C -m -t -g -d -k -o --lines --bytes --include --exclude -s -S --type")
+
+
+def only_reads(command: SimpleCommand) -> bool:
+    """True for a command that changes nothing."""
+    if any(path != "/dev/null" for path, _ in command.outputs):
+        return False
+    program, words = command.program, command.words
+    if program == "git":
+        verb, rest = _git(words)
+        listing = not rest or rest[0] in (
+            "-l",
+            "--list",
+            "-a",
+            "-v",
+            "-vv",
+            "-r",
+            "list",
+            "show",
+            "--show-current",
+        )
+        return verb in _GIT_LOOKS or (
+            verb in ("tag", "branch", "stash") and listing and (verb, rest) != ("stash", [])
+        )
+    if program in ("sed", "perl"):
+        return not _in_place(words)
+    if program in ("curl", "wget", "http"):
+        return not _sends(words) and not _saved_as(words)
+    if program in ("find", "fd"):
+        return not {"-delete", "-exec", "-execdir", "-ok", "-x"} & set(words)
+    return program in _LOOKERS or not words
+
+
+def reads_of(command: SimpleCommand, folder: str) -> Iterator[str]:
+    """The files, addresses and searches that a command reads. `folder`: where it runs, "" when unknown."""
+    program, words = command.program, command.words[1:]
+    if program in ("curl", "wget"):
+        yield from (word for word in words if "://" in word)
+        return
+    plain = _plain_words(words)
+    if program in _FINDERS and plain:
+        places = [_at(folder, word) for word in plain[1:] if is_path(word)]
+        where = f" in {', '.join(places[:3])}" if places else ""
+        yield one_line(f'"{plain[0]}"{where}', LINE_CHARS)
+    elif program in ("sed", "awk", "gawk", "jq", "yq"):
+        yield from (_at(folder, word) for word in plain[1:] if is_path(word))
+    elif program in _SHOWERS:
+        yield from (_at(folder, word) for word in plain if is_path(word))
+
+
+def _plain_words(words: Sequence[str]) -> list[str]:
+    """The words that are neither options nor numbers given to options."""
+    found: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+            # `sed -n 1,5p` and `grep -n word` have no value there; `head -n 5` does.
+            if word.lstrip("+-").isdigit():
+                continue
+        if word.startswith("-") and len(word) > 1:
+            skip = word in _VALUED
+            continue
+        found.append(word)
+    return found
+
+
+def changes_of(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
+    """The effects of the command when it succeeds. `folder`: where it runs, "" when unknown."""
+    program = command.program
+    found: list[FileChange | Action] = []
+    change = _CHANGERS.get(program)
+    if change is not None:
+        found += change(command, folder)
+    elif program in _ACTING:
+        found += _acted(command)
+    elif program.startswith("python") or program in ("node", "ruby"):
+        found += _scripted(command, folder)
+    if "*** Begin Patch" in command.text or program in ("apply_patch", "applypatch"):
+        found += changes_of_patch(command.text or " ".join(command.words[1:]))
+    return found + [
+        _redirected(command, path, more, folder) for path, more in command.outputs if is_path(path)
+    ]
+
+
+def _redirected(command: SimpleCommand, path: str, more: bool, folder: str) -> FileChange:
+    detail = ""
+    if command.text:
+        detail = counted(command.text)
+    elif command.program in ("echo", "printf"):
+        words = " ".join(word for word in command.words[1:] if not word.startswith("-"))
+        detail = f'"{one_line(words, LINE_CHARS - 20)}"'
+    elif command.words:
+        detail = f"output of {one_line(' '.join(command.words), 80)}"
+    return FileChange(
+        _at(folder, path), "edited" if more else "created", detail=f"added {detail}" if more else detail
+    )
+
+
+def _removed(command: SimpleCommand, folder: str) -> list[FileChange]:
+    words = command.words[1:]
+    if "--cached" in words:
+        return []
+    return [
+        FileChange(_at(folder, path), "deleted")
+        for path in words
+        if not path.startswith("-") and is_path(path)
+    ]
+
+
+def _moved(command: SimpleCommand, folder: str) -> list[FileChange]:
+    return [FileChange(old, "moved", new) for old, new in _pairs(command.words[1:], folder)]
+
+
+def _copied(command: SimpleCommand, folder: str) -> list[FileChange]:
+    verb = "link to" if command.program == "ln" else "copy of"
+    return [
+        FileChange(new, "created", detail=f"{verb} {old}") for old, new in _pairs(command.words[1:], folder)
+    ]
+
+
+def _pairs(words: Sequence[str], folder: str) -> list[tuple[str, str]]:
+    """(source, target) of each file of a command such as `mv` or `cp`."""
+    plain = [word for word in words if not word.startswith("-") and is_path(word)]
+    if len(plain) < 2:
+        return []
+    *sources, target = plain
+    inside = len(sources) > 1 or target.endswith("/") or target in (".", "..")
+    found = []
+    for source in sources:
+        name = source.rstrip("/").rpartition("/")[2]
+        found.append((_at(folder, source), _at(folder, f"{target.rstrip('/')}/{name}" if inside else target)))
+    return found
+
+
+def _made(command: SimpleCommand, folder: str) -> list[FileChange]:
+    detail = "folder" if command.program == "mkdir" else ""
+    paths = [path for path in command.words[1:] if not path.startswith("-") and is_path(path)]
+    return [FileChange(_at(folder, path), "created", detail=detail) for path in paths]
+
+
+def _teed(command: SimpleCommand, folder: str) -> list[FileChange]:
+    more = bool({"-a", "--append"} & set(command.words))
+    detail = counted(command.text) if command.text else ""
+    paths = [path for path in command.words[1:] if not path.startswith("-") and is_path(path)]
+    return [
+        FileChange(_at(folder, p), "edited" if more else "created", detail=detail)
+        for p in paths
+        if p != "/dev/null"
+    ]
+
+
+def _permitted(command: SimpleCommand, folder: str) -> list[FileChange]:
+    words = [word for word in command.words[1:] if not word.startswith("-R")]
+    detail = f"{command.program} {words[0]}" if words else ""
+    return [FileChange(_at(folder, path), "edited", detail=detail) for path in words[1:] if is_path(path)]
+
+
+def _in_place(words: Sequence[str]) -> bool:
+    return any(
+        word.startswith("--in-place")
+        or (word.startswith("-") and not word.startswith("--") and "i" in word and not word.startswith("-I"))
+        for word in words[1:]
+    )
+
+
+def _substituted(command: SimpleCommand, folder: str) -> list[FileChange]:
+    """The files that `sed -i` or `perl -i` edits, with the script as detail."""
+    words = command.words
+    if not _in_place(words):
+        return []
+    script, files, given = "", [], False
+    for word in words[1:]:
+        if given and not script:
+            script = word
+        elif word.startswith("-"):
+            given = (
+                given
+                or word in ("-e", "--expression", "-f")
+                or (command.program == "perl" and word.endswith("e"))
+            )
+        elif not given and not script:
+            script = word
+        elif word:
+            files.append(word)
+    found = _SUBSTITUTED.search(script)
+    detail = f'"{found.group(2)}" -> "{found.group(3)}"' if found else f"{command.program} {script}"
+    return [
+        FileChange(_at(folder, p), "edited", detail=one_line(detail, LINE_CHARS)) for p in files if is_path(p)
+    ]
+
+
+def _git(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The subcommand of git and its words, without the options of git itself."""
+    rest = list(words[1:])
+    while rest and rest[0].startswith("-"):
+        rest = rest[2:] if rest[0] in ("-C", "-c") else rest[1:]
+    return (rest[0], rest[1:]) if rest else ("", [])
+
+
+def _gitted(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
+    verb, rest = _git(command.words)
+    inner = SimpleCommand([verb, *rest])
+    if verb in ("rm", "mv"):
+        return [*(_removed(inner, folder) if verb == "rm" else _moved(inner, folder))]
+    if verb == "restore" or (verb == "checkout" and "--" in rest):
+        paths = rest[rest.index("--") + 1 :] if "--" in rest else [p for p in rest if not p.startswith("-")]
+        if "--staged" in rest and "--worktree" not in rest:
+            return []
+        return [
+            FileChange(_at(folder, path), "edited", detail="restored by git")
+            for path in paths
+            if is_path(path)
+        ]
+    if verb in ("apply", "am") and command.text:
+        return [*changes_of_patch(command.text)]
+    if verb not in _GIT_ACTS or only_reads(command):
+        return []
+    return [Action(f"git {verb}", _git_words(verb, rest), "")]
+
+
+def _git_words(verb: str, rest: Sequence[str]) -> str:
+    if verb == "commit":
+        for option, value in zip(rest, [*rest[1:], ""], strict=True):
+            if (
+                option.startswith("-") and not option.startswith("--") and option.endswith("m")
+            ) or option == "--message":
+                return one_line(value.strip().split("\n")[0], LINE_CHARS)
+            if option.startswith("--message="):
+                return one_line(option.removeprefix("--message=").split("\n")[0], LINE_CHARS)
+    return one_line(" ".join(rest), LINE_CHARS)
+
+
+def _patches(command: SimpleCommand, _folder: str) -> list[FileChange | Action]:
+    if command.text:
+        return [*changes_of_patch(command.text)]
+    return [Action("patch", one_line(" ".join([*command.words[1:], *command.inputs]), LINE_CHARS), "")]
+
+
+def _acted(command: SimpleCommand) -> list[Action]:
+    acts, words = _ACTING[command.program], command.words[1:]
+    verb = next((word for word in words if word in acts), "")
+    if (acts and not verb) or "--dry-run" in words or "--help" in words:
+        return []
+    name = f"{command.program} {verb}".strip()
+    rest = [word for word in words if word != verb]
+    return [Action(name, one_line(" ".join(rest), LINE_CHARS), "")]
+
+
+def _sends(words: Sequence[str]) -> bool:
+    """True for a request with a body or with a method other than GET and HEAD."""
+    for word, value in zip(words, [*words[1:], ""], strict=True):
+        if word in ("-X", "--request") and value.upper() not in ("GET", "HEAD"):
+            return True
+        if word.startswith(
+            ("-d", "--data", "-F", "--form", "-T", "--upload", "--post", "--json")
+        ) or word in ("POST", "PUT", "PATCH", "DELETE", "-XPOST", "-XPUT", "-XPATCH", "-XDELETE"):
+            return True
+    return False
+
+
+def _saved_as(words: Sequence[str]) -> str:
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    return next(
+        (
+            value
+            for word, value in pairs
+            if word in ("-o", "--output", "-O")
+            and is_path(value)
+            and not value.startswith(("-", "http", "/dev/"))
+        ),
+        "",
+    )
+
+
+def _requested(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
+    words = command.words
+    address = next((word for word in words[1:] if "://" in word), "")
+    found: list[FileChange | Action] = []
+    if _sends(words):
+        pairs = zip(words, [*words[1:], ""], strict=True)
+        method = next((value.upper() for word, value in pairs if word in ("-X", "--request")), "POST")
+        found.append(Action(f"{command.program} {method}", one_line(address, LINE_CHARS), ""))
+    saved = _saved_as(words)
+    if saved:
+        found.append(
+            FileChange(_at(folder, saved), "created", detail=one_line(f"from {address}", LINE_CHARS))
+        )
+    return found
+
+
+def _scripted(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
+    """Files that an inline script opens for writing by a literal name; `manage.py migrate` is an action."""
+    words = command.words
+    if len(words) > 2 and words[1].endswith("manage.py") and words[2] in ("migrate", "flush", "loaddata"):
+        return [Action(f"manage.py {words[2]}", " ".join(words[3:]), "")]
+    if len(words) > 3 and words[1] == "-m" and words[2] in _ACTING:
+        return [*_acted(SimpleCommand(words[2:]))]
+    text = command.text or next((v for w, v in pairwise(words) if w in ("-c", "-e")), "")
+    paths = [*_OPENED.findall(text)] if "open(" in text else []
+    if ".write_" in text:
+        found = _PATH_VALUE.findall(text)
+        paths += [path for name, path, written in found if written or (name and f"{name}.write_" in text)]
+    return [FileChange(_at(folder, path), "edited", detail="by a script") for path in paths if is_path(path)]
+
+
+def _found(command: SimpleCommand, _folder: str) -> list[FileChange | Action]:
+    if "-delete" not in command.words:
+        return []
+    return [Action("find -delete", one_line(" ".join(command.words[1:]), LINE_CHARS), "")]
+
+
+def _at(folder: str, path: str) -> str:
+    if not folder or path.startswith(("/", "~")) or folder in (".", "./"):
+        return path
+    return f"{folder.rstrip('/')}/{path.removeprefix('./')}"
+
+
+_CHANGERS: Mapping[str, Callable[[SimpleCommand, str], Sequence[FileChange | Action]]] = {
+    "rm": _removed,
+    "rmdir": _removed,
+    "unlink": _removed,
+    "mv": _moved,
+    "cp": _copied,
+    "ln": _copied,
+    "install": _copied,
+    "touch": _made,
+    "mkdir": _made,
+    "truncate": _made,
+    "tee": _teed,
+    "chmod": _permitted,
+    "chown": _permitted,
+    "sed": _substituted,
+    "perl": _substituted,
+    "git": _gitted,
+    "patch": _patches,
+    "curl": _requested,
+    "wget": _requested,
+    "find": _found,
+}
+
+
+def folder_after(command: SimpleCommand, folder: str) -> str:
+    """The working folder after a command; only `cd` with a literal path changes it."""
+    if command.program == "cd" and len(command.words) == 2 and is_path(command.words[1]):
+        return _at(folder, command.words[1])
+    return folder

@@ -1,0 +1,130 @@
+"""Effects of a shell script, from its commands and its result: changes, actions, the command, reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from palimpsest.core.notes.edits import changes_of_patch
+from palimpsest.core.notes.note import (
+    COMMAND_CHARS,
+    LINE_CHARS,
+    Action,
+    Command,
+    Effect,
+    Failure,
+    FileChange,
+    FileRead,
+    one_line,
+    word_set,
+)
+from palimpsest.core.notes.programs import changes_of, folder_after, only_reads, reads_of
+from palimpsest.core.notes.results import Result
+from palimpsest.core.notes.script import SimpleCommand, simple_commands, without_heredocs
+
+_HEREDOC_MARK = re.compile("\0\\d+\0")
+# They exit with 1 to answer "no".
+_ANSWERING = word_set("grep egrep fgrep rg ag ack diff cmp test [ [[ which type git")
+
+# With their output redirected they do nothing but write that file.
+_WRITING = word_set("cat echo printf")
+
+
+def effects_of_script(script: str, result: Result | None) -> tuple[Effect, ...]:
+    """The effects in order: changes and actions, then the command. A script that only reads has its reads."""
+    plain, texts = without_heredocs(script)
+    commands = simple_commands(plain, texts)
+    looks = all(only_reads(each) for each in commands)
+    reads = tuple(_reads(commands)) if looks else ()
+    if result is None:
+        return reads
+    ok = None if result.running else not _has_failed(commands, result, looks)
+    if looks and ok is not False:
+        return reads
+    done = tuple(dict.fromkeys(_certain_effects(commands, result, ok is not False)))
+    if _is_patch(commands) and ok is False:
+        paths = _patched_paths(commands)
+        what = one_line(f"apply_patch {', '.join(paths)}".strip(), LINE_CHARS)
+        return (Failure(what, result.error(), paths),)
+    if _is_patch(commands) and done:
+        return done
+    said = "" if ok is None else result.summary() if ok else result.error()
+    only_files = ok is True and all(_only_files(each) for each in commands)
+    return (*done, Command(line_of(plain), ok, said, only_files))
+
+
+def _only_files(command: SimpleCommand) -> bool:
+    """True for a command that only reads, or that changes files and nothing else."""
+    changes = changes_of(command, "")
+    is_writer = not command.outputs or command.program in _WRITING
+    return only_reads(command) or (
+        bool(changes) and is_writer and all(isinstance(change, FileChange) for change in changes)
+    )
+
+
+def line_of(script: str) -> str:
+    """The script on one line, heredocs left out, in at most 200 characters."""
+    return one_line(_HEREDOC_MARK.sub("<<EOF ...", script), COMMAND_CHARS)
+
+
+def _has_failed(commands: Sequence[SimpleCommand], result: Result, looks: bool) -> bool:
+    if result.code == 1 and looks and commands and commands[-1].program in _ANSWERING:
+        # "Nothing found" and "they differ" are answers, not failures.
+        return bool(result.head.strip()) and Result(result.head, result.tail, None, None, False).failed(
+            quoting=True
+        )
+    return result.failed(quoting=looks)
+
+
+def _reads(commands: Sequence[SimpleCommand]) -> Iterator[FileRead]:
+    seen: dict[str, None] = {}
+    folder = ""
+    for each in commands:
+        folder = folder_after(each, folder)
+        for what in reads_of(each, folder):
+            seen[what] = None
+    for what in seen:
+        yield FileRead(what)
+
+
+def _certain_effects(
+    commands: Sequence[SimpleCommand], result: Result, ok: bool
+) -> Iterator[FileChange | Action]:
+    """The effects that surely took place. A failed script counts up to the command that may have stopped it.
+
+    Programs name themselves when they fail ("rm: cannot remove"). After a program that reports nothing, a
+    command joined by && may not have run. Commands after || are left out: nobody knows whether they ran.
+    """
+    folder, runs = "", True
+    for each in commands:
+        folder = folder_after(each, folder)
+        runs = each.joined_by != "||" and (runs or each.joined_by in (";", "\n", "&"))
+        if not runs:
+            continue
+        changes = changes_of(each, folder)
+        if ok:
+            yield from changes
+            continue
+        blamed = f"{each.program}: "
+        runs = blamed not in result.head and blamed not in result.tail
+        if runs:
+            yield from (change for change in changes if _is_certain(change, result))
+            runs = bool(changes) or only_reads(each)
+
+
+def _is_certain(change: FileChange | Action, result: Result) -> bool:
+    """True for a change that is certain although the script failed: git repeats a commit's subject."""
+    return isinstance(change, FileChange) or (
+        bool(change.arguments) and f"] {change.arguments}" in result.head
+    )
+
+
+def _is_patch(commands: Sequence[SimpleCommand]) -> bool:
+    runs = [each for each in commands if each.program != "cd"]
+    return bool(runs) and all(each.program in ("apply_patch", "applypatch") for each in runs)
+
+
+def _patched_paths(commands: Sequence[SimpleCommand]) -> tuple[str, ...]:
+    return tuple(
+        change.path for each in commands for change in changes_of_patch(each.text or " ".join(each.words[1:]))
+    )

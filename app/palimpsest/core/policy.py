@@ -1,0 +1,402 @@
+"""The numbers that compaction uses, each declared once: default, effect, reason, unit, bounds.
+
+Settings, `config.example.yaml` and docs/configuration.md are made from these declarations, the two files by
+`python -m palimpsest.settings.reference`.
+
+Ratios are shares of the window unless stated otherwise; tokens are prompt tokens. Comments name the rows of
+the specification.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from palimpsest.core.declared import advanced, setting, within
+from palimpsest.core.text.fence import DEFAULT_TAG
+
+PresetName = Literal["auto", "handoff", "rolling", "working_state", "batch", "by_content", "worker"]
+Objective = Literal["fidelity", "cost"]
+Estimator = Literal["tiktoken", "chars3", "chars4", "usage"]
+LaterSystemMessages = Literal["keep", "user"]
+SummaryRole = Literal["user", "system"]
+StyleName = Literal["handoff", "rolling", "working_state", "batch", "by_content", "worker"]
+
+_SHARE = "share of the window"
+# A05.
+_AVAILABLE = "share of the window less reserved_tokens, instructions and tools"
+_TARGET_SHARE = "share of the target"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One compaction policy; the defaults are those of the preset `auto`."""
+
+    # How summaries are requested and written; set by the preset.
+    style: StyleName = "handoff"
+    # Window of an unknown model (A04); the setting is window.default_window_tokens.
+    assumed_window_tokens: int = 100_000
+    name: PresetName = setting(
+        "auto",
+        "Preset: supplies every value of this section that is not set, and the way of summarising.",
+        "auto combines the others and needs no choice.",
+    )
+    objective: Objective = setting(
+        "fidelity",
+        "fidelity: the ratios decide; cost: trigger and target are derived from prices and growth.",
+        "fidelity compacts as late as possible. cost never compacts below half of the trigger, except after "
+        "a pause longer than the upstream's cache lives. Former names: off is fidelity, balanced is cost.",
+    )
+    # A02.
+    trigger_ratio: float = setting(
+        0.90,
+        "A prompt at or above it is compacted.",
+        "Late enough to compact rarely, early enough to leave room for the answer.",
+        within(_SHARE, ge=0.5, le=0.95),
+    )
+    trigger_tokens: int = setting(
+        0,
+        "A prompt of this many tokens is compacted, whatever the window; 0: the window alone decides.",
+        "Every turn pays for its whole prompt, however large the window.",
+        within("tokens", ge=0, le=100_000_000),
+    )
+    # A06.
+    target_ratio: float = setting(
+        0.50,
+        "The size to which a prompt is compacted.",
+        "Few large steps: every compaction loses the whole prompt cache.",
+        within(_AVAILABLE, ge=0.1, le=0.9),
+    )
+    # B05, D15, E03.
+    tail_messages: int = setting(
+        0,
+        "Newest messages kept verbatim, tool calls with their results; 0: as many as fit the target.",
+        "Tokens show better than messages what fits; some systems count messages.",
+        within("messages", ge=0, le=10_000),
+    )
+    # A09, E04.
+    keep_original_task: bool = setting(
+        True,
+        "Whether the first user message is kept verbatim.",
+        "It states what the rest of the conversation works on.",
+    )
+    # D18.
+    summary_model: str | None = setting(
+        None,
+        "Model that writes summaries under this policy.",
+        "None: summarizer.model, else the conversation's own.",
+        within("model name", min_length=1, max_length=200),
+    )
+    # The budget is max(smallest, min(largest, share of what is available)) (A12, A13).
+    summary_max_tokens: int = setting(
+        2_500,
+        "Largest summary.",
+        "Longer ones repeat what the kept messages say.",
+        within("tokens", ge=100, le=100_000),
+    )
+    # Idea 2.
+    reuse_prompt_cache: bool = setting(
+        True,
+        "Whether a summary is requested from the conversation's own model, appended to the cached prompt.",
+        "Nearly the whole call is then read from the cache.",
+    )
+    # B18.
+    wait_for_summary: bool = setting(
+        False,
+        "Whether a turn that still fits waits for a summary that is being written.",
+        "Off: the older view serves one more turn.",
+    )
+    # A46, D19.
+    strict_alternation: bool = setting(
+        False,
+        "Whether a compacted prompt merges adjacent user messages and acknowledges its summary.",
+        "Few servers refuse two user messages in a row; for all others the client's messages stay as sent.",
+    )
+    later_system_messages: LaterSystemMessages = setting(
+        "keep",
+        "System messages after the first other message of a compacted prompt: keep leaves them as they are, "
+        "user sends them as labelled user messages.",
+        "Some servers accept them only at the start; elsewhere the role gives them their weight.",
+    )
+    # Idea 3.
+    precompute_ratio: float = advanced(
+        0.85,
+        "A prompt at or above it starts the next summary in the background; not above the trigger.",
+        "A summary takes seconds; started here, it is ready when the trigger is reached.",
+        within(_SHARE, ge=0.1, le=0.95),
+    )
+    # 40,000 in `rolling` (B02: 32,000 + 8,000).
+    trigger_reserve_tokens: int = advanced(
+        0,
+        "The trigger leaves this much of the window free, but is at least a quarter of it; 0: not used.",
+        "Leaves room where answers are known to be long.",
+        within("tokens", ge=0, le=1_000_000),
+    )
+    # A14.
+    trigger_messages: int = advanced(
+        0,
+        "A prompt with this many messages that no summary covers is compacted too; 0: they are not counted.",
+        "Users judge the length of a chat by its messages.",
+        within("messages", ge=0, le=1_000_000),
+    )
+    # D13.
+    min_messages: int = advanced(
+        0,
+        "Fewer messages that no summary covers are compacted only at the ceiling.",
+        "There would be nothing to fold but the current work.",
+        within("messages", ge=0, le=10_000),
+    )
+    # B04. Whether a prompt may be sent is always decided by the count.
+    estimator: Estimator = advanced(
+        "tiktoken",
+        "What the trigger uses: the count, characters by 3 or 4, or the last usage plus what came since.",
+        "The count is right to within a few tokens; rolling estimates, as its source does.",
+    )
+    # F12.
+    min_gain_ratio: float = advanced(
+        0.05,
+        "A compaction that would free less is not made.",
+        "It would cost the prompt cache and gain nothing.",
+        within(_SHARE, ge=0, le=0.5),
+    )
+    # On windows below 27,000 tokens the reserve would leave no room for messages or identifiers.
+    target_floor_ratio: float = advanced(
+        0.45,
+        "The target is not below this, whatever is reserved.",
+        "On small windows the reserve would leave no room for the user's own words.",
+        within("share of the window less instructions and tools", ge=0, le=0.9),
+    )
+    # A27.
+    ceiling_ratio: float = advanced(
+        0.95,
+        "No compacted prompt may exceed it.",
+        "Leaves a margin for counts that are a little off.",
+        within(_SHARE, ge=0.5, le=1.0),
+    )
+    # A29.
+    overflow_target_ratio: float = advanced(
+        0.35,
+        "The target after the upstream refused a prompt as too long.",
+        "Our count was too low, so the retry leaves more room.",
+        within(_AVAILABLE, ge=0.05, le=0.9),
+    )
+    # Scaled to min(this, window / 2) (rule 19).
+    reserved_tokens: int = advanced(
+        8_000,
+        "Room held back when the target and the summary are sized, at most half the window.",
+        "Space for instructions and an answer of usual length.",
+        within("tokens", ge=0, le=1_000_000),
+    )
+    # E03.
+    tail_ratio: float = advanced(
+        0.0,
+        "Newest messages kept verbatim, by size; 0: as many as fit the target. tail_messages has precedence.",
+        "The tail grows with the window.",
+        within(_SHARE, ge=0, le=0.8),
+    )
+    # D15.
+    tail_starts_at_user: bool = advanced(
+        False,
+        "Whether a tail of tail_messages or tail_ratio starts at a user message.",
+        "The current request stays together with the work on it.",
+    )
+    # A11.
+    active_path_share: float = advanced(
+        0.15,
+        "Room for older messages that name a file path from the last four messages.",
+        "The file being worked on should stay in the view.",
+        within(_TARGET_SHARE, ge=0, le=0.5),
+    )
+    # A08.
+    tool_result_tokens: int = advanced(
+        10_000,
+        "A tool result above it is shown shortened, 70 % head and 30 % tail.",
+        "One large result must not push out the conversation; the whole text can be read by its id.",
+        within("tokens", ge=100, le=1_000_000),
+    )
+    tool_result_share: float = advanced(
+        0.25,
+        "A tool result is also shortened above this.",
+        "On a small window 10,000 tokens would be everything.",
+        within(_SHARE, gt=0, le=0.9),
+    )
+    # Idea 6.
+    old_result_chars: int = advanced(
+        720,
+        "Least length to which older tool results are shortened; 0: they are not shortened for being old.",
+        "They keep as much as fits; below this a summary says more.",
+        within("characters", ge=0, le=1_000_000),
+    )
+    recent_result_share: float = advanced(
+        0.25,
+        "The newest tool results, up to this, are never shortened for being old.",
+        "The current work depends on them.",
+        within(_TARGET_SHARE, ge=0, le=0.9),
+    )
+    # Idea 3, B03.
+    in_background: bool = advanced(
+        True,
+        "Whether summaries are written in the background; a turn that still fits does not wait.",
+        "Users should not wait for housekeeping.",
+    )
+    # E08.
+    use_summarizer: bool = advanced(
+        True,
+        "Whether a model, or the worker at `summarizer.worker_url`, may be asked for summaries.",
+        "Otherwise code writes them; `worker` then shortens older tool results and writes no summary.",
+    )
+    # F05.
+    breaker_failures: int = advanced(
+        3,
+        "Consecutive failures after which the summarizer is not called for a while.",
+        "Three in a row are hardly chance; summaries are then written without a model.",
+        within("failures", ge=1, le=100),
+    )
+    # Idea 13.
+    self_check: bool = advanced(
+        False,
+        "Whether the model checks a summary written in the background for requests, decisions and names.",
+        "One more call of about the same size; worth it where a lost detail costs more.",
+    )
+    # Keeping 80 % of the record at each fold, four folds leave 41 %.
+    rebuild_after_folds: int = advanced(
+        0,
+        "After this many folds the record is rewritten from the messages, in the background; 0: only after "
+        "a fold that code wrote because the model failed.",
+        "A record loses a little each time it is folded into the next: 4 restores half of what a weak "
+        "summarizer loses, for a fifth of the bill; a strong one gains little.",
+        within("folds", ge=0, le=1_000),
+    )
+    summary_min_tokens: int = advanced(
+        700,
+        "Smallest summary budget, also on tiny windows.",
+        "Nine sections do not fit into less.",
+        within("tokens", ge=50, le=100_000),
+    )
+    summary_share: float = advanced(
+        0.10,
+        "Summary budget, between the smallest and the largest.",
+        "16,000 tokens of window give about 640, 200,000 give the largest.",
+        within("share of what is available", gt=0, le=0.5),
+    )
+    # A21.
+    summary_input_chars: int = advanced(
+        60_000,
+        "Input of one call to the summarizer; more is folded in several calls.",
+        "About 15,000 tokens, within the window of any model worth asking.",
+        within("characters", ge=4_000, le=10_000_000),
+    )
+    # A19: limits per message.
+    summary_input_user_chars: int = advanced(
+        3_000,
+        "What the summarizer reads of one user message.",
+        "What users say matters most, so it gets the most room.",
+        within("characters", ge=100, le=1_000_000),
+    )
+    summary_input_assistant_chars: int = advanced(
+        1_500,
+        "What the summarizer reads of one answer.",
+        "Head and tail say what was decided.",
+        within("characters", ge=100, le=1_000_000),
+    )
+    summary_input_tool_result_chars: int = advanced(
+        1_200,
+        "What the summarizer reads of one tool result.",
+        "Tool output says little per character, and stays readable in the archive.",
+        within("characters", ge=100, le=1_000_000),
+    )
+    summary_input_tool_call_chars: int = advanced(
+        800,
+        "What the summarizer reads of one tool call's arguments.",
+        "A path or a command fits; a whole file does not need to.",
+        within("characters", ge=100, le=1_000_000),
+    )
+    # B15.
+    summary_role: SummaryRole = advanced(
+        "user",
+        "The role of a summary; `system` (`rolling` only) puts it right after the client's own prompt.",
+        "A summary repeats tool output, which must not gain authority from its role.",
+    )
+    # A31.
+    summary_tag: str = advanced(
+        DEFAULT_TAG,
+        "Tag of the fence around a summary in the view.",
+        "A name that no other program uses; handoff uses its source's.",
+        within("tag name", pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"),
+    )
+    # B16.
+    memory_tokens: int = advanced(
+        1_000,
+        "Room for the session's memory block in a view, at most an eighth of the window; 0: not shown.",
+        "A summary and the entries since, a paragraph each; it is part of every prompt until the next fold.",
+        within("tokens", ge=0, le=100_000),
+    )
+    memory_entries: bool = advanced(
+        False,
+        "Whether the decisions and findings of every twelve exchanges become an entry of the memory block.",
+        "On in rolling, whose memory accumulates; elsewhere the summary says the same.",
+    )
+    # B11.
+    chunk_chars: int = advanced(
+        120_000,
+        "rolling: new messages given to the summarizer in one call; more is folded in several calls.",
+        "About 30,000 tokens.",
+        within("characters", ge=2_000, le=10_000_000),
+    )
+    # B12.
+    rollup_tokens: int = advanced(
+        80_000,
+        "rolling: a stored summary above it is shortened by a separate call.",
+        "A summary that only grows becomes as long as what it replaces.",
+        within("tokens", ge=100, le=1_000_000),
+    )
+    # B14.
+    read_tools: tuple[str, ...] = advanced(
+        ("userQuestions", "proceedInOnboarding"),
+        "rolling: tools whose calls and results the summarizer reads.",
+        "Tool results are long and soon out of date.",
+        "tool names",
+    )
+    read_tool_prefixes: tuple[str, ...] = advanced(
+        ("linear",),
+        "rolling: as read_tools, by the start of a tool's name; * allows every tool.",
+        "Tools of one service share a prefix.",
+        "beginnings of tool names",
+    )
+    # D16.
+    max_tool_results: int = advanced(
+        30,
+        "working_state: newest tool results kept in shortened form.",
+        "Older ones are represented by what was done with them.",
+        within("results", ge=0, le=1_000),
+    )
+    # D11.
+    llm_extraction: bool = advanced(
+        True,
+        "working_state: whether a model may add to the state when code fills fewer than 15 slots.",
+        "Conversations without tools give code little to extract.",
+    )
+    # D24. Below half, most of the content is prose.
+    by_content_tool_share: float = advanced(
+        0.5,
+        "by_content: with at least this share of tool calls and results code summarises, below it a model.",
+        "Tool calls document themselves; the reasons are in the prose.",
+        within("share of the folded messages", ge=0, le=1),
+    )
+    # E07.
+    worker_template: str | None = advanced(
+        None,
+        "worker: the prompt, with {{PREVIOUS_SUMMARY}} and {{CONVERSATION}} in it.",
+        "None: a built-in one.",
+        "text",
+    )
+
+    @property
+    def folds_by_count(self) -> bool:
+        """True where a number of messages triggers a compaction whatever the tokens (A14)."""
+        return self.trigger_messages > 0
+
+    @property
+    def only_thins(self) -> bool:
+        """True where a prompt that fits is compacted by shortening tool results alone (E08)."""
+        return self.style == "worker" and not self.use_summarizer

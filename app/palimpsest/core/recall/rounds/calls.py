@@ -1,0 +1,152 @@
+"""The recall calls in an answer, and the messages that answer them, cut to what fits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palimpsest.core.recall.tool_calls import NAMES
+from palimpsest.core.wire.chat import CHAT
+from palimpsest.core.wire.chat_answers import AnsweredChoice
+from palimpsest.core.wire.json_text import decoded, encoded
+from palimpsest.core.wire.request import Wire
+from palimpsest.core.wire.responses.items import as_chat
+from palimpsest.errors import InvalidJson
+
+# Finish reasons of an answer whose calls are to be carried out; some servers send "stop", or none.
+_ENDS = frozenset({"tool_calls", "stop", "function_call", None})
+
+
+@dataclass(frozen=True, slots=True)
+class RecallCall:
+    """One call of a recall tool; `arguments` is JSON as the model wrote it, valid or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The calls of an answer: `ours` in order, and the number of `others`, the client's.
+
+    `is_hidden`: the answer can be hidden from the client, because it calls nothing but our tools.
+    `is_mixed`: it calls both, and every call of ours can be answered.
+    """
+
+    ours: tuple[RecallCall, ...]
+    others: int
+    is_hidden: bool
+    is_mixed: bool = False
+
+
+def called_by(choice: AnsweredChoice) -> Called:
+    """The calls of an answer. One that was cut off, or whose calls cannot be answered, is not hidden."""
+    calls = _calls_in(choice.message_body)
+    ours = tuple([_call(call) for call in calls if is_ours(call)])
+    others = len(calls) - len(ours)
+    ids = [_id_of(call) for call in calls]
+    is_sound = all(ids) and len(set(ids)) == len(ids) and choice.finish_reason in _ENDS
+    is_answerable = bool(ours) and is_sound
+    is_hidden = is_answerable and not others
+    return Called(ours, others, is_hidden=is_hidden, is_mixed=is_answerable and bool(others))
+
+
+def recall_calls_in(message: bytes) -> tuple[RecallCall, ...]:
+    """The calls of our tools in an assistant message."""
+    return tuple([_call(call) for call in _calls_in(message) if is_ours(call)])
+
+
+def ids_of_others(message: bytes) -> tuple[str, ...]:
+    """The ids of the other calls in an assistant message, in order."""
+    return tuple([_id_of(call) for call in _calls_in(message) if not is_ours(call)])
+
+
+def _calls_in(body: bytes) -> list[Any]:
+    """A message's tool calls in the form of chat completions; empty for anything else."""
+    try:
+        message = as_chat(decoded(body))
+    except InvalidJson:
+        return []
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    return calls if isinstance(calls, list) else []
+
+
+def is_ours(call: Any) -> bool:
+    """Whether a tool call, or a piece of one with its name, is of a recall tool."""
+    return name_of(call) in NAMES
+
+
+def name_of(call: Any) -> str:
+    """The name in a tool call, or in a piece of one; "" without."""
+    function = call.get("function") if isinstance(call, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def answered(call: RecallCall, result: str, chars: int, wire: Wire = CHAT) -> bytes:
+    """The message that answers a call; a result of more than `chars` characters is cut, with a note."""
+    if len(result) > chars:
+        note = f"Cut at {chars} characters. Ask for less at a time."
+        result = encoded({"truncated": True, "note": note, "beginning": result[:chars]}).decode()
+    return wire.tool_result(call.id, result)
+
+
+def newest_words(fields: Sequence[Any]) -> str:
+    """The text of the newest user message; "" without one."""
+    for message in reversed(fields):
+        if message.get("role") == "user":
+            content = message.get("content")
+            parts = content if isinstance(content, list) else [{"text": content}]
+            texts = [part.get("text") for part in parts if isinstance(part, dict)]
+            return "\n".join([text for text in texts if isinstance(text, str)])
+    return ""
+
+
+def _id_of(call: Any) -> str:
+    ident = call.get("id") if isinstance(call, dict) else None
+    return ident if isinstance(ident, str) else ""
+
+
+def _call(call: Any) -> RecallCall:
+    arguments = call["function"].get("arguments")
+    return RecallCall(
+        _id_of(call),
+        name_of(call),
+        arguments if isinstance(arguments, str) else encoded(arguments).decode(),
+    )
+
+
+# How often a limit in characters is corrected towards the limit in tokens: text is not evenly dense.
+_ATTEMPTS = 8
+_CORRECTION = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRoom:
+    """The limits of a result: characters, and tokens of its message by `count`, on the API `wire`."""
+
+    chars: int
+    tokens: int
+    count: Callable[[Mapping[str, Any]], int]
+    wire: Wire = CHAT
+
+
+def fitted(call: RecallCall, result: str, room: ResultRoom) -> tuple[bytes, int]:
+    """The message that answers the call, and its tokens.
+
+    The result is cut to `room.chars` characters, and further while the message exceeds `room.tokens`. A
+    message without any of the result may still exceed them.
+    """
+    message = answered(call, result, room.chars, room.wire)
+    tokens = room.count(as_chat(decoded(message)))
+    limit = min(room.chars, len(result))
+    for attempt in range(_ATTEMPTS):
+        if tokens <= room.tokens or not limit:
+            break
+        is_last = attempt == _ATTEMPTS - 1
+        limit = 0 if is_last else int(limit * max(0, room.tokens) / tokens * _CORRECTION)
+        message = answered(call, result, limit, room.wire)
+        tokens = room.count(as_chat(decoded(message)))
+    return message, tokens

@@ -1,0 +1,84 @@
+"""Adds the recall tools to a request, where that is allowed.
+
+Every byte of the client's request stays, except its messages. The added bytes are the same in every request,
+so that the upstream's prompt cache stays valid from turn to turn. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palimpsest.core.recall.tool_calls import FUNCTIONS, NAMES
+from palimpsest.core.wire.chat import CHAT
+from palimpsest.core.wire.json_text import decoded
+from palimpsest.core.wire.request import ChatRequest, Wire, edited
+from palimpsest.core.wire.responses.request import RESPONSES
+
+# The schemas of our tools on each API, without brackets.
+_OURS = {wire: b",".join(map(wire.tool, FUNCTIONS)) for wire in (CHAT, RESPONSES)}
+
+
+def may_offer(request: ChatRequest, *, without_tools: bool = False) -> bool:
+    """Whether calls of our tools can be hidden from the client (rule 31).
+
+    The request must have tools of its own (or `without_tools`), ask for one choice and leave the choice of
+    tools to the model; none of its tools may have one of our names.
+    """
+    if not request.wire.may_add_tools(request):
+        return False
+    if request.tool_choice is not None and decoded(request.tool_choice) != "auto":
+        return False
+    if request.tools is None:
+        return without_tools
+    tools = decoded(request.tools)
+    return isinstance(tools, list) and not any(_has_our_name(tool) for tool in tools)
+
+
+def offering(request: ChatRequest, messages: Sequence[bytes], *, may_call: bool = True) -> bytes:
+    """The request's body with these messages, and our tools appended to the client's.
+
+    Only for a request that `may_offer` allows. Without `may_call`, `tool_choice` is "none".
+    """
+    edits = request.edits_for(messages)
+    tools = request.shape.last("tools")
+    if tools is not None and request.tools is not None:
+        edits.append((tools.end - 1, tools.end, b"," + _OURS[request.wire] + b"]"))
+    else:
+        edits.append(_put(request, "tools", schemas(request.wire)))
+    if not may_call:
+        edits.append(_put(request, "tool_choice", b'"none"'))
+    return edited(request.body, edits)
+
+
+def schemas(wire: Wire) -> bytes:
+    """The `tools` member of a request with our tools alone."""
+    return b"[" + _OURS[wire] + b"]"
+
+
+def with_ours(tools: bytes | None, wire: Wire) -> bytes:
+    """The raw `tools` of a request with ours appended, as `offering` sends them."""
+    return schemas(wire) if tools is None else tools[:-1] + b"," + _OURS[wire] + b"]"
+
+
+def is_named_as_ours(tool: object) -> bool:
+    """Whether a tool of a request has one of our names."""
+    function = tool.get("function") if isinstance(tool, dict) else None
+    named = function if isinstance(function, dict) else tool
+    name = named.get("name") if isinstance(named, dict) else None
+    return isinstance(name, str) and name in NAMES
+
+
+def _has_our_name(tool: object) -> bool:
+    """As `is_named_as_ours`, also for tools that are grouped under one name."""
+    group = tool.get("tools") if isinstance(tool, dict) else None
+    inner = group if isinstance(group, list) else []
+    return is_named_as_ours(tool) or any(is_named_as_ours(each) for each in inner)
+
+
+def _put(request: ChatRequest, key: str, value: bytes) -> tuple[int, int, bytes]:
+    """The edit that sets a member of the body, present or not."""
+    member = request.shape.last(key)
+    if member is not None:
+        return member.start, member.end, value
+    end = request.body.rindex(b"}")
+    return end, end, b',"' + key.encode() + b'":' + value

@@ -1,0 +1,205 @@
+"""Search queries, and what a message is in a dialogue: its speaker and its questions.
+
+Judged by punctuation and a few English words only. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from palimpsest.core.recall.words import SearchEntry, Words, beginnings_of, plain
+
+Asked = Literal["time", "number", "name"]
+
+# Characters. A longer message is a document, whose question marks ask nobody.
+_TALK_CHARS = 4_000
+_SENTENCE = re.compile(r"[^.!?\n。！？؟]+[.!?。！？؟]*")
+_QUESTION_END = re.compile(r"[?？؟][\s\"'”’»)]*$")
+# "Nora: ...", also after a date in brackets.
+_SPEAKER = re.compile(r"(?:[\[(][^\])\n]{3,60}[\])]\s*)?([^\W\d_][\w .'’-]{0,30}):\s")
+# Labels name speakers only if most messages have one, of at most so many names: "Error: ..." is no speaker.
+_LABELLED_SHARE = 0.6
+_MOST_SPEAKERS = 8
+_TALK_ROLES = frozenset({"user", "assistant"})
+# "Hey Nora!", "Thanks, Nora.", "..., Nora!": the listener is addressed by name.
+_ADDRESSED = re.compile(r"(?<= )[A-Z][^\W\d_]+(?=[ !?.,])")
+_ADDRESS_WORD = re.compile(
+    r"(?<![^\W_])(?:hey|hi|hello|dear|thanks|thank you|morning|evening|night|bye|cheers|sorry|congrats"
+    r"|congratulations|wow|oh|yes|yeah|no)[, ]+$",
+    re.IGNORECASE,
+)
+# Characters searched: people are addressed by name at the beginning of a message.
+_ADDRESS_CHARS = 240
+# A listener's name occurs at least so often, and so many times as often as the listener says it.
+_LEAST_ADDRESSES = 2
+_LEAST_ADDRESS_RATIO = 4
+_TURNS = (("user", "assistant"), ("assistant", "user"))
+_QUESTIONS: Mapping[Asked, re.Pattern[str]] = {
+    "time": re.compile(
+        r"\b(?:when|(?:what|which) (?:date|day|month|year|time|weekend)|how long (?:ago|since|before)"
+        r"|since when|until when|how (?:recently|soon|often))\b"
+    ),
+    "number": re.compile(r"\bhow (?:many|much|long|old|far|fast|often)\b"),
+    "name": re.compile(r"\b(?:who|whom|whose|where|which|names?|called)\b"),
+}
+_TIME = re.compile(
+    r"\b(?:yesterday|today|tonight|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day|weekend|ago"
+    r"|(?:last|next|this|past|coming|few) (?:\w+ )?(?:week|month|year|night|morning|evening|spring|summer"
+    r"|fall|autumn|winter)s?|january|february|march|april|may|june|july|august|september|october|november|december"
+    r"|(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th)|since|birthday|anniversary)\b",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(
+    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|half|twice|once)\b",
+    re.IGNORECASE,
+)
+# A capital inside a sentence.
+_NAME = re.compile(r"[^\W\d_A-Z,;][,;]? [A-Z][^\W\d_A-Z]{2}")
+_ANSWERS: Mapping[Asked, re.Pattern[str]] = {"time": _TIME, "number": _NUMBER, "name": _NAME}
+
+
+def asked_for(question: str) -> frozenset[Asked]:
+    """What a lower-case question asks for, by English words; empty for most questions."""
+    return frozenset(kind for kind, pattern in _QUESTIONS.items() if pattern.search(question))
+
+
+def tells(text: str, asked: frozenset[Asked]) -> bool:
+    """True when a text contains a time, a number or a name that is `asked` for."""
+    return any(_ANSWERS[kind].search(text) for kind in asked)
+
+
+def questions_in(entry: SearchEntry) -> str:
+    """The questions in a message; "" if it is not part of a dialogue (see `is_talk`)."""
+    text = entry.text
+    if not is_talk(entry) or not re.search("[?？؟]", text):
+        return ""
+    return " ".join(sentence for sentence in _SENTENCE.findall(text) if _QUESTION_END.search(sentence))
+
+
+@dataclass(frozen=True, slots=True)
+class Speakers:
+    """The speakers of a dialogue, by label ("Nora: ...") or by role; in most conversations none."""
+
+    named: frozenset[str] = frozenset()
+    by_role: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all speakers."""
+        return self.named or frozenset(self.by_role.values())
+
+    def of(self, entry: SearchEntry) -> str:
+        """The speaker of a message; "" when unknown."""
+        speaker = _label_of(entry) if self.named else self.by_role.get(entry.role, "")
+        return speaker if speaker in self.names else ""
+
+
+def is_talk(entry: SearchEntry) -> bool:
+    """True for a user's or assistant's message of at most 4,000 characters."""
+    return entry.role in _TALK_ROLES and len(entry.text) <= _TALK_CHARS
+
+
+def speakers_in(entries: Sequence[SearchEntry]) -> Speakers:
+    """The speakers: by label if most messages have one, else by how user and assistant address each other."""
+    talk = [entry for entry in entries if entry.role in _TALK_ROLES]
+    labels = Counter(label for label in map(_label_of, talk) if label)
+    most = labels.most_common(_MOST_SPEAKERS)
+    if sum(count for _, count in most) >= max(2.0, _LABELLED_SHARE * len(talk)):
+        return Speakers(named=frozenset(label for label, _ in most))
+    called = {role: _names_addressed_by(role, talk) for role in _TALK_ROLES}
+    names = {role: _listener(called[other], called[role]) for role, other in _TURNS}
+    return Speakers(by_role=names) if all(names.values()) and len(set(names.values())) > 1 else Speakers()
+
+
+def _label_of(entry: SearchEntry) -> str:
+    """The speaker's label of a message; "" for most messages but those of chats between people."""
+    said = _SPEAKER.match(entry.text) if entry.role in _TALK_ROLES else None
+    return said[1] if said else ""
+
+
+def _names_addressed_by(role: str, talk: Sequence[SearchEntry]) -> Counter[str]:
+    """For each name, the number of messages of a role that address it."""
+    return Counter(name for entry in talk if entry.role == role for name in _names_addressed_in(entry.text))
+
+
+def _names_addressed_in(text: str) -> set[str]:
+    begun = text[:_ADDRESS_CHARS]
+    return {
+        found[0] for found in _ADDRESSED.finditer(begun) if _is_addressed(begun, found.start(), found.end())
+    }
+
+
+def _is_addressed(text: str, start: int, end: int) -> bool:
+    """Whether the name follows a greeting or the like, or a comma at the end of a sentence."""
+    if text[max(0, start - 2) : start] == ", " and text[end] in "!?.":
+        return True
+    return _ADDRESS_WORD.search(text, max(0, start - 20), start) is not None
+
+
+def _listener(called: Counter[str], by_listener: Counter[str]) -> str:
+    """The listener's name: said often by the other side, hardly ever by the listener; "" without one."""
+    own = (
+        (count, name)
+        for name, count in called.items()
+        if count >= max(_LEAST_ADDRESSES, _LEAST_ADDRESS_RATIO * by_listener[name])
+    )
+    return max(own, default=(0, ""))[1]
+
+
+# C15: the most words of a query that are searched.
+MOST_WORDS = 12
+# The same with related words.
+MOST_LOOKED_FOR = 96
+# Characters of a query that are read.
+_READ_CHARS = 2_000
+_QUOTED = re.compile(r"[\"“”]([^\"“”\n]{2,200})[\"“”]")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """At most twelve distinct `words` to search; `phrases` were in quotation marks, now in lower case.
+
+    `related` has the related words of each, which count less. `asked`: what an answer should contain.
+    """
+
+    text: str
+    words: tuple[str, ...]
+    related: tuple[frozenset[str], ...]
+    phrases: tuple[str, ...]
+    asked: frozenset[Asked]
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """Its words, then the related ones: at most `MOST_LOOKED_FOR`, distinct."""
+        related_words = (other for others in self.related for other in sorted(others))
+        return tuple(dict.fromkeys((*self.words, *related_words)))[:MOST_LOOKED_FOR]
+
+    @property
+    def beginnings(self) -> frozenset[str]:
+        """The beginnings of all its words, for `Words.of`, which then skips other words."""
+        return beginnings_of((*self.words, *(other for others in self.related for other in others)))
+
+
+def query_of(text: str, words: Words) -> Query:
+    """Parses a query. A text of stop words alone has no words; it can only be found as a substring."""
+    read = text[:_READ_CHARS]
+    found = tuple(dict.fromkeys(words.of(read)))
+    # Of too many words the longest are kept: they are the most specific.
+    chosen = found if len(found) <= MOST_WORDS else _longest_words(found)
+    low = plain(read)
+    return Query(
+        text=read.strip(),
+        words=chosen,
+        related=tuple(words.related(word) - set(chosen) for word in chosen),
+        phrases=tuple(phrase.strip() for phrase in _QUOTED.findall(low) if phrase.strip()),
+        asked=asked_for(low),
+    )
+
+
+def _longest_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    chosen = set(sorted(words, key=lambda word: (-len(word), words.index(word)))[:MOST_WORDS])
+    return tuple(word for word in words if word in chosen)

@@ -1,0 +1,172 @@
+"""Splits text into searchable words, and describes searchable entries.
+
+Names with dots, slashes, dashes or colons yield the whole and its parts; text without spaces between words
+(Chinese, Japanese) yields pairs of characters. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from palimpsest.core.recall.english import base_of, related_of
+
+# Runs of letters and digits, joined by characters that occur inside names.
+_RUN = re.compile(r"[^\W_]+(?:[-_./:@'’+#]+[^\W_]+)*")
+_PART = re.compile(r"[^\W_]+")
+_POSSESSIVE = re.compile(r"['’]s$")
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+# Characters. A longer run is data, which its beginning is enough to find.
+_LONGEST_WORD = 64
+# The most parts of one name that are searchable by themselves, counted from its end.
+_MOST_PARTS = 32
+# Characters that a word nearly always shares with its stem.
+_BEGINNING_CHARS = 2
+# No English suffix ends in these: such words are their own stems. Spares the stemmer, which takes 0.1 ms.
+_NO_SUFFIX = frozenset("abfhjkopquvwxz0123456789")
+# Words whose stems are cached: several times a person's vocabulary.
+_MOST_CACHED = 50_000
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+STOP = _words(
+    """a about after all also am an and any are as at be because been before being between both but by can
+    could did do does doing during each few for from had has have having he her here hers him his
+    how i if in into is it its just me more most my no nor not of on once only or other our out over
+    own same she should so some such than that the their them then there these they this those
+    through to too up us very was we were what when where which while who whom whose why will with
+    would you your ain't aren't can't couldn't didn't doesn't don't hadn't hasn't haven't isn't
+    let's shouldn't wasn't weren't won't wouldn't i'm i've i'll i'd you're you've we're we've
+    they're that's it's there's what's who's please tell ever get got go goes going went like really
+    yeah yes ok okay oh hey hi hello thanks thank"""
+)
+"""English stop words; in lower case, not stemmed."""
+
+
+class Words:
+    """Splits text into words and stems them, with a cache. Thread-safe: accesses to the cache are atomic."""
+
+    def __init__(self) -> None:
+        self._stems: dict[str, str] = {}
+
+    def of(self, text: str, beginnings: frozenset[str] | None = None) -> list[str]:
+        """The stemmed words in order, without stop words.
+
+        With `beginnings`, words that begin otherwise become "", which spares most of the time: stemming.
+        """
+        found: list[str] = []
+        for run in _RUN.findall(plain(text)):
+            self._add(run, found, beginnings)
+        return found
+
+    def forget(self) -> None:
+        """Clears the cache, which holds words of what was read (P6)."""
+        self._stems = {}
+
+    def related(self, word: str) -> frozenset[str]:
+        """The stems of related words; most words have none."""
+        return self._related_stems.get(word, frozenset())
+
+    @cached_property
+    def _related_stems(self) -> dict[str, frozenset[str]]:
+        # Takes 60 ms, so it is computed for the first query and not at start.
+        return related_of(_stem_of)
+
+    def _add(self, run: str, found: list[str], beginnings: frozenset[str] | None) -> None:
+        word = _POSSESSIVE.sub("", run)
+        if run in STOP or base_of(word) in STOP:
+            return
+        if _UNSPACED.search(word):
+            word = word[:_LONGEST_WORD]
+            found += [word[i : i + 2] for i in range(max(1, len(word) - 1))]
+            return
+        parts = _PART.findall(word)
+        if len(parts) > 1:
+            found.append(word[:_LONGEST_WORD])
+            # A long path is cut; the names in it are searchable by themselves.
+            names = [part for part in parts[-_MOST_PARTS:] if part not in STOP and len(part) > 1]
+            found += [self._stem(part, beginnings) for part in names]
+        else:
+            found.append(self._stem(word, beginnings))
+
+    def _stem(self, word: str, beginnings: frozenset[str] | None) -> str:
+        if beginnings is not None and base_of(word)[:_BEGINNING_CHARS] not in beginnings:
+            return ""
+        known = self._stems.get(word)
+        if known is None:
+            if len(self._stems) >= _MOST_CACHED:
+                self._stems = {}
+            known = self._stems[word] = _stem_of(word[:_LONGEST_WORD])
+        return known
+
+
+def _stem_of(word: str) -> str:
+    base = base_of(word)
+    if base[-1:] in _NO_SUFFIX or not base.isascii():
+        return base
+    # The import loads the stemmers of thirty languages (3 MB, 10 ms), so it waits for the first word.
+    from snowballstemmer import stemmer
+
+    # A stemmer holds the current word as state. A new one for each word costs less than a lock.
+    return str(stemmer("english").stemWord(base))
+
+
+def beginnings_of(words: Iterable[str]) -> frozenset[str]:
+    """The beginnings of words with these stems. Stemming keeps them, except that "dying" becomes "die"."""
+    begun = {word[:_BEGINNING_CHARS] for word in words}
+    return frozenset(begun | {f"{begin[0]}y" for begin in begun if begin[1:] == "i"})
+
+
+def plain(text: str) -> str:
+    """`text` in lower case and without accents, with compatible forms of a character unified."""
+    if text.isascii():
+        return text.lower()
+    apart = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(char for char in apart if not unicodedata.combining(char))
+
+
+Kind = Literal["message", "summary", "payload"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEntry:
+    """A searchable message, summary or payload. `place` is its position: neighbours differ by one.
+
+    `role` is "" except for messages. `at` is UTC seconds.
+    """
+
+    id: str
+    kind: Kind
+    role: str
+    place: int
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusStatistics:
+    """Statistics of the searched corpus: number of entries, mean length, and entries that hold each word.
+
+    `mean_words` is above 0; a word that is not in `holding` is taken to be in one entry.
+    """
+
+    entries: int
+    mean_words: float
+    holding: Mapping[str, int]
+
+
+def joined(one: CorpusStatistics, other: CorpusStatistics) -> CorpusStatistics:
+    """The statistics of two corpora together; an entry in both counts twice."""
+    entries = one.entries + other.entries
+    words = one.entries * one.mean_words + other.entries * other.mean_words
+    holding = {
+        word: one.holding.get(word, 0) + other.holding.get(word, 0) for word in {*one.holding, *other.holding}
+    }
+    return CorpusStatistics(entries, max(1.0, words / max(1, entries)), holding)

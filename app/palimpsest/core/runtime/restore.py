@@ -1,0 +1,353 @@
+"""The state of a session, restored from stored events of any origin by decoders in order of precedence.
+
+A payload that cannot be read, or has another form, falls to the next decoder; only `StoredRecord.value`
+raises. The result is always a `session_runtime_v2`, so that the next checkpoint is one (A41).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Literal
+
+import msgspec
+
+from palimpsest.core.runtime.checkpoint import CheckpointPayload
+from palimpsest.core.runtime.snapshot import SCHEMA as SNAPSHOT
+from palimpsest.core.runtime.snapshot import (
+    FlushMark,
+    LoopSection,
+    RecoverySection,
+    RuntimeSnapshot,
+    TranscriptSection,
+    UsageSection,
+    new_snapshot,
+    snapshot_of,
+)
+from palimpsest.core.text.fence import sendable
+
+USAGE_TYPES = frozenset({"usage", "llm_usage", "usage_recorded"})
+MESSAGE_ROLES = {
+    "user_message": "user",
+    "assistant_message": "assistant",
+    "tool_result": "tool",
+    "system_message": "system",
+}
+_ROLES = frozenset({"user", "assistant", "tool", "system", "developer", "function"})
+# Names of token counts: ours, OpenAI's, Anthropic's.
+_INPUT = ("inputTokens", "prompt_tokens", "promptTokens", "input_tokens")
+_OUTPUT = ("outputTokens", "completion_tokens", "completionTokens", "output_tokens")
+_CACHED = ("cachedTokens", "cached_tokens", "cache_read_input_tokens")
+# A payload may hold its counts one level down.
+_NESTED = ("usage", "totals", "delta")
+# No session has more tokens; larger numbers are invalid.
+_MOST_TOKENS = 10**15
+# UTC seconds, in the year 5138: later times are invalid, or milliseconds.
+_LATEST = 1e11
+CONTENT_KEYS = ("content", "message", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """An event from a store, or from a file of exported ones.
+
+    `payload` is JSON (bytes or str) or a value decoded from it; `at` UTC seconds, 0 when unknown.
+    """
+
+    type: str
+    payload: Any
+    at: float = 0.0
+    id: str = ""
+
+    def value(self) -> Any:
+        """The decoded payload; ValueError or RecursionError when it is damaged."""
+        if isinstance(self.payload, bytes | str):
+            return msgspec.json.decode(self.payload)
+        return self.payload
+
+    def fields(self) -> dict[str, Any]:
+        """The payload if it is an object, else an empty one."""
+        try:
+            value = self.value()
+        except (ValueError, RecursionError):
+            # Damaged.
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def as_message(self) -> dict[str, Any] | None:
+        """The chat message in an event of a message's type; None for any other event."""
+        role = MESSAGE_ROLES.get(self.type)
+        if role is None:
+            return None
+        fields = self.fields()
+        content = next((fields[key] for key in CONTENT_KEYS if key in fields), None)
+        if isinstance(content, dict):
+            # It holds the whole message.
+            return _message(content)
+        extra = {key: fields[key] for key in ("tool_calls", "tool_call_id") if key in fields}
+        return _message({"role": role, "content": content} | extra)
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Counters derived from events; `is_known` is false when no event had any."""
+
+    loop: LoopSection
+    recovery: RecoverySection
+    is_known: bool
+
+
+def messages_in(value: object) -> tuple[dict[str, Any], ...] | None:
+    """The messages of a list, all of them or None: half a history would pass for a whole one."""
+    if not isinstance(value, list):
+        return None
+    messages = [_message(each) for each in value]
+    return None if None in messages else tuple(each for each in messages if each is not None)
+
+
+def counted_usage(events: Iterable[StoredRecord]) -> UsageSection:
+    """Token totals: the sum over usage events; events without counts are ignored."""
+    reported = [_usage_in(event.fields()) for event in events if event.type in USAGE_TYPES]
+    counted = [usage for usage in reported if not usage.is_zero]
+    return UsageSection(
+        input_tokens=sum(usage.input_tokens for usage in counted),
+        output_tokens=sum(usage.output_tokens for usage in counted),
+        cached_tokens=sum(usage.cached_tokens for usage in counted),
+        requests=len(counted),
+    )
+
+
+def derived_loop(events: Sequence[StoredRecord]) -> Derived:
+    """Turns, compactions, flushes and overflows, counted from events, oldest first."""
+    # Our logs have the first type for every compaction; other logs may have the second only.
+    compactions = [event for event in events if event.type == "compaction_completed"] or [
+        event for event in events if event.type == "context_summarized"
+    ]
+    flushes = [event for event in events if event.type == "flush"]
+    started = [event for event in events if event.type == "overflow_recovery_started"]
+    ended = sum(event.type == "overflow_recovery_completed" for event in events)
+    last = compactions[-1].fields() if compactions else {}
+    loop = LoopSection(
+        turns=sum(event.type == "user_message" for event in events),
+        compaction_count=len(compactions),
+        last_compaction_at=_milliseconds(compactions[-1].at) if compactions else None,
+        last_compaction_tokens_before=_count(last, ("tokensBefore",)),
+        last_compaction_tokens_after=_count(last, ("tokensAfter",)),
+        last_flush=_flush_mark(flushes[-1]) if flushes else None,
+    )
+    recovery = RecoverySection(
+        overflow_attempts=len(started),
+        overflow_recovered=ended,
+        last_overflow_at=_milliseconds(started[-1].at) if started else None,
+    )
+    return Derived(loop, recovery, is_known=bool(compactions or flushes or started or ended))
+
+
+def _flush_mark(event: StoredRecord) -> FlushMark:
+    return FlushMark(at=_milliseconds(event.at), path_tokens=_count(event.fields(), ("pathTokens",)))
+
+
+def _milliseconds(at: float) -> int:
+    """Milliseconds of UTC; 0 for an invalid time."""
+    return round(at * 1_000) if isfinite(at) and 0 <= at < _LATEST else 0
+
+
+def _message(value: object) -> dict[str, Any] | None:
+    """The value, if it is a valid message: a known role, content of a known shape.
+
+    What cannot be written as UTF-8 is replaced, as a checkpoint must be writable.
+    """
+    role = value.get("role") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(role, str) or role not in _ROLES:
+        return None
+    content = value.get("content")
+    parts = isinstance(content, list) and all(isinstance(part, dict) for part in content)
+    calls = content is None and (value.get("tool_calls") or value.get("function_call"))
+    return _writable(value) if isinstance(content, str) or parts or calls else None
+
+
+def _writable(value: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        plain: dict[str, Any] = _sendable(value)
+        return plain
+    except RecursionError:
+        return None
+    return value
+
+
+def _sendable(value: Any) -> Any:
+    if isinstance(value, str):
+        return sendable(value)
+    if isinstance(value, dict):
+        return {sendable(key): _sendable(each) for key, each in value.items()}
+    return [_sendable(each) for each in value] if isinstance(value, list) else value
+
+
+def _usage_in(fields: dict[str, Any]) -> UsageSection:
+    nested = (fields.get(key) for key in _NESTED)
+    counts = next((each for each in nested if isinstance(each, dict)), fields)
+    return UsageSection(
+        input_tokens=_count(counts, _INPUT),
+        output_tokens=_count(counts, _OUTPUT),
+        cached_tokens=_count(counts, _CACHED),
+    )
+
+
+def _count(fields: dict[str, Any], names: Iterable[str]) -> int:
+    found = (fields.get(name) for name in names)
+    numbers = (n for n in found if isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _MOST_TOKENS)
+    return next(numbers, 0)
+
+
+RestoredForm = Literal[
+    "checkpoint_v2", "snapshot_v2", "checkpoint_legacy", "snapshot_legacy", "events_derived"
+]
+
+CHECKPOINT_TYPES = frozenset({"checkpoint", "conversation_checkpoint", "session_checkpoint"})
+SNAPSHOT_TYPES = frozenset({"conversation_snapshot"})
+# Types of events that may hold a state, and of all events that a state is read or counted from.
+STATES = tuple(sorted(CHECKPOINT_TYPES | SNAPSHOT_TYPES))
+RESTORABLE = (
+    *sorted(CHECKPOINT_TYPES | SNAPSHOT_TYPES | USAGE_TYPES | MESSAGE_ROLES.keys()),
+    *("compaction_completed", "context_summarized", "flush"),
+    *("overflow_recovery_started", "overflow_recovery_completed"),
+)
+# Where older records keep the messages, at the top of the payload.
+HISTORY_KEYS = ("conversationHistory", "conversation_history")
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was restored, from which form and which event ("" when from several)."""
+
+    form: RestoredForm
+    snapshot: RuntimeSnapshot
+    event_id: str
+
+    @property
+    def is_upgraded(self) -> bool:
+        """True when it was restored from an older form: the next checkpoint makes it V2 (A41)."""
+        return self.form not in ("checkpoint_v2", "snapshot_v2")
+
+    @property
+    def history(self) -> tuple[dict[str, Any], ...]:
+        """Messages contained in the record, oldest first; empty when it names those of the archive."""
+        return self.snapshot.transcript.conversation_history
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoder:
+    form: RestoredForm
+    types: frozenset[str]
+    decode: Callable[[Any], RuntimeSnapshot]
+
+
+def _any(_: RuntimeSnapshot) -> bool:
+    return True
+
+
+def restored(
+    events: Sequence[StoredRecord], belongs: Callable[[RuntimeSnapshot], bool] = _any
+) -> Restored | None:
+    """The session's state from its events, oldest first; None when nothing can be made of them.
+
+    Each form is looked for in all events, newest first, before the next form: an old checkpoint of ours has
+    precedence over a newer record of another form. A state that does not belong to the session is skipped
+    like a damaged one. Usage totals of zero are counted from the events. Never raises for the content of a
+    payload.
+    """
+    for decoder in DECODERS:
+        for event in reversed(events):
+            if event.type in decoder.types:
+                snapshot = _decoded(decoder, event)
+                if snapshot is not None and belongs(snapshot):
+                    return Restored(decoder.form, backfilled(snapshot, events), event.id)
+    return _from_events(events)
+
+
+def backfilled(snapshot: RuntimeSnapshot, events: Sequence[StoredRecord]) -> RuntimeSnapshot:
+    """`snapshot` with usage totals counted from usage events, if its own are zero (A41)."""
+    if not snapshot.usage.is_zero:
+        return snapshot
+    usage = counted_usage(events)
+    return snapshot if usage.is_zero else msgspec.structs.replace(snapshot, usage=usage)
+
+
+class _NotThisForm(ValueError):
+    """The payload is readable but of another form."""
+
+
+def _decoded(decoder: _Decoder, event: StoredRecord) -> RuntimeSnapshot | None:
+    try:
+        snapshot = decoder.decode(event.value())
+        # It must be writable to become the next checkpoint.
+        msgspec.json.encode(snapshot)
+        return snapshot
+    except (ValueError, RecursionError):
+        # Damaged, or of another form. msgspec's errors are ValueErrors.
+        return None
+
+
+def _checkpoint_v2(value: Any) -> RuntimeSnapshot:
+    # Some checkpoints are the state itself, without a summary or evidence.
+    if isinstance(value, dict) and value.get("schema") == SNAPSHOT:
+        return _snapshot_v2(value)
+    checkpoint = msgspec.convert(value, CheckpointPayload)
+    if checkpoint.runtime is None:
+        raise _NotThisForm
+    return _whole(checkpoint.runtime)
+
+
+def _snapshot_v2(value: Any) -> RuntimeSnapshot:
+    return _whole(snapshot_of(value))
+
+
+def _whole(snapshot: RuntimeSnapshot) -> RuntimeSnapshot:
+    """The snapshot, if it names or contains messages, and those it contains are valid."""
+    transcript = snapshot.transcript
+    if not (transcript.head or transcript.ids or transcript.conversation_history):
+        raise _NotThisForm
+    if transcript.conversation_history and messages_in(list(transcript.conversation_history)) is None:
+        raise _NotThisForm
+    return snapshot
+
+
+def _legacy(value: Any) -> RuntimeSnapshot:
+    """A record whose messages are in `conversationHistory`, with little else that we use."""
+    # A record marked as V2 is a damaged one of ours: it is not used in part.
+    if not isinstance(value, dict) or str(value.get("schema", "")).endswith("_v2"):
+        raise _NotThisForm
+    for key in HISTORY_KEYS:
+        history = messages_in(value.get(key))
+        if history:
+            transcript = TranscriptSection(message_count=len(history), conversation_history=history)
+            return msgspec.structs.replace(new_snapshot(transcript), usage=_own_usage(value))
+    raise _NotThisForm
+
+
+def _own_usage(value: dict[str, Any]) -> UsageSection:
+    totals = value.get("usageTotals", value.get("usage"))
+    return counted_usage([StoredRecord(type="usage", payload=totals)])
+
+
+def _from_events(events: Sequence[StoredRecord]) -> Restored | None:
+    """The state that the events show: messages, compactions, flushes, overflows, usage."""
+    history = tuple(message for event in events if (message := event.as_message()) is not None)
+    loop = derived_loop(events)
+    transcript = TranscriptSection(message_count=len(history), conversation_history=history)
+    snapshot = msgspec.structs.replace(new_snapshot(transcript), loop=loop.loop, recovery=loop.recovery)
+    if not history and not loop.is_known:
+        return None
+    return Restored("events_derived", backfilled(snapshot, events), "")
+
+
+DECODERS: tuple[_Decoder, ...] = (
+    _Decoder("checkpoint_v2", CHECKPOINT_TYPES, _checkpoint_v2),
+    _Decoder("snapshot_v2", SNAPSHOT_TYPES, _snapshot_v2),
+    _Decoder("checkpoint_legacy", CHECKPOINT_TYPES, _legacy),
+    _Decoder("snapshot_legacy", SNAPSHOT_TYPES, _legacy),
+)
+"""The order of A40; the state derived from the events comes last."""

@@ -1,0 +1,349 @@
+"""Records of another system or archive, read as a session: from bytes to events, messages and compactions.
+
+Payloads and messages keep the bytes of the records. An archive names messages by chains of its own namespace
+(`core/history/message.py`), so that a compaction's record must be renamed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from palimpsest.core.history.message import INSTRUCTION_ROLES, Conversation
+from palimpsest.core.history.session_sources import is_name
+from palimpsest.core.runtime.restore import (
+    CONTENT_KEYS,
+    HISTORY_KEYS,
+    MESSAGE_ROLES,
+    Restored,
+    StoredRecord,
+    restored,
+)
+from palimpsest.core.runtime.snapshot import RuntimeSnapshot
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.wire.json_spans import raw_elements, raw_members, refuse_deeper
+from palimpsest.core.wire.json_text import decoded, encoded, verify
+from palimpsest.core.wire.responses.items import as_chat
+from palimpsest.errors import BodyTooLarge, InvalidJson, InvalidParameter, NothingToRestore
+
+FORMAT = "palimpsest_session_v1"
+_FIELDS = frozenset({"format", "name", "model", "events"})
+_EVENT_FIELDS = frozenset({"id", "type", "payload", "created_at"})
+_TYPE = re.compile(r"[\w.:/-]{1,100}", re.ASCII)
+_ID_CHARS = 200
+_MODEL_CHARS = 200
+# UTC seconds in the year 5138: a larger number counts milliseconds.
+_LATEST = 1e11
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """An event of the document: `payload` is valid JSON as spelled; `at` UTC seconds; `id` may be ""."""
+
+    id: str
+    type: str
+    payload: bytes
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimits:
+    """Bounds of a document, inclusive: levels of nesting, events."""
+
+    depth: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRecord:
+    """The content of the document; `name` is None and `model` "" where it states none."""
+
+    name: str | None
+    model: str
+    events: tuple[RecordedEvent, ...]
+
+
+def record_of(body: bytes, limits: RecordLimits, now: float) -> ImportedRecord:
+    """The document in `body`. An event without a time gets `now` (UTC seconds).
+
+    InvalidJson for what is not JSON, or nested too deeply; InvalidParameter, naming the field, for a field
+    that is unknown or of a wrong type; BodyTooLarge for too many events.
+    """
+    verify(body)
+    refuse_deeper(body, limits.depth)
+    if not body.lstrip(b" \t\r\n").startswith(b"{"):
+        raise InvalidJson("The body must be a JSON object.")
+    members = raw_members(body)
+    _refuse_unknown(members, _FIELDS, "")
+    if decoded(members.get("format", b"null")) not in (None, FORMAT):
+        raise InvalidParameter(f"The only format is {FORMAT}.", param="format")
+    if not members.get("events", b"").startswith(b"["):
+        raise InvalidParameter("The events must be a list.", param="events")
+    raws = raw_elements(members["events"])
+    if len(raws) > limits.events:
+        raise BodyTooLarge(f"More than {limits.events} events at once.", param="events")
+    return ImportedRecord(
+        name=_name(members.get("name", b"null")),
+        model=_model(members.get("model", b'""')),
+        events=tuple(_event(raw, f"events[{place}]", now) for place, raw in enumerate(raws)),
+    )
+
+
+def written(name: str | None, model: str, events: Iterable[RecordedEvent]) -> Iterator[bytes]:
+    """The document in pieces; `record_of` reads it back, each payload byte for byte."""
+    head = encoded({"format": FORMAT, "name": name, "model": model})
+    yield head[:-1] + b',"events":['
+    between = b"\n"
+    for event in events:
+        fields = encoded({"id": event.id, "type": event.type, "created_at": event.at})
+        yield between + fields[:-1] + b',"payload":' + event.payload + b"}"
+        between = b",\n"
+    yield b"]}\n"
+
+
+def _event(raw: bytes, at: str, now: float) -> RecordedEvent:
+    if not raw.startswith(b"{"):
+        raise InvalidParameter("An event must be an object.", param=at)
+    members = raw_members(raw)
+    _refuse_unknown(members, _EVENT_FIELDS, f"{at}.")
+    kind = decoded(members.get("type", b"null"))
+    if not isinstance(kind, str) or not _TYPE.fullmatch(kind):
+        raise InvalidParameter("A type must be a word of at most 100 characters.", param=f"{at}.type")
+    return RecordedEvent(
+        id=_id(members.get("id", b'""'), f"{at}.id"),
+        type=kind,
+        payload=members.get("payload", b"null"),
+        at=_time(members.get("created_at", b"null"), f"{at}.created_at", now),
+    )
+
+
+def _refuse_unknown(members: Iterable[str], known: frozenset[str], at: str) -> None:
+    for name in members:
+        if name not in known:
+            raise InvalidParameter("Unknown field.", param=at + name[:_ID_CHARS])
+
+
+def _name(raw: bytes) -> str | None:
+    value = decoded(raw)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not is_name(value.strip()):
+        raise InvalidParameter("A session's name must be at most 200 printable characters.", param="name")
+    return value.strip()
+
+
+def _model(raw: bytes) -> str:
+    value = decoded(raw)
+    if not isinstance(value, str) or len(value) > _MODEL_CHARS:
+        raise InvalidParameter("A model's name must be at most 200 characters.", param="model")
+    return value
+
+
+def _id(raw: bytes, at: str) -> str:
+    value = decoded(raw)
+    # Some systems number their events.
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or len(text) > _ID_CHARS:
+        raise InvalidParameter("An id must be at most 200 characters.", param=at)
+    return text
+
+
+def _time(raw: bytes, at: str, now: float) -> float:
+    value: Any = decoded(raw)
+    if value is None:
+        return now
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise InvalidParameter("A time must be a number of seconds since 1970.", param=at)
+    seconds = float(value)
+    return seconds / 1_000 if seconds > _LATEST else seconds
+
+
+_NAME = re.compile(r"dcm_[0-9a-f]{32}")
+
+
+def exported_compaction(compaction: Compaction, talk: Conversation) -> bytes | None:
+    """The record as JSON, with messages as indexes in `talk`; None when it names any other message."""
+    record: dict[str, Any] = {field.name: getattr(compaction, field.name) for field in fields(compaction)}
+    masks = compaction.masks
+    places = {chain: talk.position(chain) for chain in (*compaction.kept, *(mask.chain for mask in masks))}
+    watermark = talk.position(compaction.watermark) if compaction.watermark else -1
+    if watermark is None or None in places.values():
+        return None
+    record |= {
+        "watermark": watermark,
+        "kept": [places[chain] for chain in compaction.kept],
+        "masks": [{"message": places[mask.chain], "limit_chars": mask.limit_chars} for mask in masks],
+        "state": compaction.state.decode(),
+        "details": compaction.details.decode(),
+    }
+    return encoded(record)
+
+
+def imported_compaction(record: bytes, talk: Conversation, names: Mapping[str, str]) -> Compaction | None:
+    """The compaction in the JSON, for `talk`; None when it cannot be read.
+
+    `names` maps the exporting system's message ids to ours: ids inside texts are replaced.
+    """
+    try:
+        values = decoded(_NAME.sub(lambda name: names.get(name[0], name[0]), record.decode()).encode())
+        masks = [
+            {"chain": _chain(talk, mask["message"]), "limit_chars": mask["limit_chars"]}
+            for mask in values["masks"]
+        ]
+        values |= {
+            "watermark": b"" if values["watermark"] == -1 else _chain(talk, values["watermark"]),
+            "kept": [_chain(talk, place) for place in values["kept"]],
+            "masks": masks,
+            "state": values["state"].encode(),
+            "details": values["details"].encode(),
+        }
+        return msgspec.convert(values, Compaction, builtin_types=(bytes,))
+    except (InvalidJson, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        # Damaged, or in another form: the messages are complete without it.
+        return None
+
+
+def _chain(talk: Conversation, place: Any) -> bytes:
+    if not isinstance(place, int) or place < 0:
+        raise IndexError(place)
+    return talk.chains[place]
+
+
+# Where a record holds its own messages: in the state within a checkpoint, in the state itself, at the top.
+_PLACES: tuple[tuple[str, ...], ...] = (("runtime", "transcript"), ("transcript",), ())
+COMPACTION = "compaction_record"
+"""The type of an event that holds a compaction as `exported_compaction` writes it."""
+HIDDEN = "hidden_message"
+"""The type of an event that is a message which the client never saw. It is not imported."""
+ITEMS = "items"
+"""The member of an event that holds an answer of the Responses API, which is an array of items."""
+MESSAGE = "message"
+"""The type of an event that is a message of a role without a type of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedMessage:
+    """A message as spelled in the records; `at` is UTC seconds, `name` its id there, or ""."""
+
+    raw: bytes
+    at: float
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The result of an import: its messages, instructions first; the events that are kept; the state.
+
+    `source` is the id of the event that the state is from, "" when it is from several.
+    """
+
+    messages: tuple[ImportedMessage, ...]
+    events: tuple[RecordedEvent, ...]
+    restored: Restored
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class _EventMessage:
+    """The message in an event. `is_all`: the event contains nothing else."""
+
+    message: ImportedMessage
+    is_all: bool
+
+
+def imported_of(record: ImportedRecord) -> Imported:
+    """The session in `record`, by the table of `restore` (A40).
+
+    The messages are those in the chosen event, followed by those of later events; or, where it has none,
+    those of all events. NothingToRestore when there is no message other than instructions. An event that is
+    nothing but one of these messages is not kept as an event.
+    """
+    record = replace(record, events=tuple([event for event in record.events if event.type != HIDDEN]))
+    values = [decoded(event.payload) for event in record.events]
+    # Named by position: ids of other systems may repeat.
+    stored = [
+        StoredRecord(event.type, value, event.at, str(place))
+        for place, (event, value) in enumerate(zip(record.events, values, strict=True))
+    ]
+    parsed = [_event_message(event, given) for event, given in zip(record.events, stored, strict=True)]
+    has_event_messages = any(parsed)
+
+    def has_messages(snapshot: RuntimeSnapshot) -> bool:
+        # A state that only names messages of its own archive is usable where the messages came along.
+        return has_event_messages or bool(snapshot.transcript.conversation_history)
+
+    found = restored(stored, has_messages)
+    if found is None:
+        raise NothingToRestore("None of the events holds a session's state or messages.")
+    place = int(found.event_id) if found.event_id else None
+    carried = _carried(record.events[place], found) if place is not None and found.history else []
+    start = place + 1 if carried and place is not None else 0
+    later = {at: each for at, each in enumerate(parsed) if each is not None and at >= start}
+    overlap = _overlap(carried, [each.message for each in later.values()])
+    used = dict(list(later.items())[overlap:])
+    messages = (*carried, *(each.message for each in used.values()))
+    if all(_is_instruction(message) for message in messages):
+        raise NothingToRestore("The events hold no message other than instructions.")
+    return Imported(
+        messages=messages,
+        events=tuple(
+            event for at, event in enumerate(record.events) if at not in used or not used[at].is_all
+        ),
+        restored=found,
+        source=record.events[place].id if place is not None else "",
+    )
+
+
+def _carried(event: RecordedEvent, found: Restored) -> list[ImportedMessage]:
+    """The history in the event that was restored from, as spelled there."""
+    for place in _PLACES:
+        members = raw_members(event.payload)
+        for key in place:
+            members = raw_members(members.get(key, b"{}"))
+        for key in HISTORY_KEYS:
+            raws = raw_elements(members[key]) if members.get(key, b"").startswith(b"[") else []
+            if len(raws) == len(found.history):
+                return [ImportedMessage(raw, event.at) for raw in raws]
+    return [ImportedMessage(encoded(message), event.at) for message in found.history]
+
+
+def _event_message(event: RecordedEvent, stored: StoredRecord) -> _EventMessage | None:
+    if event.type not in MESSAGE_ROLES and event.type != MESSAGE:
+        return None
+    members = raw_members(event.payload)
+    raw = _whole(members)
+    if raw:
+        return _EventMessage(ImportedMessage(raw, event.at, event.id), is_all=True)
+    message = stored.as_message()
+    if message is None:
+        return None
+    key = next((key for key in CONTENT_KEYS if key in members), "")
+    raw = members[key] if members.get(key, b"").startswith(b"{") else encoded(message)
+    return _EventMessage(ImportedMessage(raw, event.at), is_all=False)
+
+
+def _whole(members: Mapping[str, bytes]) -> bytes:
+    """The message, where the event contains nothing else; else b""."""
+    raw = members.get(ITEMS, b"")
+    if len(members) == 1 and raw.startswith(b"["):
+        return raw if isinstance(as_chat(decoded(raw)), dict) else b""
+    raw = members.get("message", b"")
+    return raw if len(members) == 1 and raw.startswith(b"{") else b""
+
+
+def _overlap(carried: Sequence[ImportedMessage], later: Sequence[ImportedMessage]) -> int:
+    """How many of `later` the history ends with: some systems record a message again after the state."""
+    ours = [decoded(message.raw) for message in carried]
+    theirs = [decoded(message.raw) for message in later]
+    sizes = range(min(len(ours), len(theirs)), 0, -1)
+    return next((size for size in sizes if ours[-size:] == theirs[:size]), 0)
+
+
+def _is_instruction(message: ImportedMessage) -> bool:
+    fields = as_chat(decoded(message.raw))
+    return isinstance(fields, dict) and fields.get("role") in INSTRUCTION_ROLES

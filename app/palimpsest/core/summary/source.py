@@ -1,0 +1,57 @@
+"""The input of a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from palimpsest.core.history.message import Message
+
+T = TypeVar("T")
+CountText = Callable[[str], int]
+"""Tokens of a text in the encoding of the budget; "" counts 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummarySource:
+    """The messages that a new block replaces, and their surroundings.
+
+    `folded`: every message that the new watermark covers, oldest first, with its chain digest, except those
+    that stay verbatim. `previous`, the whole text of the current block ("" for the first compaction),
+    covers `folded[:since]`. `tail`: the messages after the watermark. `instructions` and `task`: texts that
+    stay in every view. `is_running`: the newest user message stands after the block, and the folded
+    messages were work on it. `state`: what the style stored with the current compaction, in its own form;
+    b"" for the first compaction or after another style. `is_rebuild`: `folded[since:]` are read again, and
+    `previous` covers only those before them.
+    """
+
+    folded: tuple[tuple[bytes, Message], ...]
+    since: int = 0
+    previous: str = ""
+    tail: tuple[Message, ...] = ()
+    state: bytes = b""
+    instructions: str = ""
+    task: str = ""
+    is_running: bool = False
+    is_rebuild: bool = False
+
+    @property
+    def fresh(self) -> tuple[tuple[bytes, Message], ...]:
+        """The messages to read: those that no summary covers yet, or all to be read again."""
+        return self.folded[self.since :]
+
+
+def recall_id(chain: bytes) -> str:
+    """The id by which a message is recalled: "dcm_" and 32 hex digits of its chain digest."""
+    return "dcm_" + chain.hex()[:32]
+
+
+def stored_as(kind: type[T], stored: bytes | str) -> T | None:
+    """The JSON value decoded as `kind`; None for b"", damaged bytes and any other value."""
+    try:
+        return msgspec.json.decode(stored, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,262 @@
+"""What the model sees: a function of the conversation and the compaction that applies to it.
+
+Between two compactions a view only grows at its end: messages added after the record was written are appended
+and change nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from palimpsest.core.budget.budget import Budget
+from palimpsest.core.history.message import Conversation, Message
+from palimpsest.core.policy import Policy
+from palimpsest.core.view.clients import Opening, opening_of
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.view.dialects import FRAME_TOKENS, answered, with_user_instructions
+from palimpsest.core.view.json_results import encoded
+from palimpsest.core.view.masking import masked, text_of
+from palimpsest.core.view.outcomes import PartKind, View, ViewPart
+from palimpsest.core.view.validity import Group, groups_of, is_cut
+
+CountText = Callable[[str], int]
+# Masked messages by chain digest: the characters shown, and the reference to the rest.
+Masks = Mapping[bytes, tuple[int, str]]
+
+
+def applicable(compactions: Sequence[Compaction], conversation: Conversation) -> Compaction | None:
+    """The compaction in force on this path, of `compactions` oldest first; None when none applies.
+
+    Of those that apply, the deepest watermark wins, then the one whose masks are all on the path, then the
+    newest. One made meanwhile on a sibling path never displaces this path's own, so that returning to a path
+    restores its view.
+    """
+    best, rank = None, (-1, False)
+    groups = groups_of(conversation.messages) if compactions else ()
+    for compaction in compactions:
+        if not applies(compaction, conversation, groups):
+            continue
+        cut = cut_in(compaction, conversation)
+        own = all(conversation.position(mask.chain) is not None for mask in compaction.masks)
+        if (cut, own) >= rank:
+            best, rank = compaction, (cut, own)
+    return best
+
+
+def applies(
+    compaction: Compaction, conversation: Conversation, groups: Sequence[Group] | None = None
+) -> bool:
+    """True when the compaction can be used on this path.
+
+    Its watermark is on the path (or, with an empty one, every mask's message), the cut splits no group here,
+    and neither the newest message nor the newest user message is folded. The last two matter when a client
+    rewinds to the watermark itself. A summary without a watermark, or a watermark without a summary, applies
+    nowhere (B15): history would be shown twice, or not at all. `groups` are the conversation's, if at hand.
+    """
+    if bool(compaction.watermark) != bool(compaction.summary):
+        return False
+    if not compaction.watermark:
+        masks = compaction.masks
+        return bool(masks) and all(conversation.position(mask.chain) is not None for mask in masks)
+    position = conversation.position(compaction.watermark)
+    if position is None:
+        return False
+    if not is_cut(groups_of(conversation.messages) if groups is None else groups, position + 1):
+        return False
+    newest = newest_user(conversation)
+    return newest is None or newest > position or conversation.chains[newest] in compaction.kept
+
+
+def cut_in(compaction: Compaction | None, conversation: Conversation) -> int:
+    """How many messages of this path the compaction folds (kept ones included); 0 when none."""
+    if compaction is None or not compaction.watermark:
+        return 0
+    position = conversation.position(compaction.watermark)
+    return 0 if position is None else position + 1
+
+
+def kept_in(compaction: Compaction | None, conversation: Conversation) -> tuple[int, ...]:
+    """Indexes of the folded messages that stay verbatim, ascending."""
+    if compaction is None:
+        return ()
+    places = (conversation.position(chain) for chain in compaction.kept)
+    return tuple(sorted({place for place in places if place is not None}))
+
+
+def newest_user(conversation: Conversation) -> int | None:
+    """The index of the newest user message; None when there is none."""
+    for index in range(len(conversation.messages) - 1, -1, -1):
+        if conversation.messages[index].role == "user":
+            return index
+    return None
+
+
+def always_kept_tokens(conversation: Conversation, policy: Policy) -> int:
+    """Tokens of the messages that stay wherever the cut falls: instructions, set-up and the original task."""
+    opening = opening_of(conversation)
+    stays = {*opening.setup, *([opening.task] if policy.keep_original_task else [])}
+    return sum(
+        message.tokens
+        for index, message in enumerate(conversation.messages)
+        if message.is_instruction or index in stays
+    )
+
+
+def unmasked_tokens(conversation: Conversation, compaction: Compaction | None) -> int:
+    """Tokens that the view's messages would have unmasked, without preamble, summary and memory."""
+    messages = conversation.messages
+    kept = [messages[index] for index in kept_in(compaction, conversation)]
+    return sum([message.tokens for message in (*kept, *messages[cut_in(compaction, conversation) :])])
+
+
+def view_of(conversation: Conversation, compaction: Compaction | None, count_text: CountText) -> View:
+    """The messages to forward: preamble, instructions, set-up, task, kept messages, summary, memory, tail.
+
+    Without a compaction, or with one that does not apply here, exactly the client's messages. The preamble is
+    this request's; the tail is the client's own bytes except for masked results. After the instructions the
+    list starts with a user message whenever the client's did: a summary in the system role is shown in the
+    user role where no user message follows it.
+    """
+    is_used = compaction is not None and applies(compaction, conversation)
+    return rendered(conversation, compaction if is_used else None, count_text)
+
+
+def rendered(conversation: Conversation, compaction: Compaction | None, count_text: CountText) -> View:
+    """As `view_of`, for a compaction that is known to apply here."""
+    preamble = [
+        ViewPart("preamble", None, message.raw, message.tokens, False, "this request's instructions")
+        for message in conversation.preamble
+    ]
+    if compaction is None:
+        everything = range(len(conversation.messages))
+        tail = [_verbatim(conversation, index, "tail", "not compacted") for index in everything]
+        return View((*preamble, *tail), None)
+    cut = cut_in(compaction, conversation)
+    references = compaction.references() if compaction.masks else {}
+    masks = {mask.chain: (mask.limit_chars, references[mask.chain]) for mask in compaction.masks}
+    opening = opening_of(conversation)
+    kept = [
+        _kept(conversation, index, masks, count_text, opening) for index in kept_in(compaction, conversation)
+    ]
+    # Set-up that a harness sends in the user role comes after the instructions proper.
+    setup = [part for part in kept if part.index in opening.setup]
+    instructions = [part for part in kept if part.kind == "instruction" and part.index not in opening.setup]
+    task = [part for part in kept if part.kind == "task"]
+    others = [part for part in kept if part.kind == "pin"]
+    tail = [
+        _part(conversation, index, "tail", masks, count_text)
+        for index in range(cut, len(conversation.messages))
+    ]
+    follows = next(iter((*setup, *task, *others, *tail)), None)
+    as_system = compaction.as_system and follows is not None and _is_user(conversation, follows)
+    block = _block(compaction, count_text, as_system) if compaction.summary else []
+    asked = _request(conversation, kept) if block and compaction.request_last else None
+    before = [part for part in (*setup, *task, *others) if part is not asked]
+    middle = [*before, *block]
+    if as_system or (block and not _is_user(conversation, middle[0])):
+        middle = [*block, *before]
+    middle += [asked] if asked else []
+    parts = (*preamble, *instructions, *middle, *tail)
+    if compaction.tells_as_user:
+        parts = with_user_instructions(parts, conversation, count_text)
+    return View(answered(parts, count_text) if compaction.alternates else parts, compaction)
+
+
+def message_tokens(view: View) -> int:
+    """Tokens of the view's parts without the preamble, which the budget's fixed part includes."""
+    return sum(part.tokens for part in view.parts if part.kind != "preamble")
+
+
+def prompt_tokens(view: View, budget: Budget) -> int:
+    """Tokens of the whole prompt, tools and framing included, in our own count."""
+    return budget.fixed_tokens + message_tokens(view)
+
+
+def fits(view: View, budget: Budget) -> bool:
+    """True when the prompt does not exceed the ceiling."""
+    return prompt_tokens(view, budget) <= budget.ceiling_tokens
+
+
+def block_tokens(text: str, count_text: CountText) -> int:
+    """Tokens of a block of ours with its framing; 0 for "", which is no block."""
+    return count_text(text) + FRAME_TOKENS if text else 0
+
+
+def masked_tokens(message: Message, shown: str, count_text: CountText) -> int:
+    """Tokens of a message whose text is shown as `shown`; never more than the whole message's."""
+    call = message.answers or ""
+    return min(message.tokens, count_text(shown) + count_text(call) + FRAME_TOKENS)
+
+
+def summary_message(text: str, role: str = "user") -> bytes:
+    """A block of ours as a message: in the user role, so that tool output in it gains no authority."""
+    return f'{{"role":"{role}","content":{encoded(text)}}}'.encode()
+
+
+def _request(conversation: Conversation, kept: Sequence[ViewPart]) -> ViewPart | None:
+    """The newest kept user message; one in the tail is not considered."""
+    asked = [part for part in kept if conversation.messages[part.index or 0].role == "user"]
+    return max(asked, key=lambda part: part.index or 0, default=None)
+
+
+def _is_user(conversation: Conversation, part: ViewPart) -> bool:
+    return part.index is None or conversation.messages[part.index].role == "user"
+
+
+def _block(compaction: Compaction, count_text: CountText, as_system: bool) -> list[ViewPart]:
+    """The blocks of ours: the summary, and the memory block after it (B16)."""
+    reason = f"stands for {compaction.messages_folded} folded messages"
+    role = "system" if as_system else "user"
+    parts = [_written("summary", compaction.summary, reason, count_text, role)]
+    if compaction.memory:
+        reason = "the session's memory, as it was when the rest was folded"
+        parts.append(_written("memory", compaction.memory, reason, count_text))
+    return parts
+
+
+def _written(kind: PartKind, text: str, reason: str, count_text: CountText, role: str = "user") -> ViewPart:
+    tokens = block_tokens(text, count_text)
+    return ViewPart(kind, None, summary_message(text, role), tokens, False, reason)
+
+
+def _kept(
+    conversation: Conversation,
+    index: int,
+    masks: Masks,
+    count_text: CountText,
+    opening: Opening,
+) -> ViewPart:
+    message = conversation.messages[index]
+    if message.is_instruction:
+        return _verbatim(conversation, index, "instruction", "an instruction is never folded")
+    if index in opening.setup:
+        return _verbatim(conversation, index, "instruction", "set up by the client before the first request")
+    if index == opening.task:
+        reason = "the first user message: the original task"
+        if opening.setup:
+            reason = "the first request behind what the client set up: the original task"
+        return _verbatim(conversation, index, "task", reason)
+    return _part(conversation, index, "pin", masks, count_text)
+
+
+_REASONS: dict[PartKind, str] = {"tail": "newest messages", "pin": "kept when the rest was folded"}
+
+
+def _part(
+    conversation: Conversation, index: int, kind: PartKind, masks: Masks, count_text: CountText
+) -> ViewPart:
+    mask = masks.get(conversation.chains[index])
+    if mask is None:
+        return _verbatim(conversation, index, kind, _REASONS[kind])
+    message = conversation.messages[index]
+    short = masked(message, *mask)
+    if short is None:
+        return _verbatim(conversation, index, kind, _REASONS[kind])
+    whole = len(text_of(message.fields))
+    reason = f"a tool result of {whole:,} characters, shown shortened"
+    return ViewPart(kind, index, short.raw, masked_tokens(message, short.text, count_text), True, reason)
+
+
+def _verbatim(conversation: Conversation, index: int, kind: PartKind, reason: str) -> ViewPart:
+    message = conversation.messages[index]
+    return ViewPart(kind, index, message.raw, message.tokens, False, reason)

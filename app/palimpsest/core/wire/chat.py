@@ -1,0 +1,96 @@
+"""The chat completions API as a `Wire`: its requests, its answers and questions of our own. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from palimpsest.core.wire.chat_answers import Assembly, QuestionAnswer, parse_answer, text_of, usage_of
+from palimpsest.core.wire.json_text import encoded
+from palimpsest.core.wire.request import ChatRequest, Members, RequestBody, RequestLimits, Unaccepted, Wire
+from palimpsest.core.wire.responses.translation import translated_to_chat
+
+
+def parse_chat_request(
+    body: bytes, limits: RequestLimits, unaccepted: Unaccepted | None = None
+) -> ChatRequest:
+    """Parses a request; only its `unaccepted` messages are checked for repeated keys.
+
+    Raises InvalidJson and NotUnderstood as `RequestBody` does. Fields of a wrong type are left for the
+    upstream to refuse; `history.read` reads the inside of messages.
+    """
+    read = RequestBody(body, limits, "messages")
+    places = read.elements()
+    spans = tuple([body[start:end] for start, end in places])
+    fields = read.fields
+    model = fields.text("model")
+    read.examine(spans if unaccepted is None else unaccepted(model, spans))
+    options = fields.value("stream_options")
+    messages = read.shape.last("messages")
+    return ChatRequest(
+        wire=CHAT,
+        body=body,
+        model=model,
+        stream=fields.flag("stream"),
+        include_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
+        n=max(1, fields.integer("n") or 1),
+        max_output_tokens=fields.limit("max_completion_tokens") or fields.limit("max_tokens"),
+        tools=fields.raw("tools") or fields.raw("functions"),
+        response_format=fields.raw("response_format"),
+        tool_choice=fields.raw("tool_choice"),
+        message_spans=spans,
+        messages_at=(messages.start, messages.end) if messages else (0, 0),
+        shape=read.shape,
+    )
+
+
+def _may_add_tools(request: ChatRequest) -> bool:
+    """False with the legacy `functions`, or with several choices, each of which would be an answer."""
+    return request.shape.last("functions") is None and request.n == 1
+
+
+def _question_fields(messages: Sequence[bytes], behind: Members | None) -> dict[str, Any]:
+    """On this API a prompt is messages and tools only: there are no other members to repeat."""
+    del behind
+    return {"messages": [msgspec.Raw(message) for message in messages]}
+
+
+def _question_answer(payload: Any) -> QuestionAnswer | None:
+    """The first choice of a complete answer; None without one."""
+    choices = payload.get("choices") if isinstance(payload, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        return None
+    finish = choice.get("finish_reason")
+    return QuestionAnswer(
+        text_of(message.get("content")),
+        finish if isinstance(finish, str) else None,
+        bool(message.get("tool_calls") or message.get("function_call")),
+        usage_of(payload.get("usage")),
+    )
+
+
+CHAT = Wire(
+    path="/chat/completions",
+    listed="messages",
+    read_request=parse_chat_request,
+    has_compactions=False,
+    may_add_tools=_may_add_tools,
+    tool=lambda function: encoded({"type": "function", "function": function}),
+    tool_result=lambda call, result: encoded({"role": "tool", "tool_call_id": call, "content": result}),
+    read_answer=parse_answer,
+    new_assembly=Assembly,
+    error_body=lambda data: data,
+    error_event=lambda error: encoded({"error": error}),
+    keeps_answers=False,
+    fails_late=False,
+    answer_start=b"{",
+    translated=translated_to_chat,
+    answer_limit="max_tokens",
+    question_fields=_question_fields,
+    prompt_members=lambda _: (),
+    question_answer=_question_answer,
+)

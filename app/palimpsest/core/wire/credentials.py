@@ -1,0 +1,204 @@
+"""Which headers, cookies and query fields of a request are credentials (rule 36).
+
+A pure decision over names and values; validity is not checked.
+
+Sources of the names: the API references of OpenAI, Azure OpenAI and API Management, Anthropic, Gemini,
+Portkey, Cloudflare AI Gateway and Access, Helicone, LiteLLM, Bifrost, Kong, GitLab, AWS and oauth2-proxy
+(2026-11).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
+from typing import Literal, TypeAlias
+from urllib.parse import unquote_plus
+
+RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
+Place = Literal["header", "cookie", "query"]
+
+# They have identified callers since the first release: the digests of stored namespaces begin with these.
+FIRST_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")
+HEADERS = (
+    *FIRST_HEADERS,
+    "apikey", "x-apikey", "ocp-apim-subscription-key", "subscription-key",
+    "x-portkey-api-key", "x-portkey-virtual-key", "x-portkey-config",
+    "x-portkey-aws-access-key-id", "x-portkey-aws-secret-access-key", "x-portkey-aws-session-token",
+    "x-portkey-azure-ad-token", "x-portkey-azure-entra-client-secret",
+    "x-portkey-vertex-service-account-json",
+    "cf-aig-authorization", "cf-access-client-id", "cf-access-client-secret", "cf-access-token",
+    "helicone-auth", "x-litellm-api-key", "x-bf-vk", "x-bf-api-key",
+    "x-goog-iam-authorization-token", "x-serverless-authorization", "x-amz-security-token",
+    "x-auth-token", "x-auth-key", "x-auth-email", "x-authorization", "auth-token", "x-access-token",
+    "x-token", "x-user-token", "x-client-secret", "x-secret-key", "private-token", "job-token",
+    "deploy-token", "x-forwarded-access-token", "x-auth-request-access-token",
+    "x-vercel-oidc-token", "x-github-token",
+)  # fmt: skip
+QUERY = (
+    "key", "api-key", "apikey", "subscription-key", "access-token", "token", "auth", "code", "sig",
+)  # fmt: skip
+# Header and field names whose classification is cached: those of real clients, and room for made-up ones.
+_MOST_CACHED = 2_048
+# These look like credentials and are not: they change from request to request, or are for another hop.
+NOT_CREDENTIALS = (
+    "*idempotency-key", "sec-*", "*csrf*", "*xsrf*", "*-nonce", "*-timestamp", "*-signature", "*cache-key",
+    "*page-token", "*pagetoken", "*next-token", "*nexttoken", "*continuation-token", "*sync-token",
+    "proxy-*", "www-authenticate", "authentication-info",
+)  # fmt: skip
+# In any part of the name, or at the end of one of its words: `accesstoken`, `x-subscriptionkey`.
+_LOOKS = re.compile(
+    r"auth(?!or(?!i[sz]))|secret|credential|passw|passphrase|bearer|jwt|api-?key|(?:(?<!port)key|token)(?![a-z0-9])"
+)
+# Cookies may also have a name that web sites give to session cookies.
+_LOOKS_COOKIE = re.compile(rf"{_LOOKS.pattern}|sess|sid(?![a-z0-9])")
+
+
+@dataclass(frozen=True)
+class CredentialNames:
+    """Decides by name what is a credential: listed names, and names that look like one.
+
+    Case is ignored, and `_` equals `-`. Names that match `exempt` (`*` matches anything) never look like
+    credentials; if also listed in `headers` or `query` they are credentials all the same. The whole `Cookie`
+    header is one if `headers` lists it, else only cookies whose name looks like one.
+    """
+
+    headers: Sequence[str] = HEADERS
+    query: Sequence[str] = QUERY
+    exempt: Sequence[str] = NOT_CREDENTIALS
+
+    @cached_property
+    def _named(self) -> dict[Place, frozenset[str]]:
+        first = frozenset(FIRST_HEADERS)
+        return {
+            "header": first | frozenset(map(_normalized, self.headers)),
+            "cookie": frozenset(),
+            "query": frozenset(map(_normalized, self.query)),
+        }
+
+    @cached_property
+    def _exempt(self) -> tuple[str, ...]:
+        return tuple(map(_normalized, self.exempt))
+
+    def counts(self, name: str, place: Place = "header") -> bool:
+        """True when a header, cookie or query field of this name is a credential."""
+        return self._known_counts(name, place)
+
+    @cached_property
+    def _known_counts(self) -> Callable[[str, Place], bool]:
+        # Clients send the same names again and again; classifying one takes 5 us.
+        return lru_cache(_MOST_CACHED)(self._counts)
+
+    @cached_property
+    def _known_headers(self) -> Callable[[bytes], bool]:
+        return lru_cache(_MOST_CACHED)(lambda name: self._counts(name.decode("latin-1"), "header"))
+
+    def _counts(self, name: str, place: Place) -> bool:
+        plain = _normalized(name)
+        if plain in self._named[place]:
+            return True
+        looks = _LOOKS_COOKIE if place == "cookie" else _LOOKS
+        if not looks.search(plain):
+            return False
+        return not any(fnmatchcase(plain, pattern) for pattern in self._exempt)
+
+    def is_header(self, name: bytes) -> bool:
+        """True when the whole header of this name is a credential."""
+        return self._known_headers(name)
+
+    def further(self, headers: RawHeaders, target: str) -> list[str]:
+        """Every credential but the `FIRST_HEADERS`: place with name, and value, flattened and sorted.
+
+        Repeated names yield each of their values. `target` is a path with its query, as on the wire.
+        """
+        found = [(f"header:{name}", value) for name, value in self._in_headers(headers)]
+        found += [(f"cookie:{name}", value) for name, value in self._in_cookies(headers)]
+        found += [(f"query:{name}", value) for name, value in self._in_query(target)]
+        return [part for pair in sorted(found) for part in pair]
+
+    def values(self, headers: RawHeaders, target: str) -> list[str]:
+        """The values that `further` finds in headers and query; one may be a key of this program's."""
+        return [value for _, value in (*self._in_headers(headers), *self._in_query(target))]
+
+    def only(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+        """The headers that are credentials; `Cookie` with only the cookies that are."""
+        return self._headers(headers, wanted=True)
+
+    def without(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+        """The headers that are not credentials, in order; `Cookie` with only the cookies that are not."""
+        return self._headers(headers, wanted=False)
+
+    def target_without(self, target: str) -> str:
+        """A path and query without the fields that are credentials; the others as spelled."""
+        path, mark, query = target.partition("?")
+        if not mark:
+            return target
+        kept = [field for field in query.split("&") if not self.counts(_field_name(field), "query")]
+        return f"{path}?{'&'.join(kept)}" if kept else path
+
+    def query_of(self, target: str) -> str:
+        """The query fields that are credentials, as spelled, joined; empty without any."""
+        query = target.partition("?")[2]
+        return "&".join(f for f in query.split("&") if f and self.counts(_field_name(f), "query"))
+
+    def _headers(self, headers: RawHeaders, *, wanted: bool) -> list[tuple[bytes, bytes]]:
+        kept: list[tuple[bytes, bytes]] = []
+        is_credential, is_whole = self._known_headers, self.is_header(b"cookie")
+        for name, value in headers:
+            if is_whole or not _is_cookie(name):
+                if is_credential(name) is wanted:
+                    kept.append((name, value))
+                continue
+            cookies = [c for c in value.split(b";") if self.counts(_cookie(c)[0], "cookie") is wanted]
+            if cookies:
+                kept.append((name, b";".join(cookies).strip()))
+        return kept
+
+    def _in_headers(self, headers: RawHeaders) -> Iterator[tuple[str, str]]:
+        is_credential = self._known_headers
+        for name, value in headers:
+            if not is_credential(name):
+                continue
+            lowered = name.decode("latin-1").lower()
+            if lowered not in FIRST_HEADERS:
+                yield lowered, value.decode("latin-1")
+
+    def _in_cookies(self, headers: RawHeaders) -> Iterator[tuple[str, str]]:
+        if self.is_header(b"cookie"):
+            return
+        for name, value in headers:
+            # The length rules out most names cheaply.
+            if len(name) == len(b"cookie") and _is_cookie(name):
+                yield from (
+                    pair for pair in map(_cookie, value.split(b";")) if self.counts(pair[0], "cookie")
+                )
+
+    def _in_query(self, target: str) -> Iterator[tuple[str, str]]:
+        query = target.partition("?")[2]
+        for field in query.split("&") if query else ():
+            name = _field_name(field)
+            if self.counts(name, "query"):
+                yield _normalized(name), field.partition("=")[2]
+
+
+# The defaults.
+USUAL_NAMES = CredentialNames()
+
+
+def _normalized(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _is_cookie(name: bytes) -> bool:
+    return name.lower() == b"cookie"
+
+
+def _cookie(pair: bytes) -> tuple[str, str]:
+    name, _, value = pair.strip().decode("latin-1").partition("=")
+    return name, value
+
+
+def _field_name(field: str) -> str:
+    return unquote_plus(field.partition("=")[0])

@@ -1,0 +1,133 @@
+"""Which host names the proxy answers to, and which web pages may use it (rule 36).
+
+A pure decision over headers. A browser sends requests on behalf of any page that it shows, also to this
+machine. Three headers reveal them: `Host` is the name in the page's URL (which DNS rebinding can point at
+this machine), `Origin` names the page's origin (Fetch standard, 3.1), and `Sec-Fetch-*` says how the request
+came about (Fetch Metadata; sent only to trustworthy addresses, loopback among them). Programs send neither of
+the latter two and are not restricted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Literal, TypeAlias
+
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+# Names that public DNS never has (RFC 6761; ICANN, 2024-07), such as `host.docker.internal`.
+_PRIVATE_SUFFIXES = (".localhost", ".internal")
+_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+# How long a browser may cache a preflight's answer. Chrome's own maximum is two hours.
+_MAX_AGE_SECONDS = 600
+_TOKENS = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z, -]{0,4096}")
+
+
+@dataclass(frozen=True)
+class WebOrigins:
+    """The hosts and origins that the operator allows.
+
+    `hosts`: accepted host names in lower case; None for any. `is_reachable`: other machines can reach the
+    proxy, so that names without a dot, such as a container's, are accepted too. `origins`: pages of these
+    origins may use the proxy; `*` for all, without the browser's own credentials.
+    """
+
+    hosts: Collection[str] | None
+    is_reachable: bool
+    origins: Collection[str]
+
+    def refusal(self, method: str, path: str, headers: RawHeaders) -> Literal["host", "origin"] | None:
+        """Why a request is refused; None when it is allowed."""
+        hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
+        if self.hosts is not None and not all(map(self._is_own_name, hosts)):
+            return "host"
+        if _is_own_page(hosts, headers) or self._listed(headers) or _is_navigation(method, path, headers):
+            return None
+        return "origin"
+
+    def is_preflight(self, method: str, headers: RawHeaders) -> bool:
+        """True for a CORS preflight request."""
+        return method == "OPTIONS" and _header(headers, b"access-control-request-method") is not None
+
+    def preflight(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+        """The headers that answer a preflight request of an allowed page."""
+        asked = _header(headers, b"access-control-request-headers") or b""
+        answer = [
+            *self._allowed(headers),
+            (b"access-control-allow-methods", _METHODS),
+            (b"access-control-max-age", b"%d" % _MAX_AGE_SECONDS),
+            (b"vary", b"Origin, Access-Control-Request-Method, Access-Control-Request-Headers"),
+        ]
+        if asked and _TOKENS.fullmatch(asked):
+            answer.append((b"access-control-allow-headers", asked))
+        if _header(headers, b"access-control-request-private-network") == b"true":
+            answer.append((b"access-control-allow-private-network", b"true"))
+        return answer
+
+    def shared(self, headers: RawHeaders, answer: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """The CORS headers to add to an `answer`: a listed page may read it and all of its headers."""
+        if not self.origins:
+            return []
+        allowed = self._allowed(headers)
+        names = {name.lower() for name, _ in answer} - {b"set-cookie", b"vary"}
+        exposed = [(b"access-control-expose-headers", b", ".join(sorted(names)))] if names else []
+        return [*allowed, *(exposed if allowed else ()), (b"vary", b"Origin")]
+
+    def _allowed(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+        origin = _header(headers, b"origin")
+        if origin is None or not self._listed(headers):
+            return []
+        if origin.decode("latin-1").lower() not in self.origins:
+            return [(b"access-control-allow-origin", b"*")]
+        return [(b"access-control-allow-origin", origin), (b"access-control-allow-credentials", b"true")]
+
+    def _listed(self, headers: RawHeaders) -> bool:
+        origin = _header(headers, b"origin")
+        if origin is None:
+            return False
+        return "*" in self.origins or origin.decode("latin-1").lower() in self.origins
+
+    def _is_own_name(self, host: str) -> bool:
+        name = _without_port(host)
+        if self.hosts is None or name in self.hosts or name == "localhost" or _is_address(name):
+            return True
+        return name.endswith(_PRIVATE_SUFFIXES) or (self.is_reachable and "." not in name)
+
+
+def _is_own_page(hosts: Sequence[str], headers: RawHeaders) -> bool:
+    """True for a program, and for a page that the proxy itself serves."""
+    site, origin = _header(headers, b"sec-fetch-site"), _header(headers, b"origin")
+    if site is not None:
+        return site in (b"same-origin", b"none")
+    return origin is None or origin.decode("latin-1").lower().partition("://")[2] in hosts
+
+
+def _is_navigation(method: str, path: str, headers: RawHeaders) -> bool:
+    """True for a user who follows a link to one of our pages: the linking page cannot read the answer."""
+    return (
+        method in ("GET", "HEAD")
+        and not path.startswith(("/v1/", "/s/"))
+        and _header(headers, b"sec-fetch-mode") == b"navigate"
+        and _header(headers, b"sec-fetch-dest") == b"document"
+    )
+
+
+def _header(headers: RawHeaders, name: bytes) -> bytes | None:
+    """The header's value, or the values of a repeated one joined; None without it."""
+    values = [value for key, value in headers if key == name]
+    return b", ".join(values) if values else None
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,195 @@
+"""The demo upstream: a small, deterministic, offline server for OpenAI's two APIs.
+
+It shows what the proxy does, without a key or a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from palimpsest.demo import responses
+from palimpsest.demo.model import (
+    MODEL,
+    ShownMessage,
+    answer_to,
+    asks_for_summary,
+    prompt_tokens,
+    shown,
+    summary_of,
+    tokens_of,
+)
+
+# Small enough that a dozen turns fill it.
+DEFAULT_WINDOW_TOKENS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class DemoAnswer:
+    """One finished answer, before it is sent whole or streamed."""
+
+    id: str
+    text: str
+    finish_reason: str
+    prompt_tokens: int
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """The `usage` object of chat completions."""
+        written = tokens_of(self.text)
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": written,
+            "total_tokens": self.prompt_tokens + written,
+        }
+
+
+def create_demo(window_tokens: int = DEFAULT_WINDOW_TOKENS) -> Starlette:
+    """An ASGI application with one model whose window is `window_tokens`."""
+
+    async def models(_: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [_model(window_tokens)]})
+
+    async def complete(request: Request) -> Response:
+        body = await _body(request)
+        if not isinstance(body.get("messages"), list) or not body["messages"]:
+            return _refusal("'messages' must be a list with at least one message.", "invalid_request_error")
+        return _completion(body, window_tokens)
+
+    async def respond(request: Request) -> Response:
+        return _response(await _body(request), window_tokens)
+
+    return Starlette(
+        routes=[
+            Route("/v1/models", models),
+            Route("/v1/chat/completions", complete, methods=["POST"]),
+            Route("/v1/responses", respond, methods=["POST"]),
+        ],
+        exception_handlers={HTTPException: _not_found},
+    )
+
+
+async def _not_found(_: Request, error: Exception) -> Response:
+    """The answer for an unknown path, in FastAPI's form, as most servers of this kind give it."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The body; empty when it is not a JSON object."""
+    try:
+        body = json.loads(await request.body())
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _response(body: Mapping[str, Any], window: int) -> Response:
+    before = body.get("previous_response_id")
+    if before is not None:
+        message = f"Previous response with id '{before}' not found."
+        return _refusal(message, "previous_response_not_found", param="previous_response_id")
+    said = responses.messages_in(body)
+    if not said:
+        return _refusal("'input' must be a text or a list of items.", "invalid_request_error", param="input")
+    messages = shown(said)
+    tokens = prompt_tokens(body, messages)
+    if tokens >= window:
+        message = f"Your input exceeds the context window of this model: {tokens} of {window} tokens."
+        return _refusal(message, "context_length_exceeded", param="input")
+    answer = _answer({**body, "max_tokens": body.get("max_output_tokens")}, messages, tokens, window)
+    ident = answer.id.removeprefix("chatcmpl-demo-")
+    made = responses.response_of(body, str(body.get("model") or MODEL), ident, answer.text, answer.usage)
+    if answer.finish_reason == "length":
+        made = responses.cut_short(made)
+    if body.get("stream") is True:
+        frames = responses.frames_of(made, _pieces(answer.text))
+        return StreamingResponse(frames, media_type="text/event-stream")
+    return JSONResponse(made)
+
+
+def _completion(body: Mapping[str, Any], window: int) -> Response:
+    messages = shown(body["messages"])
+    tokens = prompt_tokens(body, messages)
+    if tokens >= window:
+        return _refusal(
+            f"This model's maximum context length is {window} tokens. However, your messages resulted in "
+            f"{tokens} tokens. Please reduce the length of the messages.",
+            "context_length_exceeded",
+            param="messages",
+        )
+    answer = _answer(body, messages, tokens, window)
+    name = str(body.get("model") or MODEL)
+    if body.get("stream") is True:
+        wants_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        return StreamingResponse(_frames(answer, name, wants_usage), media_type="text/event-stream")
+    message = {"role": "assistant", "content": answer.text, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
+    return JSONResponse(_envelope(answer, name, "chat.completion", [choice]) | {"usage": answer.usage})
+
+
+def _answer(body: Mapping[str, Any], messages: list[ShownMessage], tokens: int, window: int) -> DemoAnswer:
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    room = min(int(limit), window - tokens) if isinstance(limit, int) else window - tokens
+    text = summary_of(messages, room) if asks_for_summary(messages) else answer_to(messages, tokens, window)
+    pieces = _pieces(text)
+    while len(pieces) > 1 and tokens_of("".join(pieces)) > room:
+        pieces.pop()
+    kept = "".join(pieces)
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return DemoAnswer(f"chatcmpl-demo-{digest[:24]}", kept, "stop" if kept == text else "length", tokens)
+
+
+def _frames(answer: DemoAnswer, model: str, wants_usage: bool) -> Iterator[bytes]:
+    """Server-sent events in OpenAI's order: role, text word by word, finish reason, usage if asked for."""
+    blank: dict[str, Any] = {"usage": None} if wants_usage else {}
+    deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in _pieces(answer.text))]
+    for delta in deltas:
+        yield _frame(_envelope(answer, model, "chat.completion.chunk", [_choice(delta, None)]) | blank)
+    last = _choice({}, answer.finish_reason)
+    yield _frame(_envelope(answer, model, "chat.completion.chunk", [last]) | blank)
+    if wants_usage:
+        yield _frame(_envelope(answer, model, "chat.completion.chunk", []) | {"usage": answer.usage})
+    yield b"data: [DONE]\n\n"
+
+
+def _choice(delta: Mapping[str, Any], finish_reason: str | None) -> dict[str, Any]:
+    return {"index": 0, "delta": dict(delta), "logprobs": None, "finish_reason": finish_reason}
+
+
+def _envelope(answer: DemoAnswer, model: str, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"id": answer.id, "object": kind, "created": responses.CREATED, "model": model, "choices": choices}
+
+
+def _frame(payload: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(payload, ensure_ascii=False).encode() + b"\n\n"
+
+
+def _pieces(text: str) -> list[str]:
+    """Words with the white space after them; joined they are the text."""
+    return re.findall(r"\S+\s*|\s+", text)
+
+
+def _model(window: int) -> dict[str, Any]:
+    return {
+        "id": MODEL,
+        "object": "model",
+        "created": responses.CREATED,
+        "owned_by": "demo",
+        "context_length": window,
+    }
+
+
+def _refusal(message: str, code: str, param: str | None = None) -> Response:
+    error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+    return JSONResponse({"error": error}, status_code=400)

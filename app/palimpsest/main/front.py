@@ -1,0 +1,205 @@
+"""Wires the front door and the endpoints from opened parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from palimpsest.api.chat import ChatEndpoint, PassthroughEndpoint
+from palimpsest.api.front import Admission, ConcurrencyLimit, Front, LazyPages
+from palimpsest.api.health import HealthPages
+from palimpsest.core.history.session_sources import SessionSources
+from palimpsest.core.notes.reader import forget_conversations
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.core.wire.web_origins import WebOrigins
+from palimpsest.main.features import (
+    RecallParts,
+    compactor_of,
+    context_loader_of,
+    journal_of,
+    policies_of,
+    recall_of,
+    writer_of,
+)
+from palimpsest.main.parts import Parts, new_id
+from palimpsest.proxy.answering.delivery import Delivery, DeliveryParts
+from palimpsest.proxy.answering.outcomes import Answered, Outcomes
+from palimpsest.proxy.answering.overflow_recovery import CutPrompts, Recovery
+from palimpsest.proxy.answering.own_compactions import CompactionMeans, OwnCompactions
+from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
+from palimpsest.proxy.answering.relay import AnswerHooks, Relay, RelayLimits
+from palimpsest.proxy.compacting.compactor import Compactor
+from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.compacting.summary_writer import SummaryWriter
+from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.erasing import HeldInMemory
+from palimpsest.proxy.exchange import Behaviour, Exchange
+from palimpsest.proxy.incoming import ASGIApp
+from palimpsest.proxy.journal.session_journal import Remembers, SessionJournal
+from palimpsest.proxy.kept_answers import RefusalMemory
+from palimpsest.proxy.memory_blocks import MemoryBlocks
+from palimpsest.proxy.recall.indexing import Indexer
+from palimpsest.proxy.sessions.delta import Deltas, References
+from palimpsest.proxy.sessions.recorder import Recorder
+from palimpsest.proxy.sessions.resolver import Resolver
+from palimpsest.proxy.sessions.side_requests import SideRequests
+from palimpsest.settings.settings import Settings, is_loopback
+
+
+def front_of(parts: Parts, stopping: asyncio.Event) -> Front:
+    """The whole application; `stopping` is set when the server begins to stop."""
+    limits = parts.settings.limits
+    policies = policies_of(parts)
+    recall = recall_of(parts, stopping)
+    contexts = context_loader_of(parts, policies, recall.replays)
+    journal = journal_of(parts)
+    writer = writer_of(parts)
+    compactor = compactor_of(parts, writer, journal)
+    viewing = ViewPlanner(
+        contexts, compactor, parts.jobs, wait_seconds=parts.settings.compaction.deadline_seconds
+    )
+    passthrough = Passthrough(parts.destinations, limits.body_bytes)
+    models, idle = ModelList(parts.destinations), limits.body_idle_seconds
+    exchange = exchange_of(parts, viewing, passthrough, journal, recall, _remembers(parts, writer, contexts))
+    memory = memory_of(parts, exchange, compactor, journal, (policies.cache_clear, recall.searching.forget))
+
+    def pages() -> ASGIApp:
+        from palimpsest.main.pages import own_pages
+
+        return own_pages(parts, contexts, viewing, journal, writer, recall, memory, stopping)
+
+    return Front(
+        chat=ChatEndpoint(exchange, new_id, body_bytes=limits.body_bytes, body_idle_seconds=idle),
+        passthrough=PassthroughEndpoint(parts.access, models, passthrough, body_idle_seconds=idle),
+        pages=LazyPages(pages),
+        health=HealthPages(parts.store),
+        origins=web_origins(parts.settings),
+        admission=admission_of(parts.settings),
+        access=parts.access,
+        compacts=parts.settings.upstream.compaction_requests != "upstream",
+    )
+
+
+def _remembers(parts: Parts, writer: SummaryWriter, contexts: ContextLoader) -> Remembers:
+    """The function that adds results of a conversation to its session's memory."""
+    return partial(MemoryBlocks(parts.store.journal, writer, new_id).remembers, contexts)
+
+
+def admission_of(settings: Settings) -> Admission:
+    """The limits on concurrent answers and uploads."""
+    limits = settings.limits
+    return Admission(
+        answered=ConcurrencyLimit(limits.concurrent_requests, limits.caller_share),
+        arriving=ConcurrencyLimit(limits.concurrent_uploads, limits.caller_share),
+        header_bytes=limits.header_bytes,
+    )
+
+
+def web_origins(settings: Settings) -> WebOrigins:
+    """The accepted Host names and the origins of web pages that may call the proxy."""
+    given, has_keys = settings.server.allowed_hosts, settings.access.mode == "keys"
+    is_any = "*" in given or (has_keys and not given)
+    names = frozenset(name.lower() for name in (settings.server.host, *given))
+    origins = frozenset(settings.server.cors_origins)
+    return WebOrigins(None if is_any else names, not is_loopback(settings.server.host), origins)
+
+
+def answered_of(
+    parts: Parts, viewing: ViewPlanner, journal: SessionJournal, indexing: Indexer, remembers: Remembers
+) -> Answered:
+    """The actions after every finished answer."""
+    cuts = CutPrompts(parts.windows, parts.calibrations, journal, parts.jobs)
+    return Answered(viewing, parts.windows, journal, indexing, cuts, remembers)
+
+
+def exchange_of(
+    parts: Parts,
+    viewing: ViewPlanner,
+    passthrough: Passthrough,
+    journal: SessionJournal,
+    recall: RecallParts,
+    remembers: Remembers,
+) -> Exchange:
+    """The exchange that answers chat requests."""
+    settings, limits = parts.settings, parts.settings.limits
+    answered = answered_of(parts, viewing, journal, recall.indexing, remembers)
+    recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
+    relay = Relay(
+        recorder,
+        Outcomes(parts.reader),
+        parts.jobs,
+        RelayLimits(
+            limits.frame_bytes,
+            limits.answer_bytes,
+            delivers_unstored=settings.database.on_store_failure == "passthrough",
+        ),
+        AnswerHooks(answered, recall.mixed),
+    )
+    recovery = _recovery(parts, viewing, journal)
+    return Exchange(
+        access=parts.access,
+        references=References(parts.store.exchanges, parts.reader),
+        resolver=_resolver(parts),
+        tombstones=parts.erasure.tombstones,
+        recorder=recorder,
+        viewing=viewing,
+        delivery=Delivery(_sending(parts, recall, viewing, recorder), recorder, relay, recovery),
+        passthrough=passthrough,
+        mixed=recall.mixed,
+        behaviour=Behaviour(
+            RequestLimits(limits.json_depth, limits.messages),
+            limits.body_bytes,
+            settings.access.allow_off,
+            settings.database.on_store_failure,
+        ),
+    )
+
+
+def _recovery(parts: Parts, viewing: ViewPlanner, journal: SessionJournal) -> Recovery:
+    retries = parts.settings.compaction.overflow_retries
+    return Recovery(viewing, parts.windows, parts.calibrations, journal, retries)
+
+
+def _sending(parts: Parts, recall: RecallParts, viewing: ViewPlanner, recorder: Recorder) -> DeliveryParts:
+    """The parts that send requests upstream."""
+    settings = parts.settings
+    means = CompactionMeans(viewing, parts.reader, recorder, new_id)
+    compactions = OwnCompactions(settings.upstream.compaction_requests, means, RefusalMemory())
+    return DeliveryParts(
+        parts.destinations, settings.compaction.notify, recall.recalling, parts.kept, compactions
+    )
+
+
+def memory_of(
+    parts: Parts,
+    exchange: Exchange,
+    compactor: Compactor,
+    journal: SessionJournal,
+    others: tuple[Callable[[], None], ...],
+) -> HeldInMemory:
+    """The parts that hold data of sessions in memory; an erase clears them."""
+    return HeldInMemory(
+        sessions=(exchange.resolver, exchange.recorder, compactor, journal),
+        reader=parts.reader,
+        # Tool schemas, notes of conversations, policies of sessions, recent searches.
+        others=(parts.tokens.forget_tools, forget_conversations, *others),
+    )
+
+
+# Transcripts share their messages with the cache of messages: this bounds those that only they hold.
+_TRANSCRIPTS_PART = 8
+
+
+def _resolver(parts: Parts) -> Resolver:
+    how = parts.settings.sessions
+    sources = SessionSources(how.headers, how.codex_headers, how.body_keys, how.metadata_keys)
+    deltas = Deltas(
+        parts.store.history,
+        parts.reader,
+        default_mode=how.default_mode,
+        waiting_appends=how.waiting_appends,
+        transcript_bytes=parts.settings.limits.message_cache_bytes // _TRANSCRIPTS_PART,
+    )
+    beside = SideRequests(parts.store.history, parts.reader)
+    return Resolver(parts.store, parts.reader, deltas, beside, sources, parts.calibrations, new_id)

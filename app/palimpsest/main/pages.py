@@ -1,0 +1,70 @@
+"""Wires our own endpoints; imported at the first request for one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fastapi import FastAPI
+
+from palimpsest.api.pages import Pages, pages_of
+from palimpsest.api.transfer import SessionTransfer
+from palimpsest.core.runtime.session_import import RecordLimits
+from palimpsest.main.features import RecallParts
+from palimpsest.main.parts import Parts, new_id
+from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.compacting.summary_writer import SummaryWriter
+from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.erasing import Eraser, HeldInMemory
+from palimpsest.proxy.journal.runtime import Readings
+from palimpsest.proxy.journal.session_journal import SessionJournal
+from palimpsest.proxy.journal.transfer import ImportLimits, ImportParts, Imports
+
+
+def own_pages(
+    parts: Parts,
+    contexts: ContextLoader,
+    viewing: ViewPlanner,
+    journal: SessionJournal,
+    writer: SummaryWriter,
+    recall: RecallParts,
+    memory: HeldInMemory,
+    stopping: asyncio.Event,
+) -> FastAPI:
+    """Everything that is not below `/v1/`, except health checks."""
+    return pages_of(
+        Pages(
+            parts.store,
+            parts.access,
+            parts.reader,
+            contexts,
+            viewing,
+            parts.settings,
+            completes=journal,
+            summarizer=writer,
+            moving=transfer_of(parts, journal),
+            searching=recall.searching,
+            recall=recall.tools,
+            unindexes=recall.indexing.drop,
+            windows=parts.windows,
+            erases=Eraser(parts.erasure, memory),
+            ended=stopping,
+        )
+    )
+
+
+def transfer_of(parts: Parts, journal: SessionJournal) -> SessionTransfer:
+    """Export and import of sessions."""
+    limits = parts.settings.limits
+    readings = Readings(parts.store, parts.reader, parts.tokens)
+    made_of = ImportParts(
+        store=parts.store,
+        reader=parts.reader,
+        readings=readings,
+        newcomers=parts.newcomers,
+        tombstones=parts.erasure.tombstones,
+        clock=time.time,
+        new_id=new_id,
+    )
+    bounds = ImportLimits(RecordLimits(limits.json_depth, limits.import_events), limits.messages)
+    return SessionTransfer(journal, Imports(made_of, bounds), limits.body_bytes, limits.body_idle_seconds)

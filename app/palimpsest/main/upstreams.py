@@ -1,0 +1,115 @@
+"""Opens the default upstream and those of `routes`, and wires the summarizers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from pydantic import SecretStr
+
+from palimpsest.core.wire.credentials import CredentialNames
+from palimpsest.errors import SettingsError
+from palimpsest.proxy.destinations import Destination, Destinations, Outgoing
+from palimpsest.settings.settings import Settings
+from palimpsest.settings.upstreams import KeyHeader, Route, UpstreamSettings
+from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.upstream.headers import UpstreamKey
+from palimpsest.upstream.summarizer import Summarizer, Summarizers
+
+
+async def opened_destinations(settings: Settings, stack: AsyncExitStack) -> Destinations:
+    """Open every upstream, with its key and headers; `stack` closes them."""
+    default = await _opened(settings, settings.upstream, upstream_options(settings), stack)
+    routed = []
+    for route in settings.routes:
+        there = await _opened(settings, route, route_options(settings, route), stack)
+        routed.append(replace(there, models=route.models))
+    return Destinations(default, routed)
+
+
+def summarizers_of(settings: Settings, destinations: Destinations) -> Summarizers:
+    """Summarizers by model: each model's summaries are written by the upstream that answers for it."""
+    own = key_of(settings.summarizer.api_key, settings.summarizer.key_header)
+    default = destinations.of("").upstream
+    return Summarizers(
+        Summarizer(
+            default,
+            key=own or key_of(settings.upstream.api_key, settings.upstream.key_header),
+            names=credential_names(settings),
+        ),
+        [
+            (
+                route.models,
+                Summarizer(
+                    there.upstream,
+                    key=key_of(route.api_key, route.key_header),
+                    names=credential_names(settings),
+                ),
+            )
+            for route, there in zip(settings.routes, destinations.routed, strict=True)
+        ],
+    )
+
+
+def summarizer_at(settings: Settings, upstream: Upstream) -> Summarizers:
+    """One server that writes all summaries and is never sent callers' keys."""
+    key = key_of(settings.summarizer.api_key, settings.summarizer.key_header)
+    return Summarizers(Summarizer(upstream, key=key, is_foreign=True))
+
+
+def upstream_options(settings: Settings, base_url: str | None = None) -> UpstreamOptions:
+    """The options of a connection to the upstream, or to another server at `base_url`."""
+    given = settings.upstream
+    return UpstreamOptions(
+        base_url=base_url or given.base_url or "",
+        connect_seconds=given.connect_timeout_seconds,
+        first_byte_seconds=given.first_byte_timeout_seconds,
+        idle_seconds=given.idle_timeout_seconds,
+        answer_seconds=given.answer_timeout_seconds,
+        connections=given.max_connections,
+        keepalive_seconds=given.keep_alive_seconds,
+        proxy=given.proxy_url.get_secret_value() if given.proxy_url else None,
+        proxy_from_environment=given.trust_env,
+        ca_file=given.ca_bundle,
+        extra_headers=() if base_url else _added(given.headers),
+    )
+
+
+def route_options(settings: Settings, route: Route) -> UpstreamOptions:
+    """The options of a route's server: the upstream's timeouts, and its own headers."""
+    return replace(upstream_options(settings, route.base_url), extra_headers=_added(route.headers))
+
+
+async def _opened(
+    settings: Settings, given: UpstreamSettings | Route, options: UpstreamOptions, stack: AsyncExitStack
+) -> Destination:
+    try:
+        upstream = await stack.enter_async_context(Upstream(options))
+    except OSError as error:
+        # Also an existing file without certificates.
+        raise SettingsError(
+            f"upstream.ca_bundle: {options.ca_file} cannot be read as a PEM file"
+            f" ({error.strerror or 'no certificate in it'})."
+        ) from error
+    key = key_of(given.api_key, given.key_header)
+    return Destination(
+        upstream,
+        Outgoing(key, keeps_credentials=settings.access.mode == "open", names=credential_names(settings)),
+    )
+
+
+def credential_names(settings: Settings) -> CredentialNames:
+    """The names that count as credentials; headers that name a session or a user are excluded."""
+    who = settings.access
+    naming = (*settings.sessions.headers, *who.identity_headers)
+    return CredentialNames(who.credential_headers, who.credential_query, (*who.not_credentials, *naming))
+
+
+def key_of(secret: SecretStr | None, scheme: KeyHeader) -> UpstreamKey | None:
+    """An operator's key as it is sent; None without one."""
+    return UpstreamKey(secret.get_secret_value(), scheme) if secret else None
+
+
+def _added(headers: Mapping[str, SecretStr]) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((name.encode(), value.get_secret_value().encode()) for name, value in headers.items())

@@ -1,0 +1,271 @@
+"""Callers (rule 26): the namespace of a request, the pepper that keys it, and limits on unproven namespaces.
+
+The pepper is created once and then only read: without it the namespaces of a database cannot be found again.
+A namespace is proven once the upstream has accepted its credential. Until then it may store little, because
+anybody can invent a key. A caller can read and write only its own namespace. Its credential is stored only as
+a keyed digest, and never logged or put into an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from palimpsest.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames
+from palimpsest.errors import NamespaceUnproven, SettingsError, StoreError, Unauthorized
+from palimpsest.proxy.incoming import Headers, Incoming
+from palimpsest.storage.accounts import Accounts
+from palimpsest.storage.store import Store
+
+# 256 bits: the digests must not be reversible by guessing API keys, whatever their format.
+PEPPER_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Pepper:
+    """The secret. `repr` hides it; use `digest_of`."""
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "Pepper(...)"
+
+    def digest_of(self, *parts: str) -> bytes:
+        """HMAC-SHA256 over the parts, each length-prefixed so that no two lists collide."""
+        mac = hmac.new(self.secret, digestmod=hashlib.sha256)
+        for part in parts:
+            encoded = part.encode("utf-8", "surrogatepass")
+            mac.update(len(encoded).to_bytes(8, "big"))
+            mac.update(encoded)
+        return mac.digest()
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Identifies the pepper without revealing it; stored in the database to detect a mismatch."""
+        return self.digest_of("palimpsest pepper fingerprint")
+
+
+def load_pepper(path: Path) -> Pepper:
+    """The pepper in the file; a missing file is created with mode 0600.
+
+    SettingsError when other users can read the file, or when it is damaged or cannot be created.
+    """
+    try:
+        return _create(path)
+    except FileExistsError:
+        return _read(path)
+    except OSError as error:
+        raise SettingsError(f"The pepper cannot be made at {path}: {error.strerror}.") from error
+
+
+def _create(path: Path) -> Pepper:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    secret = secrets.token_bytes(PEPPER_BYTES)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(secret)
+        file.flush()
+        os.fsync(file.fileno())
+    return Pepper(secret)
+
+
+def _read(path: Path) -> Pepper:
+    if path.stat().st_mode & 0o077:
+        raise SettingsError(f"The pepper {path} can be read by others: run `chmod 600 {path}`.")
+    secret = path.read_bytes()
+    if len(secret) != PEPPER_BYTES:
+        raise SettingsError(f"The pepper {path} is damaged ({len(secret)} bytes): restore it from a backup.")
+    return Pepper(secret)
+
+
+# Sweeps within the lifetime of an unproven namespace.
+SWEEPS = 4
+_log = structlog.get_logger("palimpsest.newcomers")
+
+
+class UnprovenNamespaces:
+    """Limits namespaces whose credential the upstream has not accepted yet.
+
+    Each may store `messages` messages and is erased after `seconds`. `erased` is called with the namespaces
+    of each sweep. `clock` gives UTC seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        erased: Callable[[Sequence[str]], None],
+        clock: Callable[[], float],
+        *,
+        messages: int,
+        seconds: int,
+    ) -> None:
+        self._store = store
+        self._erased = erased
+        self._clock = clock
+        self._messages = messages
+        self._seconds = seconds
+
+    async def admit(self, namespace: str, new_messages: int) -> None:
+        """Check that the namespace may store `new_messages` more; NamespaceUnproven beyond its limit.
+
+        The first request is admitted whatever its length: a client may bring a long history.
+        """
+        status = await self._store.accounts.status(namespace)
+        if status.proven or not status.messages or not new_messages:
+            return
+        if status.messages + new_messages > self._messages:
+            raise NamespaceUnproven(
+                "The upstream has not accepted this credential yet; until then no more is stored."
+            )
+
+    async def keep_sweeping(self) -> None:
+        """Sweep periodically until cancelled."""
+        while True:
+            await asyncio.sleep(self._seconds / SWEEPS)
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """Erase the namespaces that are still unproven after `seconds`; a store error is logged."""
+        try:
+            while gone := await self._store.erasure.unproven(self._clock() - self._seconds):
+                self._erased(gone)
+                _log.info("unproven_erased", namespaces=len(gone))
+        except StoreError as error:
+            _log.warning("sweep_failed", error=type(error).__name__)
+
+
+_FIRST_HEADERS = tuple(name.encode() for name in FIRST_HEADERS)
+# Credentials cached per process: a digest and a namespace id take about 200 bytes.
+REMEMBERED = 10_000
+# A revoked proxy key may keep working in this process for at most this many seconds.
+KEY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated caller."""
+
+    namespace: str
+
+
+class Access:
+    """Finds the namespace of a request; `proxy_keys` requires a key issued by this proxy.
+
+    All credentials of a request together identify the caller, because one header may hold a placeholder that
+    every client sends beside the real key. `names` lists the headers and parameters that are credentials.
+    """
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        pepper: Pepper,
+        realm: str,
+        *,
+        proxy_keys: bool,
+        identity_headers: Sequence[str],
+        names: CredentialNames = USUAL_NAMES,
+    ) -> None:
+        self._accounts = accounts
+        self._pepper = pepper
+        self._realm = realm
+        self._proxy_keys = proxy_keys
+        self._names = names
+        self._identity_headers = tuple(name.lower().encode("latin-1") for name in identity_headers)
+        self._known: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+
+    async def caller_of(self, incoming: Incoming) -> Caller:
+        """The caller; Unauthorized when proxy keys are required and none is valid."""
+        digest = self.digest_of(incoming)
+        now = time.monotonic()
+        remembered = self._known.get(digest)
+        if remembered is not None and now < remembered[1]:
+            return Caller(remembered[0])
+        namespace = await self._namespace(incoming, digest)
+        if not (await self._accounts.status(namespace)).proven:
+            # Not cached: another server on the same database may erase an unproven namespace.
+            return Caller(namespace)
+        self._known[digest] = (namespace, now + KEY_SECONDS if self._proxy_keys else float("inf"))
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return Caller(namespace)
+
+    async def known_namespace(self, incoming: Incoming, *, asks_store: bool = False) -> str | None:
+        """The caller's namespace if it is known to be proven, else None.
+
+        With proxy keys: the namespace of a valid key, else Unauthorized. Without `asks_store` only the cache
+        is consulted.
+        """
+        if self._proxy_keys:
+            return (await self.caller_of(incoming)).namespace
+        if asks_store:
+            await self.caller_of(incoming)
+        remembered = self._known.get(self.digest_of(incoming))
+        return remembered[0] if remembered is not None else None
+
+    async def admit(self, incoming: Incoming) -> None:
+        """Check the credentials of a request that is not recorded; without proxy keys any are accepted."""
+        if self._proxy_keys:
+            await self.caller_of(incoming)
+        else:
+            first_credentials(incoming)
+
+    def credentials_of(self, incoming: Incoming) -> Headers:
+        """The caller's credential headers, for requests that the proxy sends on its behalf."""
+        return self._names.only(incoming.headers)
+
+    def forget(self, namespaces: Sequence[str]) -> None:
+        """Drop erased namespaces from the cache; their credentials get new namespaces."""
+        gone = frozenset(namespaces)
+        for digest in [digest for digest, (namespace, _) in self._known.items() if namespace in gone]:
+            del self._known[digest]
+
+    def digest_of(self, incoming: Incoming) -> bytes:
+        """Tells callers apart. RepeatedHeader when one of the usual credentials stands twice."""
+        if incoming.credentials:
+            return incoming.credentials
+        first, identity = first_credentials(incoming), self._identity_of(incoming)
+        # Appended last: callers that send only the first release's headers keep their namespaces.
+        further = self._names.further(incoming.headers, incoming.target)
+        return self._pepper.digest_of(self._realm, *first, *identity, *further)
+
+    def _identity_of(self, incoming: Incoming) -> tuple[str, ...]:
+        return tuple([incoming.only(name) or "" for name in self._identity_headers])
+
+    async def _namespace(self, incoming: Incoming, digest: bytes) -> str:
+        if not self._proxy_keys:
+            return await self._accounts.namespace_of(digest, time.time())
+        further = self._names.values(incoming.headers, incoming.target)
+        presented = next(filter(None, (*first_credentials(incoming), *further)), "")
+        issued = await self._accounts.key_namespace(key_digest(bearer_token(presented)))
+        if issued is None:
+            raise Unauthorized("This proxy needs a key that it has issued: send it as a bearer token.")
+        identity = self._identity_of(incoming)
+        if any(identity):
+            return await self._accounts.namespace_of(self._pepper.digest_of(issued, *identity), time.time())
+        return issued
+
+
+def first_credentials(incoming: Incoming) -> tuple[str, ...]:
+    """The usual credentials as sent, "" for each absent one; RepeatedHeader when one occurs twice."""
+    return tuple([incoming.only(name) or "" for name in _FIRST_HEADERS])
+
+
+def bearer_token(credential: str) -> str:
+    """The key, without a leading `Bearer`."""
+    scheme, _, token = credential.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else credential
+
+
+def key_digest(key: str) -> bytes:
+    """The sha256 under which a proxy-issued key is stored. The key has 256 random bits: no salt is needed."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

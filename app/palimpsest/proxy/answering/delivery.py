@@ -1,0 +1,211 @@
+"""Step 6 of an exchange: sends the request upstream, and sends a smaller one when it was too long (A29).
+
+The upstream's own errors go to the client unchanged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from palimpsest.core.wire.json_text import encoded
+from palimpsest.errors import UpstreamError
+from palimpsest.proxy.answer_kinds import IncomingAnswer, Kind, kind_of
+from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView, words_sent
+from palimpsest.proxy.answering.own_compactions import OwnCompactions
+from palimpsest.proxy.answering.relay import Relay, RelayContext
+from palimpsest.proxy.client import Client
+from palimpsest.proxy.destinations import Destinations
+from palimpsest.proxy.incoming import Headers
+from palimpsest.proxy.kept_answers import KeptAnswers
+from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
+from palimpsest.proxy.lookups.rounds import RecallRounds
+from palimpsest.proxy.reports import compaction_comment, exchange_headers
+from palimpsest.proxy.sessions.recorder import Outcome, Recorder, state_of_status
+from palimpsest.proxy.turn import ForwardedView, Turn
+from palimpsest.upstream.decoding import decoder_for
+from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
+from palimpsest.upstream.overflow import Overflow, RequestWords, classify
+
+# Errors are short; the HTML error pages of gateways are longer and are relayed too.
+ERROR_BYTES = 4 * 1024 * 1024
+_TYPE = b"content-type"
+Notify = Literal["none", "header", "comment", "event"]
+# No comment can be added to a stream with a content coding or a stated length.
+OF_THE_STREAM = frozenset({b"content-encoding", b"content-length"})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An upstream's whole error answer; `overflow` is set when it says that the prompt is too long."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    overflow: Overflow | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryParts:
+    """Where requests go, with which headers, and how a client is notified of a compaction (E09).
+
+    `recalling` sends requests with our own tools; `kept` tracks which answers an upstream still has;
+    `compactions` answers requests for a compaction where the proxy makes them.
+    """
+
+    destinations: Destinations
+    notify: Notify
+    recalling: RecallRounds
+    kept: KeptAnswers
+    compactions: OwnCompactions
+
+
+class Delivery:
+    """Sends a turn's view upstream and hands the answer to the relay."""
+
+    def __init__(self, sending: DeliveryParts, recorder: Recorder, relay: Relay, recovery: Recovery) -> None:
+        self._sending = sending
+        self._recorder = recorder
+        self._relay = relay
+        self._recovery = recovery
+
+    def prepared(self, turn: Turn) -> Turn:
+        """The turn as its upstream accepts it: fields and model name adapted."""
+        if turn.wire.has_compactions:
+            turn = self._sending.compactions.prepared(turn)
+        named = self._sending.destinations.of(turn.model).named(turn.request)
+        return turn if named is turn.request else replace(turn, request=named)
+
+    async def deliver(self, turn: Turn, shown: ForwardedView, client: Client, *, may_compact: bool) -> None:
+        """Relay the answer, or the upstream's error, to the client."""
+        own = self._sending.compactions if may_compact and turn.wire.has_compactions else None
+        refused: list[RefusedView] = []
+        while own is None or not own.answers(turn):
+            refusal = await self._attempt(self.prepared(turn), shown, client, may_compact=may_compact)
+            if refusal is None:
+                if refused:
+                    await self._recovery.succeeded(turn, shown, refused)
+                return
+            status, body = refusal.status, refusal.body
+            if own is not None and own.are_refused(turn, status, body):
+                continue
+            if turn.wire.keeps_answers and self._sending.kept.are_forgotten(turn, status, body):
+                continue
+            smaller = None
+            if may_compact and refusal.overflow is not None:
+                refused.append(RefusedView(shown, refusal.overflow))
+                smaller = await self._recovery.smaller(turn, refused)
+            if smaller is None:
+                await self._refused(turn, shown, refusal, client)
+                return
+            shown = smaller
+        await own.answer(turn, client)
+
+    async def _attempt(
+        self, turn: Turn, shown: ForwardedView, client: Client, *, may_compact: bool
+    ) -> Refusal | None:
+        """Send the view once; None when the answer has been relayed."""
+        hidden_log = self._sending.recalling.begun(turn, shown) if shown.has_our_tools else None
+        opening = self._opening(turn, shown, hidden_log)
+        near = self._recovery.is_near_window(turn, shown)
+        relaying = False
+        client.entry.forwarded(self._sending.destinations.of(turn.model).upstream.origin, turn, shown)
+        try:
+            async with opening as answer:
+                if answer.status >= 300:
+                    return await _refusal(answer, words_sent(turn, shown), near_window=near)
+                kind = await kind_of(answer, asked_for_stream=turn.request.stream)
+                client.entry.answered()
+                relaying = True
+                ours, comment = self._headers(turn, shown), self._comment(turn, shown, answer, kind)
+                late = may_compact and self._recovery.may_fail_late(turn, shown)
+                context = RelayContext(
+                    turn, shown, answer, kind, client, ours, may_compact, near, late, comment, hidden_log
+                )
+                return await self._relayed(context)
+        except UpstreamError:
+            # Once relaying has begun, the relay records the outcome.
+            if not relaying:
+                await self._recorder.note(turn, shown, Outcome(state="failed", status=None))
+            raise
+        except asyncio.CancelledError:
+            if not relaying:
+                self._recorder.abandon(turn, shown)
+            raise
+
+    def _opening(
+        self, turn: Turn, shown: ForwardedView, hidden_log: HiddenRoundLog | None
+    ) -> AbstractAsyncContextManager[IncomingAnswer]:
+        """The upstream request for the view, with our tools if they are offered."""
+        there = self._sending.destinations.of(turn.model)
+        headers = there.outgoing(turn.incoming.headers)
+        kept = self._sending.kept if turn.wire.keeps_answers else None
+        complete = kept.with_items(turn) if kept else turn
+        if hidden_log is not None:
+            return self._sending.recalling.open(complete, shown, headers, hidden_log)
+        body = body_of(
+            complete,
+            shown,
+            may_continue=kept is not None and kept.may_continue(turn),
+            may_pass=complete is turn,
+        )
+        if body is not turn.incoming.body:
+            headers = [header for header in headers if header[0].lower() not in OF_THE_BYTES]
+        return there.upstream.open("POST", there.outgoing.target(turn.incoming.target), headers, body)
+
+    async def _relayed(self, context: RelayContext) -> Refusal | None:
+        relays = self._relay.body if context.kind == "whole" else self._relay.stream
+        failed = await relays(context)
+        if failed is None:
+            return None
+        return Refusal(context.answer.status, context.answer.headers, failed.body, failed.overflow)
+
+    def _headers(self, turn: Turn, shown: ForwardedView) -> list[tuple[bytes, bytes]]:
+        return exchange_headers(turn, shown, includes_view=self._sending.notify == "header")
+
+    def _comment(self, turn: Turn, shown: ForwardedView, answer: IncomingAnswer, kind: Kind) -> bytes:
+        """The comment before the first event of a stream; empty where none can be added."""
+        is_plain = kind == "events" and not any(name.lower() in OF_THE_STREAM for name, _ in answer.headers)
+        return compaction_comment(turn, shown) if is_plain and self._sending.notify == "comment" else b""
+
+    async def _refused(self, turn: Turn, shown: ForwardedView, refusal: Refusal, client: Client) -> None:
+        """Record the outcome, then send the upstream's error unchanged."""
+        outcome = Outcome(state=state_of_status(refusal.status), status=refusal.status)
+        await self._recorder.note(turn, shown, outcome)
+        headers = [*answer_headers(refusal.headers), *self._headers(turn, shown)]
+        if refusal.overflow is not None:
+            client.entry.refused("context_length_exceeded")
+        await client.start(refusal.status, headers)
+        await client.end(refusal.body)
+
+
+def body_of(turn: Turn, shown: ForwardedView, *, may_continue: bool, may_pass: bool) -> bytes:
+    """The client's own bytes while nothing is changed (P1), else the same body with other messages.
+
+    `may_continue`: the request refers to earlier messages that the upstream keeps. `may_pass` is false if
+    items that the client only referenced were replaced by their text.
+    """
+    request = turn.request
+    is_as_sent = may_continue or not (turn.is_delta or request.holds_own_compaction)
+    if shown.is_original and (may_continue or may_pass) and is_as_sent:
+        return request.edited_body if request.has_edits else turn.incoming.body
+    if shown.is_original:
+        talk = turn.conversation
+        return request.spliced([m.raw for m in (*talk.preamble, *talk.messages)])
+    return request.spliced(shown.view.messages)
+
+
+async def _refusal(answer: IncomingAnswer, request: RequestWords, *, near_window: bool) -> Refusal:
+    """The upstream's error; when its body breaks off, its status with an error body of ours."""
+    try:
+        body = await answer.read(ERROR_BYTES)
+    except UpstreamError as cut:
+        kept = [field for field in answer_headers(answer.headers, "replaced") if field[0].lower() != _TYPE]
+        error = {"message": cut.message, "type": cut.type, "param": cut.param, "code": cut.code}
+        return Refusal(answer.status, [*kept, (_TYPE, b"application/json")], encoded({"error": error}), None)
+    decoder = decoder_for(answer.headers, ERROR_BYTES)
+    plain = decoder.feed(body) if decoder else b""
+    verdict = classify(answer.status, answer.headers, plain, request=request, near_window=near_window)
+    return Refusal(answer.status, answer.headers, body, verdict if isinstance(verdict, Overflow) else None)

@@ -1,0 +1,247 @@
+"""Recovery when a prompt exceeds the upstream's window: sends a smaller view, and detects silent cuts.
+
+Each step leaves an event in the session's journal.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
+from urllib.parse import unquote_to_bytes
+
+import structlog
+
+from palimpsest.core.budget.upstream_counts import Counted, PromptGrowth, is_cut, window_of
+from palimpsest.core.budget.window import LEAST_TOKENS, is_credible
+from palimpsest.core.history.message import Message
+from palimpsest.core.runtime.events import prompt_cut
+from palimpsest.errors import RequestError, StoreError
+from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.compacting.windows import Windows
+from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.journal.session_journal import SessionJournal
+from palimpsest.proxy.sessions.recorder import Outcome
+from palimpsest.proxy.token_counts import Calibrations
+from palimpsest.proxy.turn import ForwardedView, Turn
+from palimpsest.upstream.overflow import Overflow, RequestWords
+
+# Beyond this share of a known window an unexplained refusal may mean that the prompt is too long: at 0.9 of
+# it by our count a compaction is due anyway, and another tokenizer may count twice as much.
+NEAR_WINDOW = 0.5
+# Where the window is a guess, any prompt beyond the smallest windows in use may be too long (tokens).
+SMALLEST_WINDOW = 4_000
+# The Responses API reports "too long" within a stream that has begun. From this share of the window on the
+# opening events are held back: what is known of windows may be off by half.
+WORTH_WAITING = 0.5
+_log = structlog.get_logger("palimpsest.upstream")
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedView:
+    """A view that the upstream refused as too long, and its error."""
+
+    shown: ForwardedView
+    overflow: Overflow
+
+    @property
+    def window(self) -> int | None:
+        """The window stated in the error; None for none, or one too small for any model."""
+        named = self.overflow.window
+        return named if named is not None and named >= LEAST_TOKENS else None
+
+
+class Recovery:
+    """Makes smaller views after refusals, at most `retries` for a turn."""
+
+    def __init__(
+        self,
+        viewing: ViewPlanner,
+        windows: Windows,
+        calibrations: Calibrations,
+        journal: SessionJournal,
+        retries: int,
+    ) -> None:
+        self._viewing = viewing
+        self._windows = windows
+        self._calibrations = calibrations
+        self._journal = journal
+        self._retries = retries
+
+    def is_near_window(self, turn: Turn, shown: ForwardedView) -> bool:
+        """True when an unexplained refusal may mean that the prompt is too long."""
+        window = self._windows.known(turn.model, turn.namespace)
+        least = NEAR_WINDOW * window.tokens
+        return shown.tokens >= (least if window.is_known else min(least, SMALLEST_WINDOW))
+
+    def may_fail_late(self, turn: Turn, shown: ForwardedView) -> bool:
+        """True when a stream that has begun may still report that the prompt is too long."""
+        if not turn.wire.fails_late:
+            return False
+        return shown.tokens >= WORTH_WAITING * self._windows.known(turn.model, turn.namespace).tokens
+
+    async def smaller(self, turn: Turn, refused: Sequence[RefusedView]) -> ForwardedView | None:
+        """A smaller view after these refusals, oldest first; None when there is none, or no retry is left.
+
+        The window stated in the last refusal bounds this view, whatever else is known.
+        """
+        attempt, last = len(refused), refused[-1]
+        if last.overflow.kind != "prompt" or self._retries == 0:
+            return None
+        if attempt > self._retries:
+            await self._journal.recovery_failed(turn, attempt - 1, "still_too_long")
+            return None
+        await self._journal.recovery_started(
+            turn, attempt, self._retries, last.shown.for_model(last.shown.tokens)
+        )
+        self._windows.doubt(turn.model)
+        try:
+            smaller = await self._viewing.recovered(turn, last.shown, last.window)
+        except RequestError as failed:
+            await self._journal.recovery_failed(turn, attempt, failed.code)
+            return None
+        if smaller is None:
+            await self._journal.recovery_failed(turn, attempt, "no_smaller_view")
+        return smaller
+
+    async def succeeded(self, turn: Turn, shown: ForwardedView, refused: Sequence[RefusedView]) -> None:
+        """The upstream answered the smaller view: learn the stated window, if it is credible."""
+        named = next((one for one in reversed(refused) if one.window is not None), None)
+        if named is not None and named.window is not None:
+            await self._learn(turn, named.shown, named.window)
+        compaction = shown.view.compaction
+        await self._journal.recovery_completed(
+            turn, len(refused), compaction.id if compaction else "", shown.for_model(shown.tokens)
+        )
+
+    async def _learn(self, turn: Turn, shown: ForwardedView, window: int) -> None:
+        if self._windows.is_configured(turn.model):
+            known = self._windows.known(turn.model, turn.namespace).tokens
+            _log.warning("window_below_configured", session=turn.session, said=window, configured=known)
+            return
+        counted = shown.tokens * self._calibrations.ratio_of(turn.namespace, turn.model)
+        answered = self._windows.largest_answered(turn.model)
+        if not is_credible(window, counted + (turn.max_output_tokens or 0), answered):
+            _log.info("window_not_believed", session=turn.session, said=window, answered=answered)
+            return
+        try:
+            await self._windows.overflowed(turn.model, turn.namespace, window)
+        except StoreError as error:
+            _log.warning("window_not_stored", error=type(error).__name__, session=turn.session)
+
+
+def words_sent(turn: Turn, shown: ForwardedView) -> RequestWords:
+    """What an upstream may quote from the request: such text in an error is not its own statement."""
+    return RequestWords(_sent(turn, shown))
+
+
+def _sent(turn: Turn, shown: ForwardedView) -> Iterator[bytes]:
+    yield turn.request.body
+    yield turn.incoming.target.encode()
+    yield unquote_to_bytes(turn.incoming.target)
+    yield from (value for _, value in turn.incoming.headers)
+    if turn.is_delta:
+        yield from (message.raw for message in turn.conversation.messages)
+    yield from (part.raw for part in shown.view.parts if part.index is None)
+    if shown.has_our_tools:
+        yield from shown.replayed
+
+
+# Callers choose sessions and models, so that what is kept of them is bounded.
+REMEMBERED = 1_000
+# The fields that every server counts. Others (reasoning of earlier turns, unknown fields, pictures) may be
+# ignored or counted differently, so that with them a lower count does not prove a cut.
+_READ = frozenset({"role", "content", "tool_calls", "tool_call_id"})
+
+
+T = TypeVar("T")
+
+
+class _Remembered(OrderedDict[str, T]):
+    """The newest values by name, bounded."""
+
+    def keep(self, name: str, counted: T) -> None:
+        self[name] = counted
+        self.move_to_end(name)
+        if len(self) > REMEMBERED:
+            self.popitem(last=False)
+
+
+class CutPrompts:
+    """Detects upstreams that cut prompts silently, from the prompt tokens that they report."""
+
+    def __init__(
+        self, windows: Windows, calibrations: Calibrations, journal: SessionJournal, jobs: Jobs
+    ) -> None:
+        self._windows = windows
+        self._calibrations = calibrations
+        self._journal = journal
+        self._jobs = jobs
+        self._growths: _Remembered[PromptGrowth] = _Remembered()
+        self._most: _Remembered[Counted] = _Remembered()
+        self._cuts: _Remembered[Counted] = _Remembered()
+        self._reported: OrderedDict[str, None] = OrderedDict()
+
+    def check(self, turn: Turn, shown: ForwardedView, outcome: Outcome) -> None:
+        """Report a prompt that was cut; use the count of any other one for calibration.
+
+        Each cut is logged and leaves one event in the session. From the second one on the caller's window is
+        learned from the counts, unless one is configured.
+        """
+        usage, namespace, model = outcome.usage, turn.namespace, turn.model
+        now = Counted(
+            shown.tokens - turn.fixed_tokens,
+            usage.prompt_tokens or 0,
+            usage.cached_tokens or 0,
+            self._calibrations.uncalibrated(turn.request),
+        )
+        sent = shown.for_model(shown.tokens)
+        place, of_caller = f"{namespace}\0{turn.session}\0{model}", f"{namespace}\0{model}"
+        most, growth = self._most.get(of_caller, Counted(0, 0)), self._growths.get(place)
+        measures = self._calibrations.measures_of(namespace, model)
+        self._growths.keep(place, growth.after(now) if growth else PromptGrowth(now))
+        if now.theirs > most.theirs:
+            self._most.keep(of_caller, now)
+        if not is_cut(now, growth.last if growth else None, most.theirs, measures):
+            self._calibrations.observe(namespace, model, now, growth)
+        elif all(map(_is_read_whole, _messages_of(turn, shown))):
+            window = window_of(now, self._cuts.get(of_caller))
+            self._cuts.keep(of_caller, now)
+            self._jobs.start(self._report(turn, place, (sent, now.theirs), window))
+
+    async def _report(self, turn: Turn, place: str, counts: tuple[int, int], window: int | None) -> None:
+        sent, read = counts
+        learned = window is not None and await self._windows.observed(turn.model, turn.namespace, window)
+        _log.warning(
+            "prompt_cut",
+            session=turn.session,
+            exchange=turn.exchange,
+            tokens=sent,
+            counted=read,
+            window=window if learned else None,
+        )
+        if place in self._reported and not learned:
+            return
+        self._reported[place] = None
+        if len(self._reported) > REMEMBERED:
+            self._reported.popitem(last=False)
+        await self._journal.tell(turn, prompt_cut(sent, read, window if learned else None))
+
+
+def _messages_of(turn: Turn, shown: ForwardedView) -> Iterator[Message]:
+    """The client's own messages in the forwarded view."""
+    talk = turn.conversation
+    if shown.is_original:
+        return iter((*talk.preamble, *talk.messages))
+    shows = (talk.messages[part.index] for part in shown.view.parts if part.index is not None)
+    return chain(talk.preamble, shows)
+
+
+def _is_read_whole(message: Message) -> bool:
+    """True when every server counts all of the message."""
+    content = message.fields.get("content")
+    parts = content if isinstance(content, list) else ()
+    is_text = all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
+    return is_text and not any(value and key not in _READ for key, value in message.fields.items())

@@ -1,0 +1,127 @@
+"""Requests for a compaction (`/v1/responses/compact`, `compaction_trigger`), answered by the proxy if so set.
+
+By default the upstream answers them. With `auto` the proxy answers where the upstream does not support them;
+with `proxy` it always does. The summary is made like any other, but no compaction is stored in the session:
+the client continues from the compacted list that it receives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from palimpsest.core.history.message import Message
+from palimpsest.core.view.plan import stays_with_client
+from palimpsest.core.wire.chat_answers import Usage
+from palimpsest.core.wire.compaction_items import (
+    MANAGEMENT,
+    compaction_answer,
+    events_of,
+    item_of,
+    triggered_answer,
+)
+from palimpsest.core.wire.json_text import encoded
+from palimpsest.proxy.client import Client
+from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.kept_answers import RefusalMemory
+from palimpsest.proxy.reports import exchange_headers
+from palimpsest.proxy.sessions.reader import MessageReader
+from palimpsest.proxy.sessions.recorder import Outcome, Recorder
+from palimpsest.proxy.turn import Turn, original
+
+Responder = Literal["upstream", "auto", "proxy"]
+# Statuses with which upstreams refuse the address, the item or the field.
+_NO_ADDRESS = frozenset({404, 405, 501})
+_REFUSES = frozenset({400, 404, 422, 501})
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionMeans:
+    """What compactions are made and recorded with."""
+
+    viewing: ViewPlanner
+    reader: MessageReader
+    recorder: Recorder
+    new_id: Callable[[], str]
+
+
+class OwnCompactions:
+    """Answers requests for a compaction. `refusing`: models whose upstream has refused them."""
+
+    def __init__(self, who: Responder, means: CompactionMeans, refusing: RefusalMemory) -> None:
+        self._who = who
+        self._means = means
+        self._refusing = refusing
+
+    def answers(self, turn: Turn) -> bool:
+        """True when the proxy answers this request."""
+        return self._is_ours(turn) and _asks(turn) and bool(turn.conversation.messages)
+
+    def prepared(self, turn: Turn) -> Turn:
+        """The turn as it goes upstream: without `context_management` where the proxy compacts."""
+        if not self._is_ours(turn) or turn.request.management is None:
+            return turn
+        return replace(turn, request=replace(turn.request, dropped=(MANAGEMENT,)))
+
+    def are_refused(self, turn: Turn, status: int, body: bytes) -> bool:
+        """True when the refusal means that the upstream makes no compactions; this is remembered."""
+        if self._who != "auto" or self._is_ours(turn):
+            return False
+        manages = turn.request.management is not None and MANAGEMENT.encode() in body
+        triggers = turn.request.trigger is not None and b"compaction_trigger" in body
+        at_address = turn.incoming.asks_for_compaction and status in _NO_ADDRESS
+        if at_address or ((manages or triggers) and status in _REFUSES):
+            self._refusing.remember(turn.namespace, turn.model)
+            return True
+        return False
+
+    async def answer(self, turn: Turn, client: Client) -> None:
+        """Store the answer with the compaction, then send it. StoreError when it cannot be stored."""
+        means, shown = self._means, original(turn)
+        try:
+            # A client may drop everything before the item that answers a trigger, user messages included.
+            stays = _is_instruction if turn.request.trigger is not None else stays_with_client
+            made, context = await means.viewing.of_all(turn, stays)
+        except asyncio.CancelledError:
+            means.recorder.abandon(turn, shown)
+            raise
+        ident = means.new_id()
+        item = item_of(made.summary, ident)
+        usage = Usage(*map(context.budget.for_model, (turn.tokens, context.count_text(made.summary))))
+        answer = _answer(turn, ident, item, usage)
+        stored = means.reader.read_answers([encoded([item])], turn.model)
+        outcome = Outcome(
+            "done", 200, stored, finish_reason="stop", response_id=answer["id"], by_upstream=False
+        )
+        await means.recorder.close(turn, shown, outcome)
+        streams = turn.request.stream and not turn.incoming.asks_for_compaction
+        kind = b"text/event-stream; charset=utf-8" if streams else b"application/json"
+        own_headers = exchange_headers(turn, shown, includes_view=False)
+        body = b"".join(events_of(answer)) if streams else encoded(answer)
+        length = (b"content-length", str(len(body)).encode())
+        await client.start(200, [(b"content-type", kind), length, *own_headers])
+        await client.end(body)
+
+    def _is_ours(self, turn: Turn) -> bool:
+        is_refused = (turn.namespace, turn.model) in self._refusing
+        return self._who == "proxy" or (self._who == "auto" and is_refused)
+
+
+def _is_instruction(message: Message) -> bool:
+    return message.is_instruction
+
+
+def _asks(turn: Turn) -> bool:
+    return turn.incoming.asks_for_compaction or turn.request.trigger is not None
+
+
+def _answer(turn: Turn, ident: str, item: dict[str, Any], usage: Usage) -> dict[str, Any]:
+    head = {"id": f"resp_{ident}", "created_at": int(time.time())}
+    if turn.request.trigger is not None:
+        return triggered_answer(head, turn.model, item, usage)
+    talk = turn.conversation
+    kept = [message.raw for message in (*talk.preamble, *talk.messages) if stays_with_client(message)]
+    return compaction_answer(head, kept, item, usage)

@@ -1,0 +1,234 @@
+"""Requests that are not recorded: the rest of `/v1/`, relayed unchanged, and one list of all models.
+
+Nothing is stored or counted. A body is read only for its model, if several servers are configured. The
+upstream's error statuses pass through. With one server its own model list passes through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+from urllib.parse import quote, unquote
+
+import structlog
+
+from palimpsest.core.wire.json_spans import raw_members
+from palimpsest.core.wire.json_text import BYTE_ORDER_MARK, decoded, verify
+from palimpsest.core.wire.models import Entry, entries_of, merged, offered, with_model
+from palimpsest.errors import BodyTooLarge, NestedTooDeep, UnsupportedCoding, UpstreamError
+from palimpsest.proxy.client import Client
+from palimpsest.proxy.destinations import Destination, Destinations
+from palimpsest.proxy.incoming import Headers, Incoming, plain_body
+from palimpsest.upstream.decoding import decoder_for
+from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
+from palimpsest.upstream.models import LIST_BYTES, LOOKUP_SECONDS
+
+
+class Upload(Protocol):
+    """A request body being received."""
+
+    @property
+    def finished(self) -> bool:
+        """True once the last byte has been read."""
+
+    async def ended(self) -> None:
+        """Returns when the last byte has been read."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """The chunks, as they arrive."""
+
+
+class WholeBody:
+    """The upload of a request whose body is in memory already."""
+
+    finished = True
+
+    async def ended(self) -> None:
+        """Returns at once."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yields nothing."""
+        nothing: tuple[bytes, ...] = ()
+        for part in nothing:
+            yield part
+
+
+async def _read(incoming: Incoming, upload: Upload, limit: int) -> Incoming:
+    """The request with its whole body; BodyTooLarge beyond the limit."""
+    if upload.finished:
+        return incoming
+    pieces, size = [], 0
+    async for part in upload:
+        size += len(part)
+        if size > limit:
+            raise BodyTooLarge("The request's body is larger than this proxy accepts.")
+        pieces.append(part)
+    return replace(incoming, body=b"".join(pieces))
+
+
+class Passthrough:
+    """Relays one request; the body is forwarded while it arrives.
+
+    A body is held or decoded only to read its model, up to `body_bytes`.
+    """
+
+    def __init__(self, destinations: Destinations, body_bytes: int) -> None:
+        self._destinations = destinations
+        self._body_bytes = body_bytes
+
+    async def relay(self, incoming: Incoming, upload: Upload, client: Client, extra: Headers = ()) -> None:
+        """Relay the upstream's answer byte for byte, with `extra` headers; cancelled when the client leaves.
+
+        RequestError when the body must be read for its model and cannot be.
+        """
+        if self._destinations.routed and incoming.asks_for_compaction:
+            # The body holds a conversation, which must go to the server of its model.
+            incoming, upload = await _read(incoming, upload, self._body_bytes), WholeBody()
+        there, incoming = await self._there(incoming, upload)
+        headers = there.outgoing(incoming.headers)
+        body = None if upload.finished else aiter(upload)
+        target, sent = there.outgoing.target(incoming.target), incoming.body or body
+        # No bound on the total time: uploads and downloads may be large. Only a stall is an error.
+        opened = there.upstream.open(incoming.method, target, headers, sent, takes_any_time=True)
+        # While the client is still sending, reading the upload detects that it left.
+        client.entry.forwarded(there.upstream.origin)
+        async with client.attended(upload.ended), opened as answer:
+            client.entry.answered()
+            await client.start(answer.status, [*answer_headers(answer.headers), *extra])
+            async for chunk in answer.chunks():
+                await client.body(chunk)
+            await client.end()
+
+    async def _there(self, incoming: Incoming, upload: Upload) -> tuple[Destination, Incoming]:
+        """The server of the request's model, and the request with the model's name there."""
+        if not (self._destinations.routed and isinstance(upload, WholeBody)):
+            return self._destinations.of(""), incoming
+        try:
+            plain = (await plain_body(incoming, self._body_bytes)).removeprefix(BYTE_ORDER_MARK)
+            verify(plain)
+            model = decoded(raw_members(plain).get("model", b"null"))
+        except (NestedTooDeep, UnsupportedCoding):
+            # Unreadable: treated as a request without a model.
+            model = None
+        if not isinstance(model, str):
+            return self._destinations.of(""), incoming
+        there = self._destinations.of(model)
+        name = there.asked_for(model)
+        if name == model:
+            return there, incoming
+        headers = [header for header in incoming.headers if header[0].lower() not in OF_THE_BYTES]
+        return there, replace(incoming, headers=headers, body=with_model(plain, name))
+
+
+_PATH = "/models"
+# They validate one server's list and say nothing of the merged one.
+_OF_ONE = frozenset({b"etag", b"last-modified"})
+_log = structlog.get_logger("palimpsest.models")
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A server's whole answer; `plain` is the decoded body, empty for an unknown coding."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    plain: bytes
+
+    def entries(self) -> list[Entry] | None:
+        """The listed models; None when the answer is no list."""
+        return entries_of(self.plain) if self.status == 200 else None
+
+
+class ModelList:
+    """Answers `/v1/models` for several servers."""
+
+    def __init__(self, destinations: Destinations) -> None:
+        self._destinations = destinations
+
+    def answers(self, incoming: Incoming) -> bool:
+        """True when the request concerns models of a routed server, or the list of all models."""
+        if incoming.method != "GET" or not self._destinations.routed:
+            return False
+        model = _model_in(incoming)
+        return model is not None and (not model or self._is_routed(model))
+
+    async def relay(self, incoming: Incoming, client: Client) -> None:
+        """Relay the answer of the model's server, or the default server's list merged with the others'.
+
+        UpstreamError when there is no answer to relay.
+        """
+        model = _model_in(incoming)
+        async with client.attended():
+            if model:
+                there = self._destinations.of(model)
+                said = await _asked(there, incoming, f"{_PATH}/{quote(there.asked_for(model), safe='')}")
+                await client.start(said.status, answer_headers(said.headers))
+                await client.end(said.body)
+            else:
+                await self._listed(incoming, client)
+
+    async def _listed(self, incoming: Incoming, client: Client) -> None:
+        async with asyncio.TaskGroup() as group:
+            routed = self._destinations.routed
+            others = [group.create_task(self._offers(there, incoming)) for there in routed]
+            said = await _said_or_fault(self._destinations.of(""), incoming)
+            is_list = isinstance(said, _Said) and said.entries() is not None
+            if not is_list:
+                for other in others:
+                    other.cancel()
+        if isinstance(said, UpstreamError):
+            raise said
+        body, headers = said.body, answer_headers(said.headers)
+        if is_list:
+            entries = [entry for other in others for entry in other.result()]
+            body = merged(said.plain, entries, self._is_routed)
+            headers = [h for h in answer_headers(said.headers, "replaced") if h[0].lower() not in _OF_ONE]
+        await client.start(said.status, headers)
+        await client.end(body)
+
+    def _is_routed(self, model: str) -> bool:
+        return self._destinations.of(model) in self._destinations.routed
+
+    async def _offers(self, there: Destination, incoming: Incoming) -> Sequence[Entry]:
+        """The models that a routed server offers; none when it does not answer in time."""
+        models = there.models
+        if models is None:
+            return ()
+        try:
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                entries = (await _asked(there, incoming, _PATH)).entries()
+        except (UpstreamError, TimeoutError) as error:
+            _log.warning("models_not_listed", match=models.match, error=type(error).__name__)
+            return ()
+        # A model that an earlier route matches belongs to that route.
+        return [entry for entry in offered(models, entries or ()) if self._destinations.of(entry[0]) is there]
+
+
+def _model_in(incoming: Incoming) -> str | None:
+    """The model that the request names, "" for the list; None when the path is not `/models`."""
+    path = incoming.target.partition("?")[0].rstrip("/")
+    if path != _PATH and not path.startswith(_PATH + "/"):
+        return None
+    return unquote(path.removeprefix(_PATH).removeprefix("/"))
+
+
+async def _said_or_fault(there: Destination, incoming: Incoming) -> _Said | UpstreamError:
+    # Returned, because a TaskGroup would raise it as an ExceptionGroup.
+    try:
+        return await _asked(there, incoming, incoming.target)
+    except UpstreamError as fault:
+        return fault
+
+
+async def _asked(there: Destination, incoming: Incoming, target: str) -> _Said:
+    headers = [
+        header for header in there.outgoing(incoming.headers) if header[0].lower() != b"accept-encoding"
+    ]
+    plain = [*headers, (b"Accept-Encoding", b"identity")]
+    async with there.upstream.open("GET", there.outgoing.target(target), plain, None) as answer:
+        body = await answer.read(LIST_BYTES)
+        decoder = decoder_for(answer.headers, LIST_BYTES)
+        return _Said(answer.status, answer.headers, body, decoder.feed(body) if decoder else b"")

@@ -1,0 +1,311 @@
+"""Loads the CompactionContext of a turn: window, calibration, budget, the compaction in force, pins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from palimpsest.core.budget.budget import (
+    Budget,
+    Window,
+    budget_of,
+    memory_room,
+    raised_for_tools,
+    with_estimate,
+    with_room,
+)
+from palimpsest.core.budget.due import due
+from palimpsest.core.budget.economy import Costs, derived
+from palimpsest.core.history.message import Conversation
+from palimpsest.core.policy import Policy
+from palimpsest.core.summary.rolling.memory_block import shown_memory
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.view.estimate import Reported, by_usage, guess
+from palimpsest.core.view.text_pins import room_for_text_pins, text_pins
+from palimpsest.core.view.view import (
+    CountText,
+    always_kept_tokens,
+    applicable,
+    block_tokens,
+    cut_in,
+    prompt_tokens,
+    unmasked_tokens,
+    view_of,
+)
+from palimpsest.proxy.compacting.costs import ModelCosts
+from palimpsest.proxy.compacting.windows import OwnHeaders, Windows
+from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.incoming import Headers
+from palimpsest.proxy.jobs import offload, weight_of
+from palimpsest.proxy.journal_rows import block_in
+from palimpsest.proxy.lookups.hidden_rounds import Replay, Replays
+from palimpsest.proxy.token_counts import Calibrations, ModelTokens
+from palimpsest.proxy.turn import Subject, Turn
+from palimpsest.storage.compactions import StoredCompaction
+from palimpsest.storage.store import Store
+
+# A prompt below this fits every window in use: it does not wait for the upstream to state one (tokens).
+URGENT_TOKENS = 1_000
+# The branch's last prompt ended at most this many messages before its end.
+NEWEST = 8
+# Below this share of the window nothing is compacted, so that marks are not derived from costs.
+DERIVED_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of models: windows, calibrations, our token counters, prices."""
+
+    windows: Windows
+    calibrations: Calibrations
+    tokens: ModelTokens
+    costs: ModelCosts
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedMessages:
+    """Chains of pinned messages: by the user, by their text, and those left out for lack of room."""
+
+    by_hand: frozenset[bytes]
+    by_text: tuple[bytes, ...]
+    left_out: tuple[bytes, ...]
+
+    @property
+    def chains(self) -> frozenset[bytes]:
+        """All pins that are kept."""
+        return self.by_hand.union(self.by_text)
+
+
+@dataclass(frozen=True, slots=True)
+class _WeighedTurn:
+    """A turn with the compaction in force; `summary` and `memory` are the tokens of its blocks."""
+
+    turn: Subject
+    current: Compaction | None
+    replay: Replay
+    summary: int
+    memory: int
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of both blocks."""
+        return self.summary + self.memory
+
+    @property
+    def talk(self) -> Conversation:
+        """The conversation whose answers include the tokens of their hidden rounds."""
+        return self.replay.talk or self.turn.conversation
+
+
+class ContextLoader:
+    """Loads compaction contexts from the store and from what is known of models."""
+
+    def __init__(
+        self,
+        store: Store,
+        models: ModelFacts,
+        policy_for: Callable[[str, bytes | None], Policy],
+        outgoing: Callable[[Headers, str], list[tuple[bytes, bytes]]],
+        replays: Replays,
+        *,
+        text_pins_share: float,
+    ) -> None:
+        self._store = store
+        self._replays = replays
+        self._windows = models.windows
+        self._calibrations = models.calibrations
+        self._tokens = models.tokens
+        self._costs = models.costs
+        self._policy_for = policy_for
+        self._outgoing = outgoing
+        self._text_pins_share = text_pins_share
+
+    async def of(
+        self, turn: Subject, *, by_hand: bool = False, untouched: bool = False, at_most: int | None = None
+    ) -> CompactionContext:
+        """The context now: everything that may have changed is read again.
+
+        Pins are read only if the conversation may be folded; `by_hand` even a small one may be. The session's
+        memory is read if a mark may be reached, else it is that of the current view. `untouched`: the
+        conversation is new, so that no compaction is looked up. `at_most` bounds the window for this call.
+        """
+        model, weight = turn.model, weight_of(turn)
+        outgoing = partial(self._outgoing, turn.headers, model)
+        own = None if untouched else await self._store.journal.settings_of(turn.namespace, turn.session)
+        policy = _as_asked(self._policy_for(model, own), turn)
+        window = await self._window(turn, outgoing, policy, at_most)
+        stored = () if untouched else await self._store.compactions.of_session(turn.namespace, turn.session)
+        current = await offload(weight, in_force, stored, turn) if stored else None
+        replay = self._replays.offered(turn, own, window.tokens)
+        # There are no hidden rounds before the first fold.
+        replay = await self._replays.read(turn, replay, current) if stored else replay
+        weighed = _WeighedTurn(turn, current, replay, *await offload(weight, self._blocks, model, current))
+        costs = self._costs.of(model)
+        said = weighed.block_tokens + await offload(weight, unmasked_tokens, weighed.talk, current)
+        budget = await self._marked(weighed, window, policy, costs, said)
+        # A cold cache holds no prompt to append a question to.
+        policy = replace(policy, reuse_prompt_cache=policy.reuse_prompt_cache and not budget.idle_seconds)
+        unfolded = weighed.talk.messages[cut_in(current, weighed.talk) :]
+        most = turn.tokens + replay.schema_tokens
+        is_small = not (by_hand or current) and due(most, unfolded, budget, policy) == "later"
+        count_text = self._tokens.counter_of(model).count_text
+        memory = current.memory if current else ""
+        is_far = due(budget.fixed_tokens + said, unfolded, budget, policy) == "later"
+        if not untouched and (by_hand or not is_far):
+            memory = await self._memory(turn, budget, policy, count_text)
+        context = CompactionContext(
+            turn=turn,
+            current=current,
+            budget=replace(budget, memory_tokens=block_tokens(memory, count_text), reads_by=replay.reads_by),
+            pins=frozenset() if is_small else (await self.pinned(turn, budget)).chains,
+            policy=policy,
+            count_text=count_text,
+            outgoing=outgoing,
+            costs=costs,
+            memory=memory,
+            replay=replay,
+        )
+        return await context.done(CompactionContext.lightened) if replay.rounds else context
+
+    def ratio_of(self, namespace: str, model: str) -> float:
+        """The model's tokens for one of ours, as learned from the namespace's prompts."""
+        return self._calibrations.ratio_of(namespace, model)
+
+    async def _window(
+        self, turn: Subject, headers: OwnHeaders, policy: Policy, at_most: int | None
+    ) -> Window:
+        urgent = turn.tokens > URGENT_TOKENS
+        window = await self._windows.window_of(turn.model, turn.namespace, headers, urgent=urgent)
+        if window.source == "default":
+            window = Window(policy.assumed_window_tokens, "default")
+        return Window(at_most, "overflow") if at_most is not None and at_most < window.tokens else window
+
+    def _blocks(self, model: str, current: Compaction | None) -> tuple[int, int]:
+        """Tokens of the summary and memory blocks in force."""
+        count_text = self._tokens.counter_of(model).count_text
+        texts = (current.summary, current.memory) if current else ("", "")
+        summary, memory = (block_tokens(text, count_text) for text in texts)
+        return summary, memory
+
+    async def _marked(
+        self, weighed: _WeighedTurn, window: Window, policy: Policy, costs: Costs, said: int
+    ) -> Budget:
+        """The budget with current marks; the messages in the view take at most `said` tokens."""
+        turn, weight = weighed.turn, weight_of(weighed.turn)
+        budget = await offload(weight, self._budget, weighed, window, policy, costs)
+        if policy.objective == "cost" and costs.cache_seconds and isinstance(turn, Turn) and not turn.is_new:
+            cold = await offload(weight, self._budget, weighed, window, policy, costs, costs.cache_seconds)
+            if cold.fixed_tokens + said >= cold.trigger_tokens:
+                budget = await self._cooled(turn, budget, cold)
+        return budget if policy.estimator == "tiktoken" else await self._judged(weighed, budget, policy)
+
+    async def _cooled(self, turn: Turn, budget: Budget, cold: Budget) -> Budget:
+        """`cold` if the upstream's cache has expired since the branch's last prompt, else `budget`.
+
+        A branch whose last prompt is unknown, or was another model's, counts as warm.
+        """
+        asked = await self._store.exchanges.finished(
+            turn.namespace, turn.session, turn.conversation.chains[-NEWEST:]
+        )
+        if asked is None or asked.model != turn.model or asked.finished_at is None:
+            return budget
+        idle = int(turn.started_at - asked.finished_at)
+        return replace(cold, idle_seconds=idle) if idle >= cold.idle_seconds else budget
+
+    def _budget(
+        self, weighed: _WeighedTurn, window: Window, policy: Policy, costs: Costs, idle_seconds: int = 0
+    ) -> Budget:
+        """The budget, with marks derived from costs where they may be reached."""
+        turn, talk = weighed.turn, weighed.talk
+        said = sum(message.tokens for message in talk.preamble)
+        budget = budget_of(
+            window,
+            fixed_tokens=turn.fixed_tokens + weighed.replay.schema_tokens + said,
+            max_output_tokens=turn.max_output_tokens,
+            ratio=self.ratio_of(turn.namespace, turn.model),
+            policy=policy,
+        )
+        if weighed.current is None and turn.tokens < DERIVED_SHARE * budget.window_tokens:
+            return budget
+        kept = always_kept_tokens(talk, policy) + weighed.memory
+        budget = derived(budget, talk, (kept, weighed.summary), policy, costs, idle_seconds)
+        replay = weighed.replay
+        if replay.goes_with(weighed.current):
+            return with_room(budget, replay.result_tokens)
+        return raised_for_tools(budget, replay.schema_tokens)
+
+    async def _judged(self, weighed: _WeighedTurn, budget: Budget, policy: Policy) -> Budget:
+        """The budget with marks adjusted to the policy's estimator (B04)."""
+        turn, talk = weighed.turn, weighed.talk
+        count_text = self._tokens.counter_of(turn.model).count_text
+        view = await offload(weight_of(turn), view_of, talk, weighed.current, count_text)
+        counted = prompt_tokens(view, budget)
+        guessed = await offload(weight_of(turn), guess, policy.estimator, view, talk, budget)
+        if guessed is None:
+            reported = await self._reported(turn, weighed.current)
+            guessed = by_usage(reported, counted, budget) if reported else counted
+        return with_estimate(budget, counted, guessed)
+
+    async def _reported(self, turn: Subject, current: Compaction | None) -> Reported | None:
+        """The usage reported for the branch's last prompt, if it was sent under the same compaction."""
+        newest = turn.conversation.chains[-NEWEST:]
+        asked = await self._store.exchanges.finished(turn.namespace, turn.session, newest)
+        if asked is None or asked.model != turn.model:
+            return None
+        if asked.compaction != (current.id if current else None):
+            # The difference mixes new messages with folded ones.
+            return None
+        if not asked.prompt_tokens or not asked.tokens_forwarded:
+            return None
+        return Reported(asked.prompt_tokens, asked.tokens_forwarded)
+
+    async def _memory(self, turn: Subject, budget: Budget, policy: Policy, count_text: CountText) -> str:
+        """The session's memory block as a view would show it now (B16); "" without entries."""
+        room = memory_room(budget, policy)
+        if not room:
+            return ""
+        block = await block_in(self._store.journal, turn.namespace, turn.session)
+        return shown_memory(block, room, count_text, policy.summary_tag)
+
+    async def pinned(self, turn: Subject, budget: Budget) -> PinnedMessages:
+        """The pins that a compaction with this budget would keep. StoreError."""
+        talk = turn.conversation
+        rows = await self._store.history.pins(turn.namespace, turn.session)
+        by_hand = await self._placed(turn, [row.chain for row in rows if not row.is_lifted])
+        lifted = await self._placed(turn, [row.chain for row in rows if row.is_lifted])
+        if not self._text_pins_share:
+            return PinnedMessages(by_hand, (), ())
+        room = room_for_text_pins(budget, self._text_pins_share)
+        found = await offload(weight_of(turn), text_pins, talk, lifted, room)
+        kept, left_out = (tuple(talk.chains[at] for at in each) for each in (found.kept, found.left_out))
+        return PinnedMessages(by_hand, kept, left_out)
+
+    async def _placed(self, turn: Subject, stored: Sequence[bytes]) -> frozenset[bytes]:
+        """The stored chains in the client's list: after a rebase its messages are stored under others."""
+        talk = turn.conversation
+        chains = frozenset(stored)
+        if all(talk.position(chain) is not None for chain in chains):
+            return chains
+        path = await self._store.history.path(turn.namespace, turn.session, talk.head)
+        return frozenset(
+            chain for chain, point in zip(talk.chains, path, strict=False) if point.chain in chains
+        )
+
+
+def _as_asked(policy: Policy, turn: Subject) -> Policy:
+    """The policy with the client's compaction threshold as trigger, where that is lower.
+
+    The API compacts in the answer that crosses the threshold (reference, "Compaction", 2026-11): a turn waits
+    for a summary that is being written.
+    """
+    asked = turn.compact_threshold if isinstance(turn, Turn) else 0
+    if not asked or 0 < policy.trigger_tokens <= asked:
+        return policy
+    return replace(policy, trigger_tokens=asked, wait_for_summary=True)
+
+
+def in_force(stored: Sequence[StoredCompaction], turn: Subject) -> Compaction | None:
+    """The compaction that applies to the turn, one made in the session's first turn included."""
+    applied = [row.compaction for row in stored if row.undone_at is None]
+    return applicable(applied, turn.conversation) if applied else None

@@ -1,0 +1,185 @@
+"""Questions for a summary appended to the cached prompt, and the reasoning tokens to reserve for an answer.
+
+Reasoning tokens are learned for each model and namespace from usage, in memory.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from palimpsest.core.history.append import open_calls
+from palimpsest.core.history.message import Conversation
+from palimpsest.core.summary.cached_prefix import (
+    cached_prefix_instruction,
+    cached_prefix_request,
+    has_nothing_to_withhold,
+)
+from palimpsest.core.summary.prompt import DEFAULT_INSTRUCTIONS, Instructions, SummaryRequest, answer_tokens
+from palimpsest.core.view.validity import groups_of
+from palimpsest.core.wire.chat_answers import Usage
+from palimpsest.core.wire.request import Members
+from palimpsest.core.wire.responses.question import has_unreadable_reasoning, previous_of
+from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.kept_answers import KeptAnswers
+from palimpsest.proxy.turn import Turn
+
+# Callers choose model names, so that what is remembered is bounded.
+REMEMBERED_MODELS = 10_000
+# Most reasoning tokens before an answer, where the window has room for them.
+THOUGHT_TOKENS = 8_192
+# A model that spent its whole answer on reasoning gets this many times as much.
+_MORE = 2
+# Share of the known value that stays when an answer took less: reasoning varies between answers.
+_MEMORY = 0.75
+
+
+class ReasoningTokens:
+    """The reasoning tokens to expect, by namespace and model."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def of(self, namespace: str, model: str) -> int:
+        """Tokens to reserve for reasoning; 0 for a model that is not known to reason."""
+        return self._known.get((namespace, model), 0)
+
+    def answered(self, namespace: str, model: str, usage: Usage) -> None:
+        """Learn from an answer's usage; one without `reasoning_tokens` is ignored."""
+        if usage.reasoning_tokens is None:
+            return
+        thought = max(usage.reasoning_tokens, int(_MEMORY * self.of(namespace, model)))
+        self._remember((namespace, model), thought)
+
+    def used_up(self, namespace: str, model: str, tokens: int) -> None:
+        """Learn that an answer reached its limit of `tokens` without any text."""
+        self._remember((namespace, model), max(self.of(namespace, model), _MORE * tokens))
+
+    def _remember(self, key: tuple[str, str], tokens: int) -> None:
+        self._known.pop(key, None)
+        if not tokens:
+            return
+        self._known[key] = min(THOUGHT_TOKENS, tokens)
+        if len(self._known) > REMEMBERED_MODELS:
+            self._known.popitem(last=False)
+
+
+# An appended question and its answer must fit into this share of the window: our count may be off by the
+# rest.
+RIDING_SHARE = 0.98
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedQuestion:
+    """A question appended to a prompt, and the request members sent with it: see `Question.behind`."""
+
+    request: SummaryRequest
+    behind: Members
+
+
+class Prompts:
+    """Appends questions to the prompts that upstreams have cached; `kept`: which answers upstreams have."""
+
+    def __init__(self, kept: KeptAnswers, instructions: Instructions = DEFAULT_INSTRUCTIONS) -> None:
+        self._kept = kept
+        self._instructions = instructions
+
+    def may_reuse_prompt(self, context: CompactionContext, thought_tokens: int) -> bool:
+        """True when a question may be appended to the cached prompt.
+
+        The question, its answer and the model's usual reasoning fit into the window, and the prompt holds
+        nothing that a summarizer must not see.
+        """
+        policy = context.policy
+        if not policy.reuse_prompt_cache or policy.summary_model is not None or policy.style != "handoff":
+            # An appended question asks for nine sections.
+            return False
+        shown = context.under(context.current)
+        asked = self.question_tokens(context) + context.budget.summary_tokens + thought_tokens
+        if shown.tokens + asked > _room(context) or self._behind(context) is None:
+            return False
+        return has_nothing_to_withhold(shown.view.messages)
+
+    def question_tokens(self, context: CompactionContext) -> int:
+        """Tokens of the question alone."""
+        return context.count_text(
+            cached_prefix_instruction(self._instructions, context.budget.summary_tokens)
+        )
+
+    def appended_question(self, context: CompactionContext, thought_tokens: int) -> AppendedQuestion | None:
+        """The question appended to the forwarded prompt; None where it cannot be appended.
+
+        Its answer may take what the window leaves, up to the headroom of any summary.
+        """
+        behind = self._behind(context)
+        if behind is None:
+            return None
+        shown, end = context.under(context.current), _end(context)
+        raws = [part.raw for part in shown.view.parts if part.index is None or part.index < end]
+        length = context.budget.summary_tokens
+        if any(name == "reasoning" for name, _ in behind):
+            # On the Responses API reasoning counts towards the answer's limit.
+            thought_tokens = THOUGHT_TOKENS
+        left = int(_room(context) - shown.tokens - self.question_tokens(context))
+        most = max(length, min(answer_tokens(length, thought_tokens), left))
+        request = cached_prefix_request(raws, most, length, context.focus, self._instructions)
+        own = self._own_messages(context)
+        if own is not None:
+            # Send only what the upstream does not keep; an answer is still checked against all of it for
+            # echoes.
+            request = replace(request, messages=(*own, request.messages[-1]))
+        return AppendedQuestion(request, behind)
+
+    def _own_messages(self, context: CompactionContext) -> Sequence[bytes] | None:
+        """The messages after those that the upstream keeps; None where it keeps none."""
+        turn = context.turn
+        return (
+            _beyond(turn, _end(context))
+            if isinstance(turn, Turn) and self._continues_upstream(context)
+            else None
+        )
+
+    def _behind(self, context: CompactionContext) -> Members | None:
+        """The request members sent with a question; None where those of the last request are not known."""
+        turn = context.turn
+        request = turn.request if isinstance(turn, Turn) else None
+        behind = turn.wire.prompt_members(request)
+        if behind is None or request is None or not self._continues_upstream(context):
+            return behind
+        return None if self._own_messages(context) is None else (*behind, *previous_of(request))
+
+    def _continues_upstream(self, context: CompactionContext) -> bool:
+        """True when the last request referred to messages that the upstream keeps."""
+        turn = context.turn
+        return context.current is None and isinstance(turn, Turn) and self._kept.may_continue(turn)
+
+
+def _room(context: CompactionContext) -> float:
+    return RIDING_SHARE * context.budget.window_tokens
+
+
+def _end(context: CompactionContext) -> int:
+    """The index up to which messages stay before an appended question.
+
+    Upstreams refuse a question after tool calls without results, or after reasoning that only they hold.
+    """
+    messages = context.conversation.messages
+    if open_calls(messages):
+        return groups_of(messages)[-1].start
+    return len(messages) - 1 if messages and has_unreadable_reasoning(messages[-1].raw) else len(messages)
+
+
+def _beyond(turn: Turn, end: int) -> Sequence[bytes] | None:
+    """The messages that the request itself sent, with its answer if any; the upstream keeps the rest."""
+    own = turn.request.message_spans
+    said, cut = _raws(turn.conversation), len(turn.conversation.preamble) + end
+    for answers in (0, 1):
+        start = len(said) - answers - len(own)
+        if start >= 0 and said[start : start + len(own)] == own and start + len(own) <= cut:
+            return said[start:cut]
+    return None
+
+
+def _raws(talk: Conversation) -> tuple[bytes, ...]:
+    return tuple(message.raw for message in (*talk.preamble, *talk.messages))

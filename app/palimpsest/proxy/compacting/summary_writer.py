@@ -1,0 +1,557 @@
+"""Asks a model for a summary: one attempt, which returns an accepted text or the reason for its failure.
+
+The first question is appended to the conversation's cached prompt, if the same model writes and there is
+room; the second is a request of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+
+import structlog
+
+from palimpsest.core.budget.budget import most_after_compaction
+from palimpsest.core.budget.economy import SummaryCall, is_worth_asking
+from palimpsest.core.summary.acceptance import SummaryReply
+from palimpsest.core.summary.prompt import (
+    DEFAULT_INSTRUCTIONS,
+    MOST_PARTS,
+    Instructions,
+    SummaryLimits,
+    SummaryRequest,
+    answer_tokens,
+    question_size,
+    source_to_rebuild,
+    with_headroom,
+)
+from palimpsest.core.summary.self_check import check_request, is_unchanged
+from palimpsest.core.summary.source import SummarySource
+from palimpsest.core.view.outcomes import Fold
+from palimpsest.core.wire.chat_answers import QuestionAnswer
+from palimpsest.core.wire.request import Members
+from palimpsest.errors import SummaryRejected
+from palimpsest.proxy.compacting.breaker import Cause, SummaryGuard
+from palimpsest.proxy.compacting.questions import Prompts, ReasoningTokens
+from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
+from palimpsest.proxy.jobs import unless
+from palimpsest.upstream.summarizer import (
+    Failed,
+    KeyRefused,
+    Question,
+    QuestionTooLong,
+    Summarizers,
+    SummaryOutcome,
+    Task,
+    Worker,
+)
+
+_log = structlog.get_logger("palimpsest.summaries")
+# Failures that the conversation may have caused, and those of its key: refused, or out of quota.
+_OF_THE_CONVERSATION = frozenset({"rejected", "too_long"})
+_OF_THE_KEY = frozenset({"key_refused", "status_402", "status_429"})
+# Multiple of a record's length: for less, a model's record saves little, and code can keep all of it.
+_LEAST_FOLDED = 2
+# No model has this name.
+_WORKER = "\0worker"
+# How servers refuse an appended question for its tools or reasoning items: one without may be accepted.
+_REFUSED_BEHIND = frozenset({"status_400", "status_404", "status_405", "status_422", "status_501"})
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizerChoice:
+    """The model that writes: `model` None is the conversation's own; `window_tokens` None is its window.
+
+    `may_reuse_prompt`: the conversation's own model writes, on its own upstream, so that its cached prompt
+    can be used. One summary takes at most `call_seconds`, all its calls together. `instructions` are for
+    summaries in nine sections.
+    """
+
+    model: str | None
+    window_tokens: int | None
+    may_reuse_prompt: bool
+    call_seconds: float
+    instructions: Instructions = DEFAULT_INSTRUCTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFailure:
+    """No summary; `reason` is a stable word. `is_failure`: one was expected.
+
+    `may_again`: another attempt, a little later, may succeed.
+    """
+
+    reason: str
+    is_failure: bool = True
+    may_again: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt at a summary with all its calls; its deadline is `ends` (monotonic seconds).
+
+    `hurried` is set once a request waits for it.
+    """
+
+    id: str
+    ends: float
+    hurried: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """A summary before the self check: its question, the answer, the accepted result.
+
+    `replaced`: tokens of the messages that it replaces.
+    """
+
+    request: SummaryRequest
+    answer: str
+    result: SummaryText
+    replaced: int
+
+
+class SummaryWriter:
+    """Asks models for summaries, and keeps the breakers and the spending up to date."""
+
+    def __init__(
+        self,
+        summarizers: Summarizers,
+        worker: Worker | None,
+        prompts: Prompts,
+        choice: SummarizerChoice,
+        guard: SummaryGuard,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._summarizers = summarizers
+        self._worker = worker
+        self._prompts = prompts
+        self._choice = choice
+        self._guard = guard
+        self._breaker = guard.failures
+        self._thoughts = ReasoningTokens()
+        self._new_id = new_id
+
+    def block_reason(self, context: CompactionContext) -> str:
+        """A stable word for why no model may be asked about this conversation now; "" if one may be."""
+        return self._guard.reason(context, self._asked_of(context), self._key(context))
+
+    @property
+    def guard(self) -> SummaryGuard:
+        """The guards that stop summary requests."""
+        return self._guard
+
+    def model_for(self, context: CompactionContext) -> str:
+        """The model that writes (D18): the policy's, else the deployment's, else the conversation's own.
+
+        A worker (an external program) is given the conversation's model.
+        """
+        if self._has_worker(context):
+            return context.turn.model
+        return context.policy.summary_model or self._choice.model or context.turn.model
+
+    async def write(
+        self, context: CompactionContext, fold: Fold, source: SummarySource, hurried: asyncio.Event
+    ) -> SummaryText | SummaryFailure:
+        """One attempt at a summary of the fold's source: the accepted text, or why there is none (F09).
+
+        It is no failure if the policy's style asks no model, or if a model's summary is not worth its price.
+        `hurried` is set once a request waits: the self check is then skipped.
+        """
+        run = self._run(hurried)
+        await self._guard.spending.look(context.turn.namespace)
+        replaced = await context.done(_replaced, source)
+        if not await context.done(self.is_worth, fold):
+            why = "not_worth_asking" if context.policy.use_summarizer else "nobody_to_ask"
+            return SummaryFailure(why, is_failure=False, may_again=False)
+        reason = ""
+        for reuses_prompt in (True, False) if await context.done(self._reuses_prompt) else (False, False):
+            try:
+                result = await self._asked(context, source, replaced, run, reuses_prompt=reuses_prompt)
+            except SummaryRejected as rejected:
+                _log.warning(
+                    "summary_rejected",
+                    reason=rejected.message,
+                    reuses_prompt=reuses_prompt,
+                    session=context.turn.session,
+                )
+                reason = "rejected"
+            except _NobodyAsked:
+                return SummaryFailure("nothing_to_ask", is_failure=False, may_again=False)
+            except _NoAnswer as failure:
+                _log.warning("summary_failed", reason=failure.reason, session=context.turn.session)
+                reason = failure.reason
+                if failure.is_final:
+                    self._failed(context, reason)
+                    # Retrying does not help against a refused key, a reached limit or too long a text.
+                    return SummaryFailure(reason, may_again=failure.counts and reason != "too_long")
+            else:
+                self._succeeded(context)
+                return result
+        self._failed(context, reason)
+        return SummaryFailure(reason)
+
+    async def rebuild(
+        self, context: CompactionContext, anew: SummarySource, chained: SummarySource, hurried: asyncio.Event
+    ) -> SummaryText | SummaryFailure:
+        """One attempt to rewrite the record from the messages themselves, in requests of its own.
+
+        `chained` is the source of an ordinary summary, which the caller requests if this attempt fails and
+        the source holds new messages. Given up once a request waits.
+        """
+        await self._guard.spending.look(context.turn.namespace)
+        limits = self._limits(context)
+        anew = await context.done(lambda own: source_to_rebuild(anew, limits, own.count_text))
+        if not anew.fresh or not await context.done(self._is_rebuild_worth, anew, chained):
+            return SummaryFailure("not_worth_asking", is_failure=False, may_again=False)
+        # No request waits for it: each of its calls may take `call_seconds`.
+        run = replace(
+            self._run(hurried), ends=time.monotonic() + (MOST_PARTS + 1) * self._choice.call_seconds
+        )
+        replaced, reason = await context.done(_replaced, anew), "hurried"
+        try:
+            result = await unless(hurried, self._asked(context, anew, replaced, run, reuses_prompt=False))
+        except SummaryRejected as rejected:
+            reason = "rejected"
+            _log.warning("summary_rejected", reason=rejected.message, session=context.turn.session)
+        except _NoAnswer as failure:
+            reason = failure.reason
+        else:
+            if result is not None:
+                self._succeeded(context)
+                return replace(result, rebuilt=len(anew.fresh))
+        _log.warning("rebuild_failed", reason=reason, session=context.turn.session)
+        if not chained.fresh:
+            self._failed(context, reason)
+        return SummaryFailure(reason, may_again=False)
+
+    async def replied(self, context: CompactionContext, request: SummaryRequest) -> SummaryReply | None:
+        """The answer to a question other than a summary, on the conversation's behalf; None without one."""
+        if self._breaker.is_open(self._asked_of(context), context.turn.namespace, self._key(context)):
+            return None
+        try:
+            answer = await self._answer(context, request, self._run(asyncio.Event()), None)
+        except _NoAnswer as failure:
+            _log.warning("question_failed", reason=failure.reason, session=context.turn.session)
+            self._failed(context, failure.reason)
+            return None
+        self._succeeded(context)
+        return SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
+
+    def is_worth(self, context: CompactionContext, fold: Fold) -> bool:
+        """True when a model may be asked and its summary is worth the cost (docs/cost-policy.md)."""
+        fresh = context.fresh(fold)
+        previous = context.count_text(context.current.summary) if context.current else 0
+        size = question_size(fresh, previous, self._limits(context), context.count_text)
+        folded = sum(message.tokens for message in fresh)
+        if self._is_for_code(context, fold, folded):
+            return False
+        return self._is_worth(context, size, previous + folded, reuses_prompt=self._reuses_prompt(context))
+
+    def _is_for_code(self, context: CompactionContext, fold: Fold, folded: int) -> bool:
+        """True when a record would not halve the folded tokens, or the next fold follows at once (F04).
+
+        After a fold by code the model writes the next one, though none in the background, so that its record
+        does not become outdated. Policies that fold by a count, or have a style of their own, always ask.
+        """
+        policy, budget = context.policy, context.budget
+        if self._is_chosen(context) or policy.folds_by_count or policy.style != "handoff":
+            return False
+        is_due = context.current is not None and context.current.author != "model"
+        if is_due and fold.trigger != "background":
+            return False
+        is_small = folded < _LEAST_FOLDED * budget.summary_tokens
+        return is_small or fold.leaves_tokens > most_after_compaction(
+            budget.fixed_tokens, budget.trigger_tokens
+        )
+
+    def _is_worth(
+        self, context: CompactionContext, size: tuple[int, int], replaced: int, *, reuses_prompt: bool
+    ) -> bool:
+        """True when questions of `size` (tokens read, calls) are worth replacing `replaced` tokens."""
+        policy = context.policy
+        if not policy.use_summarizer:
+            return False
+        if policy.objective == "fidelity" or self._is_chosen(context):
+            return True
+        call = SummaryCall(
+            context.costs.prices,
+            reuses_prompt,
+            question_tokens=self._prompts.question_tokens(context),
+            read_tokens=size[0],
+            calls=size[1],
+            is_checked=policy.self_check,
+        )
+        shown = context.under(context.current).tokens if reuses_prompt else 0
+        return is_worth_asking(call, shown, replaced, context.budget.summary_tokens)
+
+    def _is_chosen(self, context: CompactionContext) -> bool:
+        """True when another model was configured for summaries, or a person asked for one now."""
+        has_other = not self._choice.may_reuse_prompt or context.policy.summary_model is not None
+        return has_other or self._has_worker(context) or context.is_ordered
+
+    def _is_rebuild_worth(
+        self, context: CompactionContext, anew: SummarySource, chained: SummarySource
+    ) -> bool:
+        """True when rewriting the record is worth its cost.
+
+        It replaces no more than an ordinary summary would, at a higher cost; after a fold by code it replaces
+        all that is folded.
+        """
+        messages = [message for _, message in anew.fresh]
+        read, calls = question_size(messages, 0, self._limits(context), context.count_text)
+        is_by_code = context.current is not None and context.current.author == "deterministic"
+        replaced = _replaced(context, anew if is_by_code else chained)
+        # One more call merges several parts.
+        return self._is_worth(context, (read, calls + (calls > 1)), replaced, reuses_prompt=False)
+
+    def _run(self, hurried: asyncio.Event) -> Run:
+        return Run(self._new_id(), time.monotonic() + self._choice.call_seconds, hurried)
+
+    async def _asked(
+        self,
+        context: CompactionContext,
+        source: SummarySource,
+        replaced: int,
+        run: Run,
+        *,
+        reuses_prompt: bool,
+    ) -> SummaryText:
+        appended = (
+            await context.done(self._prompts.appended_question, self._thought_tokens(context))
+            if reuses_prompt
+            else None
+        )
+        behind = appended.behind if appended else None
+        questions = self._own_questions(context, source) if appended is None else _alone(appended.request)
+        request = await context.done(lambda _: next(questions, None))
+        if request is None:
+            raise _NobodyAsked
+        passes = 0
+        while True:
+            if appended is None and not self._has_worker(context) and not request.is_final:
+                request = await context.done(self._with_headroom, request)
+            answer = await self._answer(context, request, run, behind)
+            passes += 1
+            reply = SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
+            # An appended question asks for nine sections, whatever the policy's style.
+            try:
+                text = await context.done(_accepted, reply, request, replaced)
+            except SummaryRejected as rejected:
+                if request.is_final:
+                    raise _NoAnswer("rejected", counts=False) from rejected
+                raise
+            following = await context.done(_next_question, questions, text)
+            if following is None:
+                result = SummaryText(text, self.model_for(context), passes, run.id)
+                first = _First(request, answer.text, result, replaced)
+                return await self._checked(context, first, run, behind)
+            request = following
+
+    async def _checked(
+        self, context: CompactionContext, first: _First, run: Run, behind: Members | None
+    ) -> SummaryText:
+        """The summary after the model's self check, if the policy has one (idea 13).
+
+        Unchanged when the check fails or finds nothing, or once a request waits. Workers are not asked.
+        """
+        asked = check_request(first.request, first.answer) if context.policy.self_check else None
+        if asked is None or self._has_worker(context):
+            return first.result
+        try:
+            answer = await unless(run.hurried, self._answer(context, asked, run, behind))
+            if answer is None:
+                return first.result
+            result = replace(first.result, passes=first.result.passes + 1)
+            if is_unchanged(answer.text):
+                return result
+            reply = SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
+            return replace(
+                result, text=context.style.accepted(reply, asked, first.replaced, context.count_text)
+            )
+        except (SummaryRejected, _NoAnswer) as nothing:
+            reason = nothing.reason if isinstance(nothing, _NoAnswer) else nothing.message
+            _log.warning("self_check_failed", reason=reason, session=context.turn.session)
+            return first.result
+
+    async def _answer(
+        self, context: CompactionContext, request: SummaryRequest, run: Run, behind: Members | None
+    ) -> QuestionAnswer:
+        """The answer, accounted for; _NoAnswer without one.
+
+        `behind`: the request members sent with an appended question; None for a request of its own.
+        """
+        seconds = run.ends - time.monotonic()
+        if seconds <= 0:
+            raise _NoAnswer("timeout")
+        if self._guard.spending.is_spent(context.turn.namespace):
+            await self._guard.spending.tell(context.turn.namespace, context.turn.session)
+            raise _NoAnswer("spending_limit", counts=False)
+        reuses_prompt = behind is not None
+        match await self._outcome(context, request, seconds, behind):
+            case QuestionAnswer() as answer:
+                await self._account_for(context, request, answer, run, reuses_prompt=reuses_prompt)
+                return answer
+            case KeyRefused():
+                raise _NoAnswer("key_refused", counts=False)
+            case QuestionTooLong():
+                raise _NoAnswer("too_long", is_final=not reuses_prompt)
+            case Failed(reason):
+                raise _NoAnswer(reason, is_final=not (reuses_prompt and reason in _REFUSED_BEHIND))
+
+    async def _outcome(
+        self, context: CompactionContext, request: SummaryRequest, seconds: float, behind: Members | None
+    ) -> SummaryOutcome:
+        model, most = self.model_for(context), request.max_tokens
+        if self._worker is not None and self._has_worker(context) and request.conversation:
+            task = Task(
+                previous_summary=request.previous,
+                conversation=request.conversation,
+                max_tokens=most,
+                model=model,
+            )
+            return await self._worker.ask(task, seconds)
+        tools = context.tools if behind is not None else None
+        question = Question(request.messages, model, most, tools, context.turn.wire, behind)
+        return await self._summarizers.ask(question, context.outgoing(), seconds)
+
+    async def _account_for(
+        self,
+        context: CompactionContext,
+        request: SummaryRequest,
+        answer: QuestionAnswer,
+        run: Run,
+        *,
+        reuses_prompt: bool,
+    ) -> None:
+        """Log and store the answer's usage, counted by us where the upstream does not report it."""
+        turn, spending, usage = context.turn, self._guard.spending, answer.usage
+        _log.info(
+            "summary_answered",
+            session=turn.session,
+            run=run.id,
+            reuses_prompt=reuses_prompt,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            completion_tokens=usage.completion_tokens,
+            max_tokens=request.max_tokens,
+            finish_reason=answer.finish_reason,
+        )
+        if usage.prompt_tokens is None:
+            tokens = await context.done(_prompt_tokens, request, reuses_prompt=reuses_prompt)
+            usage = replace(usage, prompt_tokens=tokens)
+        if usage.completion_tokens is None:
+            usage = replace(usage, completion_tokens=context.count_text(answer.text))
+        model = self.model_for(context)
+        self._thoughts.answered(turn.namespace, model, usage)
+        if answer.finish_reason == "length" and not answer.text.strip():
+            self._thoughts.used_up(turn.namespace, model, request.max_tokens)
+        await spending.add(turn.namespace, usage)
+        if spending.is_spent(turn.namespace):
+            await spending.tell(turn.namespace, turn.session)
+
+    def _has_worker(self, context: CompactionContext) -> bool:
+        """True when the policy's style asks a worker, an external program (E07)."""
+        return self._worker is not None and context.policy.style == "worker"
+
+    def _own_questions(
+        self, context: CompactionContext, source: SummarySource
+    ) -> Generator[SummaryRequest, str, None]:
+        return context.style.requests(source, self._limits(context), context.count_text, context.focus)
+
+    def _limits(self, context: CompactionContext) -> SummaryLimits:
+        window = self._choice.window_tokens or context.budget.window_tokens
+        length = context.budget.summary_tokens
+        limits = SummaryLimits.of(context.policy, window, length)
+        return limits.for_record(length, self._thought_tokens(context), self._choice.instructions)
+
+    def _with_headroom(self, context: CompactionContext, request: SummaryRequest) -> SummaryRequest:
+        most = answer_tokens(context.budget.summary_tokens, self._thought_tokens(context))
+        return with_headroom(request, self._limits(context), most, context.count_text)
+
+    def _thought_tokens(self, context: CompactionContext) -> int:
+        return self._thoughts.of(context.turn.namespace, self.model_for(context))
+
+    def _reuses_prompt(self, context: CompactionContext) -> bool:
+        """True when the question may be appended to the model's cached prompt."""
+        return self._choice.may_reuse_prompt and self._prompts.may_reuse_prompt(
+            context, self._thought_tokens(context)
+        )
+
+    def _asked_of(self, context: CompactionContext) -> str:
+        """The breaker's name for what is asked: the model's, or the worker's."""
+        return _WORKER if self._has_worker(context) else self.model_for(context)
+
+    def _key(self, context: CompactionContext) -> str:
+        """The breaker's name for the key; "" for a worker, which has the operator's."""
+        if self._has_worker(context):
+            return ""
+        return self._summarizers.key_id(self.model_for(context), context.outgoing())
+
+    def _failed(self, context: CompactionContext, reason: str) -> None:
+        if reason == "spending_limit":
+            # No model was asked.
+            return
+        cause: Cause = "server"
+        if reason in _OF_THE_KEY:
+            cause = "key"
+        elif reason in _OF_THE_CONVERSATION or reason.startswith("status_4"):
+            cause = "conversation"
+        self._breaker.failed(self._asked_of(context), context.turn.namespace, self._key(context), cause=cause)
+
+    def _succeeded(self, context: CompactionContext) -> None:
+        self._breaker.succeeded(self._asked_of(context), context.turn.namespace, self._key(context))
+
+
+class _NobodyAsked(Exception):
+    """The style has no question this time."""
+
+
+class _NoAnswer(Exception):
+    """No summary from this question.
+
+    `counts`: the failure may be temporary. `is_final`: another question would fail too.
+    """
+
+    def __init__(self, reason: str, *, counts: bool = True, is_final: bool = True) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.counts = counts
+        self.is_final = is_final
+
+
+def _alone(request: SummaryRequest) -> Generator[SummaryRequest, str, None]:
+    """A generator of this one question."""
+    yield request
+
+
+def _replaced(context: CompactionContext, source: SummarySource) -> int:
+    """Tokens that a summary of the source replaces."""
+    return sum(message.tokens for _, message in source.fresh) + context.count_text(source.previous)
+
+
+def _accepted(context: CompactionContext, reply: SummaryReply, request: SummaryRequest, replaced: int) -> str:
+    return context.style.accepted(reply, request, replaced, context.count_text)
+
+
+def _next_question(
+    context: CompactionContext, questions: Generator[SummaryRequest, str, None], text: str
+) -> SummaryRequest | None:
+    """The next question after an accepted text, None after the last.
+
+    StopIteration must not leave a worker thread.
+    """
+    del context
+    try:
+        return questions.send(text)
+    except StopIteration:
+        return None
+
+
+def _prompt_tokens(context: CompactionContext, request: SummaryRequest, *, reuses_prompt: bool) -> int:
+    """Tokens of a question's prompt, in our count."""
+    if reuses_prompt:
+        return context.under(context.current).tokens + context.count_text(request.user)
+    return sum(context.count_text(text) for text in (request.system, request.user))

@@ -1,0 +1,287 @@
+"""Steps 3 to 5 of an exchange: makes the view that is forwarded.
+
+The plan is pure (`palimpsest.core.view.plan`) and is carried out here. On any failure the request is sent
+unchanged, or under a summary made by code (P8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import NoReturn, assert_never
+
+import structlog
+
+from palimpsest.core.history.message import Message
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
+from palimpsest.errors import ContextLengthExceeded, RequestError, StoreError
+from palimpsest.proxy.compacting.compactor import Compactor
+from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.sessions.recorder import Outcome
+from palimpsest.proxy.turn import ForwardedView, Subject, Turn, original
+
+_log = structlog.get_logger("palimpsest.viewing")
+# One plan may lead to another (masks, then a fold); each makes the prompt smaller, or takes up what another
+# server has done meanwhile.
+MOST_STEPS = 4
+
+
+@dataclass(slots=True)
+class _TurnState:
+    """A turn in progress: its context, the fold to prepare after it, and its answer once stored."""
+
+    context: CompactionContext
+    due: Fold | None = None
+    tokens: int = 0
+    answer: Message | None = None
+
+
+class ViewPlanner:
+    """Decides which view of a conversation is forwarded, and compacts it if it must."""
+
+    def __init__(
+        self, contexts: ContextLoader, compactor: Compactor, jobs: Jobs, *, wait_seconds: float
+    ) -> None:
+        self._contexts = contexts
+        self._compactor = compactor
+        self._jobs = jobs
+        self._wait_seconds = wait_seconds
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._waiting: Counter[str] = Counter()
+        self._states: dict[str, _TurnState] = {}
+
+    async def shown(self, turn: Turn) -> ForwardedView:
+        """The view for a turn; RequestError when what must be sent does not fit a known window."""
+        return await self._unless_broken(turn, self._decided(turn)) or original(turn)
+
+    async def recovered(self, turn: Turn, sent: ForwardedView, at_most: int | None) -> ForwardedView | None:
+        """A smaller view after the upstream refused `sent` as too long (A29); `at_most`: the stated window.
+
+        None when planning failed; ContextLengthExceeded when nothing is left to fold.
+        """
+        return await self._unless_broken(turn, self._smaller(turn, sent, at_most))
+
+    def answer_stored(self, turn: Turn, shown: ForwardedView, outcome: Outcome) -> None:
+        """Remember a stored answer for `answered`. The client may still wait for its end."""
+        state = self._states.get(turn.exchange)
+        if state is not None and outcome.state == "done" and len(outcome.answers) == 1:
+            hidden = outcome.hidden.tokens if outcome.hidden else 0
+            state.tokens, state.answer = shown.tokens + hidden, outcome.answers[0]
+
+    def answered(self, turn: Turn) -> None:
+        """The turn is over: start the summary that will be needed soon (B03).
+
+        Not earlier: on a server that handles one request at a time the turn would wait for the summary
+        (llama.cpp with one slot: 60 s, measured), and the prompt that its question reuses is cached only now.
+        """
+        state = self._states.pop(turn.exchange, None)
+        if state is None:
+            return
+        if state.due is not None:
+            # The fold is planned already: no read of the store delays the summary.
+            self._jobs.start(self._compactor.prepare(state.context, state.due))
+        elif state.answer is not None and _may_be_due(state.context, state.tokens, state.answer):
+            self._jobs.start(self._prepared(_with_answer(turn, state.answer)))
+
+    async def by_hand(self, subject: Subject, focus: str) -> Compaction | None:
+        """A compaction requested by a person (D25); None when it would save nothing (F35)."""
+        async with self._one_at_a_time(subject):
+            context = await self._contexts.of(subject, by_hand=True)
+            if waited := await self._compactor.waited(context):
+                context = await self._contexts.of(subject, by_hand=True)
+            context = replace(context, focus=focus, is_ordered=True)
+            plan = await context.done(CompactionContext.plan_manual)
+            return await self._compactor.by_hand(context, plan, waited) if isinstance(plan, Fold) else None
+
+    async def of_all(
+        self, subject: Subject, stays: Callable[[Message], bool]
+    ) -> tuple[Compaction, CompactionContext]:
+        """A compaction of all messages but those that `stays` keeps, and its context; nothing is stored."""
+        context = await self._contexts.of(subject, by_hand=True)
+        return await self._compactor.of_all(
+            context, await context.done(CompactionContext.plan_all, stays)
+        ), context
+
+    async def is_compacting(self, context: CompactionContext) -> bool:
+        """True while a compaction of the session, or a summary for this conversation, is being made.
+
+        Also by another server on the same database. StoreError.
+        """
+        is_here = _key(context.turn) in self._locks or self._compactor.is_preparing(context)
+        return is_here or await self._compactor.is_elsewhere(context)
+
+    async def _unless_broken(
+        self, turn: Turn, work: Coroutine[None, None, ForwardedView]
+    ) -> ForwardedView | None:
+        try:
+            return await work
+        except (RequestError, StoreError):
+            raise
+        except Exception as error:  # noqa: BLE001  # P8: a bug in planning must not cost the answer
+            _log.error("planning_failed", error=type(error).__name__, session=turn.session)
+            return None
+
+    async def _smaller(self, turn: Turn, sent: ForwardedView, at_most: int | None) -> ForwardedView:
+        if state := self._states.get(turn.exchange):
+            state.due = None
+        async with self._one_at_a_time(turn):
+            context = await self._contexts.of(turn, at_most=at_most)
+            now = await context.done(CompactionContext.under, context.current)
+            if now.tokens < sent.tokens:
+                # Another request of the session was refused too and has compacted already.
+                return now
+            plan = await context.done(CompactionContext.plan_overflow)
+            if isinstance(plan, Refuse):
+                lighter = await context.bare().done(CompactionContext.under, context.current)
+                if lighter.tokens < sent.tokens:
+                    return lighter
+                _refuse(turn, plan)
+            if isinstance(plan, MaskOnly):
+                adopted = await self._compactor.mask(context, plan)
+            else:
+                adopted = await self._compactor.fold(context, plan)
+            return await context.done(CompactionContext.under, adopted.compaction)
+
+    async def _decided(self, turn: Turn) -> ForwardedView:
+        context = await self._contexts.of(turn, untouched=turn.is_new)
+        self._states[turn.exchange] = _TurnState(context)
+        if context.current is None and context.due(turn.tokens) == "later":
+            return original(turn)
+        if shown := await self._with_late_summary(turn, context):
+            return shown
+        plan = await self._planned(context)
+        if isinstance(plan, Send):
+            return await self._sent(turn, context, plan)
+        if isinstance(plan, Fold) and (shown := await self._without_waiting(turn, context, plan)):
+            return shown
+        async with self._one_at_a_time(turn):
+            return await self._compacted(turn)
+
+    async def _compacted(self, turn: Turn) -> ForwardedView:
+        waited: float | None = None
+        for _ in range(MOST_STEPS):
+            context = await self._contexts.of(turn)
+            plan = await self._planned(context)
+            match plan:
+                case Send():
+                    return await self._sent(turn, context, plan)
+                case MaskOnly():
+                    adopted = await self._compactor.mask(context, plan)
+                case Fold():
+                    if waited is None and (waited := await self._compactor.waited(context)):
+                        continue
+                    adopted = await self._compactor.fold(context, plan, waited)
+                case Refuse():
+                    _refuse(turn, plan)
+                case _ as never:
+                    assert_never(never)
+            if not adopted.is_stored:
+                # The session was erased: the next context would lead to the same plan.
+                return await context.done(CompactionContext.under, adopted.compaction)
+        context = await self._contexts.of(turn)
+        return await context.done(CompactionContext.under, context.current)
+
+    async def _without_waiting(
+        self, turn: Turn, context: CompactionContext, fold: Fold
+    ) -> ForwardedView | None:
+        """The current view, if it fits and a background summary will follow; None: fold now."""
+        policy = context.policy
+        is_waited_for = policy.wait_for_summary and self._compactor.is_preparing(context)
+        if (
+            # The cache is cold: folding now costs no cached prefix, a turn later it would.
+            not context.budget.idle_seconds
+            and fold.fits_now
+            and policy.in_background
+            and not is_waited_for
+            and not self._compactor.is_ready(context)
+            and await self._compactor.may_prepare(context, fold)
+        ):
+            self._states[turn.exchange] = _TurnState(context, fold)
+            return await context.done(CompactionContext.under, context.current)
+        return None
+
+    async def _with_late_summary(self, turn: Turn, context: CompactionContext) -> ForwardedView | None:
+        """The view under a model's late summary; None without one, or if another request adopted it."""
+        late = await self._compactor.late(context)
+        if late is None:
+            return None
+        async with self._one_at_a_time(turn):
+            fresh = await self._contexts.of(turn)
+            if await self._compactor.late(fresh) is not late:
+                return None
+            adopted = await self._compactor.adopt(fresh, late)
+            return await fresh.done(CompactionContext.under, adopted.compaction)
+
+    async def _prepared(self, turn: Turn) -> None:
+        """Start the summary, or the rewrite, that the conversation with its answer will need soon."""
+        try:
+            context = await self._contexts.of(turn)
+        except StoreError as error:
+            _log.warning("preparing_failed", error=type(error).__name__, session=turn.session)
+            return
+        if not self._compactor.prepares(context):
+            return
+        plan = await self._planned(context)
+        fold = plan.precompute if isinstance(plan, Send) else plan
+        if isinstance(fold, Fold):
+            await self._compactor.prepare(context, fold)
+        else:
+            await self._compactor.rebuild(context)
+
+    async def _planned(self, context: CompactionContext) -> Plan:
+        """The plan; masks instead of a fold while the session is folded too often (F04)."""
+        plan = await context.done(CompactionContext.plan)
+        if isinstance(plan, Fold) and self._compactor.is_looping(context):
+            masks = await context.done(CompactionContext.plan_masks)
+            return masks if isinstance(masks, MaskOnly) else plan
+        return plan
+
+    async def _sent(self, turn: Turn, context: CompactionContext, plan: Send) -> ForwardedView:
+        self._states[turn.exchange] = _TurnState(context, plan.precompute)
+        return await context.done(CompactionContext.shown, plan.view)
+
+    @asynccontextmanager
+    async def _one_at_a_time(self, turn: Subject) -> AsyncIterator[None]:
+        """Let one request of a session compact while the others wait, at most `wait_seconds` (rule 16)."""
+        key = _key(turn)
+        self._waiting[key] += 1
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        held = False
+        try:
+            try:
+                async with asyncio.timeout(self._wait_seconds):
+                    held = await lock.acquire()
+            except TimeoutError:
+                _log.warning("compaction_wait", session=turn.session)
+            yield
+        finally:
+            if held:
+                lock.release()
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+                del self._locks[key]
+
+
+def _key(turn: Subject) -> str:
+    return f"{turn.namespace}\0{turn.session}"
+
+
+def _may_be_due(context: CompactionContext, tokens: int, answer: Message) -> bool:
+    """True when a summary may be due once the answer follows a prompt of `tokens`, or a rewrite is due."""
+    return context.due(tokens + answer.tokens, answer) != "later" or context.owes_rebuild()
+
+
+def _with_answer(turn: Turn, answer: Message) -> Turn:
+    """The turn with its answer appended, as the next request will send it."""
+    return replace(turn, conversation=turn.conversation.extended([answer]))
+
+
+def _refuse(turn: Turn, plan: Refuse) -> NoReturn:
+    raise ContextLengthExceeded(plan.message, param=turn.wire.listed)

@@ -1,0 +1,293 @@
+"""The window of each model and its source: configured, learned, stated by the upstream, or guessed.
+
+Settings take precedence. A window learned from a caller's requests (an overflow, prompts cut silently)
+applies to that caller, and to all callers once a second one has confirmed it. It is forgotten after a day,
+when a larger prompt is answered, or when the upstream states another window. Models that have never answered
+are kept in memory only, and few of them, because callers can invent names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from palimpsest.core.budget.budget import Window
+from palimpsest.core.budget.window import LIFE_SECONDS, LearnedTokens, confirmed, window_from_name
+from palimpsest.errors import StoreError
+from palimpsest.proxy.jobs import Jobs
+from palimpsest.storage.accounts import UPSTREAM_NAMESPACE, Accounts, LearnedWindow
+
+# The headers of a question to the upstream, made from a caller's where one is put.
+OwnHeaders = Callable[[], "list[tuple[bytes, bytes]]"]
+# Asks the upstream: (model, caller's headers) -> its window in tokens, None when it does not say.
+AskWindow = Callable[[str, "list[tuple[bytes, bytes]]"], Awaitable[int | None]]
+# A failed look-up is not repeated for this long: it costs a request and usually fails again.
+RETRY_SECONDS = 60.0
+# A stated window is asked for again after this long: servers restart with other settings.
+FRESH_SECONDS = 600.0
+# Interval at which learned windows are read again: other servers learn, operators delete.
+READ_SECONDS = 60.0
+# Models remembered: those that have answered, and those that have not. Callers choose the names.
+REMEMBERED_MODELS = 1_000
+REMEMBERED_NAMES = 100
+# Callers who have learned a window of one model.
+REMEMBERED_CALLERS = 1_000
+_log = structlog.get_logger("palimpsest.windows")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSources:
+    """Where windows are looked up.
+
+    `upstream` names a model's server in the store; `configured` and `model_data` look a model up in the
+    settings and in the price library; an urgent request waits `lookup_seconds` for the upstream.
+    """
+
+    upstream: Callable[[str], str]
+    configured: Callable[[str], int | None]
+    ask: AskWindow
+    model_data: Callable[[str], int | None]
+    default_tokens: int
+    lookup_seconds: float
+
+
+@dataclass(slots=True)
+class _Model:
+    """What is known of one model. `doubted`: a prompt was refused since the upstream was asked."""
+
+    stated: int | None = None
+    is_stored: bool = False
+    asked_at: float = float("-inf")
+    doubted: bool = False
+    answered: int = 0
+    answered_at: float = float("-inf")
+    learned: OrderedDict[str, LearnedTokens] = field(default_factory=OrderedDict)
+    guess: Window | None = None
+    asking: asyncio.Task[None] | None = None
+
+
+class Windows:
+    """The windows of models. Answers come from memory, except the first one for a model."""
+
+    def __init__(self, accounts: Accounts, jobs: Jobs, sources: WindowSources) -> None:
+        self._accounts = accounts
+        self._jobs = jobs
+        self._sources = sources
+        # By name; kept apart, so that invented names do not evict models that have answered.
+        self._answering: OrderedDict[str, _Model] = OrderedDict()
+        self._named: OrderedDict[str, _Model] = OrderedDict()
+        self._read_at = time.monotonic()
+        # Incremented by each change, so that rows read before it are discarded.
+        self._changes = 0
+
+    async def load(self) -> None:
+        """Read what earlier runs and other servers have learned. StoreError."""
+        self._read_at, changes = time.monotonic(), self._changes
+        rows = await self._accounts.learned_windows(time.time() - LIFE_SECONDS)
+        if changes != self._changes:
+            return
+        for model in self._answering.values():
+            model.learned.clear()
+        # Newest last, so that the oldest are evicted first.
+        for row in reversed(rows):
+            if row.upstream == self._sources.upstream(row.model):
+                self._take(row)
+
+    async def window_of(self, model: str, namespace: str, headers: OwnHeaders, *, urgent: bool) -> Window:
+        """The window now. `urgent`: the prompt is large enough to wait for the upstream's answer."""
+        if time.monotonic() - self._read_at > READ_SECONDS:
+            self._read_at = time.monotonic()
+            self._jobs.start(self._read_again())
+        if self._sources.configured(model) is None:
+            kept = self._of(model)
+            if kept.doubted or _is_stale(kept):
+                is_new = kept.stated is None and namespace not in kept.learned
+                task = self._ask(model, kept, headers)
+                if urgent and (kept.doubted or is_new):
+                    await asyncio.wait({task}, timeout=self._sources.lookup_seconds)
+        return self.known(model, namespace)
+
+    def known(self, model: str, namespace: str) -> Window:
+        """The window as far as it is known, without a request."""
+        configured = self._sources.configured(model)
+        if configured is not None:
+            return Window(configured, "configured")
+        kept = self._of(model)
+        learned = self._learned(kept, namespace)
+        if learned is not None and learned.source == "overflow":
+            return Window(learned.tokens, "overflow")
+        if learned is not None:
+            return Window(learned.tokens, "observed")
+        if kept.stated is not None:
+            return Window(kept.stated, "upstream")
+        if kept.guess is None:
+            kept.guess = self._guessed(model)
+        return kept.guess
+
+    def is_configured(self, model: str) -> bool:
+        """True when the settings state the window: nothing is learned then."""
+        return self._sources.configured(model) is not None
+
+    def largest_answered(self, model: str) -> int:
+        """The largest prompt that the model has answered in the last day, of any caller, in its tokens."""
+        kept = self._answering.get(model)
+        is_old = kept is None or time.time() - kept.answered_at >= LIFE_SECONDS
+        return 0 if kept is None or is_old else kept.answered
+
+    def doubt(self, model: str) -> None:
+        """The upstream has refused a prompt as too long: ask for its window again."""
+        if not self.is_configured(model):
+            self._of(model).doubted = True
+
+    async def overflowed(self, model: str, namespace: str, tokens: int) -> None:
+        """Learn a window from a refused prompt, after a smaller one was answered."""
+        if not self.is_configured(model):
+            await self._learn(model, namespace, LearnedTokens(tokens, "overflow", time.time()))
+
+    async def observed(self, model: str, namespace: str, tokens: int) -> bool:
+        """Learn a window from silent cuts; False when one as small is known already, or one is configured."""
+        known = self.known(model, namespace)
+        # A default is a guess, and a policy may assume a larger one.
+        if known.source == "configured" or (known.source != "default" and known.tokens <= tokens):
+            return False
+        await self._learn(model, namespace, LearnedTokens(tokens, "observed", time.time()))
+        return True
+
+    def answered(self, model: str, prompt_tokens: int) -> None:
+        """A prompt of this size was answered: smaller learned windows are forgotten."""
+        kept = self._named.pop(model, None) or self._of(model)
+        self._keep_answering(model, kept)
+        now = time.time()
+        if prompt_tokens >= self.largest_answered(model):
+            kept.answered, kept.answered_at = prompt_tokens, now
+        for namespace in [name for name, learned in kept.learned.items() if learned.tokens < prompt_tokens]:
+            del kept.learned[namespace]
+            self._jobs.start(self.forget(model, namespace))
+        if kept.stated is not None and not kept.is_stored:
+            kept.is_stored = True
+            self._jobs.start(self._state(model, kept.stated))
+
+    def learned_by(self, namespace: str) -> Sequence[LearnedWindow]:
+        """What the namespace has learned and not forgotten, sorted by model."""
+        now = time.time()
+        found = (
+            LearnedWindow(namespace, self._sources.upstream(model), model, own.tokens, own.source, own.at)
+            for model, kept in self._answering.items()
+            if (own := kept.learned.get(namespace)) is not None and own.is_fresh(now)
+        )
+        return sorted(found, key=lambda row: row.model)
+
+    def is_for_all(self, model: str, namespace: str) -> bool:
+        """True when a second caller has confirmed what the namespace has learned."""
+        kept = self._of(model)
+        own, shared = kept.learned.get(namespace), self._confirmed(kept)
+        return own is not None and shared is not None and confirmed((own, shared)) is not None
+
+    async def forget(self, model: str, namespace: str) -> bool:
+        """Forget what the namespace has learned of the model; False when there was nothing. StoreError."""
+        self._changes += 1
+        own = self._of(model).learned.pop(namespace, None)
+        return bool(await self._accounts.forget_windows(model, namespace)) or own is not None
+
+    def _learned(self, kept: _Model, namespace: str) -> LearnedTokens | None:
+        own = kept.learned.get(namespace)
+        if own is not None and own.is_fresh(time.time()):
+            return own
+        return self._confirmed(kept)
+
+    def _confirmed(self, kept: _Model) -> LearnedTokens | None:
+        if len(kept.learned) < 2:
+            return None
+        now = time.time()
+        return confirmed(one for one in kept.learned.values() if one.is_fresh(now))
+
+    async def _learn(self, model: str, namespace: str, learned: LearnedTokens) -> None:
+        """Store a learned window; the model has answered a smaller prompt."""
+        self._changes += 1
+        kept = self._named.pop(model, None) or self._of(model)
+        self._keep_answering(model, kept)
+        _remember(kept.learned, namespace, learned)
+        row = LearnedWindow(
+            namespace, self._sources.upstream(model), model, learned.tokens, learned.source, learned.at
+        )
+        await self._accounts.learn_window(row, learned.at - LIFE_SECONDS)
+
+    async def _state(self, model: str, tokens: int) -> None:
+        now = time.time()
+        row = LearnedWindow(UPSTREAM_NAMESPACE, self._sources.upstream(model), model, tokens, "upstream", now)
+        await self._accounts.learn_window(row, now - LIFE_SECONDS)
+
+    async def _read_again(self) -> None:
+        try:
+            await self.load()
+        except StoreError as error:
+            _log.warning("windows_not_read", error=type(error).__name__)
+
+    def _take(self, row: LearnedWindow) -> None:
+        kept = self._of(row.model)
+        self._keep_answering(row.model, kept)
+        self._named.pop(row.model, None)
+        if row.source == "overflow" and row.namespace:
+            _remember(kept.learned, row.namespace, LearnedTokens(row.tokens, "overflow", row.learned_at))
+        elif row.source == "observed" and row.namespace:
+            _remember(kept.learned, row.namespace, LearnedTokens(row.tokens, "observed", row.learned_at))
+        elif kept.stated is None:
+            kept.stated, kept.is_stored = row.tokens, True
+
+    def _of(self, model: str) -> _Model:
+        kept = self._answering.get(model) or self._named.get(model)
+        if kept is None:
+            kept = self._named[model] = _Model()
+            if len(self._named) > REMEMBERED_NAMES:
+                self._named.popitem(last=False)
+        return kept
+
+    def _keep_answering(self, model: str, kept: _Model) -> None:
+        self._answering[model] = kept
+        self._answering.move_to_end(model)
+        if len(self._answering) > REMEMBERED_MODELS:
+            self._answering.popitem(last=False)
+
+    def _guessed(self, model: str) -> Window:
+        if (tokens := self._sources.model_data(model)) is not None:
+            return Window(tokens, "model_data")
+        if (tokens := window_from_name(model)) is not None:
+            return Window(tokens, "name")
+        return Window(self._sources.default_tokens, "default")
+
+    def _ask(self, model: str, kept: _Model, headers: OwnHeaders) -> asyncio.Task[None]:
+        if kept.asking is None or kept.asking.done():
+            kept.asking = self._jobs.start(self._look_up(model, kept, headers()))
+        return kept.asking
+
+    async def _look_up(self, model: str, kept: _Model, headers: list[tuple[bytes, bytes]]) -> None:
+        tokens = await self._sources.ask(model, headers)
+        kept.asked_at, kept.doubted = time.monotonic(), False
+        if tokens is None or tokens == kept.stated:
+            return
+        was_stated = kept.stated is not None
+        kept.stated, kept.is_stored = tokens, False
+        if was_stated:
+            # The server was restarted with another window: what was learned before no longer holds.
+            for namespace in tuple(kept.learned):
+                await self.forget(model, namespace)
+        if model in self._answering:
+            kept.is_stored = True
+            await self._state(model, tokens)
+
+
+def _is_stale(kept: _Model) -> bool:
+    age = time.monotonic() - kept.asked_at
+    return age > (FRESH_SECONDS if kept.stated is not None else RETRY_SECONDS)
+
+
+def _remember(held: OrderedDict[str, LearnedTokens], namespace: str, learned: LearnedTokens) -> None:
+    held[namespace] = learned
+    held.move_to_end(namespace)
+    if len(held) > REMEMBERED_CALLERS:
+        held.popitem(last=False)

@@ -1,0 +1,421 @@
+"""The context of a compaction: everything about one turn that it is planned and made from, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
+
+from palimpsest.core.budget.budget import Budget, block_tokens_for
+from palimpsest.core.budget.due import Due, due
+from palimpsest.core.budget.economy import Costs
+from palimpsest.core.history.message import Conversation, Message
+from palimpsest.core.policy import Policy
+from palimpsest.core.recall.rounds.hidden import replayed
+from palimpsest.core.recall.rounds.offer import with_ours
+from palimpsest.core.recall.searchable_text import without_recall_output
+from palimpsest.core.summary.acceptance import Style, WrittenBlock
+from palimpsest.core.summary.source import SummarySource
+from palimpsest.core.summary.styles import style_of
+from palimpsest.core.view.clients import client_summary_of, opening_of
+from palimpsest.core.view.compaction import OWED, Compaction
+from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent
+from palimpsest.core.view.masking import text_of
+from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
+from palimpsest.core.view.plan import plan_all, plan_manual, plan_of, plan_overflow
+from palimpsest.core.view.reasons import savings_text, why
+from palimpsest.core.view.record import (
+    RecordInput,
+    ceiling_room,
+    compaction_of,
+    folded_indexes,
+    is_same_fold,
+    keeps_request,
+    summary_room,
+)
+from palimpsest.core.view.steps import plan_masks
+from palimpsest.core.view.validity import Fault, added_faults
+from palimpsest.core.view.view import CountText, cut_in, fits, kept_in, prompt_tokens, view_of
+from palimpsest.proxy.jobs import offload, weight_of
+from palimpsest.proxy.lookups.hidden_rounds import NOTHING, Replay
+from palimpsest.proxy.turn import ForwardedView, Subject, Turn
+
+# Appended to a record's reason if no model wrote the summary.
+BY_CODE = "; written by code: "
+# The reason of a record that replaces another one for the same messages.
+BETTER_RECORD = "a better record of what is folded already"
+# Writing a summary block costs a dozen times what reading the history does: 5 ms for 20,000 bytes.
+_BLOCK_WEIGHT = 12
+A = ParamSpec("A")
+P = TypeVar("P", bound=Plan)
+T = TypeVar("T")
+Planner: TypeAlias = Callable[
+    [Conversation, Compaction | None, Budget, frozenset[bytes], Policy, CountText], P
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryText:
+    """An accepted text of `model`, the last of `passes` calls of the run `run_id`.
+
+    `rebuilt`: the number of messages that it was rewritten from; 0: it continues the previous record.
+    """
+
+    text: str
+    model: str
+    passes: int
+    run_id: str
+    rebuilt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionContext:
+    """A turn, or a stored branch, with its budget and the compaction in force.
+
+    `outgoing` makes the headers for our own calls. `memory`: the session's memory block as the next view
+    would show it. `replay`: what our tools add. `is_ordered`: a person asked for the compaction, and may
+    have given the summary a `focus`.
+    """
+
+    turn: Subject
+    current: Compaction | None
+    budget: Budget
+    pins: frozenset[bytes]
+    policy: Policy
+    count_text: CountText
+    outgoing: Callable[[], list[tuple[bytes, bytes]]]
+    costs: Costs
+    memory: str = ""
+    focus: str = ""
+    is_ordered: bool = False
+    replay: Replay = NOTHING
+
+    async def done(
+        self, work: Callable[Concatenate[CompactionContext, A], T], *args: A.args, **kwargs: A.kwargs
+    ) -> T:
+        """Call a method or function with this context as its first argument; in a thread if it is large."""
+        return await offload(weight_of(self.turn), work, self, *args, **kwargs)
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation of the turn; its answers include the tokens of their hidden rounds."""
+        return self.replay.talk or self.turn.conversation
+
+    @property
+    def tools(self) -> bytes | None:
+        """The tool schemas of the last prompt; an appended question needs the same ones for the cache."""
+        is_offered = self.replay.goes_with(self.current)
+        return with_ours(self.turn.tools, self.replay.wire) if is_offered else self.turn.tools
+
+    @property
+    def unfolded(self) -> tuple[Message, ...]:
+        """The messages that are not folded yet."""
+        return self.conversation.messages[cut_in(self.current, self.conversation) :]
+
+    def due(self, tokens: int, *more: Message) -> Due:
+        """When a prompt of `tokens` is due for compaction; it ends with the messages `more`."""
+        # Plans include our tools before they are sent.
+        unsent = 0 if self.replay.goes_with(self.current) else self.replay.schema_tokens
+        return due(tokens + unsent, (*self.unfolded, *more), self.budget, self.policy)
+
+    @property
+    def style(self) -> Style:
+        """The policy's style of asking for summaries and writing them."""
+        return style_of(self.policy)
+
+    def plan(self) -> Plan:
+        """The plan for the request."""
+        return self._planned(plan_of)
+
+    def plan_overflow(self) -> Fold | MaskOnly | Refuse:
+        """The plan after the upstream refused the request as too long."""
+        return self._planned(plan_overflow)
+
+    def plan_manual(self) -> Fold | Send:
+        """The plan for a manual compaction."""
+        return self._planned(plan_manual)
+
+    def plan_all(self, stays: Callable[[Message], bool]) -> Fold:
+        """The fold of all messages but those that `stays` keeps."""
+        return plan_all(self.conversation, self.current, self.budget, stays)
+
+    def plan_masks(self) -> MaskOnly | Send:
+        """The plan with masks alone, while folds should be avoided."""
+        return self._planned(plan_masks)
+
+    def _planned(self, planner: Planner[P]) -> P:
+        """The plan that keeps the client's own summary, as if pinned (F38), and the session's memory.
+
+        Both are given up, the memory first, before the request is refused or a view exceeds the ceiling.
+        """
+        own = client_summary_of(self.conversation, self._is_rebased)
+        pins = self.pins | ({self.conversation.chains[index] for index in own.indexes} if own else set())
+        bare = replace(self.budget, memory_tokens=0)
+        wishes = dict.fromkeys([(pins, self.budget), (pins, bare), (self.pins, bare)])
+        plans = (self._planned_with(planner, *wish) for wish in wishes)
+        plan = next(plans)
+        while not self._is_bearable(plan) and (other := next(plans, None)) is not None:
+            plan = other
+        return plan
+
+    def _planned_with(self, planner: Planner[P], pins: frozenset[bytes], budget: Budget) -> P:
+        return planner(self.conversation, self.current, budget, pins, self.policy, self.count_text)
+
+    def _is_bearable(self, plan: Plan) -> bool:
+        return not isinstance(plan, Refuse) and not (
+            isinstance(plan, Send) and not fits(plan.view, self.budget)
+        )
+
+    @property
+    def _is_rebased(self) -> bool:
+        """True when the client changed its earlier messages with this request."""
+        return isinstance(self.turn, Turn) and self.turn.placement.rebase is not None
+
+    def under(self, compaction: Compaction | None) -> ForwardedView:
+        """The view with `compaction` in force."""
+        return self.shown(view_of(self.conversation, compaction, self.count_text))
+
+    def frees_enough(self, compaction: Compaction) -> bool:
+        """True when the view is below the trigger with `compaction` in force."""
+        return self.under(compaction).tokens < self.budget.trigger_tokens
+
+    def shown(self, view: View) -> ForwardedView:
+        """The view as it is forwarded, with its tokens."""
+        sent, tokens, budget = as_sent(view), prompt_tokens(view, self.budget), self.budget
+        if self.replay.offers and view.compaction is None:
+            # Planned with our tools, sent without (P1).
+            tokens = self.turn.tokens
+        elif self.replay.offers and not self.replay.goes_with(view.compaction):
+            tokens -= self.replay.schema_tokens
+        elif self.replay.offers:
+            messages = replayed(sent, self.turn.conversation, self.replay.rounds)
+            room = max(0, budget.ceiling_tokens - tokens)
+            return ForwardedView(sent, tokens, True, messages, room, budget.ratio, budget.window.tokens)
+        return ForwardedView(sent, tokens, ratio=budget.ratio, window_tokens=budget.window.tokens)
+
+    def lightened(self) -> CompactionContext:
+        """The context without the hidden rounds of earlier turns, if they leave too little room."""
+        if not self.replay.rounds or self._is_bearable(self.plan()):
+            return self
+        return self.bare()
+
+    def bare(self) -> CompactionContext:
+        """The context without the hidden rounds of earlier turns."""
+        return replace(self, replay=replace(self.replay, rounds={}, talk=None))
+
+    def masked(self, plan: MaskOnly, compaction_id: str) -> Compaction:
+        """The compaction of a plan that only masks."""
+        return self._record(plan, self._written(compaction_id))
+
+    def measured(self, compaction: Compaction) -> Compaction:
+        """The compaction with current tools, memory and figures; one prepared earlier has older ones."""
+        compaction = self._remembering(compaction.offering_tools(self.replay.is_recorded))
+        shown = self.under(self.current).tokens
+        before = self.budget.for_model(shown)
+        after = self.budget.for_model(self.under(compaction).tokens)
+        reason = compaction.reason
+        if compaction.kind == "message_removal":
+            _, by_code, rest = reason.partition(BY_CODE)
+            reason = why(shown, self.unfolded, self.budget, self.policy, compaction.trigger) + by_code + rest
+            if is_same_fold(self.current, compaction):
+                reason = BETTER_RECORD
+            elif self.budget.idle_seconds:
+                reason += savings_text(before, after)
+        return replace(
+            compaction,
+            tokens_before=before,
+            tokens_after=after,
+            parents=(self.current.id,) if self.current else (),
+            reason=reason,
+        )
+
+    def _remembering(self, compaction: Compaction) -> Compaction:
+        """The compaction with the current memory block (rule 14), if it fits."""
+        if compaction.kind != "message_removal" or compaction.leaves_memory_out:
+            return compaction
+        now = replace(compaction, memory=self.memory)
+        return now if self.under(now).tokens <= self.budget.ceiling_tokens else compaction
+
+    def faults_added(self, compaction: Compaction) -> tuple[Fault, ...]:
+        """Faults that a strict upstream would find in the view and not in the client's own list (rule 20)."""
+        talk = self.conversation
+        sent = [message.raw for message in (*talk.preamble, *talk.messages)]
+        return added_faults(self.under(compaction).view.messages, sent)
+
+    def fold_in_force(self) -> Fold | None:
+        """The fold in force, without new messages; None without one."""
+        current, talk = self.current, self.turn.conversation
+        if current is None or current.kind != "message_removal":
+            return None
+        cut = cut_in(current, talk)
+        return Fold(
+            cut=cut,
+            since=cut,
+            kept=tuple(kept_in(current, talk)),
+            masks=current.masks,
+            summary_tokens=block_tokens_for(self.budget, sum(each.tokens for each in talk.messages[:cut])),
+            target_tokens=self.budget.target_tokens,
+            trigger="background",
+            reason="",
+            fits_now=True,
+            memory_tokens=0 if current.leaves_memory_out else self.budget.memory_tokens,
+        )
+
+    def owes_rebuild(self, fold: Fold | None = None) -> bool:
+        """True when the record of the fold (None: the one in force) should be rewritten from the messages.
+
+        Only if a model writes in sections in the background, where there is time. The record in force is
+        rewritten only if code wrote it in place of a model: a new text invalidates the cached prefix.
+        """
+        policy, current = self.policy, self.current
+        if current is None or not policy.in_background:
+            return False
+        is_new = fold is not None and fold.cut > fold.since
+        if not is_new and current.author != "deterministic":
+            return False
+        return policy.style == "handoff" and current.chained + is_new >= (policy.rebuild_after_folds or OWED)
+
+    def source(self, fold: Fold, *, is_rebuild: bool = False) -> SummarySource:
+        """The source of a fold's summary, without results of our own tools (C07) and hidden rounds.
+
+        `is_rebuild`: all folded messages are read, not only the new ones.
+        """
+        talk = self.turn.conversation
+        fresh = folded_indexes(fold, talk, self.current)
+        taken = {*fresh, *fold.kept}
+        seen = [index for index in range(fold.since) if index not in taken]
+        order = sorted((*seen, *fresh)) if is_rebuild else (*seen, *fresh)
+        return SummarySource(
+            folded=tuple(
+                (talk.chains[index], without_recall_output(talk.messages[index])) for index in order
+            ),
+            since=0 if is_rebuild else len(seen),
+            is_rebuild=is_rebuild,
+            previous=self.current.summary if self.current else "",
+            tail=tuple(map(without_recall_output, talk.messages[fold.cut :])),
+            is_running=keeps_request(fold, talk),
+            state=self._state,
+            instructions="\n\n".join(text_of(message.fields) for message in talk.preamble),
+            task=_text(talk, task) if (task := opening_of(talk).task) in fold.kept else "",
+        )
+
+    @property
+    def _state(self) -> bytes:
+        """The state that the policy's style has kept; another policy cannot read it (D17)."""
+        return self.current.state if self.current and self.current.policy == self.policy.name else b""
+
+    def kept_state(self) -> bytes:
+        """The style's current state; b"" under a preset that keeps none.
+
+        `working_state` collects facts from each message (D02): its state for all of them.
+        """
+        match self.policy.style:
+            case "batch":
+                return b""
+            case "working_state" if self.turn.conversation.messages:
+                everything = self.plan_all(lambda _: False)
+                return self._block(everything, self.source(everything), None).state
+            case _:
+                return self._state
+
+    def fresh(self, fold: Fold) -> list[Message]:
+        """The messages of the fold that are in no summary yet."""
+        messages = self.conversation.messages
+        return [messages[index] for index in folded_indexes(fold, self.conversation, self.current)]
+
+    async def folded(self, fold: Fold, compaction_id: str, summary: SummaryText | None) -> Compaction:
+        """The compaction of a fold with a summarizer's accepted text; None: written by code."""
+        weight = _BLOCK_WEIGHT * weight_of(self.turn)
+        return await offload(weight, self._folded, fold, compaction_id, summary)
+
+    async def folded_on(self, prepared: Compaction, fold: Fold, compaction_id: str) -> Compaction:
+        """The fold with a model's earlier record; code summarizes the messages that it does not cover.
+
+        Returns the record itself if that is enough: folding the others frees next to nothing (F12), or the
+        policy counts its tail from when the record was requested (B05).
+        """
+        cut, budget = cut_in(prepared, self.conversation), self.budget
+        alone = (await self.done(CompactionContext.under, prepared)).tokens
+        if fold.cut < cut or (fold.cut == cut and alone <= budget.ceiling_tokens):
+            return prepared
+        context, beyond = replace(self, current=prepared), replace(fold, since=cut)
+        further = (await context.folded(beyond, compaction_id, None)).by(prepared)
+        freed = alone - (await self.done(CompactionContext.under, further)).tokens
+        is_counted = self.policy.tail_messages > 0 or self.policy.tail_ratio > 0
+        is_little = is_counted or freed < max(1, budget.gain_tokens)
+        is_enough = alone < budget.trigger_tokens and is_little
+        return prepared if is_enough else further
+
+    def _folded(self, fold: Fold, compaction_id: str, summary: SummaryText | None) -> Compaction:
+        block = self._block(fold, self.source(fold), summary)
+        written = replace(
+            self._written(compaction_id),
+            summary=block.text,
+            author="deterministic" if summary is None else "model",
+            state=block.state,
+            notes=block.notes,
+            memory=self.memory if fold.memory_tokens else "",
+            leaves_memory_out=bool(self.memory) and not fold.memory_tokens,
+        )
+        if summary is not None:
+            guard = self._guard(fold, summary, block)
+            written = replace(
+                written, model=summary.model, passes=summary.passes, run_id=summary.run_id, guard_tokens=guard
+            )
+        if summary is not None and summary.rebuilt:
+            written = replace(written, rebuilt=summary.rebuilt, chained=0)
+        elif self.current is not None:
+            written = replace(written, chained=written.chained + 1)
+        return self._record(fold, written)
+
+    def _written(self, compaction_id: str) -> RecordInput:
+        """The record's fields about the form of its view, for the upstream."""
+        return RecordInput(
+            id=compaction_id,
+            policy=self.policy.name,
+            alternates=self.policy.strict_alternation,
+            tells_as_user=self._tells_as_user,
+            offers_tools=self.replay.is_recorded,
+            chained=self.current.chained if self.current else 0,
+            as_system=self.policy.summary_role == "system",
+        )
+
+    @property
+    def _tells_as_user(self) -> bool:
+        return self.policy.later_system_messages == "user"
+
+    def _guard(self, fold: Fold, summary: SummaryText, block: WrittenBlock) -> tuple[int, int, int] | None:
+        """Tokens of the text and of the shown block, and the ceiling, in the model's count.
+
+        None when the text fits below the ceiling; a cut to the block's own bound does not count.
+        """
+        said, shown = self.count_text(summary.text), self.count_text(block.text)
+        if said <= shown or said <= self._room(ceiling_room, fold):
+            return None
+        before, after, ceiling = (
+            self.budget.for_model(tokens) for tokens in (said, shown, self.budget.ceiling_tokens)
+        )
+        return before, after, ceiling
+
+    def _block(self, fold: Fold, source: SummarySource, summary: SummaryText | None) -> WrittenBlock:
+        # The message that holds the block takes some of the room.
+        room = max(1, self._room(summary_room, fold) - FRAME_TOKENS)
+        if self.policy.strict_alternation:
+            # The acknowledgement is not planned for: it takes some of the summary's room.
+            room = max(1, room - acknowledgement_tokens(self.count_text))
+        text = summary.text if summary is not None else None
+        return self.style.written(source, text, room, self.count_text)
+
+    def _room(self, room_of: Callable[..., int], fold: Fold) -> int:
+        talk, as_user = self.conversation, self._tells_as_user
+        return room_of(fold, talk, self.budget, self.count_text, tells_as_user=as_user)
+
+    def _record(self, plan: Fold | MaskOnly, written: RecordInput) -> Compaction:
+        return compaction_of(plan, self.conversation, self.current, written, self.budget, self.count_text)
+
+
+def _text(talk: Conversation, index: int | None) -> str:
+    """The text of a message, its text parts joined; "" for None."""
+    if index is None:
+        return ""
+    return text_of(without_recall_output(talk.messages[index]).fields)

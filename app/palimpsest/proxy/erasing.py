@@ -1,0 +1,297 @@
+"""Erases a session or a namespace (P6): rows, the daily log, memory, and remains in the database's files.
+
+A scrub is retried with growing delays while a reader or a store error prevents it. An erase is completed
+even if the client disconnects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from palimpsest.errors import StoreError
+from palimpsest.proxy.archive import missing
+from palimpsest.proxy.jobs import Jobs, unless
+from palimpsest.proxy.journal.daily_log import DailyLog
+from palimpsest.proxy.sessions.reader import MessageReader
+from palimpsest.proxy.sessions.tombstones import Tombstones
+from palimpsest.storage.database import Scrub
+from palimpsest.storage.erasure import Erasure, RecentlyErased
+from palimpsest.storage.history import NamedSession
+from palimpsest.storage.store import Store
+
+# Share of the time that scrubbing may take: all writers wait while a file is rewritten.
+_SHARE = 0.1
+_scrub_log = structlog.get_logger("palimpsest.scrubbing")
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Delays between retries: `first_seconds`, then doubling up to `most_seconds`."""
+
+    most_seconds: float
+    first_seconds: float = 1.0
+
+    def rests(self) -> Iterator[float]:
+        """The delays in seconds, without end."""
+        rest = self.first_seconds
+        while True:
+            yield min(rest, self.most_seconds)
+            rest = min(2 * rest, self.most_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """The state of scrubbing: `files` is "pending" when something was erased since the last scrub.
+
+    While pending: `attempts` so far, due `since`, next attempt at `next_at` (UTC seconds; None: one is
+    running or queued), and `trouble`, the last store error; "" when a reader prevents it.
+    """
+
+    files: Scrub | None
+    attempts: int = 0
+    since: float | None = None
+    next_at: float | None = None
+    trouble: str = ""
+
+
+class Scrubber:
+    """Removes erased data from the database's files. Once `stopping` is set it neither waits nor retries."""
+
+    def __init__(
+        self,
+        erasure: Erasure,
+        jobs: Jobs,
+        stopping: asyncio.Event,
+        again: Again,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._erasure = erasure
+        self._jobs = jobs
+        self._stopping = stopping
+        self._again = again
+        self._clock = clock
+        self._one_at_a_time = asyncio.Lock()
+        self._next: asyncio.Task[Scrub] | None = None
+        self._asked = asyncio.Event()
+        self._rests_until = 0.0
+        self._state = Scrubbed(None)
+
+    @property
+    def state(self) -> Scrubbed:
+        """The current state; `files` is None until this process has something to scrub."""
+        return self._state
+
+    async def done(self, seconds: float) -> Scrub:
+        """Scrub what was erased so far; "pending" when that takes longer than `seconds`."""
+        task = self.begin()
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done() or task.cancelled() or task.exception() is not None:
+            return "pending"
+        return task.result()
+
+    def begin(self) -> asyncio.Task[Scrub]:
+        """Start a job that scrubs what was erased so far, and retries until done or stopped."""
+        if self._state.files != "pending":
+            self._state = Scrubbed("pending", since=self._clock())
+        # End the delay of a running job: the obstacle may be gone.
+        self._asked.set()
+        if self._next is None:
+            self._next = self._jobs.start(self._scrubbed())
+        return self._next
+
+    async def _scrubbed(self) -> Scrub:
+        async with self._one_at_a_time:
+            await self._keeps_the_share()
+            # What is erased from here on needs another job.
+            self._next = None
+            attempts, rests = 0, self._again.rests()
+            while True:
+                self._asked.clear()
+                attempts += 1
+                done, trouble = await self._tried()
+                if done != "pending" or self._stopping.is_set():
+                    break
+                rest = next(rests)
+                self._state = Scrubbed("pending", attempts, self._state.since, self._clock() + rest, trouble)
+                await unless(self._stopping, self._rested(rest))
+            if self._next is None:
+                self._state = Scrubbed(done)
+            return done
+
+    async def _rested(self, seconds: float) -> None:
+        """Wait `seconds`, or less if something else is erased and the share allows."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._asked.wait()
+                await self._keeps_the_share()
+
+    async def _keeps_the_share(self) -> None:
+        await unless(self._stopping, asyncio.sleep(max(0.0, self._rests_until - time.monotonic())))
+
+    async def _tried(self) -> tuple[Scrub, str]:
+        began = time.monotonic()
+        try:
+            return await self._erasure.scrub(), ""
+        except StoreError as error:
+            _scrub_log.warning("scrub_failed", error=type(error).__name__)
+            return "pending", type(error).__name__
+        finally:
+            now = time.monotonic()
+            self._rests_until = now + (now - began) * (1 / _SHARE - 1)
+
+
+# An erase request waits this long for the scrub (seconds), which then continues in the background.
+_SCRUB_SECONDS = 3.0
+_SESSIONS_AT_ONCE = 100
+_log = structlog.get_logger("palimpsest.erasing")
+
+
+class Remembers(Protocol):
+    """Something that holds data of sessions in memory."""
+
+    def erased(self, namespace: str, session: str) -> None:
+        """Forget an erased session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was erased: rows by table, entries of the daily log; `at` is UTC seconds.
+
+    `session` is "" for a whole namespace. `files`: whether the database's files are scrubbed; `scrub`: the
+    state of scrubbing.
+    """
+
+    session: str
+    rows: Mapping[str, int]
+    log_entries: int
+    files: Scrub
+    scrub: Scrubbed
+    is_blocked: bool
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class EraseMeans:
+    """What erasing works with. A session is in `gone` before its first row is deleted."""
+
+    store: Store
+    jobs: Jobs
+    gone: RecentlyErased
+    scrubbing: Scrubber
+    tombstones: Tombstones
+    log: DailyLog | None
+    clock: Callable[[], float]
+
+    def swept(self, namespaces: Sequence[str]) -> None:
+        """Erase what is left outside the store of unproven namespaces that were swept."""
+        for namespace in namespaces:
+            self.gone.add((namespace, ""))
+            if self.log is not None:
+                self.jobs.start(self.log.erased(namespace))
+        self.scrubbing.begin()
+
+
+@dataclass(frozen=True, slots=True)
+class HeldInMemory:
+    """What holds data in memory: by session, messages by their bytes, and caches without an owner."""
+
+    sessions: Sequence[Remembers]
+    reader: MessageReader
+    others: Sequence[Callable[[], None]]
+
+
+class Eraser:
+    """Erases sessions and namespaces."""
+
+    def __init__(self, means: EraseMeans, memory: HeldInMemory) -> None:
+        self._means = means
+        self._memory = memory
+
+    @property
+    def scrub(self) -> Scrubbed:
+        """The state of scrubbing, for all callers."""
+        return self._means.scrubbing.state
+
+    async def session(self, namespace: str, name: str, *, block: bool) -> Receipt:
+        """Erase the session with our id or the client's name; `block` prevents that it is recorded again.
+
+        NotFound when there is none; StoreUnavailable when not all of it could be erased: try again then.
+        """
+        return await self._means.jobs.finish(self._session(namespace, name, block=block))
+
+    async def namespace(self, namespace: str) -> Receipt:
+        """Erase all sessions of the namespace, and its blocks. StoreUnavailable, as above."""
+        return await self._means.jobs.finish(self._namespace(namespace))
+
+    async def _session(self, namespace: str, name: str, *, block: bool) -> Receipt:
+        store, now = self._means.store, self._means.clock()
+        row = await store.history.named(namespace, name)
+        if row is None:
+            raise missing()
+        marks = await self._marks(namespace, row) if block else []
+        digests = await store.erasure.body_digests(namespace, row.id)
+        place = namespace, row.id
+        self._forget([row.id], namespace, digests)
+        self._means.gone.add(place)
+        try:
+            entries = await self._means.log.erased(*place) if self._means.log else 0
+            rows = await store.erasure.session(*place, marks, now)
+        except StoreError:
+            self._means.gone.discard(place)
+            raise
+        # Again: requests in flight may have filled the caches meanwhile.
+        self._forget([row.id], namespace, digests)
+        if rows is None:
+            raise missing()
+        _log.info("session_erased", session=row.id, messages=rows["messages"], blocked=block)
+        files = await self._means.scrubbing.done(_SCRUB_SECONDS)
+        return Receipt(row.id, rows, entries, files, self.scrub, block, now)
+
+    async def _marks(self, namespace: str, row: NamedSession) -> list[bytes]:
+        """The marks by which the session is recognized if it comes back."""
+        store = self._means.store
+        chains, items = (
+            await store.erasure.marks(namespace, row.id),
+            await store.exchanges.items_of(namespace, row.id),
+        )
+        return await self._means.tombstones.marks_of(namespace, chains, row.external_id, items)
+
+    async def _namespace(self, namespace: str) -> Receipt:
+        store, now = self._means.store, self._means.clock()
+        there: list[str] = []
+        digests: set[bytes] = set()
+        before: str | None = None
+        while found := await store.erasure.sessions(namespace, before, _SESSIONS_AT_ONCE):
+            for ident, _ in found:
+                digests.update(await store.erasure.body_digests(namespace, ident))
+            there += [ident for ident, _ in found]
+            before = found[-1][0]
+        self._forget(there, namespace, digests)
+        for ident in there:
+            self._means.gone.add((namespace, ident))
+        try:
+            entries = await self._means.log.erased(namespace) if self._means.log else 0
+            rows = await store.erasure.namespace(namespace)
+        except StoreError:
+            for ident in there:
+                self._means.gone.discard((namespace, ident))
+            raise
+        self._forget(there, namespace, digests)
+        _log.info("namespace_erased", sessions=rows["sessions"], messages=rows["messages"])
+        files = await self._means.scrubbing.done(_SCRUB_SECONDS)
+        return Receipt("", rows, entries, files, self.scrub, is_blocked=False, at=now)
+
+    def _forget(self, sessions: Sequence[str], namespace: str, digests: Sequence[bytes] | set[bytes]) -> None:
+        for memory in self._memory.sessions:
+            for session in sessions:
+                memory.erased(namespace, session)
+        self._memory.reader.forget(frozenset(digests))
+        for forget in self._memory.others:
+            forget()

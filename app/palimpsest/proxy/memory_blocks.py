@@ -1,0 +1,126 @@
+"""The memory block of a session in the store: entries are added, the oldest are folded (B16)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+from weakref import WeakValueDictionary
+
+import structlog
+
+from palimpsest.core.runtime.checkpoint import Gist, memory_entry_of
+from palimpsest.core.summary.acceptance import SummaryReply
+from palimpsest.core.summary.prompt import SummaryRequest
+from palimpsest.core.summary.rolling.memory_block import (
+    MemoryBlock,
+    MemoryFold,
+    MemoryRules,
+    accepted_fold,
+    fold_of,
+    fold_request,
+    folded_by_code,
+    with_entry,
+)
+from palimpsest.errors import Conflict, InvalidParameter, StoreError, SummaryRejected
+from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.journal_rows import block_of, rows_of, text_of
+from palimpsest.proxy.turn import Turn
+from palimpsest.storage.journal import Journal, MemoryKind, MemoryRow
+
+_log = structlog.get_logger("palimpsest.memory")
+_RULES = MemoryRules()
+# A block is a few dozen lines; views show it together with the entries since (`memory_tokens`).
+_BLOCK_TOKENS = 600
+# Attempts, each lost to a fold by another server, before we give up.
+_TRIES = 4
+
+
+class Asks(Protocol):
+    """Asks the model that writes summaries one question."""
+
+    async def replied(self, context: CompactionContext, request: SummaryRequest) -> SummaryReply | None:
+        """The answer; None when no model may be asked, or none answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The id of the new entry, the resulting block, the number of entries folded, and the fold's author."""
+
+    entry: str
+    block: MemoryBlock
+    folded: int = 0
+    author: Literal["model", "deterministic", "none"] = "none"
+
+
+class MemoryBlocks:
+    """Adds entries to memory blocks. Without `asks` code folds them."""
+
+    def __init__(self, journal: Journal, asks: Asks | None, new_id: Callable[[], str]) -> None:
+        self._journal = journal
+        self._asks = asks
+        self._new_id = new_id
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def added(self, context: CompactionContext, text: str) -> Added:
+        """Store the entry, and fold the oldest ones when there are fifteen.
+
+        InvalidParameter for an empty text. Conflict when other servers kept folding at the same time; the
+        entry is stored then.
+        """
+        if not with_entry(MemoryBlock(), text).entries:
+            raise InvalidParameter("The entry says nothing.", param="text")
+        entry = self._memory("entry", text)
+        await self._journal.add_memory(context.turn.namespace, context.turn.session, entry)
+        lock = self._locks.setdefault((context.turn.namespace, context.turn.session), asyncio.Lock())
+        async with lock:
+            return await self._folded(context, entry.id)
+
+    async def remembers(self, contexts: ContextLoader, turn: Turn, gist: Gist) -> None:
+        """Add the gist of a span of the conversation as an entry, if the policy says so."""
+        text = memory_entry_of(gist)
+        if not text:
+            return
+        try:
+            context = await contexts.of(turn)
+            if context.policy.memory_entries:
+                await self.added(context, text)
+        except (Conflict, StoreError) as error:
+            _log.warning("memory_entry_not_folded", error=type(error).__name__, session=turn.session)
+
+    async def _folded(self, context: CompactionContext, entry: str) -> Added:
+        namespace, session = context.turn.namespace, context.turn.session
+        for _ in range(_TRIES):
+            blocks, rows = await rows_of(self._journal, namespace, session)
+            block = block_of(blocks, rows)
+            fold = fold_of(block, _RULES)
+            if fold is None:
+                return Added(entry, block)
+            by_model = await self._fold_by_model(context, fold)
+            summary = by_model or folded_by_code(fold, _BLOCK_TOKENS, context.count_text)
+            folded, rest = rows[: len(fold.entries)], rows[len(fold.entries) :]
+            gone = [row.memory.id for row in (*blocks, *folded)]
+            new = self._memory("block", summary)
+            if await self._journal.replace_memory_block(namespace, session, gone, new):
+                block = MemoryBlock(summary, tuple(map(text_of, rest)))
+                return Added(entry, block, len(folded), "model" if by_model else "deterministic")
+        raise Conflict("The memory is being folded by others; the entry is stored.")
+
+    async def _fold_by_model(self, context: CompactionContext, fold: MemoryFold) -> str | None:
+        if self._asks is None:
+            return None
+        request = fold_request(fold, context.budget.window_tokens, _BLOCK_TOKENS, context.count_text)
+        reply = await self._asks.replied(context, request)
+        if reply is None:
+            return None
+        try:
+            return accepted_fold(reply, request, fold, context.count_text).strip() or None
+        except SummaryRejected as rejected:
+            _log.warning("memory_fold_rejected", reason=rejected.message, session=context.turn.session)
+            return None
+
+    def _memory(self, kind: MemoryKind, text: str) -> MemoryRow:
+        return MemoryRow(self._new_id(), kind, text.encode("utf-8", "surrogatepass"), None, time.time())

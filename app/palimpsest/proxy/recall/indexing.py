@@ -1,0 +1,227 @@
+"""The search index: whether a session has one, and how it is kept up to date.
+
+The switch is read each time, so that a change takes effect at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+import structlog
+
+from palimpsest.core.recall.searchable_text import message_text, own_text, summary_text
+from palimpsest.core.recall.words import Words
+from palimpsest.errors import RecallDisabled, StoreError
+from palimpsest.proxy.fair_places import FairPlaces
+from palimpsest.proxy.jobs import Jobs, unless
+from palimpsest.storage.journal import Journal
+from palimpsest.storage.search import Indexed, RecallRow, Search, Stretch
+
+
+class RecallSwitch:
+    """Whether recall is enabled; `is_on` reads a session's stored settings, None for none."""
+
+    def __init__(self, journal: Journal, is_on: Callable[[bytes | None], bool]) -> None:
+        self._journal = journal
+        self._is_on = is_on
+
+    @property
+    def by_default(self) -> bool:
+        """Whether it is on for sessions without a setting."""
+        return self._is_on(None)
+
+    async def is_on(self, namespace: str, session: str) -> bool:
+        """Whether the session is indexed and can be searched by tools. StoreError."""
+        return self._is_on(await self._journal.settings_of(namespace, session))
+
+    async def check(self, namespace: str, session: str) -> None:
+        """RecallDisabled if it is off. StoreError."""
+        if not await self.is_on(namespace, session):
+            raise RecallDisabled(
+                "Recall is switched off for this session (recall.enabled). "
+                "GET /api/sessions/{id}/search still finds what was said."
+            )
+
+
+# Delay after an answer before its session is indexed, so that quick turns are indexed together (seconds).
+DELAY_SECONDS = 2.0
+# Sessions queued for indexing; beyond this a search indexes what is missing.
+MOST_DUE = 2_000
+# Rows indexed before a pause, and entries written in one transaction, for which other writers wait.
+_READ_ROWS = 128
+_WRITTEN_ROWS = 64
+# In the background a pause is this many times as long as the work before it: stemming holds the GIL. A writer
+# keeps 0.75 of its rate with the pauses, and 0.27 without (docs/benchmarks.md).
+REST_SHARE = 2.0
+_log = structlog.get_logger("palimpsest.recall")
+
+
+class Indexer:
+    """Keeps the index up to date, in the background and on demand."""
+
+    def __init__(
+        self,
+        search: Search,
+        jobs: Jobs,
+        stopping: asyncio.Event,
+        switch: RecallSwitch,
+        then: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """`then` is called with each session that was indexed in the background."""
+        self._search = search
+        self._then = then
+        self._jobs = jobs
+        self._stopping = stopping
+        self._switch = switch
+        self._words = Words()
+        # One at a time, by namespace in turn: indexing must not starve the turns.
+        self._turn = FairPlaces(1)
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._due: set[tuple[str, str]] = set()
+        # In the background only one session's rows are in memory.
+        self._behind = asyncio.Lock()
+
+    def later(self, namespace: str, session: str) -> None:
+        """Queue the session for indexing in the background."""
+        key = namespace, session
+        if self._search.has_index and key not in self._due and len(self._due) < MOST_DUE:
+            self._due.add(key)
+            self._jobs.start(self._soon(namespace, session))
+
+    def forget(self) -> None:
+        """Forget all cached words (P6)."""
+        self._words.forget()
+
+    async def drop(self, namespace: str, session: str) -> None:
+        """Remove the session from the index: recall was switched off for it. StoreError.
+
+        Its words are scrubbed in the background. Switched on again, it is indexed from its beginning.
+        """
+        async with self._lock(namespace, session):
+            await self._search.forget(namespace, session)
+        self._jobs.start(self._scrubbed(session))
+
+    async def catch_up(self, namespace: str, session: str) -> None:
+        """Index everything recorded before this call. StoreError."""
+        while await self._went_on(namespace, session):
+            pass
+
+    async def _soon(self, namespace: str, session: str) -> None:
+        # What is left undone by a stop is indexed by the next search.
+        await unless(self._stopping, asyncio.sleep(DELAY_SECONDS))
+        try:
+            is_left = True
+            while is_left and not self._stopping.is_set():
+                async with self._behind:
+                    # What is recorded from here on queues the session again.
+                    self._due.discard((namespace, session))
+                    began = time.monotonic()
+                    is_left = await self._went_on(namespace, session)
+                    rest = asyncio.sleep(REST_SHARE * (time.monotonic() - began))
+                    await unless(self._stopping, rest)
+            if self._then is not None:
+                self._then(namespace, session)
+        except StoreError as error:
+            # A search catches up by itself.
+            _log.warning("indexing_failed", error=type(error).__name__, session=session)
+
+    async def _scrubbed(self, session: str) -> None:
+        try:
+            await self._search.scrub()
+        except StoreError as error:
+            # The words cannot be found, and are removed by the next scrub.
+            _log.warning("words_not_removed", error=type(error).__name__, session=session)
+
+    def _lock(self, namespace: str, session: str) -> asyncio.Lock:
+        return self._locks.setdefault((namespace, session), asyncio.Lock())
+
+    async def _went_on(self, namespace: str, session: str) -> bool:
+        """Index the next rows; False when there were none, or recall is switched off."""
+        async with self._lock(namespace, session):
+            if not await self._switch.is_on(namespace, session):
+                return False
+            missing = await self._search.unindexed(namespace, session, _READ_ROWS)
+            if missing is None:
+                return False
+            rows, stretch = missing.rows, missing.stretch
+            for start in range(0, max(1, len(rows)), _WRITTEN_ROWS):
+                part = rows[start : start + _WRITTEN_ROWS]
+                is_last = start + _WRITTEN_ROWS >= len(rows)
+                upto = stretch.upto if is_last else part[-1].arrival
+                step = Stretch(stretch.epoch, stretch.after, upto)
+                if not await self._added(namespace, session, step, part):
+                    # Another server was faster, or the session was erased: read again.
+                    break
+                stretch = Stretch(stretch.epoch, upto, stretch.upto)
+        return True
+
+    async def _added(self, namespace: str, session: str, stretch: Stretch, rows: Sequence[RecallRow]) -> bool:
+        async with self._turn.place(namespace):
+            entries = await asyncio.to_thread(self._entries, rows)
+        return await self._search.index(namespace, session, stretch, entries)
+
+    def _entries(self, rows: Sequence[RecallRow]) -> list[Indexed]:
+        return [Indexed(row.arrival, self._words.of(looked_for(row))) for row in rows]
+
+
+def text_of(row: RecallRow) -> str:
+    """The text of a row, for scans and quotes."""
+    return message_text(row.body) if row.kind == "message" else summary_text(row.body)
+
+
+def looked_for(row: RecallRow) -> str:
+    """The text that a row is indexed by; results of our own tools have none (C07)."""
+    return own_text(row.body) if row.kind == "message" else summary_text(row.body)
+
+
+# Sessions that a search of a whole namespace indexes or scans first: those written last.
+_SESSIONS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLag:
+    """Sessions that are not fully indexed, those written last first. `is_all`: there are no others."""
+
+    sessions: Sequence[str]
+    is_all: bool
+
+
+class IndexCatchUp:
+    """Brings the index up to date before a search, for at most `seconds`."""
+
+    def __init__(self, search: Search, indexing: Indexer, switch: RecallSwitch, seconds: float) -> None:
+        self._search = search
+        self._indexing = indexing
+        self._switch = switch
+        self._seconds = seconds
+
+    def forget(self) -> None:
+        """Forget all cached words (P6)."""
+        self._indexing.forget()
+
+    async def session(self, namespace: str, session: str) -> IndexLag:
+        """Index what was recorded of the session before this call; whether it is behind. StoreError."""
+        return IndexLag(await self._caught_up(namespace, [session]), is_all=True)
+
+    async def namespace(self, namespace: str) -> IndexLag:
+        """As `session`, for all of the namespace. Sessions with recall switched off are always behind."""
+        lagging = await self._search.lagging(namespace, _SESSIONS)
+        on = [name for name in lagging if await self._switch.is_on(namespace, name)]
+        off = [name for name in lagging if name not in set(on)]
+        return IndexLag([*await self._caught_up(namespace, on), *off], is_all=len(lagging) < _SESSIONS)
+
+    async def _caught_up(self, namespace: str, sessions: Sequence[str]) -> Sequence[str]:
+        """Index the sessions; returns those for which the time was too short."""
+        done = 0
+        try:
+            async with asyncio.timeout(self._seconds):
+                for name in sessions:
+                    await self._indexing.catch_up(namespace, name)
+                    done += 1
+        except TimeoutError:
+            _log.warning("search_before_the_index", sessions=len(sessions) - done)
+        return sessions[done:]

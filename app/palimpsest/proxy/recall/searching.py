@@ -1,0 +1,383 @@
+"""Searches what is stored of a session: reads the index, filters by path, ranks and quotes (rule 5).
+
+The index is brought up to date first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Literal
+
+from palimpsest.core.recall.filters import ANY, Filters
+from palimpsest.core.recall.quotes import Hit, hits_of
+from palimpsest.core.recall.rank import APART, FOUND, Scored, Weights, ranked
+from palimpsest.core.recall.searchable_text import is_recall_output_body
+from palimpsest.core.recall.talk import Query, query_of
+from palimpsest.core.recall.tool_results import payload_id, summary_id
+from palimpsest.core.recall.words import CorpusStatistics, Kind, SearchEntry, Words, joined, plain
+from palimpsest.core.view.compaction import context_id
+from palimpsest.proxy.recall.indexing import IndexCatchUp, IndexLag, RecallSwitch, text_of
+from palimpsest.proxy.recall.vectors import Place, Vectors
+from palimpsest.settings.compacting import RecallSettings
+from palimpsest.storage.search import RecallRow, Search
+
+Scope = Literal["branch", "session", "namespace"]
+
+# Rows read from the index as candidates, and those of them whose neighbours are read.
+_CANDIDATES = 200
+_MOST_CANDIDATES = 500
+_IN_CONTEXT = 40
+# Messages ranked by their vectors, and the least cosine for that: half of a chat has 0.2 or less to a
+# question about it (docs/decisions/0017-vectors-optional.md).
+_MOST_ALIKE, _ALIKE = 20, 0.3
+_SHOWN = frozenset({"live", "incomplete"})
+_NOTHING = CorpusStatistics(1, 1.0, {})
+_CURRENT = IndexLag((), is_all=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What is searched: a session up to `head` (branch), all of it, or all sessions of the namespace.
+
+    `question`: the newest user message, if a model searches; user messages with exactly this text are no
+    hits.
+    """
+
+    namespace: str
+    session: str
+    head: bytes
+    scope: Scope = "branch"
+    question: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """The hits, best first, and `found`, the number of matching entries, returned or not.
+
+    `is_counted`: `found` is exact, else a lower bound. `rows`: the hits' stored rows by id. `is_current`:
+    everything recorded before the search was searched.
+    """
+
+    hits: Sequence[Hit]
+    rows: dict[str, RecallRow]
+    found: int
+    is_counted: bool
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Matching:
+    """Matching rows that may be shown: `rows` are read, `others` counted. `is_all`: nothing else matches."""
+
+    rows: Sequence[RecallRow]
+    holdings: CorpusStatistics
+    others: Sequence[RecallRow] = ()
+    is_all: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """The input of the ranking; `alike` are cosines, `near` the rows found by them."""
+
+    query: Query
+    rows: Sequence[RecallRow]
+    near: Sequence[RecallRow]
+    around: Sequence[RecallRow]
+    alike: Mapping[Place, float]
+    holdings: CorpusStatistics
+    weights: Weights
+    only: Filters
+
+
+class Searcher:
+    """Searches sessions and namespaces."""
+
+    def __init__(
+        self,
+        search: Search,
+        catching_up: IndexCatchUp,
+        switch: RecallSwitch,
+        how: RecallSettings,
+        vectors: Vectors | None = None,
+    ) -> None:
+        self._search = search
+        self._catching_up = catching_up
+        self._switch = switch
+        self._how = how
+        self._vectors = vectors
+        self._words = Words()
+
+    async def search(self, where: Where, text: str, limit: int, only: Filters = ANY) -> SearchAnswer:
+        """At most `limit` hits for a free text, filtered by `only`. StoreError.
+
+        Summaries are included if `only` asks for them, or if nothing else matches (C14). Any text is a valid
+        query.
+        """
+        has_index = await self._has_index(where)
+        behind = await self._behind(where) if has_index else _CURRENT
+        query = await asyncio.to_thread(query_of, text, self._words)
+        late, is_current = await self._late(where, behind, query)
+        matching = await self._candidates(where, query, limit, has_index, only)
+        holdings = matching.holdings
+        if late:
+            holdings = joined(holdings, await asyncio.to_thread(self._holdings, query, late))
+        rows, others = await asyncio.to_thread(_chosen, matching, late, only)
+        # Rows that match by substring alone need no ranking by meaning.
+        by_meaning = has_index and (not rows or any(holdings.holding.values()))
+        alike = await self._alike(where, text) if by_meaning else {}
+        near = await self._near(where, rows, alike, only)
+        around = await self._around(where, rows, near)
+        weights = FOUND if where.scope == "branch" else APART
+        ranking = _Ranking(query, rows, near, around, alike, holdings, weights, only)
+        hits = await asyncio.to_thread(self._hits, ranking, limit)
+        every = {self._id(row): row for row in (*rows, *near, *around)}
+        hit_rows = {hit.quote.entry.id: every[hit.quote.entry.id] for hit in hits}
+        # Hits found through their neighbours count as matches too.
+        found = len({*map(self._id, (*rows, *others)), *hit_rows})
+        return SearchAnswer(hits, hit_rows, found, matching.is_all, is_current)
+
+    def forget(self) -> None:
+        """Forget all cached words (P6)."""
+        self._words.forget()
+        self._catching_up.forget()
+
+    async def _has_index(self, where: Where) -> bool:
+        """Whether the scope is indexed; a session with recall switched off is scanned."""
+        if not self._search.has_index:
+            return False
+        if where.scope == "namespace":
+            return self._switch.by_default
+        return await self._switch.is_on(where.namespace, where.session)
+
+    async def _behind(self, where: Where) -> IndexLag:
+        if where.scope == "namespace":
+            return await self._catching_up.namespace(where.namespace)
+        return await self._catching_up.session(where.namespace, where.session)
+
+    async def _late(self, where: Where, behind: IndexLag, query: Query) -> tuple[list[RecallRow], bool]:
+        """Matches in sessions that are not fully indexed, by scanning; and whether all were scanned."""
+        if not behind.sessions or not query.text:
+            return [], behind.is_all
+        by_words = self._is_wanted(query, by_words=True)
+        scanned = await self._search.scan(where.namespace, behind.sessions, by_words, _CANDIDATES)
+        return await self._allowed(where, self._fitting(scanned.rows)), behind.is_all and scanned.is_all
+
+    async def _candidates(
+        self, where: Where, query: Query, limit: int, has_index: bool, only: Filters
+    ) -> _Matching:
+        """Matching rows that may be shown. Reads more from the index if other branches take up the
+        candidates.
+
+        Rows that `only` lets through beyond the best candidates are found by a scan.
+        """
+        session = None if where.scope == "namespace" else where.session
+        matching = _Matching((), _NOTHING)
+        if has_index and query.words:
+            for most in (_CANDIDATES, _MOST_CANDIDATES):
+                found = await self._search.find(
+                    where.namespace, session, query.every, most, self._how.search_bytes
+                )
+                rows = await self._allowed(where, found.rows)
+                meant = await asyncio.to_thread(_meant, rows, only)
+                is_enough = sum(row.kind == "message" for row in meant) >= limit
+                if is_enough or len(found.rows) < most:
+                    break
+            others = await self._on_path(where, [row for row in found.others if row.state in _SHOWN])
+            is_all = found.is_all and not (only.reads_bodies and others)
+            matching = _Matching(rows, found.holdings, others, is_all)
+            if (rows or others) and (is_enough or only == ANY or not others):
+                return matching
+        if not query.text:
+            return matching
+        return await self._scanned(where, query, has_index, only, matching)
+
+    async def _scanned(
+        self, where: Where, query: Query, has_index: bool, only: Filters, known: _Matching
+    ) -> _Matching:
+        """`known` with the matches of a scan: by substring (C15), and by words if no index was used."""
+        by_words = not has_index or bool(known.others)
+        is_wanted = self._is_wanted(query, by_words=by_words, only=only)
+        sessions = None if where.scope == "namespace" else [where.session]
+        scanned = await self._search.scan(where.namespace, sessions, is_wanted, _CANDIDATES)
+        read = self._fitting(scanned.rows)
+        if not known.rows:
+            holdings = await asyncio.to_thread(self._holdings, query, read)
+            known = _Matching((), holdings, (), is_all=True)
+        rows = _unique([*known.rows, *await self._allowed(where, read)])
+        is_all = scanned.is_all and len(read) == len(scanned.rows)
+        return _Matching(rows, known.holdings, known.others, is_all)
+
+    def _fitting(self, rows: Sequence[RecallRow]) -> list[RecallRow]:
+        """The first row, and the others that fit into `search_bytes`."""
+        return [*rows[:1], *_within(rows[1:], self._how.search_bytes - _size(rows[:1]))]
+
+    def _is_wanted(self, query: Query, *, by_words: bool, only: Filters = ANY) -> Callable[[RecallRow], bool]:
+        wanted, looked_for, beginnings = plain(query.text), frozenset(query.every), query.beginnings
+
+        def is_wanted(row: RecallRow) -> bool:
+            if only != ANY and not _is_meant(row, only):
+                return False
+            text = text_of(row)
+            return wanted in plain(text) or (
+                by_words and not looked_for.isdisjoint(self._words.of(text, beginnings))
+            )
+
+        return is_wanted
+
+    def _holdings(self, query: Query, rows: Sequence[RecallRow]) -> CorpusStatistics:
+        beginnings = query.beginnings
+        held = [Counter(self._words.of(text_of(row), beginnings)) for row in rows]
+        holding = {word: sum(word in words for words in held) for word in query.every}
+        length = sum(words.total() for words in held) / max(1, len(held))
+        return CorpusStatistics(max(1, len(held)), max(1.0, length), holding)
+
+    async def _allowed(self, where: Where, rows: Sequence[RecallRow]) -> list[RecallRow]:
+        """Rows that may be shown: in the scope, not rejected or undone, no results of our own tools."""
+        return await self._on_path(where, await asyncio.to_thread(_shown, rows, where.question))
+
+    async def _on_path(self, where: Where, rows: Sequence[RecallRow]) -> list[RecallRow]:
+        """The rows on the path, if the scope is a branch; else all."""
+        if where.scope != "branch" or not rows:
+            return list(rows)
+        on_path = await self._search.on_path(
+            where.namespace, where.session, where.head, [row.chain for row in rows]
+        )
+        return [row for row in rows if row.chain in on_path]
+
+    async def _alike(self, where: Where, text: str) -> Mapping[Place, float]:
+        """Cosines between the question and messages, if vectors are on; missing vectors are queued."""
+        if self._vectors is None:
+            return {}
+        session = None if where.scope == "namespace" else where.session
+        if session is not None:
+            self._vectors.later(where.namespace, session)
+        return await self._vectors.alike(where.namespace, session, text)
+
+    async def _near(
+        self, where: Where, rows: Sequence[RecallRow], alike: Mapping[Place, float], only: Filters
+    ) -> list[RecallRow]:
+        """The messages most similar to the question, in `rows` or not; at most 20."""
+        likely = [place for place, cosine in alike.items() if cosine >= _ALIKE]
+        # Three times as many, because some are on other branches or filtered out.
+        best = nlargest(3 * _MOST_ALIKE, likely, key=alike.__getitem__)
+        known = {_place(row): row for row in rows}
+        unread = [place for place in best if place not in known]
+        if unread:
+            found = await self._search.messages_at(where.namespace, unread, self._how.search_bytes)
+            allowed = _meant(await self._allowed(where, found), only)
+            known |= {_place(row): row for row in allowed}
+        return [known[place] for place in best if place in known][:_MOST_ALIKE]
+
+    async def _around(
+        self, where: Where, rows: Sequence[RecallRow], near: Sequence[RecallRow]
+    ) -> list[RecallRow]:
+        """The best of these rows, and the messages up to two places before and after them on the path.
+
+        Empty for other scopes than a branch. Neighbours beyond `search_bytes` are left out.
+        """
+        if where.scope != "branch":
+            return []
+        here = {row.chain: row for row in (*rows[:_IN_CONTEXT], *near) if row.kind == "message"}
+        known = dict(here)
+        fresh = list(here)
+        for _ in range(2):
+            beside = await self._search.neighbours(where.namespace, where.session, fresh[:64])
+            found = [row for each in beside.values() for row in (each.before, *each.after) if row is not None]
+            new = await self._allowed(where, [row for row in found if row.chain not in known])
+            known.update({row.chain: row for row in new})
+            fresh = [row.chain for row in new]
+            if not fresh:
+                break
+        read = {row.chain for row in rows}
+        around = [row for chain, row in known.items() if chain not in read]
+        return [*here.values(), *_within(around, self._how.search_bytes - _size(rows))]
+
+    def _hits(self, ranking: _Ranking, limit: int) -> list[Hit]:
+        query, words = ranking.query, self._words
+        every = {self._id(row): row for row in (*ranking.rows, *ranking.near, *ranking.around)}
+        entries = {ident: self._entry(row) for ident, row in every.items()}
+        alike = {ident: ranking.alike.get(_place(row), 0.0) for ident, row in every.items() if ranking.alike}
+        scored = ranked(query, list(entries.values()), ranking.holdings, words, ranking.weights, alike)
+        if ranking.only != ANY:
+            scored = [found for found in scored if _is_meant(every[found.entry.id], ranking.only)]
+        if not scored:
+            # Substring matches have no score: the newest come first.
+            scored = [Scored(entries[self._id(row)], 1.0) for row in ranking.rows]
+        # Positions are unique on a path alone.
+        on_path = entries.values() if ranking.around else ()
+        beside = {entry.place: entry for entry in on_path if entry.kind == "message"}
+        return hits_of(scored, beside, query, words, limit=limit)
+
+    def _entry(self, row: RecallRow) -> SearchEntry:
+        return SearchEntry(self._id(row), self._kind(row), row.role, row.depth, row.at, text_of(row))
+
+    def _id(self, row: RecallRow) -> str:
+        """The row's public id (C10)."""
+        kind = self._kind(row)
+        if kind == "summary":
+            return summary_id(row.ref.decode())
+        return payload_id(row.chain) if kind == "payload" else context_id(row.chain)
+
+    def _kind(self, row: RecallRow) -> Kind:
+        return "payload" if row.tokens > self._how.large_payload_tokens else row.kind
+
+
+def _chosen(
+    matching: _Matching, late: Sequence[RecallRow], only: Filters
+) -> tuple[list[RecallRow], list[RecallRow]]:
+    """The matching rows that are ranked, and those that are only counted.
+
+    Summaries are included only if no message matches. Rows that `only` must read to judge are not counted.
+    """
+    rows = _meant(_unique([*matching.rows, *late]), only)
+    others = [] if only.reads_bodies else [row for row in matching.others if only.may_be(row.kind, row.role)]
+    if messages := [row for row in rows if row.kind == "message"]:
+        return messages, [row for row in others if row.kind == "message"]
+    return rows, others
+
+
+def _meant(rows: Sequence[RecallRow], only: Filters) -> list[RecallRow]:
+    return [row for row in rows if _is_meant(row, only)]
+
+
+def _is_meant(row: RecallRow, only: Filters) -> bool:
+    return only.holds(row.kind, row.role, row.body)
+
+
+def _unique(rows: Sequence[RecallRow]) -> list[RecallRow]:
+    return list({(row.session, row.ref): row for row in rows}.values())
+
+
+def _within(rows: Sequence[RecallRow], most_bytes: int) -> list[RecallRow]:
+    """The rows, in order, that fit into `most_bytes` together."""
+    kept: list[RecallRow] = []
+    for row in rows:
+        if len(row.body) <= most_bytes:
+            kept.append(row)
+            most_bytes -= len(row.body)
+    return kept
+
+
+def _size(rows: Sequence[RecallRow]) -> int:
+    return sum(len(row.body) for row in rows)
+
+
+def _shown(rows: Sequence[RecallRow], question: str) -> list[RecallRow]:
+    shown = [row for row in rows if row.state in _SHOWN and not _is_echo(row)]
+    return [row for row in shown if not _is_question(row, question)] if question else shown
+
+
+def _is_question(row: RecallRow, question: str) -> bool:
+    return row.kind == "message" and row.role == "user" and text_of(row).strip() == question
+
+
+def _place(row: RecallRow) -> Place:
+    return row.session, row.arrival
+
+
+def _is_echo(row: RecallRow) -> bool:
+    return row.kind == "message" and is_recall_output_body(row.body)

@@ -1,0 +1,226 @@
+"""Reports about an exchange: headers for the client, one log line for the operator.
+
+They hold ids, sizes, times and words from fixed lists, never contents or keys. The model's name and the path
+are bounded and printable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import structlog
+
+from palimpsest.core.budget.upstream_counts import percent
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.errors import PalimpsestError, RequestError, UpstreamError
+from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.turn import ForwardedView, Turn, original
+
+
+def compaction_comment(turn: Turn, shown: ForwardedView) -> bytes:
+    """The comment of a compacted view, for a stream of server-sent events; empty for an original view."""
+    compaction = shown.view.compaction
+    if compaction is None:
+        return b""
+    summary = (
+        f"compaction={compaction.id} tokens={_sizes(turn, shown)} policy={_policy(compaction, turn, shown)}"
+    )
+    return f": palimpsest {summary}\n\n".encode()
+
+
+def exchange_headers(
+    turn: Turn, shown: ForwardedView, *, includes_view: bool = True
+) -> list[tuple[bytes, bytes]]:
+    """The x-palimpsest headers of an answer; `includes_view`: including those about the view."""
+    compaction = shown.view.compaction
+    said = f"{turn.mode}; found={turn.placement.found_by}"
+    said += f"; carrier={turn.carrier}" if turn.carrier else ""
+    said += "; continues=no" if turn.is_apart else ""
+    headers = [
+        (b"x-palimpsest-session", turn.session.encode()),
+        (b"x-palimpsest-mode", said.encode()),
+    ]
+    if not includes_view:
+        return headers
+    headers += [
+        (b"x-palimpsest-view", b"original" if compaction is None else b"compacted"),
+        (b"x-palimpsest-tokens", _sizes(turn, shown).encode()),
+    ]
+    if compaction is not None:
+        headers.append((b"x-palimpsest-compaction", compaction.id.encode()))
+        headers.append((b"x-palimpsest-policy", _policy(compaction, turn, shown).encode()))
+    return headers
+
+
+def _policy(compaction: Compaction, turn: Turn, shown: ForwardedView) -> str:
+    """The policy of the view, and the shares of the window without and with it (D23)."""
+    sizes = (shown.for_model(turn.tokens), shown.for_model(shown.tokens))
+    before, after = (percent(tokens, shown.window_tokens) for tokens in sizes)
+    return f"{compaction.policy}; before={before}%; after={after}%"
+
+
+def _sizes(turn: Turn, shown: ForwardedView) -> str:
+    """Tokens of the whole prompt and of the view, as the model counts."""
+    return f"{shown.for_model(turn.tokens)}/{shown.for_model(shown.tokens)}"
+
+
+# Most delay of a log line (seconds): written together, lines cost a third.
+LOG_SECONDS = 0.05
+# Longer names and paths are truncated in the line.
+TEXT_CHARS = 200
+# Codes of the proxy that are no fault of it.
+_EXPECTED = frozenset({"server_busy", "shutdown"})
+_FAILURE = 400
+_log = structlog.get_logger("palimpsest.exchange")
+
+Cause = Literal["client", "proxy", "upstream"]
+End = Literal["whole", "cut", "left"]
+Level = Literal["info", "warning", "error"]
+
+
+def printable(text: str, limit: int = TEXT_CHARS) -> str:
+    """The text in one line: control characters escaped, truncated to `limit` characters."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    if cut.isprintable():
+        return cut
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
+
+def cause_of(error: PalimpsestError) -> Cause:
+    """The party at fault."""
+    if isinstance(error, RequestError):
+        return "client"
+    return "upstream" if isinstance(error, UpstreamError) else "proxy"
+
+
+@dataclass(slots=True)
+class RequestEntry:
+    """What is known of one request so far. `status`: as sent to the client, None if nothing was sent."""
+
+    event: Literal["exchange", "request"] = "request"
+    method: str = ""
+    path: str = ""
+    status: int | None = None
+    end: End = "cut"
+    code: str | None = None
+    cause: Cause | None = None
+    bytes: int = 0
+    request_id: str | None = None
+    upstream: str | None = None
+    attempts: int = 0
+    first_byte_seconds: float | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    began: float = field(default_factory=time.perf_counter)
+    _asked: float = 0.0
+
+    def failed(self, error: PalimpsestError) -> None:
+        """Record an error; the first one counts."""
+        if self.code is None:
+            self.code, self.cause = error.code, cause_of(error)
+
+    def refused(self, code: str) -> None:
+        """Record an error answer of the upstream; the first error counts."""
+        if self.code is None:
+            self.code, self.cause = code, "upstream"
+
+    def asked_for(self, model: str) -> None:
+        """Record the model."""
+        self.facts["model"] = printable(model)
+
+    def placed(self, turn: Turn) -> None:
+        """Record the session and how the request was placed in it."""
+        self.facts |= {
+            "session": turn.session,
+            "exchange": turn.exchange,
+            "mode": turn.mode,
+            "found": turn.placement.found_by,
+            "new_messages": len(turn.placement.new),
+            "tokens_full": original(turn).for_model(turn.tokens),
+        }
+
+    def forwarded(self, upstream: str, turn: Turn | None = None, shown: ForwardedView | None = None) -> None:
+        """Record an attempt to send the request upstream; sizes are as the model counts."""
+        self.upstream = upstream
+        self.attempts += 1
+        self._asked = time.perf_counter()
+        if turn is not None and shown is not None:
+            self.facts["view"] = "original" if shown.is_original else "compacted"
+            self.facts["tokens_full"] = shown.for_model(turn.tokens)
+            self.facts["tokens"] = shown.for_model(shown.tokens)
+
+    def answered(self) -> None:
+        """Record the arrival of the answer's first byte."""
+        self.first_byte_seconds = round(time.perf_counter() - self._asked, 3)
+
+    def settled(self, *, stopping: bool) -> None:
+        """Close the entry. An end without an error is a shutdown while stopping, else an internal error."""
+        if self.code is None and self.end == "cut":
+            self.code, self.cause = ("shutdown" if stopping else "internal_error"), "proxy"
+        elif self.code is None and (self.status or 0) >= _FAILURE:
+            self.refused("upstream_status")
+
+    @property
+    def level(self) -> Level:
+        """error: the operator must act; warning: a client got no answer; info: all else."""
+        if self.cause == "proxy" and self.code not in _EXPECTED:
+            return "error"
+        if self.end == "left":
+            return "info"
+        return "warning" if self.code is not None else "info"
+
+    def line(self, ended_at: float) -> Mapping[str, object]:
+        """The fields in the order of the log line, without unknown ones."""
+        where = {} if self.event == "exchange" else {"method": self.method, "path": self.path}
+        known = {
+            **where,
+            "status": self.status,
+            "end": self.end,
+            "code": self.code,
+            "cause": self.cause,
+            **self.facts,
+            "upstream": self.upstream,
+            "attempts": self.attempts or None,
+            "first_byte_seconds": self.first_byte_seconds,
+            "seconds": round(time.perf_counter() - self.began, 3),
+            "bytes": self.bytes,
+            "request": self.request_id,
+            "ended_at": round(ended_at, 3),
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+
+class RequestLog:
+    """Writes one line for each request, shortly after its end. `stopping` is set when the server stops."""
+
+    def __init__(self, jobs: Jobs, stopping: asyncio.Event) -> None:
+        self._jobs = jobs
+        self._stopping = stopping
+        self._ended: list[tuple[Level, str, Mapping[str, object]]] = []
+        self.open = 0
+        # Answers that the stop has cut.
+        self.cut = 0
+
+    def begun(self) -> None:
+        """A request has begun."""
+        self.open += 1
+
+    def note(self, entry: RequestEntry) -> None:
+        """The request has ended."""
+        self.open -= 1
+        entry.settled(stopping=self._stopping.is_set())
+        self.cut += entry.code == "shutdown"
+        if not self._ended:
+            self._jobs.start(self._written())
+        self._ended.append((entry.level, entry.event, entry.line(time.time())))
+
+    async def _written(self) -> None:
+        # No delay during a stop.
+        if not self._stopping.is_set():
+            await asyncio.sleep(LOG_SECONDS)
+        ended, self._ended = self._ended, []
+        for level, event, fields in ended:
+            getattr(_log, level)(event, **fields)

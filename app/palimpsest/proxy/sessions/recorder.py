@@ -1,0 +1,268 @@
+"""Steps 2 and 8 of an exchange: commits the request before it is forwarded, the answer before its end is
+sent.
+
+The store finishes a write that it has begun, so that neither a disconnect nor a stop loses a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import structlog
+
+from palimpsest.core.history.message import Message, chain_of
+from palimpsest.core.history.resolve import respelled
+from palimpsest.core.recall.rounds.hidden import HiddenRounds
+from palimpsest.core.wire.chat_answers import Usage
+from palimpsest.core.wire.responses.items import ids_in
+from palimpsest.errors import StoreError
+from palimpsest.proxy.access import UnprovenNamespaces
+from palimpsest.proxy.jobs import MESSAGE_WEIGHT, Jobs, offload, weight_of
+from palimpsest.proxy.sessions.resolver import preamble_digest
+from palimpsest.proxy.turn import ForwardedView, Turn, original
+from palimpsest.storage.exchanges import CloseExchange, ExchangeState, OpenExchange, StoredMessage, Variant
+from palimpsest.storage.history import BEGINS_UNSEEN, PathEntry
+from palimpsest.storage.store import Store
+
+# Paths whose exact bytes are known to be stored; one entry is two digests.
+REMEMBERED_PATHS = 20_000
+
+NO_USAGE = Usage()
+_log = structlog.get_logger("palimpsest.recorder")
+
+
+# Statuses that clients retry, because the request was not at fault (OpenAI's SDKs do).
+RETRIED = frozenset({408, 409, 425, 429})
+
+
+def state_of_status(status: int) -> ExchangeState:
+    """The state for an error status. A 4xx rejects the messages (rule 11), unless clients retry it."""
+    return "rejected" if 400 <= status < 500 and status not in RETRIED else "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an exchange ended. `answers`: the upstream's answer, one message a choice.
+
+    `response_id`: the upstream's id of the answer, from which a later request may continue. `hidden`: the
+    rounds before the answer that the client did not see (rule 31). `by_upstream` is false for an answer made
+    by the proxy.
+    """
+
+    state: ExchangeState
+    status: int | None
+    answers: Sequence[Message] = ()
+    answer_state: Literal["live", "incomplete"] = "live"
+    finish_reason: str | None = None
+    usage: Usage = NO_USAGE
+    response_id: str | None = None
+    hidden: HiddenRounds | None = None
+    by_upstream: bool = True
+
+
+class Recorder:
+    """Writes exchanges; remembers which exact bytes of a path are stored already."""
+
+    def __init__(self, store: Store, jobs: Jobs, newcomers: UnprovenNamespaces) -> None:
+        self._store = store
+        self._newcomers = newcomers
+        self._jobs = jobs
+        # By the head of each path.
+        self._spelled: OrderedDict[bytes, _Spelling] = OrderedDict()
+
+    async def open(self, turn: Turn) -> None:
+        """Store the request's new messages durably (P2). StoreUnavailable when that fails.
+
+        NamespaceUnproven when an unproven caller has stored too much already (rule 26).
+        """
+        await self._newcomers.admit(turn.namespace, len(turn.placement.new))
+        weight = MESSAGE_WEIGHT * len(turn.placement.new)
+        opened = await offload(weight, _opened, turn, await self._variants(turn))
+        try:
+            await self._store.exchanges.open(opened)
+        except asyncio.CancelledError:
+            self._jobs.start(self._given_up(turn, opened))
+            raise
+        self._remember(turn, turn.conversation.head, turn.conversation.messages)
+
+    def erased(self, namespace: str, session: str) -> None:
+        """Forget an erased session."""
+        del namespace
+        for head in [head for head, spelled in self._spelled.items() if spelled.session == session]:
+            del self._spelled[head]
+
+    async def close(self, turn: Turn, shown: ForwardedView, outcome: Outcome) -> None:
+        """Store the answer, or the failure, durably (P3). Idempotent."""
+        await self._store.exchanges.close(_closed(turn, shown, outcome))
+        if len(outcome.answers) == 1:
+            answer = outcome.answers[0]
+            head = chain_of(turn.conversation.head, answer.canonical)
+            self._remember(turn, head, (*turn.conversation.messages, answer))
+
+    async def note(self, turn: Turn, shown: ForwardedView, outcome: Outcome) -> None:
+        """As `close`, but a store error is logged, not raised."""
+        try:
+            await self.close(turn, shown, outcome)
+        except StoreError as error:
+            _log.error("end_not_stored", error=type(error).__name__, exchange=turn.exchange)
+
+    def abandon(self, turn: Turn, shown: ForwardedView) -> None:
+        """Record, in the background, that the client left before an answer began."""
+        self._jobs.start(self.note(turn, shown, Outcome(state="failed", status=None)))
+
+    async def _given_up(self, turn: Turn, opened: OpenExchange) -> None:
+        """Record a request whose client left while it was being stored.
+
+        Opening is idempotent and is repeated, because the first attempt may still be running.
+        """
+        try:
+            await self._store.exchanges.open(opened)
+        except StoreError as error:
+            _log.error("request_not_stored", error=type(error).__name__, exchange=turn.exchange)
+            return
+        await self.note(turn, original(turn), Outcome(state="failed", status=None))
+
+    async def save_partial(self, turn: Turn, body: bytes) -> None:
+        """Store the answer so far, for recovery after a crash; a store error is logged."""
+        try:
+            await self._store.exchanges.save_partial(turn.namespace, turn.session, turn.exchange, body)
+        except StoreError as error:
+            _log.warning("partial_answer_not_stored", error=type(error).__name__, exchange=turn.exchange)
+
+    async def _variants(self, turn: Turn) -> list[Variant]:
+        """The stored messages that the client has now sent in other bytes (rule 12)."""
+        talk, placement = turn.conversation, turn.placement
+        position = talk.position(placement.base) if placement.base else None
+        if turn.is_delta or (position is None and placement.rebase is None):
+            return []
+        if position is not None and placement.rebase is None:
+            known = self._spelled.get(placement.base)
+            said = _spelling(turn.session, talk.messages[: position + 1])
+            if known == said:
+                return []
+            if known is not None and known.before == said.before and known.session == said.session:
+                # Most clients spell an answer in their own way when they send it back.
+                return [Variant(placement.base, talk.messages[position].raw, said.last)]
+        prefix: Sequence[PathEntry] = ()
+        anchor_path: Sequence[PathEntry] = ()
+        if placement.base:
+            prefix = await self._store.history.path(turn.namespace, turn.session, placement.base)
+        if placement.rebase is not None:
+            anchor = placement.rebase.anchor
+            anchor_path = await self._store.history.path(turn.namespace, turn.session, anchor)
+        found = await offload(weight_of(turn), respelled, talk, placement, prefix, anchor_path)
+        return [Variant(chain, talk.messages[i].raw, talk.messages[i].digest) for i, chain in found]
+
+    def _remember(self, turn: Turn, head: bytes, messages: Sequence[Message]) -> None:
+        if not messages:
+            # Instructions alone stand on no path.
+            return
+        self._spelled[head] = _spelling(turn.session, messages)
+        self._spelled.move_to_end(head)
+        if len(self._spelled) > REMEMBERED_PATHS:
+            self._spelled.popitem(last=False)
+
+
+class _Spelling(NamedTuple):
+    """The newest exact bytes of a session's path: a digest of all but the last message, and its digest."""
+
+    session: str
+    before: bytes
+    last: bytes
+
+
+def _spelling(session: str, messages: Sequence[Message]) -> _Spelling:
+    """The spelling of a list that is not empty."""
+    before = hashlib.sha256(b"".join([message.digest for message in messages[:-1]])).digest()
+    return _Spelling(session, before, messages[-1].digest)
+
+
+def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
+    placement, talk = turn.placement, turn.conversation
+    return OpenExchange(
+        namespace=turn.namespace,
+        session=turn.session,
+        external_id=turn.external_id,
+        exchange=turn.exchange,
+        base=placement.base,
+        head=talk.head,
+        messages=[
+            stored_message(talk.messages[new.index], new.chain, new.parent, new.depth, new.answers)
+            for new in placement.new
+        ],
+        variants=variants,
+        rebase=placement.rebase,
+        preamble=[(message.raw, message.digest) for message in turn.instructions],
+        preamble_digest=preamble_digest(turn.instructions),
+        model=turn.request.model,
+        found_by=placement.found_by,
+        mode=BEGINS_UNSEEN if turn.begins_unseen else turn.mode,
+        full_history=_is_full_history(turn),
+        idempotency_key=turn.incoming.header(b"idempotency-key"),
+        started_at=turn.started_at,
+        takes_name=turn.takes_name,
+        continues=not turn.is_new,
+        appends=turn.is_delta and turn.request.previous is None,
+        mark=turn.mark,
+    )
+
+
+def _is_full_history(turn: Turn) -> bool:
+    """True when the list contains answers or instructions: its session does not send deltas (rule 9)."""
+    talk = turn.conversation
+    if turn.is_delta:
+        return False
+    return bool(talk.preamble) or any(message.role == "assistant" for message in talk.messages)
+
+
+def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome) -> CloseExchange:
+    head, place = turn.conversation.head, turn.placement
+    compaction = shown.view.compaction
+    return CloseExchange(
+        namespace=turn.namespace,
+        session=turn.session,
+        exchange=turn.exchange,
+        head=head,
+        base=turn.placement.base,
+        state=outcome.state,
+        answers=[
+            stored_message(answer, chain_of(head, answer.canonical), head, place.depth + 1, place.answers + 1)
+            for answer in outcome.answers
+        ],
+        answer_state=outcome.answer_state,
+        withdrawn=turn.withdrawn if outcome.state in ("rejected", "refused") else (),
+        usage=outcome.usage,
+        response_id=outcome.response_id,
+        finish_reason=outcome.finish_reason,
+        status=outcome.status,
+        view="original" if compaction is None else "compacted",
+        tokens_full=turn.tokens,
+        # The last round's prompt, which is what the upstream's usage counts.
+        tokens_forwarded=shown.tokens + (outcome.hidden.tokens if outcome.hidden else 0),
+        compaction=compaction.id if compaction else None,
+        finished_at=time.time(),
+        hidden=outcome.hidden,
+        by_upstream=outcome.by_upstream,
+        items=ids_in(outcome.answers[0].raw) if outcome.answers and turn.wire.keeps_answers else (),
+    )
+
+
+def stored_message(message: Message, chain: bytes, parent: bytes, depth: int, answers: int) -> StoredMessage:
+    """The message as a row at `chain`; `depth` and `answers` include it."""
+    return StoredMessage(
+        chain=chain,
+        parent=parent,
+        canonical=message.canonical,
+        role=message.role,
+        tokens=message.tokens,
+        depth=depth,
+        answers=answers,
+        body=message.raw,
+        digest=message.digest,
+    )

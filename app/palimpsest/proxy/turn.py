@@ -1,0 +1,197 @@
+"""The values that describe one exchange: the resolved request, and the view that is forwarded.
+
+Subject is what compactions and views work on: a turn, or a stored branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from palimpsest.core.budget.upstream_counts import as_theirs
+from palimpsest.core.history.branches import Mark
+from palimpsest.core.history.message import Conversation, Message
+from palimpsest.core.history.resolve import withdrawn_of
+from palimpsest.core.history.stored_points import Placement
+from palimpsest.core.view.outcomes import View
+from palimpsest.core.wire.compaction_items import MANAGEMENT, threshold_in
+from palimpsest.core.wire.request import ChatRequest, Wire
+from palimpsest.proxy.incoming import Headers, Incoming
+
+Mode = Literal["full", "append", "new"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A resolved request.
+
+    `conversation`: the request's messages, in append mode after the stored transcript. `session` is our id;
+    `takes_name`: it takes over a name that another session had. `instructions`: those stored as such, the
+    instruction messages and the request's `instructions` field. `fixed_tokens` are the tool schemas and the
+    framing, `tokens` the whole prompt as the client sent it (append mode: as it would be), both in our count.
+    `carrier`: where the session's name was found, "" without one. `mark`: set for a side request.
+    `continues_hidden`: the answer that it continues from has hidden rounds, which the upstream keeps.
+    `begins_unseen`: the beginning of the conversation never passed through here; only the upstream has it.
+    `ratio`: the model's tokens for one of ours, as known when the request arrived.
+    """
+
+    namespace: str
+    incoming: Incoming
+    request: ChatRequest
+    conversation: Conversation
+    placement: Placement
+    session: str
+    exchange: str
+    external_id: str | None
+    takes_name: bool
+    mode: Mode
+    instructions: tuple[Message, ...]
+    fixed_tokens: int
+    started_at: float
+    carrier: str = ""
+    mark: Mark = ""
+    continues_hidden: bool = False
+    begins_unseen: bool = False
+    ratio: float = 1.0
+    tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        talk = self.conversation
+        said = sum([m.tokens for m in talk.preamble]) + sum([m.tokens for m in talk.messages])
+        object.__setattr__(self, "tokens", self.fixed_tokens + said)
+
+    @property
+    def is_new(self) -> bool:
+        """True when the session begins with this request."""
+        return self.placement.session is None
+
+    @property
+    def may_begin(self) -> bool:
+        """True when the conversation may be new here, or was erased: also if placed by an answer (rule 4)."""
+        return self.placement.found_by == "anchor" or not self.placement.base
+
+    @property
+    def model(self) -> str:
+        """The model asked for."""
+        return self.request.model
+
+    @property
+    def wire(self) -> Wire:
+        """The API of its requests."""
+        return self.request.wire
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """The request's own limit."""
+        return self.request.max_output_tokens
+
+    @property
+    def compact_threshold(self) -> int:
+        """The client's compaction threshold in tokens; 0 if the upstream handles it."""
+        if MANAGEMENT not in self.request.dropped:
+            return 0
+        return threshold_in(self.request.management)
+
+    @property
+    def headers(self) -> Headers:
+        """The request's headers, the caller's key among them."""
+        return self.incoming.headers
+
+    @property
+    def tools(self) -> bytes | None:
+        """The tool schemas, raw; not the legacy `functions`, which have another name."""
+        return self.request.tools if self.request.shape.last("functions") is None else None
+
+    @property
+    def withdrawn(self) -> Sequence[bytes]:
+        """The chains of new messages: they leave the path if the upstream rejects the request."""
+        return withdrawn_of(self.placement)
+
+    @property
+    def is_apart(self) -> bool:
+        """True for a whole list under a stored session's name that shares no beginning with it."""
+        place = self.placement
+        is_named = place.found_by == "id" and not (self.is_new or self.mark)
+        return is_named and self.mode == "full" and not (place.base or place.rebase)
+
+    @property
+    def is_delta(self) -> bool:
+        """True when the request does not contain the whole conversation."""
+        return self.mode == "append"
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedView:
+    """The view forwarded in one attempt, and its tokens in our count.
+
+    `has_our_tools`: our tools are sent with it. Then `replayed` are the messages of the view with the hidden
+    rounds of earlier turns, `tokens` includes both, and new rounds may take `room_tokens`. `ratio`: the
+    model's tokens for one of ours. `window_tokens`: the model's window in its tokens, 0 if not looked up.
+    """
+
+    view: View
+    tokens: int
+    has_our_tools: bool = False
+    replayed: Sequence[bytes] = ()
+    room_tokens: int = 0
+    ratio: float = 1.0
+    window_tokens: int = 0
+
+    def for_model(self, tokens: int) -> int:
+        """Tokens of our count as the model counts them, for people."""
+        return as_theirs(tokens, self.ratio)
+
+    @property
+    def is_original(self) -> bool:
+        """True when nothing is folded or masked."""
+        return self.view.compaction is None
+
+
+def original(turn: Turn) -> ForwardedView:
+    """The original view: what the client sent (append mode: the whole conversation)."""
+    return ForwardedView(View((), None), turn.tokens, ratio=turn.ratio)
+
+
+class Subject(Protocol):
+    """One conversation of a session, and the rest of its prompt."""
+
+    @property
+    def namespace(self) -> str:
+        """The caller's namespace."""
+
+    @property
+    def session(self) -> str:
+        """Our id."""
+
+    @property
+    def model(self) -> str:
+        """The model it is for; "" when the client names none."""
+
+    @property
+    def wire(self) -> Wire:
+        """The API of its requests."""
+
+    @property
+    def conversation(self) -> Conversation:
+        """Its messages."""
+
+    @property
+    def fixed_tokens(self) -> int:
+        """Tool schemas and framing, in our count."""
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """The limit of the answer, in the model's tokens; None if not stated."""
+
+    @property
+    def tools(self) -> bytes | None:
+        """The tool schemas of its requests as raw JSON; None without any, or if unknown."""
+
+    @property
+    def tokens(self) -> int:
+        """The whole prompt without folds, in our count."""
+
+    @property
+    def headers(self) -> Headers:
+        """The caller's headers, its key among them."""

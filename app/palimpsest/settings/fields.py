@@ -1,0 +1,75 @@
+"""Declaring a setting, and reading declarations back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from palimpsest.core.declared import Declaration
+
+
+class Section(BaseModel):
+    """A group of settings: frozen, and an undeclared key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def setting(
+    default: Any, what: str, why: str, measure: Declaration | str = "", *, is_advanced: bool = False
+) -> Any:
+    """A field with its description, reason, unit and bounds; `measure` as in `Declared`."""
+    unit, bounds = (measure, {}) if isinstance(measure, str) else (measure.unit, measure.bounds)
+    extra: dict[str, Any] = {"why": why, "unit": unit, "is_advanced": is_advanced}
+    return Field(default=default, description=what, json_schema_extra=extra, **bounds)
+
+
+# A rarely used setting: documented in docs/configuration.md, left out of the example.
+advanced = partial(setting, is_advanced=True)
+
+
+def extra_of(field: FieldInfo) -> dict[str, Any]:
+    """Reason, unit and `is_advanced`; TypeError for a field that was not declared by `setting`."""
+    if not isinstance(field.json_schema_extra, dict) or not field.description:
+        raise TypeError("a setting without description, reason and unit")
+    return field.json_schema_extra
+
+
+def unit_of(field: FieldInfo) -> str:
+    """The unit of a value, or its possible values."""
+    kind = next(arg for arg in (*_alternatives(field.annotation), None) if arg is not type(None))
+    if kind is bool:
+        return "true or false"
+    if get_origin(kind) is Literal:
+        *others, last = get_args(kind)
+        return f"{', '.join(others)} or {last}"
+    return str(extra_of(field)["unit"])
+
+
+def keys_of(section: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
+    """Every setting by its dotted name, in order of declaration, without the sections themselves."""
+    keys: dict[str, FieldInfo] = {}
+    for name, field in section.model_fields.items():
+        inner = section_of(field.annotation)
+        keys |= keys_of(inner, f"{prefix}{name}.") if inner else {prefix + name: field}
+    return keys
+
+
+def section_of(annotation: Any) -> type[BaseModel] | None:
+    """The section class of a field; None for a single setting."""
+    is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return annotation if is_section else None
+
+
+def takes_json(annotation: Any) -> bool:
+    """True for lists and mappings, which environment variables hold as JSON."""
+    kinds = [annotation, getattr(annotation, "__origin__", None), *get_args(annotation)]
+    return any(getattr(kind, "__origin__", kind) in (tuple, Mapping) for kind in kinds)
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)

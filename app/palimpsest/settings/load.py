@@ -1,0 +1,329 @@
+"""Reads the settings at start: the command line, then the environment, then a YAML file, then the defaults.
+
+The only module that reads the environment. Errors name the source, the key and the remedy, and never repeat a
+value, which may be a secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, EnvSettingsSource
+from pydantic_settings import SettingsError as UnreadableVariable
+
+from palimpsest.errors import SettingsError
+from palimpsest.settings.fields import keys_of, section_of, takes_json
+from palimpsest.settings.settings import Settings, known_keys, renaming_of
+from palimpsest.settings.upstreams import ModelSettings, Route
+
+PREFIX = "PALIMPSEST_"
+CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
+TEST_PREFIX = "PALIMPSEST_TEST_"
+DEFAULT_FILE = Path("palimpsest.yaml")
+Tree = dict[str, Any]
+# The settings that are lists, and the class of their entries.
+LISTS: Mapping[str, type[BaseModel]] = {"models": ModelSettings, "routes": Route}
+# Messages for pydantic's kinds of errors that a reader without Python understands; others keep pydantic's.
+_WORDS: Mapping[str, str] = {
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be text; put it in quotes",
+    "path_type": "must be a path",
+    "dict_type": "must be names with values, such as {name: value}",
+    "mapping_type": "must be names with values, such as {name: value}",
+    "tuple_type": "must be a list, such as [one, two]",
+    "missing": "must be set",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "greater_than": "must be above {gt}",
+    "less_than": "must be below {lt}",
+    "literal_error": "must be {expected}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+}
+_SECTION_KINDS = ("model_type", "model_attributes_type", "dataclass_type")
+
+
+class Source(NamedTuple):
+    """A source of values: its name, how a key is spelt there, and the values."""
+
+    name: str
+    spelt: Callable[[str], str]
+    tree: Tree
+
+
+def load_settings(
+    config: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The merged settings of all sources, key by key; lists are replaced whole.
+
+    `overrides` are dotted names ("server.port"); values of None are ignored. `config` names the file; without
+    it PALIMPSEST_CONFIG does, else `palimpsest.yaml` in the working folder is read if it exists. An empty
+    variable counts as not set. Raises SettingsError.
+    """
+    environ = os.environ if environ is None else environ
+    _refuse_unknown_variables(environ)
+    file, content = _read_file(config, environ)
+    sources = [
+        Source("command line", str, _nested(overrides or {})),
+        Source("environment", variable_of, _read_environment(environ)),
+        Source(str(file), str, content),
+    ]
+    merged: Tree = {}
+    for source in reversed(sources):
+        merged = _merge(merged, source.tree)
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as error:
+        raise SettingsError(explained(error, sources)) from None
+
+
+def variable_of(key: str) -> str:
+    """The environment variable that sets a dotted key; a list is one variable, as JSON."""
+    section, _, inside = key.partition(".")
+    if section in LISTS and inside:
+        return f"{variable_of(section)}: {inside}"
+    return PREFIX + key.upper().replace(".", "__")
+
+
+class _Declared(Settings, BaseSettings):  # type: ignore[misc]
+    """The settings as the base class that pydantic's environment reader requires."""
+
+
+class _Environment(EnvSettingsSource):
+    """Reads a given mapping in place of the process's environment."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._given = environ
+        super().__init__(_Declared, env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return {name.lower(): value for name, value in self._given.items() if value}
+
+
+def _read_environment(environ: Mapping[str, str]) -> Tree:
+    for name, problem in _unreadable(environ):
+        raise SettingsError(f"environment: {name} {problem}")
+    try:
+        return _Environment(environ)()
+    except (UnreadableVariable, ValueError):
+        raise SettingsError("environment: a variable cannot be read; lists and mappings are JSON") from None
+
+
+def _unreadable(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Variables whose text the environment reader cannot parse, and why."""
+    given = {name.upper(): value for name, value in environ.items() if value}
+    every = keys_of(Settings)
+    for section in dict.fromkeys(key.rpartition(".")[0] for key in every if "." in key):
+        name = variable_of(section)
+        if name in given and not isinstance(_json(given[name]), dict):
+            yield name, not_a_section(section, given[name], variable_of)
+    for key, field in every.items():
+        name = variable_of(key)
+        if name in given and takes_json(field.annotation) and not isinstance(_json(given[name]), list | dict):
+            example = """'["one", "two"]'"""
+            yield name, f"must be JSON, such as {example}; see docs/configuration.md"
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    """Refuse variables with our prefix that name no section, except those of the tests."""
+    for name in sorted(environ):
+        if not name.upper().startswith(PREFIX) or name == CONFIG_VARIABLE:
+            continue
+        if name.startswith(TEST_PREFIX):
+            continue
+        if name[len(PREFIX) :].split("__")[0].lower() not in Settings.model_fields:
+            known = [CONFIG_VARIABLE, *map(variable_of, known_keys())]
+            raise SettingsError(f"environment: {name} is not a setting.{nearest(name.upper(), known)}")
+
+
+def _read_file(config: Path | None, environ: Mapping[str, str]) -> tuple[Path, Tree]:
+    named = config or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
+    file = named or DEFAULT_FILE
+    try:
+        content = _read_yaml(file)
+    except FileNotFoundError:
+        if named is None:
+            return file, {}
+        raise SettingsError(f"{file}: no such file; copy config.example.yaml there") from None
+    # A section whose keys are all commented out is None: it sets nothing.
+    given = {str(key): value for key, value in content.items() if value is not None}
+    for name, value in given.items():
+        field = Settings.model_fields.get(name)
+        if field is not None and section_of(field.annotation) and not isinstance(value, dict):
+            raise SettingsError(f"{file}: {name} {not_a_section(name, value)}")
+    return file, given
+
+
+def _nested(dotted: Mapping[str, Any]) -> Tree:
+    tree: Tree = {}
+    for key, value in dotted.items():
+        if value is None:
+            continue
+        *sections, leaf = key.split(".")
+        branch = tree
+        for section in sections:
+            branch = branch.setdefault(section, {})
+        branch[leaf] = value
+    return tree
+
+
+def _merge(weak: Tree, strong: Tree) -> Tree:
+    both = {
+        key: _merge(weak[key], strong[key])
+        for key in weak.keys() & strong.keys()
+        if isinstance(weak[key], dict) and isinstance(strong[key], dict)
+    }
+    return weak | strong | both
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses duplicate keys, of which PyYAML's own loader silently keeps the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in lines:
+                said = f"{key.value} stands twice, first in line {lines[key.value]}; keep one of them"
+                raise yaml.constructor.ConstructorError(None, None, said, key.start_mark)
+            lines[key.value] = key.start_mark.line + 1
+        return super().construct_mapping(node, deep=deep)
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    """The file's content, empty for an empty file. FileNotFoundError; SettingsError for all other errors."""
+    text = _read_text(file)
+    try:
+        content = yaml.load(text, _Loader)  # noqa: S506  # a SafeLoader
+    except RecursionError:
+        raise SettingsError(f"{file}: is nested too deeply; see docs/configuration.md") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        raise SettingsError(f"{file}, line {line}: {_problem(error)}") from None
+    except yaml.YAMLError:
+        raise SettingsError(f"{file}: holds a character that YAML does not allow") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{file}: must hold sections such as `server:` at the top level")
+    return content
+
+
+def _read_text(file: Path) -> str:
+    try:
+        # Skips a byte order mark.
+        return file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise
+    except IsADirectoryError:
+        raise SettingsError(f"{file}: is a folder; name a file in it, such as palimpsest.yaml") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{file}: is not text in UTF-8; save it as UTF-8") from None
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read ({error.strerror}); is it yours to read?") from None
+
+
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    problem = error.problem or "it breaks off"
+    if "'\\t'" in problem:
+        return "indented with a tab, which YAML does not take; use spaces"
+    if isinstance(error, yaml.constructor.ConstructorError) and "stands twice" in problem:
+        return problem
+    return f"not YAML: {problem}"
+
+
+def explained(error: ValidationError, sources: Sequence[Source]) -> str:
+    """One line per error."""
+    return "\n".join(_one(detail, sources) for detail in error.errors(include_input=False, include_url=False))
+
+
+def nearest(name: str, known: Sequence[str], spelt: Callable[[str], str] = str) -> str:
+    """The remedy: a key like the whole name, else one with a similar last part, else a link to the page."""
+    by_leaf = {key.rsplit(".", 1)[-1]: key for key in reversed(known)}
+    whole = get_close_matches(name, known, n=1, cutoff=0.75)
+    leaf = get_close_matches(name.rsplit(".", 1)[-1], by_leaf, n=1, cutoff=0.6)
+    found = whole or [by_leaf[part] for part in leaf]
+    return f" Did you mean {spelt(found[0])}?" if found else " See docs/configuration.md for all of them."
+
+
+def not_a_section(name: str, value: object, spelt: Callable[[str], str] = str) -> str:
+    """The remedy for a single value in place of a section."""
+    keys = [key for key in known_keys() if key.startswith(f"{name}.")]
+    is_address = isinstance(value, str) and "://" in value
+    url = next((key for key in keys if key in (f"{name}.base_url", f"{name}.url")), None)
+    if is_address and url:
+        return f"is a section, not a value. Did you mean {spelt(url)}?"
+    return f"is a section, not a value. Set its keys, such as {spelt(url or keys[0])}."
+
+
+def _one(detail: ErrorDetails, sources: Sequence[Source]) -> str:
+    location = detail["loc"]
+    if not location:
+        return f"settings: {detail['msg'].removeprefix('Value error, ')}."
+    key = ".".join(map(str, location))
+    given = location[:-1] if detail["type"] == "missing" else location
+    where, spelt = next(((s.name, s.spelt) for s in sources if _holds(s.tree, given)), ("settings", str))
+    if detail["type"] == "extra_forbidden":
+        if said := renaming_of(location, spelt):
+            return f"{where}: {spelt(key)} {said}"
+        return f"{where}: {spelt(key)} is not a setting.{_remedy(key, location, spelt)}"
+    return f"{where}: {spelt(key)} {_said(detail)}. See docs/configuration.md."
+
+
+def _said(detail: ErrorDetails) -> str:
+    if detail["type"] in _SECTION_KINDS:
+        return "must be an entry or a section with keys of its own"
+    words = _WORDS.get(detail["type"])
+    if words is None:
+        said = detail["msg"].removeprefix("Value error, ").rstrip(".")
+        return said if said.startswith(("must", "is ", "has ", "model ")) else f"cannot be used: {said}"
+    return words.format(**detail.get("ctx", {}))
+
+
+def _remedy(key: str, location: Sequence[str | int], spelt: Callable[[str], str]) -> str:
+    if len(location) == 1 and key in known_keys():
+        section, _, leaf = key.partition(".")
+        return f" Write `{section}:` on a line of its own, and `{leaf}:` indented below it."
+    return nearest(key, _alternatives(location), spelt)
+
+
+def _holds(tree: Any, location: Sequence[str | int]) -> bool:
+    for step in location:
+        try:
+            tree = tree[step]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return True
+
+
+def _alternatives(location: Sequence[str | int]) -> list[str]:
+    """Candidates for a misspelt key, those of the same section first."""
+    if len(location) == 1:
+        return list(Settings.model_fields)
+    if (entry := LISTS.get(str(location[0]))) is not None:
+        return [f"{location[0]}.{location[1]}.{key}" for key in keys_of(entry)]
+    return sorted(known_keys(), key=lambda key: not key.startswith(f"{location[0]}."))

@@ -1,0 +1,194 @@
+"""Settings of a single session: policy and recall, under the same names as in the deployment's settings.
+
+Stored as the merged JSON that was sent, so that a preset whose numbers change with a release changes for the
+sessions that name it. Settings stored by an earlier version are read under their current names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from palimpsest.core.policy import Policy
+from palimpsest.core.presets import PRESETS
+from palimpsest.errors import InvalidParameter
+from palimpsest.settings.compacting import PolicySettings, fields_set
+from palimpsest.settings.fields import Section
+from palimpsest.settings.settings import (
+    Settings,
+    check_policy,
+    model_settings,
+    place_in_policy,
+    renaming_of,
+    to_policy,
+)
+
+Origin = Literal["preset", "deployment", "model", "session"]
+# Fields that `thresholds` sets; `mode` sets the others that differ from the preset.
+_MARKS = frozenset({"trigger_ratio", "target_ratio", "precompute_ratio"})
+
+
+class SessionRecallSettings(Section):
+    """Recall settings of a session; None: the deployment's."""
+
+    enabled: bool | None = None
+    tools: bool | None = None
+
+
+class SessionSettings(Section):
+    """The settings of one session; unset ones are the model's or the deployment's."""
+
+    policy: PolicySettings = PolicySettings()
+    recall: SessionRecallSettings = SessionRecallSettings()
+
+
+def patched(
+    current: bytes | None, patch: Mapping[str, Any], settings: Settings, model: str = ""
+) -> bytes | None:
+    """The stored settings with `patch` merged in (null removes); None when nothing is left.
+
+    InvalidParameter names a field that is invalid by itself or together with the settings of the session, its
+    `model` and the deployment.
+    """
+    for path in _paths(patch):
+        if path[0] == "policy" and (said := renaming_of(path)):
+            field = ".".join(path)
+            raise InvalidParameter(f"{field} {said}", param=field)
+    merged = _merged(own_settings(current), patch)
+    try:
+        session = SessionSettings.model_validate(merged)
+        check_policy(to_policy(settings, model, session.policy), "policy")
+    except ValidationError as refused:
+        error = refused.errors()[0]
+        field = ".".join(str(part) for part in error["loc"])
+        raise InvalidParameter(f"{field}: {error['msg']}.", param=field) from refused
+    except ValueError as refused:
+        raise InvalidParameter(f"{refused}.", param=str(refused).split(" ", 1)[0]) from refused
+    return json.dumps(merged, separators=(",", ":"), sort_keys=True).encode() if merged else None
+
+
+def own_settings(stored: bytes | None) -> dict[str, Any]:
+    """The session's stored settings under their current names, without settings that were removed since."""
+    read: dict[str, Any] = json.loads(stored) if stored else {}
+    policy = read.get("policy")
+    if isinstance(policy, dict):
+        read["policy"] = _renamed(policy)
+    return read
+
+
+def session_policy(settings: Settings, model: str, stored: bytes | None) -> Policy:
+    """The policy of a model in a session with these stored settings.
+
+    Stored settings that this version no longer accepts count as not set.
+    """
+    own = None if stored is None else _own_policy(settings, model, stored)
+    return to_policy(settings, model, own)
+
+
+def session_recalls(stored: bytes | None) -> bool | None:
+    """Whether a session with these settings offers the recall tools; None: as the deployment does."""
+    return _own(stored).recall.tools
+
+
+def recall_enabled(settings: Settings, stored: bytes | None) -> bool:
+    """Whether a session with these settings has a word index and answers calls of the recall tools."""
+    own = _own(stored).recall.enabled
+    return settings.recall.enabled if own is None else own
+
+
+def origins(settings: Settings, model: str, stored: bytes | None) -> dict[str, Origin]:
+    """Each field of the policy with the layer that sets it; "preset" when no layer does.
+
+    Fields implied by `mode` or `thresholds` come from the layer that sets those. Stored settings that are no
+    longer accepted are ignored.
+    """
+    policy = session_policy(settings, model, stored)
+    preset = PRESETS[policy.name]
+    layers = _layers(settings, model, stored)
+    found: dict[str, Origin] = {}
+    for field in (one.name for one in fields(policy)):
+        word = "thresholds" if field in _MARKS and "thresholds" in layers else "mode"
+        implied = layers.get(word, "preset") if getattr(policy, field) != getattr(preset, field) else "preset"
+        found[field] = layers.get(field, implied)
+    if settings.window.default_window_tokens is not None:
+        found["assumed_window_tokens"] = "deployment"
+    return found
+
+
+def _layers(settings: Settings, model: str, stored: bytes | None) -> dict[str, Origin]:
+    """Each set key with the last layer that sets it; a layer with another preset drops earlier layers."""
+    entry = model_settings(settings, model)
+    layers: list[tuple[Origin, PolicySettings]] = [
+        ("deployment", settings.policy),
+        ("model", entry.policy if entry else PolicySettings()),
+        ("session", _own_policy(settings, model, stored)),
+    ]
+    found: dict[str, Origin] = {}
+    name: Any = "auto"
+    for origin, layer in layers:
+        said = fields_set(layer)
+        if said.get("name", name) != name:
+            name = said["name"]
+            found.clear()
+        found |= dict.fromkeys(said, origin)
+    return found
+
+
+@lru_cache(1_024)
+def _own(stored: bytes | None) -> SessionSettings:
+    """The session's own settings; empty when this version no longer accepts them."""
+    try:
+        return SessionSettings.model_validate(own_settings(stored))
+    except ValueError:
+        return SessionSettings()
+
+
+def _own_policy(settings: Settings, model: str, stored: bytes | None) -> PolicySettings:
+    """Like `_own`; also empty where they contradict the current settings of deployment and model."""
+    own = _own(stored).policy
+    try:
+        check_policy(to_policy(settings, model, own), "policy")
+    except ValueError:
+        return PolicySettings()
+    return own
+
+
+def _renamed(policy: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    moved: dict[str, Any] = {}
+    for key, value in policy.items():
+        place = place_in_policy(key) or key
+        if place.startswith("advanced."):
+            moved[place.removeprefix("advanced.")] = value
+        elif place_in_policy(key) or not renaming_of(("policy", key)):
+            found[place] = value
+    if moved:
+        found["advanced"] = moved | found.get("advanced", {})
+    return found
+
+
+def _paths(patch: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in patch.items():
+        if isinstance(value, Mapping):
+            yield from _paths(value, (*before, key))
+        else:
+            yield (*before, key)
+
+
+def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON merge patch (RFC 7386): objects are merged, null removes, everything else replaces."""
+    merged = dict(old)
+    for key, value in patch.items():
+        if isinstance(value, Mapping):
+            inner = merged.get(key)
+            value = _merged(inner if isinstance(inner, Mapping) else {}, value) or None
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = value
+    return merged

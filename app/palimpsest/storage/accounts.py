@@ -1,0 +1,254 @@
+"""Namespaces, credentials and proxy-issued keys; learned windows and calibrations of upstream models.
+
+Credentials and keys arrive here as digests only (P7). Learned values contain no conversation text. What was
+learned from a caller's prompts belongs to its namespace and is erased with it; what an upstream states in its
+list of models is stored under the namespace "".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from palimpsest.storage.database import Reading, SqlDatabase, Statement, Step, p, rows_of, step
+from palimpsest.storage.sql import columns_of, fields_of, most, new_row, of_namespace, plain, replacing
+from palimpsest.storage.tables import (
+    CALIBRATIONS,
+    CREDENTIALS,
+    KEYS,
+    LEARNED_WINDOWS,
+    MESSAGES,
+    NAMESPACES,
+    PEPPER,
+    SESSIONS,
+)
+
+# The namespace of facts that upstreams state themselves.
+UPSTREAM_NAMESPACE = ""
+# Rows read at start; older ones are learned again.
+_MOST_WINDOWS = 5_000
+_MOST_CALIBRATIONS = 10_000
+# Namespaces remembered as proven; an id is about 100 bytes.
+_REMEMBERED = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """A proxy-issued key, without the key."""
+
+    id: str
+    label: str
+    namespace: str
+    created_at: float
+    revoked_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceStatus:
+    """`proven`: the upstream has answered the namespace with a 2xx; `messages` is then 0, not counted."""
+
+    proven: bool
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedWindow:
+    """One model's window in its own tokens, as `namespace` learned it at `upstream`; `source` says how."""
+
+    namespace: str
+    upstream: str
+    model: str
+    tokens: int
+    source: str
+    learned_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """An upstream model's token counts relative to ours, for the prompts of one namespace.
+
+    `ratio` is theirs / ours for text over `samples`; `fixed_ratio` for tool schemas over `fixed_samples`.
+    """
+
+    namespace: str
+    model: str
+    ratio: float
+    samples: int
+    fixed_ratio: float
+    fixed_samples: int
+
+
+class ProvenNamespaces:
+    """A cache of proven namespaces: these need no further reads or writes."""
+
+    def __init__(self) -> None:
+        self._namespaces: set[str] = set()
+
+    def __contains__(self, namespace: str) -> bool:
+        return namespace in self._namespaces
+
+    def add(self, namespace: str) -> None:
+        """Remember the namespace. A full cache is emptied first, which costs one read per namespace."""
+        if len(self._namespaces) >= _REMEMBERED:
+            self._namespaces.clear()
+        self._namespaces.add(namespace)
+
+
+class Accounts:
+    """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
+
+    def __init__(self, database: SqlDatabase, new_id: Callable[[], str], proven: ProvenNamespaces) -> None:
+        self._db = database
+        self._new_id = new_id
+        self._proven = proven
+
+    async def namespace_of(self, credential: bytes, now: float) -> str:
+        """The namespace of a credential's HMAC, created the first time.
+
+        Two concurrent first requests get the same namespace.
+        """
+        found = await self._db.read_bounded(rows_of(_NAMESPACE_OF, digest=credential))
+        if not found:
+            row = {"digest": credential, "namespace": self._new_id(), "created_at": now}
+            await self._db.write([step(_ADD_CREDENTIAL, **row), step(_ADD_NAMESPACE, digest=credential)])
+            found = await self._db.read_bounded(rows_of(_NAMESPACE_OF, digest=credential))
+        return str(found[0][0])
+
+    async def bind_pepper(self, fingerprint: bytes) -> bool:
+        """True when the database belongs to the pepper of this fingerprint; the first one is stored.
+
+        Two concurrent first starts agree on one pepper.
+        """
+        await self._db.write([step(_ADD_PEPPER, id="pepper", fingerprint=fingerprint)])
+        return bool((await self._db.read_bounded(rows_of(_PEPPER, id="pepper")))[0][0] == fingerprint)
+
+    async def status(self, namespace: str) -> NamespaceStatus:
+        """Whether an exchange that closed as done or incomplete with a 2xx has proven the namespace."""
+        if namespace in self._proven:
+            return NamespaceStatus(proven=True, messages=0)
+        found = await self._db.read_bounded(_status(namespace))
+        if found.proven:
+            self._proven.add(namespace)
+        return found
+
+    async def keys(self) -> list[KeyRow]:
+        """All proxy-issued keys, newest first, revoked ones included."""
+        return [KeyRow(*row) for row in await self._db.read_snapshot(rows_of(_ALL_KEYS))]
+
+    async def add_key(self, key: KeyRow, digest: bytes) -> None:
+        """`digest` is the sha256 of the key, which is never stored. The namespace exists afterwards."""
+        # An operator issued the key: its namespace needs no proof by the upstream.
+        namespace = {"id": key.namespace, "created_at": key.created_at, "proven_at": key.created_at}
+        new_key = step(_ADD_KEY, **fields_of(key), digest=digest)
+        await self._db.write([new_key, step(_ADD_NAMED, **namespace)])
+
+    async def revoke_key(self, key_id: str, now: float) -> bool:
+        """False when the key does not exist or is revoked already."""
+        return (await self._db.write([step(_REVOKE_KEY, id=key_id, revoked_at=now)]))[0] > 0
+
+    async def key_namespace(self, digest: bytes) -> str | None:
+        """The namespace of a proxy key; None when the key is unknown or revoked."""
+        rows = await self._db.read_bounded(rows_of(_KEY_NAMESPACE, digest=digest))
+        return str(rows[0][0]) if rows else None
+
+    async def learned_windows(self, since: float) -> list[LearnedWindow]:
+        """Windows learned at or after `since`, newest first; at most 5,000."""
+        return [LearnedWindow(*row) for row in await self._db.read_bounded(rows_of(_WINDOWS, since=since))]
+
+    async def learn_window(self, window: LearnedWindow, since: float) -> None:
+        """Replaces the namespace's window of the model there; deletes windows learned before `since`."""
+        await self._db.write([step(_OLD_WINDOWS, since=since), step(_LEARN_WINDOW, **fields_of(window))])
+
+    async def forget_windows(self, model: str, namespace: str | None) -> int:
+        """Deletes the model's windows in the namespace, or (None) in all; returns how many."""
+        statement = _FORGET_WINDOWS if namespace is None else _FORGET_OWN_WINDOWS
+        return (await self._db.write([step(statement, model=plain(model), namespace=namespace)]))[0]
+
+    async def calibrations(self) -> list[Calibration]:
+        """Stored calibrations, newest first; at most 10,000."""
+        return [Calibration(*row) for row in await self._db.read_bounded(rows_of(_CALIBRATIONS))]
+
+    async def save_calibration(self, calibration: Calibration, now: float) -> None:
+        """Replaces the namespace's calibration of the model."""
+        await self._db.write([step(_SAVE_CALIBRATION, **fields_of(calibration), saved_at=now)])
+
+
+def proof_step(namespace: str, now: float) -> Step:
+    """The step that marks a namespace as proven, creating it if no credential has led to it yet."""
+    return step(_PROVE, id=namespace, created_at=now, proven_at=now)
+
+
+def _status(namespace: str) -> Reading[NamespaceStatus]:
+    if (yield from rows_of(_PROVEN, namespace=namespace)):
+        return NamespaceStatus(proven=True, messages=0)
+    counted = yield from rows_of(_STORED, namespace=namespace)
+    return NamespaceStatus(proven=False, messages=counted[0][0])
+
+
+_NAMESPACE_OF = Statement(sa.select(CREDENTIALS.c.namespace).where(CREDENTIALS.c.digest == p("digest")))
+_ADD_CREDENTIAL = Statement(new_row(CREDENTIALS).on_conflict_do_nothing())
+# The credential's namespace may differ from the proposed one: a concurrent request was first.
+_ADD_NAMESPACE = Statement(
+    insert(NAMESPACES)
+    .from_select(
+        ["id", "created_at"],
+        sa.select(CREDENTIALS.c.namespace, CREDENTIALS.c.created_at).where(
+            CREDENTIALS.c.digest == p("digest")
+        ),
+    )
+    .on_conflict_do_nothing()
+)
+_ADD_NAMED = Statement(new_row(NAMESPACES).on_conflict_do_nothing())
+_ADD_PEPPER = Statement(new_row(PEPPER).on_conflict_do_nothing())
+_PEPPER = Statement(sa.select(PEPPER.c.fingerprint).where(PEPPER.c.id == p("id")))
+
+_PROVE = Statement(replacing(new_row(NAMESPACES), "proven_at", where=NAMESPACES.c.proven_at.is_(None)))
+_PROVEN = Statement(
+    sa.select(NAMESPACES.c.id).where(NAMESPACES.c.id == p("namespace"), NAMESPACES.c.proven_at.is_not(None))
+)
+_OWN_SESSIONS = sa.select(SESSIONS.c.id).where(of_namespace(SESSIONS))
+_STORED = Statement(
+    sa.select(sa.func.count())
+    .select_from(MESSAGES)
+    .where(of_namespace(MESSAGES), MESSAGES.c.session.in_(_OWN_SESSIONS))
+)
+
+_ALL_KEYS = Statement(
+    sa.select(*columns_of(KEYS, "id", "label", "namespace", "created_at", "revoked_at")).order_by(
+        KEYS.c.id.desc()
+    )
+)
+_ADD_KEY = Statement(new_row(KEYS).on_conflict_do_nothing())
+_REVOKE_KEY = Statement(
+    sa.update(KEYS)
+    .where(KEYS.c.id == p("id"), KEYS.c.revoked_at.is_(None))
+    .values(revoked_at=p(KEYS.c.revoked_at))
+)
+_KEY_NAMESPACE = Statement(
+    sa.select(KEYS.c.namespace).where(KEYS.c.digest == p("digest"), KEYS.c.revoked_at.is_(None))
+)
+
+_WINDOWS = Statement(
+    sa.select(*LEARNED_WINDOWS.c)
+    .where(LEARNED_WINDOWS.c.learned_at >= p("since", sa.Double))
+    .order_by(LEARNED_WINDOWS.c.learned_at.desc())
+    .limit(most(_MOST_WINDOWS))
+)
+_OLD_WINDOWS = Statement(
+    sa.delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.learned_at < p("since", sa.Double))
+)
+_LEARN_WINDOW = Statement(replacing(new_row(LEARNED_WINDOWS), "tokens", "source", "learned_at"))
+_OF_MODEL = sa.delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.model == p("model"))
+_FORGET_WINDOWS = Statement(_OF_MODEL)
+_FORGET_OWN_WINDOWS = Statement(_OF_MODEL.where(of_namespace(LEARNED_WINDOWS)))
+_CALIBRATIONS = Statement(
+    sa.select(*(column for column in CALIBRATIONS.c if column.name != "saved_at"))
+    .order_by(CALIBRATIONS.c.saved_at.desc())
+    .limit(most(_MOST_CALIBRATIONS))
+)
+_SAVE_CALIBRATION = Statement(
+    replacing(new_row(CALIBRATIONS), "ratio", "samples", "fixed_ratio", "fixed_samples", "saved_at")
+)

@@ -1,0 +1,322 @@
+"""Erases a session, a whole namespace, or the namespaces that the upstream never answered.
+
+Guarantees
+----------
+* A session's rows are deleted in one transaction: a reader sees all of them or none. Bodies that another row
+  of the namespace names stay.
+* A later write for an erased session, or for one of its exchanges, stores nothing and raises nothing:
+  requests, answers, partial answers, compactions with their entries, events, checkpoints, memories,
+  settings, pins (rule 30). Its id is never used again.
+* An erased namespace keeps its id, its credentials and its keys, which contain no text. Without them a
+  request in progress would store rows that nobody could find or erase again.
+* Deleting is not scrubbing: copies of deleted rows stay in the database's files until `scrub` has run.
+
+The session's row is locked first, so other writers of the session come before or after. On PostgreSQL the
+erase also blocks inserts of bodies: a body shared by two sessions must not be judged while the other session
+is being written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from palimpsest.errors import StoreError
+from palimpsest.storage import erasure_rules as rules
+from palimpsest.storage.database import Params, Reading, Scrub, SqlDatabase, Statement, Step, p, rows_of
+from palimpsest.storage.search_index import WordIndex, forgetting, scrub_words
+from palimpsest.storage.sql import (
+    AFTER_ALL_IDS,
+    LIMIT,
+    ONE,
+    SESSION_ROW,
+    among,
+    grouped,
+    most,
+    new_row,
+    of_namespace,
+    of_session,
+    packed,
+    there_is,
+)
+from palimpsest.storage.tables import EVENTS, MESSAGES, METADATA, NAMESPACES, REBASES, SESSIONS, TOMBSTONES
+
+# A unit of 100,000 messages takes some seconds, during which the caller and all other writers wait.
+_SECONDS = 120.0
+# `updated_at` comes from the writing server's clock, which is assumed to be right within an hour; a request
+# is stored within an hour of its start.
+_CLOCK_SECONDS = 3600.0
+_SESSIONS_AT_ONCE = 50
+# Namespaces erased in one call: each is a transaction that blocks other writers.
+_NAMESPACES_AT_ONCE = most(16)
+_MOST_MARKS = most(4096)
+# Tombstones looked up by one statement.
+_MARKS = 64
+# The newest erased ids that are kept in memory, about 200 bytes each.
+REMEMBERED = 50_000
+# Steps whose rows are not reported: tombstones are not erased, and the word index has no rows of a caller.
+_UNCOUNTED = frozenset({"claim", "hold", "bury", "recall_marks"})
+
+
+class RecentlyErased:
+    """The ids erased last, in memory: requests that began before the erase must not store anything again.
+
+    Pairs of namespace and session; the session "" stands for a whole namespace. Ids are never reused, so an
+    entry dropped from here could only be missed by work that began hours ago.
+    """
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def __contains__(self, place: tuple[str, str]) -> bool:
+        return place in self._ids
+
+    def add(self, place: tuple[str, str]) -> None:
+        """The place counts as erased."""
+        self._ids[place] = None
+        if len(self._ids) > REMEMBERED:
+            self._ids.popitem(last=False)
+
+    def discard(self, place: tuple[str, str]) -> None:
+        """The erase did not happen."""
+        self._ids.pop(place, None)
+
+
+class Erasure:
+    """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
+
+    def __init__(self, database: SqlDatabase, index: WordIndex, erased: RecentlyErased) -> None:
+        self._db = database
+        self._index = index
+        self._erased = erased
+
+    async def session(
+        self, namespace: str, session: str, marks: Sequence[bytes], now: float
+    ) -> Mapping[str, int] | None:
+        """Erase the session; returns the deleted rows by table, or None when it does not exist.
+
+        The tombstones `marks` are stored in the same transaction.
+        """
+        key = {"namespace": namespace, "session": session}
+        # Before the first read, so no writer is missed between it and the transaction.
+        since = now - _CLOCK_SECONDS
+        shared = await self._db.read_snapshot(rows_of(rules.SHARED, **key), seconds=_SECONDS)
+        bodies = {**key, "shared": packed([row[0] for row in shared]), "updated_at": since}
+        tombstones = [{"namespace": namespace, "mark": mark, "created_at": now} for mark in marks]
+        first = {"hold": Step(_HOLD_BODIES, [{}]), "bodies": Step(rules.BODIES_OF_SESSION, [bodies])}
+        return await self._erase(key, ({"bury": Step(_BURY, tombstones)} if tombstones else {}) | first)
+
+    async def namespace(self, namespace: str) -> dict[str, int]:
+        """Erase the sessions that exist at the call, and the namespace's sums, tombstones and leases.
+
+        Returns the deleted rows by table. One transaction per session: a reader may see some of them gone and
+        others not yet. A repeated call after a failure continues.
+        """
+        counts: Counter[str] = Counter()
+        before: str | None = None
+        while found := await self.sessions(namespace, before, _SESSIONS_AT_ONCE):
+            for session, _ in found:
+                counts.update(await self._erase({"namespace": namespace, "session": session}, {}) or {})
+            before = found[-1][0]
+        key: Params = {"namespace": namespace}
+        steps = {
+            "hold": Step(_HOLD_BODIES, [{}]),
+            "bodies": Step(rules.BODIES_OF_NAMESPACE, [key]),
+            **{name: Step(statement, [key]) for name, statement in rules.OF_NAMESPACE.items()},
+        }
+        counts.update(
+            _counted(steps, await self._db.write(list(steps.values()), urgent=True, seconds=_SECONDS))
+        )
+        return counts
+
+    async def unproven(self, before: float) -> list[str]:
+        """Erase unproven namespaces that were created and last used before `before`; returns their ids.
+
+        At most 16 per call, the oldest first, each in its own transaction. Namespaces of issued keys are
+        proven from the start.
+        """
+        rows = await self._db.read_snapshot(rows_of(_UNPROVEN, before=before))
+        erased = [namespace for (namespace,) in rows if await self._erase_unproven(namespace)]
+        if erased:
+            await scrub_words(self._db, self._index)
+        return erased
+
+    async def sessions(self, namespace: str, before: str | None, limit: int) -> list[tuple[str, str | None]]:
+        """Ids and client names, newest first, starting after the id `before`."""
+        asked = {"namespace": namespace, "before": before or AFTER_ALL_IDS, "limit": limit}
+        return [(ident, name) for ident, name in await self._db.read_snapshot(rows_of(_SESSIONS, **asked))]
+
+    async def body_digests(self, namespace: str, session: str) -> list[bytes]:
+        """The sha256 of every body of the session."""
+        rows = await self._db.read_snapshot(rows_of(_DIGESTS, namespace=namespace, session=session))
+        return [digest for (digest,) in rows]
+
+    async def marks(self, namespace: str, session: str) -> list[bytes]:
+        """The chains that identify a client's list as this session, at most 4096.
+
+        Those of the first relayed answer of each path, of messages the client sent in its place, of rebases
+        and of the end of an import; in a session without any of these, of its requests.
+        """
+        return await self._db.read_snapshot(_marks({"namespace": namespace, "session": session}))
+
+    async def has_tombstones(self, namespace: str) -> bool:
+        """True when the namespace has any; reads one row inline."""
+        return bool(await self._db.read_bounded(rows_of(_ANY_TOMBSTONE, namespace=namespace)))
+
+    async def is_buried(self, namespace: str, marks: Sequence[bytes]) -> bool:
+        """True when a tombstone exists for one of `marks`."""
+        return await self._db.read_snapshot(_is_buried(namespace, marks))
+
+    async def scrub(self) -> Scrub:
+        """Scrub deleted rows, as far as the database can. Raises StoreError."""
+        await scrub_words(self._db, self._index)
+        return await self._db.scrub([table.name for table in METADATA.sorted_tables])
+
+    async def _erase(self, key: Params, first: Mapping[str, Step]) -> Mapping[str, int] | None:
+        place = str(key["namespace"]), str(key["session"])
+        steps = {
+            "claim": Step(_CLAIM, [key], needed=True),
+            **first,
+            **{name: Step(statement, [key]) for name, statement in rules.OF_SESSION.items()},
+            "recall_marks": forgetting(key),
+        }
+        # Before the unit is queued: a request queued behind it must find this entry.
+        self._erased.add(place)
+        try:
+            touched = await self._db.write(list(steps.values()), urgent=True, seconds=_SECONDS)
+        except StoreError:
+            self._erased.discard(place)
+            raise
+        return _counted(steps, touched) if touched[0] else None
+
+    async def _erase_unproven(self, namespace: str) -> bool:
+        """False, and nothing deleted, when the namespace has been proven in the meantime."""
+        key: Params = {"namespace": namespace}
+        # A request in progress would begin a session nobody can find: its credential gets a new namespace.
+        self._erased.add((namespace, ""))
+        claim = Step(_CLAIM_UNPROVEN, [key], needed=True)
+        steps = [Step(statement, [key]) for statement in rules.OF_UNPROVEN.values()]
+        if not (await self._db.write([claim, *steps]))[0]:
+            self._erased.discard((namespace, ""))
+            return False
+        return True
+
+
+def _counted(steps: Mapping[str, Step], touched: Sequence[int]) -> dict[str, int]:
+    return {name: rows for name, rows in zip(steps, touched, strict=True) if name not in _UNCOUNTED}
+
+
+def _marks(key: Params) -> Reading[list[bytes]]:
+    found = yield from rows_of(_FIRST_ANSWERS, **key)
+    return [chain for (chain,) in found or (yield from rows_of(_REQUESTS, **key))]
+
+
+def _is_buried(namespace: str, marks: Sequence[bytes]) -> Reading[bool]:
+    for group, _ in grouped("mark", marks, (_MARKS,)):
+        if (yield from rows_of(_BURIED, namespace=namespace, **group)):
+            return True
+    return False
+
+
+class _HoldBodies(sa.ClauseElement):
+    """No other transaction inserts bodies until the unit ends. A no-op on SQLite, which has one writer."""
+
+    inherit_cache = False
+
+
+@compiles(_HoldBodies)
+def _hold_nobody(element: _HoldBodies, compiler: SQLCompiler, **_: Any) -> str:
+    del element, compiler
+    return "DELETE FROM leases WHERE 0"
+
+
+@compiles(_HoldBodies, "postgresql")
+def _hold_bodies(element: _HoldBodies, compiler: SQLCompiler, **_: Any) -> str:
+    del element, compiler
+    return "LOCK TABLE bodies IN SHARE ROW EXCLUSIVE MODE"
+
+
+def _first_answers() -> sa.Select[Any]:
+    firsts = sa.select(MESSAGES.c.chain).where(
+        of_session(MESSAGES), MESSAGES.c.relayed.is_(sa.true()), MESSAGES.c.answers == ONE
+    )
+    rebased = sa.select(REBASES.c.chain).where(of_session(REBASES), REBASES.c.answers >= ONE)
+    every = sa.union_all(firsts, _rewritten_answers(), rebased, _import_ends()).subquery()
+    return sa.select(every.c.chain).limit(_MOST_MARKS)
+
+
+def _rewritten_answers() -> sa.Select[Any]:
+    """Messages the client sent in place of a first answer: no relayed answer comes back in such a list."""
+    first = MESSAGES.alias("first")
+    stands_there = there_is(
+        first.c.session == MESSAGES.c.session,
+        first.c.parent == MESSAGES.c.parent,
+        first.c.namespace == MESSAGES.c.namespace,
+        first.c.relayed.is_(sa.true()),
+    )
+    return sa.select(MESSAGES.c.chain).where(
+        of_session(MESSAGES),
+        MESSAGES.c.role == sa.literal_column("'assistant'"),
+        MESSAGES.c.relayed.is_(sa.false()),
+        MESSAGES.c.answers < ONE,
+        stands_there,
+    )
+
+
+def _import_ends() -> sa.Select[Any]:
+    """The last imported message of an imported session, in which no answer was relayed.
+
+    All messages of an import arrive before its first event.
+    """
+    event = sa.select(sa.func.min(EVENTS.c.seq)).where(of_session(EVENTS)).scalar_subquery()
+    end = sa.select(sa.func.max(MESSAGES.c.arrival)).where(of_session(MESSAGES), MESSAGES.c.arrival < event)
+    imported = there_is(SESSION_ROW, SESSIONS.c.found_by == sa.literal_column("'import'"))
+    return sa.select(MESSAGES.c.chain).where(
+        of_session(MESSAGES), MESSAGES.c.arrival == end.scalar_subquery(), imported
+    )
+
+
+def _unproven() -> sa.Select[Any]:
+    """Unproven namespaces created and last used before `before`."""
+    before = p("before", sa.Double)
+    used = sa.select(1).where(SESSIONS.c.namespace == NAMESPACES.c.id, SESSIONS.c.updated_at >= before)
+    unused = (NAMESPACES.c.proven_at.is_(None), NAMESPACES.c.created_at < before, ~sa.exists(used))
+    oldest = sa.select(NAMESPACES.c.id).where(*unused).order_by(NAMESPACES.c.created_at)
+    return oldest.limit(_NAMESPACES_AT_ONCE)
+
+
+_HOLD_BODIES = Statement(_HoldBodies())
+# Locks the row, and makes writes fail that are fenced by the old epoch.
+_CLAIM = Statement(sa.update(SESSIONS).where(SESSION_ROW).values(epoch=SESSIONS.c.epoch + ONE))
+# Locks the row on PostgreSQL: nobody proves the namespace while its rows are deleted.
+_CLAIM_UNPROVEN = Statement(
+    sa.update(NAMESPACES)
+    .where(NAMESPACES.c.id == p("namespace"), NAMESPACES.c.proven_at.is_(None))
+    .values(created_at=NAMESPACES.c.created_at)
+)
+_UNPROVEN = Statement(_unproven())
+_BURY = Statement(new_row(TOMBSTONES).on_conflict_do_nothing())
+_SESSIONS = Statement(
+    sa.select(SESSIONS.c.id, SESSIONS.c.external_id)
+    .where(of_namespace(SESSIONS), SESSIONS.c.id < p("before"))
+    .order_by(SESSIONS.c.id.desc())
+    .limit(LIMIT)
+)
+_DIGESTS = Statement(rules.digests(rules.SESSION))
+_FIRST_ANSWERS = Statement(_first_answers())
+_REQUESTS = Statement(
+    sa.select(MESSAGES.c.chain)
+    .where(of_session(MESSAGES), MESSAGES.c.is_head.is_(sa.true()))
+    .limit(_MOST_MARKS)
+)
+_ANY_TOMBSTONE = Statement(sa.select(TOMBSTONES.c.mark).where(of_namespace(TOMBSTONES)).limit(ONE))
+_BURIED = Statement(
+    sa.select(TOMBSTONES.c.mark)
+    .where(among(TOMBSTONES.c.mark, "mark", _MARKS), of_namespace(TOMBSTONES))
+    .limit(ONE)
+)

@@ -1,0 +1,387 @@
+"""The statements that read conversations: points by their digests, paths, branches, sessions, pins.
+
+Statements that every request runs are bounded, whatever a namespace contains: ten thousand sessions may begin
+with the same greeting, so of the points that share a digest only those of the newest sessions are read. One
+recursive query walks a path, whatever its length and however often the client rebased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import sqlalchemy as sa
+
+from palimpsest.storage.database import Statement, p
+from palimpsest.storage.sql import (
+    LIMIT,
+    ONE,
+    among,
+    columns_of,
+    most,
+    of_namespace,
+    of_session,
+    replacing,
+    row_in_session,
+    sized,
+    there_is,
+)
+from palimpsest.storage.tables import (
+    BODIES,
+    COMPACTIONS,
+    EXCHANGES,
+    HIDDEN_ROUNDS,
+    MESSAGES,
+    PINS,
+    PREAMBLES,
+    REBASES,
+    SESSIONS,
+)
+
+LIVE: sa.ColumnElement[str] = sa.literal_column("'live'")
+INCOMPLETE: sa.ColumnElement[str] = sa.literal_column("'incomplete'")
+ON_PATH = (LIVE, INCOMPLETE)
+OFF_PATH = (sa.literal_column("'rejected'", sa.Text), sa.literal_column("'refused'", sa.Text))
+
+# Sessions read per digest, newest first.
+_TWINS = most(64)
+# Digests per look-up. For most requests the first four suffice: they include the last answer.
+PROBE_SIZES = (4, 32, 256)
+CANONICALS = 8
+# For the last answers: the newest exchanges of all namespaces, and how many of this namespace's are read.
+_LOOKED_AT, _READ = most(64), most(8)
+# The most messages between a user's question and its newest answer.
+_MOST_STEPS = 64
+# A message row without its body, in this order; kept as the driver's tuple because a path has thousands.
+FACTS = (
+    *("chain", "canonical", "role", "tokens", "depth", "arrival"),
+    *("relayed", "state", "finish_reason", "created_at", "digest"),
+)
+Where: TypeAlias = sa.ColumnElement[bool]
+_NO_BYTES = sa.cast(sa.null(), sa.LargeBinary)
+
+
+def _has_live_child(at: Any, name: str) -> sa.ColumnElement[bool]:
+    """A message on the path follows directly."""
+    child = MESSAGES.alias(name)
+    return there_is(
+        child.c.session == at["session"],
+        child.c.parent == at["chain"],
+        child.c.namespace == at["namespace"],
+        child.c.state.in_(ON_PATH),
+    )
+
+
+def is_extended(at: Any) -> sa.ColumnElement[bool]:
+    """A later message follows, directly or after a rebase based or anchored there.
+
+    `at` holds columns or parameters by the names "namespace", "session" and "chain".
+    """
+
+    def stands_on(end: str) -> sa.ColumnElement[bool]:
+        # Nested, not joined: SQLite would start the join with every message of the session.
+        rebase = REBASES.alias(f"by_{end}")
+        return there_is(
+            rebase.c.session == at["session"],
+            rebase.c[end] == at["chain"],
+            rebase.c.namespace == at["namespace"],
+            _has_live_child(rebase.c, f"after_{end}"),
+        )
+
+    return sa.or_(_has_live_child(at, "child"), stands_on("anchor"), stands_on("base"))
+
+
+def _scope(table: sa.FromClause, *, scoped: bool) -> list[sa.ColumnElement[bool]]:
+    where = [table.c.namespace == p("namespace")]
+    return [*where, table.c.session == p("session")] if scoped else where
+
+
+def _probe(size: int, *, scoped: bool, answered: bool) -> sa.Select[Any]:
+    """Those of `size` digests that name a stored point."""
+    listed = [(p(f"chain_{i}", sa.LargeBinary),) for i in range(size)]
+    asked = sa.values(sa.column("chain", sa.LargeBinary), name="asked").data(listed).cte("asked")
+
+    def stored(table: sa.FromClause, *where: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+        here = (*_scope(table, scoped=scoped), table.c.chain == asked.c.chain)
+        rows = sa.select(table.c.answers).where(*here, *where).correlate(asked)
+        if not answered:
+            return sa.exists(rows)
+        newest = rows.order_by(table.c.session.desc()).limit(_TWINS).subquery()
+        return there_is(newest.c.answers > 0)
+
+    return sa.select(asked.c.chain).where(
+        sa.or_(stored(MESSAGES, MESSAGES.c.state.in_(ON_PATH)), stored(REBASES))
+    )
+
+
+def _point(point: sa.FromClause, message: sa.FromClause, relayed: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """A point's columns, with canonical digest, role and state taken from `message`.
+
+    The outcome is the state of the newest exchange that ended there.
+    """
+    outcome = (
+        sa.select(EXCHANGES.c.state)
+        .where(
+            EXCHANGES.c.namespace == point.c.namespace,
+            EXCHANGES.c.session == point.c.session,
+            EXCHANGES.c.head == point.c.chain,
+        )
+        .order_by(EXCHANGES.c.arrival.desc())
+        .limit(ONE)
+    )
+    return sa.select(
+        *(point.c.session, point.c.chain, message.c.canonical, message.c.role),
+        *(point.c.depth, point.c.answers, point.c.arrival, relayed),
+        is_extended(point.c).label("extended"),
+        outcome.scalar_subquery().label("outcome"),
+        *(message.c.state, point.c.preamble),
+    )
+
+
+def _messages_at(*, scoped: bool) -> sa.Select[Any]:
+    here = (*_scope(MESSAGES, scoped=scoped), MESSAGES.c.chain == p("chain"), MESSAGES.c.state.in_(ON_PATH))
+    rows = _point(MESSAGES, MESSAGES, MESSAGES.c.relayed).where(*here)
+    return rows.order_by(MESSAGES.c.session.desc()).limit(_TWINS)
+
+
+def _rebases_at(*, scoped: bool) -> sa.Select[Any]:
+    anchor = MESSAGES.alias("anchor")
+    is_anchor = sa.and_(
+        anchor.c.namespace == REBASES.c.namespace,
+        anchor.c.chain == REBASES.c.anchor,
+        anchor.c.session == REBASES.c.session,
+    )
+    rows = _point(REBASES, anchor, sa.true().label("relayed")).select_from(REBASES).join(anchor, is_anchor)
+    rows = rows.where(*_scope(REBASES, scoped=scoped), REBASES.c.chain == p("chain"))
+    return rows.order_by(REBASES.c.session.desc()).limit(_TWINS)
+
+
+def _relayed(*, scoped: bool) -> sa.Select[Any]:
+    """One bounded SELECT per digest: SQLite has no LATERAL, and one LIMIT over all would starve some."""
+    newest = (
+        sa.select(MESSAGES.c.chain, MESSAGES.c.session)
+        .where(
+            *_scope(MESSAGES, scoped=scoped),
+            MESSAGES.c.canonical == p(f"canonical_{i}", sa.LargeBinary),
+            MESSAGES.c.relayed.is_(sa.true()),
+            MESSAGES.c.state.in_(ON_PATH),
+        )
+        .limit(_TWINS)
+        for i in range(CANONICALS)
+    )
+    chosen = sa.union_all(*(sa.select(rows.subquery()) for rows in newest)).cte("chosen")
+    same = sa.and_(MESSAGES.c.chain == chosen.c.chain, MESSAGES.c.session == chosen.c.session)
+    rows = _point(MESSAGES, MESSAGES, MESSAGES.c.relayed).join(chosen, same).where(of_namespace(MESSAGES))
+    return rows.order_by(MESSAGES.c.session.desc(), MESSAGES.c.arrival.desc())
+
+
+MESSAGES_AT = {scoped: Statement(_messages_at(scoped=scoped)) for scoped in (False, True)}
+REBASES_AT = {scoped: Statement(_rebases_at(scoped=scoped)) for scoped in (False, True)}
+RELAYED = {scoped: Statement(_relayed(scoped=scoped)) for scoped in (False, True)}
+PROBES = {
+    (size, scoped, answered): Statement(partial(_probe, size, scoped=scoped, answered=answered))
+    for size in PROBE_SIZES
+    for scoped in (False, True)
+    for answered in (False, True)
+}
+
+
+def walk(
+    via: str, names: Sequence[str], goes_on: Callable[[sa.CTE, sa.ColumnElement[int]], Where]
+) -> sa.Select[Any]:
+    """The points back from `chain`: a message leads to its parent, a rebase to its `via`.
+
+    Each with its `names`, base and members. Arrival must decrease at every step, so the walk always ends;
+    earlier where `goes_on` (of the point reached and the next arrival) does not hold.
+    """
+    columns = [MESSAGES.c[name] for name in names if name not in ("chain", "arrival")]
+    start = sa.select(
+        _NO_BYTES.label("chain"),
+        p("chain", sa.LargeBinary).label("next"),
+        sa.literal_column("9223372036854775807", sa.BigInteger).label("arrival"),
+        _NO_BYTES.label("base"),
+        _NO_BYTES.label("members"),
+        *(sa.cast(sa.null(), c.type).label(c.name) for c in columns),
+    ).cte("walk", recursive=True)
+    arrival = sa.func.coalesce(MESSAGES.c.arrival, REBASES.c.arrival)
+    following = sa.func.coalesce(MESSAGES.c.parent, REBASES.c[via])
+    message = sa.and_(of_session(MESSAGES), MESSAGES.c.chain == start.c.next)
+    rebase = sa.and_(of_session(REBASES), REBASES.c.chain == start.c.next, MESSAGES.c.chain.is_(None))
+    step = (
+        sa.select(start.c.next, following, arrival, REBASES.c.base, REBASES.c.members, *columns)
+        .select_from(start.outerjoin(MESSAGES, message).outerjoin(REBASES, rebase))
+        .where(arrival < start.c.arrival, goes_on(start, arrival))
+    )
+    walked = start.union_all(step)
+    facts = [walked.c[name] for name in (*names, "base", "members")]
+    return sa.select(*facts).where(walked.c.chain.is_not(None))
+
+
+def _until_since(start: sa.CTE, _: sa.ColumnElement[int]) -> Where:
+    """Stop at `since`, unless that point is a rebase, whose earlier messages are still needed."""
+    return sa.or_(start.c.chain.is_distinct_from(p("since", sa.LargeBinary)), start.c.members.is_not(None))
+
+
+def _question() -> sa.Select[Any]:
+    """The newest user message at or before the request's last message."""
+    columns = columns_of(MESSAGES, "parent", "role", "digest")
+    first = sa.select(*columns, sa.literal(1, sa.Integer).label("step")).where(
+        of_session(MESSAGES), MESSAGES.c.chain == p("chain")
+    )
+    walk = first.cte("walk", recursive=True)
+    step = (
+        sa.select(*columns, walk.c.step + 1)
+        .select_from(walk)
+        .join(MESSAGES, MESSAGES.c.chain == walk.c.parent)
+        .where(of_session(MESSAGES), walk.c.role != "user", walk.c.step < _MOST_STEPS)
+    )
+    walk = walk.union_all(step)
+    return sa.select(walk.c.digest).where(walk.c.role == "user").limit(ONE)
+
+
+def _newest_of_all() -> sa.Select[Any]:
+    """Ids grow with time: the newest exchanges are at the end of the key."""
+    columns = columns_of(EXCHANGES, "id", "namespace", "session", "head", "state", "mark")
+    newest = sa.select(*columns).order_by(EXCHANGES.c.id.desc()).limit(_LOOKED_AT).subquery()
+    is_main = newest.c.mark.is_(None) | (newest.c.mark != "side")
+    own = (newest.c.namespace == p("namespace"), newest.c.state == "done", is_main)
+    return sa.select(newest.c.session, newest.c.head).where(*own).order_by(newest.c.id.desc()).limit(_READ)
+
+
+BY_BASE = Statement(walk("base", FACTS, _until_since))
+BY_ANCHOR = Statement(walk("anchor", FACTS, _until_since))
+MESSAGES_AMONG = sized(
+    lambda size: sa.select(*columns_of(MESSAGES, *FACTS)).where(
+        of_session(MESSAGES), among(MESSAGES.c.chain, "chain", size)
+    )
+)
+MESSAGE = Statement(
+    sa.select(MESSAGES.c.session, BODIES.c.body, *columns_of(MESSAGES, *FACTS))
+    .join(BODIES, sa.and_(BODIES.c.namespace == MESSAGES.c.namespace, BODIES.c.digest == MESSAGES.c.digest))
+    .where(
+        of_namespace(MESSAGES),
+        MESSAGES.c.chain >= p("first", sa.LargeBinary),
+        MESSAGES.c.chain <= p("last", sa.LargeBinary),
+    )
+    .order_by(MESSAGES.c.chain, MESSAGES.c.session.desc())
+    .limit(ONE)
+)
+PREAMBLE = Statement(
+    sa.select(PREAMBLES.c.bodies).where(of_session(PREAMBLES), PREAMBLES.c.digest == p("digest"))
+)
+NEWEST_OF_ALL = Statement(_newest_of_all())
+QUESTION = Statement(_question())
+# Without ORDER BY, for which SQLite would read the session backwards from its newest message; callers sort.
+ANSWER = Statement(
+    sa.select(*columns_of(MESSAGES, "arrival", "chain", "answers", "digest")).where(
+        of_session(MESSAGES),
+        MESSAGES.c.parent == p("chain"),
+        MESSAGES.c.relayed.is_(sa.true()),
+        MESSAGES.c.state.in_(ON_PATH),
+    )
+)
+
+
+def _heads(table: sa.Table, *where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    columns = columns_of(table, "chain", "answers", "depth", "arrival", "preamble")
+    return sa.select(*columns).where(of_session(table), table.c.is_head.is_(sa.true()), *where)
+
+
+HEADS = Statement(sa.union_all(_heads(MESSAGES, MESSAGES.c.state.in_(ON_PATH)), _heads(REBASES)))
+# The numbers of different instructions and of marked requests.
+VARIETY = Statement(
+    sa.select(sa.func.count(EXCHANGES.c.preamble.distinct()), sa.func.count(EXCHANGES.c.mark)).where(
+        of_session(EXCHANGES)
+    )
+)
+# Messages, then rebases, which continue from their anchor.
+POINTS = Statement(
+    sa.union_all(
+        sa.select(
+            *columns_of(MESSAGES, "chain", "parent", "role", "relayed", "arrival", "is_head", "digest"),
+            *columns_of(MESSAGES, "depth", "answers", "preamble"),
+        ).where(of_session(MESSAGES), MESSAGES.c.state.in_(ON_PATH)),
+        sa.select(
+            *(REBASES.c.chain, REBASES.c.anchor, sa.literal_column("''"), sa.true(), REBASES.c.arrival),
+            *columns_of(REBASES, "is_head", "chain", "depth", "answers", "preamble"),
+        ).where(of_session(REBASES)),
+    )
+)
+REQUESTS = Statement(
+    sa.select(*columns_of(EXCHANGES, "head", "preamble", "arrival", "mark", "mode", "tokens_full")).where(
+        of_session(EXCHANGES), EXCHANGES.c.state.not_in(OFF_PATH)
+    )
+)
+PREAMBLES_AMONG = sized(
+    lambda size: sa.select(PREAMBLES.c.digest, PREAMBLES.c.bodies).where(
+        of_session(PREAMBLES), among(PREAMBLES.c.digest, "digest", size)
+    )
+)
+
+
+def _counted(table: sa.Table) -> sa.ColumnElement[int]:
+    own = (table.c.namespace == SESSIONS.c.namespace, table.c.session == SESSIONS.c.id)
+    return sa.select(sa.func.count()).select_from(table).where(*own).scalar_subquery()
+
+
+def _by_name(rows: sa.Select[Any]) -> Statement:
+    """The session by our id and by the client's name. For an OR, SQLite would read the whole namespace."""
+    return Statement(
+        sa.union_all(*(rows.where(SESSIONS.c[name] == p("name")) for name in ("id", "external_id")))
+    )
+
+
+def _with_and_without_side(rows: sa.Select[Any]) -> dict[bool, Statement]:
+    return {True: Statement(rows), False: Statement(rows.where(SESSIONS.c.is_side.is_not(sa.true())))}
+
+
+_SESSION_ROWS = sa.select(
+    *columns_of(SESSIONS, "id", "external_id", "epoch", "found_by", "model", "full_history"),
+    *columns_of(SESSIONS, "created_at", "updated_at"),
+    *(_counted(table) for table in (MESSAGES, EXCHANGES, COMPACTIONS)),
+    SESSIONS.c.is_side,
+).where(of_namespace(SESSIONS))
+SESSION = _by_name(_SESSION_ROWS)
+NAMED = _by_name(
+    sa.select(*columns_of(SESSIONS, "id", "external_id", "epoch", "full_history", "appends")).where(
+        of_namespace(SESSIONS)
+    )
+)
+SESSIONS_BEFORE = _with_and_without_side(
+    _SESSION_ROWS.where(SESSIONS.c.id < p("before")).order_by(SESSIONS.c.id.desc()).limit(LIMIT)
+)
+SESSION_COUNT = _with_and_without_side(
+    sa.select(sa.func.count())
+    .select_from(SESSIONS)
+    .where(of_namespace(SESSIONS), SESSIONS.c.id >= p("first"), SESSIONS.c.id < p("last"))
+)
+# An answer by the upstream's response id, and whether it has hidden rounds.
+RESPONSE = Statement(
+    sa.select(
+        *columns_of(EXCHANGES, "session", "answer", "preamble"),
+        there_is(
+            HIDDEN_ROUNDS.c.session == EXCHANGES.c.session,
+            HIDDEN_ROUNDS.c.chain == EXCHANGES.c.answer,
+            of_namespace(HIDDEN_ROUNDS),
+        ),
+        EXCHANGES.c.mode,
+    )
+    .where(
+        of_namespace(EXCHANGES),
+        EXCHANGES.c.response_id == p("response_id"),
+        EXCHANGES.c.response_id.is_not(None),
+        EXCHANGES.c.answer.is_not(None),
+    )
+    .order_by(EXCHANGES.c.id.desc())
+    .limit(ONE)
+)
+PINS_OF = Statement(
+    sa.select(*columns_of(PINS, "chain", "created_at", "lifted_at"))
+    .where(of_session(PINS))
+    .order_by(PINS.c.arrival)
+)
+PUT_PIN = Statement(replacing(row_in_session(PINS), lifted_at=p(PINS.c.lifted_at)))
+REMOVE_PIN = Statement(
+    sa.delete(PINS).where(of_session(PINS), PINS.c.chain == p("chain"), PINS.c.lifted_at.is_(None))
+)

@@ -1,0 +1,416 @@
+"""Stores events, checkpoints, memories, session settings and spending; leases; servers.
+
+Sessions are named by our ids; nothing is written in one that does not exist. Of two rows with the same id the
+first stays. The databases compare letters differently (SQLite folds ASCII only, PostgreSQL depends on its
+locale), so a memory's text is stored a second time, case-folded for searching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import sqlalchemy as sa
+
+from palimpsest.storage.database import Params, Row, SqlDatabase, Statement, Step, p, rows_of, step
+from palimpsest.storage.sql import (
+    IN_EPOCH,
+    LIMIT,
+    ONE,
+    among,
+    arrivals_step,
+    columns_of,
+    fields_of,
+    listed,
+    new_row,
+    of_namespace,
+    of_session,
+    plain,
+    replacing,
+    row_in_session,
+    there_is,
+)
+from palimpsest.storage.tables import (
+    CHECKPOINTS,
+    EVENTS,
+    EXCHANGES,
+    LEASES,
+    MEMORIES,
+    SERVERS,
+    SESSION_SETTINGS,
+    SPENDING,
+)
+
+CheckpointKind = Literal["pre_compaction", "periodic", "completion"]
+MemoryKind = Literal["summary", "flush", "entry", "block"]
+
+_KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
+# Event types per query.
+_MOST_TYPES = 32
+_MOST_WORDS = 16
+# SQLite refuses patterns of more than 50,000 bytes; a character may take 9.
+_WORD_CHARS = 1000
+_MOST_FOLDED = 256
+_ESCAPE = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event of a session. `id` is unique there; `payload` is JSON."""
+
+    id: str
+    type: str
+    payload: bytes
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event with its sequence number: later ones of the session have a higher `seq`, with gaps."""
+
+    event: EventRow
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """A state to resume from. `span_hash` names the span it covers, `schema` the payload's format."""
+
+    id: str
+    kind: CheckpointKind
+    span_hash: bytes
+    schema: str
+    payload: bytes
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A stored checkpoint; newer ones have a higher `arrival`."""
+
+    checkpoint: CheckpointRow
+    arrival: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """A text to be found again, and the id of the compaction it came from, if any.
+
+    Ids must grow with time (UUIDv7): they order results from several sessions.
+    """
+
+    id: str
+    kind: MemoryKind
+    text: bytes
+    compaction: str | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMemory:
+    """A stored memory; newer ones of the session have a higher `arrival`."""
+
+    memory: MemoryRow
+    session: str
+    arrival: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokensSpent:
+    """Requests to models and their tokens, as the models counted them.
+
+    `cached_tokens` are the prompt tokens that the upstream reports as served from its cache.
+    """
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Journal:
+    """See the module docstring; `palimpsest.storage.store` states the guarantees of every method.
+
+    `server` is this server's id where others may share the database. None where a server has the database
+    alone, and in commands that only read: these do not beat.
+    """
+
+    def __init__(self, database: SqlDatabase, server: str | None) -> None:
+        self._db = database
+        self.server = server
+
+    async def add_events(self, namespace: str, session: str, events: Sequence[EventRow]) -> None:
+        """Append events in this order. Stored events never change."""
+        if events:
+            key = {"namespace": namespace, "session": session}
+            await self._db.write([arrivals_step(key, len(events)), Step(ADD_EVENT, event_rows(key, events))])
+
+    async def events(
+        self, namespace: str, session: str, after: int, limit: int, types: Sequence[str] = ()
+    ) -> list[StoredEvent]:
+        """Events with a `seq` above `after`, oldest first; of these types (at most 32), or of all."""
+        named = listed("type", [plain(each) for each in types], _MOST_TYPES) if types else {}
+        asked = {"namespace": namespace, "session": session, "after": after, "limit": limit, **named}
+        rows = await self._db.read_snapshot(rows_of(_EVENTS[bool(types)], **asked))
+        return [StoredEvent(EventRow(*event), seq) for seq, *event in rows]
+
+    async def add_checkpoint(self, namespace: str, session: str, checkpoint: CheckpointRow) -> bool:
+        """False, and nothing stored, when the session has one of this kind and `span_hash`, or this id."""
+        key = {"namespace": namespace, "session": session}
+        row = {**key, **fields_of(checkpoint), "back": 0}
+        return (await self._db.write([arrivals_step(key, 1), Step(_ADD_CHECKPOINT, [row])]))[1] > 0
+
+    async def checkpoints(self, namespace: str, session: str, limit: int) -> list[StoredCheckpoint]:
+        """The session's checkpoints, newest first."""
+        rows = await self._db.read_snapshot(
+            rows_of(_CHECKPOINTS, namespace=namespace, session=session, limit=limit)
+        )
+        return [_checkpoint(row) for row in rows]
+
+    async def checkpoint(self, namespace: str, session: str, checkpoint_id: str) -> StoredCheckpoint | None:
+        """One of the session's checkpoints."""
+        asked = {"namespace": namespace, "session": session, "id": plain(checkpoint_id)}
+        rows = await self._db.read_snapshot(rows_of(_CHECKPOINT, **asked))
+        return _checkpoint(rows[0]) if rows else None
+
+    async def add_memory(self, namespace: str, session: str, memory: MemoryRow) -> None:
+        """Store the memory."""
+        key = {"namespace": namespace, "session": session}
+        await self._db.write([arrivals_step(key, 1), Step(_ADD_MEMORY, memory_rows(key, [memory], 0))])
+
+    async def memories(
+        self, namespace: str, session: str, limit: int, kinds: Sequence[MemoryKind] = ()
+    ) -> list[StoredMemory]:
+        """The session's memories, newest first; of these kinds, or of all."""
+        named = listed("kind", kinds or _KINDS, len(_KINDS))
+        asked = {"namespace": namespace, "session": session, "limit": limit, **named}
+        return [_memory(row) for row in await self._db.read_snapshot(rows_of(_MEMORIES, **asked))]
+
+    async def search_memories(self, namespace: str, words: Sequence[str], limit: int) -> list[StoredMemory]:
+        """Memories of all sessions that contain every word, case-insensitive, newest first.
+
+        A word is any text and also matches inside other words. The first 16 words count, of each the first
+        1000 characters; without words, all memories match.
+        """
+        patterns = listed("word", [_pattern(word) for word in words] or ["%"], _MOST_WORDS)
+        rows = await self._db.read_snapshot(rows_of(_SEARCH, namespace=namespace, limit=limit, **patterns))
+        return [_memory(row) for row in rows]
+
+    async def replace_memory_block(
+        self, namespace: str, session: str, folded: Sequence[str], block: MemoryRow
+    ) -> bool:
+        """Replace the memories with the ids `folded` (at most 256) by `block`, in one transaction.
+
+        False, and nothing changed, when one of them no longer exists: another caller has folded it, or this
+        call is a repetition. A block replaces one with the same id.
+        """
+        key = {"namespace": namespace, "session": session}
+        ids = list(dict.fromkeys(map(plain, folded)))
+        if len(ids) > _MOST_FOLDED:
+            raise ValueError(f"at most {_MOST_FOLDED} memories are folded at once, not {len(ids)}")
+        steps = [arrivals_step(key, 1), Step(_PUT_BLOCK, memory_rows(key, [block], 0), "touched")]
+        if ids:
+            steps.insert(1, step(_REMOVE_ALL, **key, **listed("id", ids, _MOST_FOLDED), count=len(ids)))
+        return (await self._db.write(steps))[-1] > 0
+
+    async def settings_of(self, namespace: str, session: str) -> bytes | None:
+        """The session's settings as stored, or None; reads one row inline."""
+        rows = await self._db.read_bounded(rows_of(_SETTINGS, namespace=namespace, session=session))
+        return bytes(rows[0][0]) if rows else None
+
+    async def put_settings(self, namespace: str, session: str, payload: bytes | None) -> None:
+        """Replace the session's settings; None removes them."""
+        key = {"namespace": namespace, "session": session}
+        put = [arrivals_step(key, 0), step(_PUT_SETTINGS, **key, payload=payload)]
+        await self._db.write([step(_REMOVE_SETTINGS, **key)] if payload is None else put)
+
+    async def add_spending(self, namespace: str, day: str, spent: TokensSpent) -> None:
+        """Add to the sum of `day`, a UTC date as YYYY-MM-DD. Not idempotent."""
+        await self._db.write([step(_ADD_SPENDING, namespace=namespace, day=day, **fields_of(spent))])
+
+    async def spending(self, namespace: str, day: str) -> TokensSpent:
+        """The sum of `day`."""
+        rows = await self._db.read_bounded(rows_of(_SPENDING, namespace=namespace, day=day))
+        return TokensSpent(*rows[0]) if rows else TokensSpent()
+
+    async def take_lease(self, key: str, holder: str, now: float, seconds: float) -> bool:
+        """Give `holder` the lease until `now + seconds`; False when another holder has it still.
+
+        Of several concurrent callers one gets it. The holder may take it again. Leases belong to no
+        namespace. `now` is the caller's clock, so servers' clocks should agree within seconds.
+        """
+        lease = {"key": key, "holder": holder, "expires_at": now + seconds}
+        return (await self._db.write([step(_TAKE_LEASE, **lease, now=now)]))[0] > 0
+
+    async def renew_lease(self, key: str, holder: str, now: float, seconds: float) -> bool:
+        """Extend the lease until `now + seconds`. False when `holder` has lost it."""
+        lease = {"key": key, "holder": holder, "expires_at": now + seconds}
+        return (await self._db.write([step(_RENEW_LEASE, **lease)]))[0] > 0
+
+    async def release_lease(self, key: str, holder: str) -> None:
+        """Release the lease if `holder` has it."""
+        await self._db.write([step(_RELEASE_LEASE, key=key, holder=holder)])
+
+    async def is_leased(self, key: str, now: float, besides: str = "") -> bool:
+        """True while a holder other than `besides` has the lease."""
+        return bool(await self._db.read_bounded(rows_of(_IS_LEASED, key=key, now=now, besides=besides)))
+
+    async def beat(self) -> None:
+        """Announce this server to the others: before it opens exchanges, then periodically."""
+        await self._db.write([step(_BEAT, id=self.server)])
+
+    async def leave(self) -> None:
+        """Withdraw this server, which has closed its exchanges."""
+        await self._db.write([step(_LEAVE, id=self.server)])
+
+    async def beats(self) -> dict[str, int]:
+        """The number of beats of every other server that is announced or has open exchanges.
+
+        A living server's number grows; 0: it was never announced.
+        """
+        return dict(map(tuple, await self._db.read_bounded(rows_of(_BEATS, id=self.server))))
+
+    async def give_up(self, server: str, beats: int) -> bool:
+        """Mark the server's open exchanges as failed and free its leases.
+
+        False, and nothing done, if its beats are no longer `beats`; False too when there was nothing to do.
+        """
+        key = {"id": server, "beats": beats}
+        steps = [step(statement, **key) for statement in (_STOPPED, FAIL_OPEN_OF, _FREE_LEASES)]
+        return any(await self._db.write(steps))
+
+
+def event_rows(key: Params, events: Sequence[EventRow]) -> list[Params]:
+    """The rows of `events`, which take the last arrivals of the unit."""
+    last = len(events) - 1
+    return [{**key, **fields_of(event), "back": last - i} for i, event in enumerate(events)]
+
+
+def memory_rows(key: Params, memories: Sequence[MemoryRow], after: int) -> list[Params]:
+    """The rows of `memories`; `after` more arrive after them in the unit."""
+    last = len(memories) - 1 + after
+    return [
+        {**key, **fields_of(memory), "searched": _searched(memory.text), "back": last - i}
+        for i, memory in enumerate(memories)
+    ]
+
+
+def _searched(text: bytes) -> str:
+    """The text case-folded, without characters that a text column refuses."""
+    return text.decode("utf-8", "replace").replace("\0", "\ufffd").casefold()
+
+
+def _pattern(word: str) -> str:
+    found = _searched(word[:_WORD_CHARS].encode("utf-8", "surrogatepass"))
+    for special in (_ESCAPE, "%", "_"):
+        found = found.replace(special, _ESCAPE + special)
+    return f"%{found}%"
+
+
+def _checkpoint(row: Row) -> StoredCheckpoint:
+    arrival, *checkpoint = row
+    return StoredCheckpoint(CheckpointRow(*checkpoint), arrival)
+
+
+def _memory(row: Row) -> StoredMemory:
+    arrival, session, *memory = row
+    return StoredMemory(MemoryRow(*memory), session, arrival)
+
+
+def _events(*of_types: sa.ColumnElement[bool]) -> Statement:
+    rows = sa.select(*columns_of(EVENTS, "seq", "id", "type", "payload", "created_at"))
+    after = EVENTS.c.seq > p("after", sa.BigInteger)
+    rows = rows.where(of_session(EVENTS), after, *of_types).order_by(EVENTS.c.seq)
+    return Statement(rows.limit(LIMIT))
+
+
+def _memories(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    columns = columns_of(MEMORIES, "arrival", "session", "id", "kind", "text", "compaction", "created_at")
+    return sa.select(*columns).where(of_namespace(MEMORIES), *where).limit(LIMIT)
+
+
+def _remove_all() -> sa.Delete:
+    """Delete all listed rows, or none when one is missing: concurrent folds make one block."""
+    there = MEMORIES.alias("there")
+    found = sa.select(sa.func.count()).where(of_session(there), among(there.c.id, "id", _MOST_FOLDED))
+    return sa.delete(MEMORIES).where(
+        of_session(MEMORIES),
+        among(MEMORIES.c.id, "id", _MOST_FOLDED),
+        found.scalar_subquery() == p("count", sa.Integer),
+    )
+
+
+ADD_EVENT = Statement(row_in_session(EVENTS).on_conflict_do_nothing())
+ADD_EVENT_IN_EPOCH = Statement(row_in_session(EVENTS, IN_EPOCH).on_conflict_do_nothing())
+_EVENTS = {False: _events(), True: _events(among(EVENTS.c.type, "type", _MOST_TYPES))}
+
+_STORED_CHECKPOINTS = sa.select(
+    *columns_of(CHECKPOINTS, "arrival", "id", "kind", "span_hash", "schema", "payload", "created_at")
+).where(of_session(CHECKPOINTS))
+_ADD_CHECKPOINT = Statement(row_in_session(CHECKPOINTS).on_conflict_do_nothing())
+_CHECKPOINTS = Statement(_STORED_CHECKPOINTS.order_by(CHECKPOINTS.c.arrival.desc()).limit(LIMIT))
+_CHECKPOINT = Statement(_STORED_CHECKPOINTS.where(CHECKPOINTS.c.id == p("id")))
+
+_ADD_MEMORY = Statement(row_in_session(MEMORIES).on_conflict_do_nothing())
+ADD_MEMORY_IN_EPOCH = Statement(row_in_session(MEMORIES, IN_EPOCH).on_conflict_do_nothing())
+_PUT_BLOCK = Statement(
+    replacing(row_in_session(MEMORIES), "arrival", "kind", "text", "searched", "compaction", "created_at")
+)
+_REMOVE_ALL = Statement(_remove_all())
+_MEMORIES = Statement(
+    _memories(MEMORIES.c.session == p("session"), among(MEMORIES.c.kind, "kind", len(_KINDS))).order_by(
+        MEMORIES.c.arrival.desc()
+    )
+)
+_SEARCH = Statement(
+    _memories(
+        *(MEMORIES.c.searched.like(p(f"word_{i}", sa.Text), escape=_ESCAPE) for i in range(_MOST_WORDS))
+    ).order_by(MEMORIES.c.id.desc())
+)
+
+_SETTINGS = Statement(sa.select(SESSION_SETTINGS.c.payload).where(of_session(SESSION_SETTINGS)))
+_PUT_SETTINGS = Statement(replacing(row_in_session(SESSION_SETTINGS), "payload"))
+_REMOVE_SETTINGS = Statement(sa.delete(SESSION_SETTINGS).where(of_session(SESSION_SETTINGS)))
+
+# Older rows have no cached tokens.
+_SPENT = {name: sa.func.coalesce(SPENDING.c[name], 0) for name in fields_of(TokensSpent())}
+_NEW_SPENDING = new_row(SPENDING)
+_ADDED = {name: spent + _NEW_SPENDING.excluded[name] for name, spent in _SPENT.items()}
+_ADD_SPENDING = Statement(replacing(_NEW_SPENDING, **_ADDED))
+_SPENDING = Statement(sa.select(*_SPENT.values()).where(of_namespace(SPENDING), SPENDING.c.day == p("day")))
+
+_HELD = (LEASES.c.key == p("key"), LEASES.c.holder == p("holder"))
+# Evaluated once the row is locked: of two concurrent takers the second sees the first's lease.
+_IS_FREE = sa.or_(
+    LEASES.c.expires_at <= p("now", sa.Double), LEASES.c.holder == new_row(LEASES).excluded.holder
+)
+_TAKE_LEASE = Statement(replacing(new_row(LEASES), "holder", "expires_at", where=_IS_FREE))
+_RENEW_LEASE = Statement(sa.update(LEASES).where(*_HELD).values(expires_at=p(LEASES.c.expires_at)))
+_RELEASE_LEASE = Statement(sa.delete(LEASES).where(*_HELD))
+_IS_LEASED = Statement(
+    sa.select(LEASES.c.key).where(
+        LEASES.c.key == p("key"), LEASES.c.expires_at > p("now", sa.Double), LEASES.c.holder != p("besides")
+    )
+)
+
+_OPEN = EXCHANGES.c.state == sa.literal_column("'open'")
+_IS_THERE = there_is(SERVERS.c.id == p("id"))
+_BEAT = Statement(replacing(new_row(SERVERS, beats=ONE), beats=SERVERS.c.beats + ONE))
+_LEAVE = Statement(sa.delete(SERVERS).where(SERVERS.c.id == p("id")))
+# A handful of rows: the servers, and those with open exchanges.
+_BEATS = Statement(
+    sa.union(
+        sa.select(SERVERS.c.id, SERVERS.c.beats).where(SERVERS.c.id != p("id")),
+        sa.select(EXCHANGES.c.server, sa.literal_column("0")).where(
+            _OPEN, EXCHANGES.c.server != p("id"), EXCHANGES.c.server.not_in(sa.select(SERVERS.c.id))
+        ),
+    )
+)
+_STOPPED = Statement(sa.delete(SERVERS).where(SERVERS.c.id == p("id"), SERVERS.c.beats == p("beats")))
+_FAILED = sa.update(EXCHANGES).where(_OPEN).values(state=sa.literal_column("'failed'"))
+# No process is left to close the exchanges of a killed one; failed, they do not make a retry ambiguous.
+FAIL_OPEN = Statement(_FAILED)
+# Both only after `_STOPPED` has removed the server's row: a server that beat since still has one.
+FAIL_OPEN_OF = Statement(_FAILED.where(EXCHANGES.c.server == p("id", sa.Text), ~_IS_THERE))
+_FREE_LEASES = Statement(sa.delete(LEASES).where(LEASES.c.holder == p("id"), ~_IS_THERE))

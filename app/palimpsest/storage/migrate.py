@@ -1,0 +1,160 @@
+"""Migrates a database to this program's schema, and tells whether it is current.
+
+Opening a store never migrates; the command that serves a SQLite file calls `migrate` first. Most starts have
+nothing to migrate, so Alembic is imported only where it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from palimpsest.errors import SettingsError, StoreUnavailable
+from palimpsest.storage.search_index import make_word_index
+from palimpsest.storage.sqlite.driver import Connection as SqliteConnection
+from palimpsest.storage.sqlite.driver import driver
+
+if TYPE_CHECKING:
+    import aiosqlite
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+T = TypeVar("T")
+SchemaState: TypeAlias = Literal["current", "behind", "unknown"]
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+# Inside the installed package, or at the top level of the repository.
+MIGRATIONS = next(p for p in (_PACKAGE / "migrations", _PACKAGE.parents[1] / "migrations") if p.is_dir())
+# "palimpse" in ASCII: replicas that start together migrate one after the other.
+_LOCK = 0x70616C696D707365
+_OURS = "messages"
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file of `sqlite:///path`; None for another database."""
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+
+async def migrate(url: str) -> None:
+    """Create the database (SQLite) and migrate it to the newest schema. StoreUnavailable if unreachable."""
+    await with_connection(url, _upgrade)
+
+
+async def schema_state(url: str) -> SchemaState:
+    """Whether the database has this program's schema. `behind` needs `migrate`.
+
+    `unknown` is a revision that is not ours, or our tables without a revision: another version wrote it. An
+    empty database is `behind`. A missing SQLite file is not created.
+    """
+    path = sqlite_path(url)
+    if path is not None and not path.exists():
+        return "behind"
+    return await with_connection(url, _state)
+
+
+def schema_of_this_version() -> str:
+    """The revision of the newest migration."""
+    return max(_revisions())
+
+
+def _revisions() -> set[str]:
+    """Every revision. Each file's name begins with its revision; they are numbered in order."""
+    return {path.name.partition("_")[0] for path in (MIGRATIONS / "versions").glob("[0-9]*_*.py")}
+
+
+def _upgrade(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": _LOCK})
+        connection.commit()
+    if _state(connection) != "current":
+        _apply_revisions(connection)
+    make_word_index(connection)
+
+
+def _apply_revisions(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", MIGRATIONS.as_posix().replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+    connection.commit()
+
+
+def _state(connection: Connection) -> SchemaState:
+    tables = inspect(connection)
+    revision = None
+    if tables.has_table("alembic_version"):
+        revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    if revision is None:
+        return "unknown" if tables.has_table(_OURS) else "behind"
+    if revision == schema_of_this_version():
+        return "current"
+    return "behind" if revision in _revisions() else "unknown"
+
+
+async def with_connection(url: str, act: Callable[[Connection], T]) -> T:
+    """The result of `act`, called with a connection of its own."""
+    path = sqlite_path(url)
+    asyncpg = None if path else _asyncpg()
+    theirs = (asyncpg.PostgresError, asyncpg.InterfaceError) if asyncpg else ()
+    try:
+        async with _engine(url, path).connect() as connection:
+            return await connection.run_sync(act)
+    except (DBAPIError, OSError, driver.Error, *theirs) as failure:
+        verb = "reached" if path is None else "opened"
+        raise StoreUnavailable(f"the database cannot be {verb}: {_said(failure)}") from failure
+
+
+def _asyncpg() -> ModuleType:
+    """asyncpg, which is an optional dependency."""
+    try:
+        import asyncpg
+    except ModuleNotFoundError:
+        raise SettingsError(
+            "database.url: PostgreSQL needs a driver: pip install 'palimpsest[postgres]'."
+        ) from None
+    return asyncpg
+
+
+def _said(failure: Exception) -> str:
+    """The first line of the database's message, without SQLAlchemy's prefix."""
+    words = str(getattr(failure, "orig", None) or failure).strip().splitlines() or [type(failure).__name__]
+    return words[0].rpartition("Error'>: ")[2]
+
+
+def _engine(url: str, path: Path | None) -> AsyncEngine:
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    if path is not None:
+        return create_async_engine(
+            "sqlite+aiosqlite://", async_creator=partial(_opened, path), poolclass=NullPool
+        )
+    import asyncpg
+
+    # The driver parses the URL itself, as when serving: SQLAlchemy does not know `sslmode`.
+    return create_async_engine(
+        "postgresql+asyncpg://", async_creator=partial(asyncpg.connect, url), poolclass=NullPool
+    )
+
+
+async def _opened(path: Path) -> aiosqlite.Connection:
+    """Opened beforehand: aiosqlite's thread would report a failure to a loop that may be closed by then."""
+    import aiosqlite
+
+    connection = await asyncio.to_thread(_connected, path)
+    return await aiosqlite.Connection(lambda: connection, iter_chunk_size=64)
+
+
+def _connected(path: Path) -> SqliteConnection:
+    """Open the file with the SQLite library that serves it; a new file is readable by its owner only."""
+    path.touch(mode=0o600)
+    return driver.connect(path, check_same_thread=False)

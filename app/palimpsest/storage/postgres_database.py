@@ -1,0 +1,234 @@
+"""Executes units and readings on PostgreSQL, through asyncpg's own pool.
+
+One transaction per unit. Its first step locks the session's row, so writers of one session take turns. No
+transaction is held longer than one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import TypeVar, cast
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+from sqlalchemy.dialects.postgresql.asyncpg import dialect
+from sqlalchemy.engine import Dialect
+
+from palimpsest.errors import Conflict, StoreError, StoreUnavailable
+from palimpsest.storage.database import (
+    Ask,
+    Compiler,
+    Reading,
+    Row,
+    Scrub,
+    Statement,
+    Step,
+    StoreFault,
+    Unit,
+    is_due,
+)
+
+T = TypeVar("T")
+
+_CONNECTIONS = 10
+# No request waits for a VACUUM of large tables, but it must end.
+_VACUUM_SECONDS = 600.0
+# Seconds between checks for snapshots that still see deleted rows, and how many: most readings take
+# milliseconds.
+_LOOK_SECONDS = 0.01
+_LOOKS = 200
+# The first transaction id not assigned yet: rows deleted by now were deleted before it.
+_NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::xid::text"
+# Whether a client has an older snapshot. VACUUMs and transactions in other databases keep no rows alive.
+_READ_SINCE_BEFORE = """
+SELECT EXISTS (
+    SELECT 1 FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+      AND query NOT ILIKE 'VACUUM %' AND age(backend_xmin) > age($1::text::xid)
+)"""
+# Two sessions that share texts may still deadlock; the loser's unit is idempotent and is run again.
+_ATTEMPTS = 3
+_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+# Faults of the server or the connection, not of the statement.
+_UNAVAILABLE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.PostgresSystemError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InternalServerError,
+    # A connection that breaks while a transaction is being rolled back.
+    asyncpg.InternalClientError,
+    *_AGAIN,
+    OSError,
+)
+
+
+async def open_postgres(url: str, deadline_seconds: float) -> PostgresDatabase:
+    """Open a connection pool; StoreUnavailable when the server cannot be reached."""
+    try:
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=_CONNECTIONS,
+            timeout=deadline_seconds,
+            # An acknowledged commit must be durable, whatever the server's default (P2).
+            server_settings={"synchronous_commit": "on", "application_name": "palimpsest"},
+        )
+    except (*_UNAVAILABLE, asyncpg.PostgresError) as failure:
+        raise StoreUnavailable(f"the database cannot be reached: {_said(failure)}") from failure
+    return PostgresDatabase(pool, deadline_seconds)
+
+
+@cache
+def _compiler() -> Compiler:
+    """Statements are the same for every server: they are compiled once per process."""
+    return Compiler(cast(Callable[[], Dialect], dialect)())
+
+
+class PostgresDatabase:
+    """See `SqlDatabase`."""
+
+    def __init__(self, pool: asyncpg.Pool, deadline_seconds: float) -> None:
+        self._pool = pool
+        self._deadline_seconds = deadline_seconds
+        self._writing: set[asyncio.Task[Sequence[int]]] = set()
+        self._compiled = _compiler()
+
+    async def write(
+        self, unit: Unit, *, alone: bool = False, urgent: bool = False, seconds: float | None = None
+    ) -> Sequence[int]:
+        """See `SqlDatabase`. `alone` and `urgent` have no effect: the server commits."""
+        del alone, urgent
+        writing = asyncio.get_running_loop().create_task(self._written(unit, seconds))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        return await asyncio.shield(writing)
+
+    def trouble(self) -> StoreFault | None:
+        """See `SqlDatabase`. Always None: the files are the server's."""
+        return None
+
+    async def keep_reserve(self, size: int) -> bool:
+        """See `SqlDatabase`."""
+        del size
+        return True
+
+    async def scrub(self, tables: Sequence[str]) -> Scrub:
+        """See `SqlDatabase`. VACUUM removes dead rows; pages, the server's WAL and replicas are beyond us.
+
+        "pending" while an older transaction is open: VACUUM keeps rows that it may still read. Transactions
+        of other roles, and of replicas, are visible only to a role that may read all statistics.
+        """
+        names = ", ".join(f'"{name}"' for name in tables)
+        async with self._bounded(_VACUUM_SECONDS), self._pool.acquire() as connection:
+            newest = await connection.fetchval(_NEWEST)
+            is_free = await _is_let_go(connection, newest)
+            await connection.execute(f"VACUUM {names}")
+        return "vacuumed" if is_free else "pending"
+
+    async def _written(self, unit: Unit, seconds: float | None) -> Sequence[int]:
+        async with self._bounded(seconds):
+            for _ in range(_ATTEMPTS - 1):
+                try:
+                    return await self._commit(unit)
+                except _AGAIN:
+                    continue
+            return await self._commit(unit)
+
+    def compile(self, statements: Sequence[Statement]) -> None:
+        """See `SqlDatabase`."""
+        for statement in statements:
+            self._compiled[statement]
+
+    async def read_bounded(self, reading: Reading[T]) -> T:
+        """See `SqlDatabase`."""
+        async with self._bounded(), self._pool.acquire() as connection:
+            return await self._drive(connection, reading)
+
+    async def read_snapshot(self, reading: Reading[T], seconds: float | None = None) -> T:
+        """See `SqlDatabase`."""
+        async with (
+            self._bounded(seconds),
+            self._pool.acquire() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            return await self._drive(connection, reading)
+
+    async def close(self) -> None:
+        """See `SqlDatabase`."""
+        if self._writing:
+            await asyncio.wait(self._writing)
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
+
+    async def _commit(self, unit: Unit) -> Sequence[int]:
+        async with self._pool.acquire() as connection, connection.transaction():
+            touched: list[int] = []
+            last = 0
+            for step in unit:
+                due = is_due(step.after, last)
+                last = await self._run(connection, step) if due else last
+                touched.append(last if due else 0)
+                if step.needed and not touched[-1]:
+                    break
+            return touched + [0] * (len(unit) - len(touched))
+
+    async def _run(self, connection: PoolConnectionProxy, step: Step) -> int:
+        compiled = self._compiled[step.statement]
+        rows = [compiled.bind(row) for row in step.rows]
+        if len(rows) == 1:
+            # The command tag ends with the number of rows ("UPDATE 1"), or has none ("LOCK TABLE").
+            last = (await connection.execute(compiled.sql, *rows[0])).rsplit(" ", 1)[-1]
+            return int(last) if last.isdigit() else 0
+        await connection.executemany(compiled.sql, rows)
+        return len(rows)
+
+    async def _drive(self, connection: PoolConnectionProxy, reading: Reading[T]) -> T:
+        try:
+            ask = next(reading)
+            while True:
+                ask = reading.send(await self._rows(connection, ask))
+        except StopIteration as end:
+            return cast(T, end.value)
+
+    async def _rows(self, connection: PoolConnectionProxy, ask: Ask) -> Sequence[Row]:
+        compiled = self._compiled[ask.statement]
+        rows = await connection.fetch(compiled.sql, *compiled.bind(ask.params))
+        return [tuple(row.values()) for row in rows]
+
+    @asynccontextmanager
+    async def _bounded(self, seconds: float | None = None) -> AsyncIterator[None]:
+        """Apply the deadline and translate asyncpg's errors. Bugs of ours pass through."""
+        try:
+            async with asyncio.timeout(seconds or self._deadline_seconds):
+                yield
+        except TimeoutError as late:
+            raise StoreUnavailable("the database did not answer in time") from late
+        except asyncpg.UniqueViolationError as failure:
+            raise Conflict(f"another session took the name: {_said(failure)}") from failure
+        except _UNAVAILABLE as failure:
+            raise StoreUnavailable(f"the database is not available: {_said(failure)}") from failure
+        except asyncpg.PostgresError as failure:
+            raise StoreError(f"the database refused a row: {_said(failure)}") from failure
+
+
+async def _is_let_go(connection: PoolConnectionProxy, newest: str) -> bool:
+    """Wait until no snapshot is older than `newest`; False when one still is after all checks."""
+    for _ in range(_LOOKS):
+        if not await connection.fetchval(_READ_SINCE_BEFORE, newest):
+            return True
+        await asyncio.sleep(_LOOK_SECONDS)
+    return False
+
+
+def _said(failure: Exception) -> str:
+    """The first line only: PostgreSQL's details quote rows, which contain conversation text."""
+    return str(failure).split("\n", 1)[0]

@@ -1,0 +1,567 @@
+"""Finds messages and summaries by their words, and the messages next to them.
+
+Guarantees
+----------
+* The caller splits texts into words; the store compares whole words. Any text is a word, none is an error.
+* The index lags: it is updated oldest first, outside the transactions that record, so no commit waits for it.
+  `unindexed` returns what is missing; `index` adds it and moves the session's mark in one transaction, and
+  only once when several callers try.
+* The caller computes and compares vectors, too. They lag behind the words: only indexed messages get one.
+* Results are read from the current rows: an answer rejected since says so. The caller decides whether to
+  show it.
+* Rows of other namespaces are never found or counted and never influence an order; the same holds for other
+  sessions when one session is searched.
+* Where the database cannot keep an index (`has_index` is False: SQLite before 3.43 or without FTS5), there is
+  nothing to index and `find` finds nothing; `scan` reads the texts themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from palimpsest.core.history.stored_points import MessageState, Rebase, path_of
+from palimpsest.core.recall.words import CorpusStatistics
+from palimpsest.storage import search_sql as sql
+from palimpsest.storage.database import Params, Reading, Row, SqlDatabase, Statement, Step, rows_of
+from palimpsest.storage.search_index import (
+    MOST_WORDS,
+    NO_WORD,
+    PLACES,
+    WordIndex,
+    forgetting,
+    scope_of,
+    scrub_words,
+    spelled,
+    spelled_text,
+    words_are_left,
+)
+from palimpsest.storage.sql import arrivals_step, bodies_of, rows_among, unpacked
+
+RecallState = MessageState | Literal["undone"]
+
+# Bytes of bodies in one answer of `unindexed`.
+_MOST_INDEXED_BYTES = 4_000_000
+_MOST_FOUND = 500
+# The most matching rows that are counted and named, with or without bodies.
+_MOST_COUNTED = 1_000
+_MOST_NEIGHBOURS = 64
+# Arrivals; before a longer walk back it is checked whether the session has only one path.
+_LONG_WALK = 200
+# The bounds of a scan, and of one page of it.
+_MOST_ROWS, _MOST_BYTES = 5_000, 64_000_000
+_PAGE_ROWS, _PAGE_BYTES = 256, 4_000_000
+_AFTER_ALL = 1 << 62
+_NOTHING = CorpusStatistics(0, 1.0, {})
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRow:
+    """The current row of a message, or of a compaction's summary.
+
+    `ref` is a message's chain or a compaction's id. `chain` is the message's own or the compaction's
+    watermark. `body` is the message's exact bytes, or the summary's UTF-8 (with lone surrogates). A summary
+    has the `role` "", no `parent`, depth and tokens 0, and the state "live" or "undone".
+    """
+
+    session: str
+    kind: Literal["message", "summary"]
+    ref: bytes
+    chain: bytes
+    parent: bytes
+    role: str
+    depth: int
+    arrival: int
+    state: RecallState
+    relayed: bool
+    at: float
+    tokens: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What arrived in a session after `after`, up to and including `upto`, while its epoch was `epoch`."""
+
+    epoch: int
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unindexed:
+    """All rows of a stretch, in order of arrival. Index an empty one too: that moves the mark."""
+
+    stretch: Stretch
+    rows: Sequence[RecallRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """The words of the row at `arrival`, with repetitions: their number is its length."""
+
+    arrival: int
+    words: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unembedded:
+    """Messages of users and models without a vector, oldest first; `epoch` was the session's at the read."""
+
+    epoch: int
+    rows: Sequence[RecallRow]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVector:
+    """The vector of the message at `arrival`, as it was given to `embed`; never empty."""
+
+    session: str
+    arrival: int
+    vector: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows that contain any of the words, best first; `holdings` are totals of everything searched.
+
+    `others` contain the words too and come without bodies: rows after the best ones and rows too large.
+    `is_all`: no other row contains them.
+    """
+
+    rows: Sequence[RecallRow]
+    holdings: CorpusStatistics
+    others: Sequence[RecallRow] = ()
+    is_all: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The messages before and after a message; `after`, of branches and retries, in order of arrival."""
+
+    before: RecallRow | None
+    after: Sequence[RecallRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The wanted rows, newest first. `is_all`: all rows were looked at."""
+
+    rows: Sequence[RecallRow]
+    is_all: bool
+
+
+class Search:
+    """See the module docstring."""
+
+    def __init__(self, database: SqlDatabase, index: WordIndex) -> None:
+        self._db = database
+        self._index = index
+
+    @property
+    def has_index(self) -> bool:
+        """False where the database cannot keep an index."""
+        return self._index.works
+
+    async def unindexed(self, namespace: str, session: str, limit: int) -> Unindexed | None:
+        """The oldest rows that are not in the index: at most `limit`, and about 4 MB or a single larger row.
+
+        None when the session or the index does not exist, or the mark has reached the newest row.
+        """
+        if not self._index.works:
+            return None
+        return await self._db.read_snapshot(_unindexed({"namespace": namespace, "session": session}, limit))
+
+    async def lagging(self, namespace: str, limit: int) -> list[str]:
+        """Ids of sessions that are not fully indexed, at most `limit`, the last written first."""
+        if not self._index.works:
+            return []
+        return [
+            row[0]
+            for row in await self._db.read_snapshot(rows_of(sql.LAGGING, namespace=namespace, limit=limit))
+        ]
+
+    async def index(self, namespace: str, session: str, stretch: Stretch, entries: Sequence[Indexed]) -> bool:
+        """Index the entries and move the mark to the end of the stretch.
+
+        Rows of the stretch without an entry are not found. The stretch may be a prefix of one that
+        `unindexed` returned. False, and nothing changed, when the mark is not at the beginning of the stretch
+        (another caller was faster), the epoch has changed or the session is gone. Other writers wait about 50
+        us per entry on SQLite, so pass some 64 at a time.
+        """
+        key = {"namespace": namespace, "session": session}
+        # The words of fifty long messages take a third of a second.
+        rows = await asyncio.to_thread(_index_rows, namespace, session, entries)
+        words = sum(len(entry.words) for entry in entries)
+        moved = {"after": stretch.after, "arrival": stretch.upto, "entries": len(entries), "words": words}
+        steps = [
+            arrivals_step({**key, "epoch": stretch.epoch}, 0),
+            Step(sql.MOVE_MARK, [{**key, **moved}], "touched"),
+            *([Step(sql.ADD_WORDS, rows, "touched")] if rows else []),
+        ]
+        return (await self._db.write(steps))[1] > 0
+
+    async def find(
+        self,
+        namespace: str,
+        session: str | None,
+        words: Sequence[str],
+        limit: int,
+        most_bytes: int = 4_000_000,
+    ) -> Found:
+        """The best `limit` (at most 500) rows that contain any of the words; of equal rows the newest.
+
+        Rows rank by the sum of their words' rarity within the session, or within all the namespace's sessions
+        where `session` is None. The first 96 different words count. Bodies have at most `most_bytes`
+        together: a row that would exceed that comes without its body, except the best one. At most 1,000 rows
+        are returned in all.
+        """
+        if not self._index.works:
+            return Found((), _NOTHING)
+        scope = {"namespace": namespace, "session": session}
+        return await self._db.read_snapshot(_find(scope, words, min(limit, _MOST_FOUND), most_bytes))
+
+    async def unembedded(self, namespace: str, session: str, limit: int) -> Unembedded | None:
+        """The oldest indexed messages without a vector, at most `limit`; None when all have one."""
+        return await self._db.read_snapshot(_unembedded({"namespace": namespace, "session": session}, limit))
+
+    async def embed(self, namespace: str, session: str, epoch: int, vectors: Mapping[int, bytes]) -> bool:
+        """Store the messages' vectors, by arrival; a message with an empty one is not found by meaning.
+
+        False, and nothing changed, when the epoch has changed, the session is gone or forgotten, or all the
+        vectors exist.
+        """
+        key = {"namespace": namespace, "session": session}
+        rows = [{**key, "place": place, "vector": vector} for place, vector in vectors.items()]
+        steps = [arrivals_step({**key, "epoch": epoch}, 0), Step(sql.ADD_VECTOR, rows, "touched")]
+        return (await self._db.write(steps))[1] > 0
+
+    async def vectors(self, namespace: str, session: str | None, limit: int) -> list[StoredVector]:
+        """The session's newest vectors; None: those of the namespace's 256 newest sessions in turn."""
+        return await self._db.read_snapshot(_vectors(namespace, session, limit))
+
+    async def messages_at(
+        self, namespace: str, places: Sequence[tuple[str, int]], most_bytes: int
+    ) -> list[RecallRow]:
+        """The messages at these (session, arrival) places, in this order.
+
+        The first always; others only if they fit into `most_bytes` together.
+        """
+        return await self._db.read_snapshot(_messages_at(namespace, places, most_bytes))
+
+    async def neighbours(
+        self, namespace: str, session: str, chains: Sequence[bytes]
+    ) -> dict[bytes, Neighbours]:
+        """The neighbours of each of these messages (at most 64); unknown ones are left out.
+
+        Neighbours by parent: of a list that the client rebased, only the last message kept has the messages
+        that follow it there.
+        """
+        asked = list(dict.fromkeys(chains))[:_MOST_NEIGHBOURS]
+        return await self._db.read_snapshot(_neighbours({"namespace": namespace, "session": session}, asked))
+
+    async def on_path(
+        self, namespace: str, session: str, head: bytes, chains: Sequence[bytes]
+    ) -> frozenset[bytes]:
+        """Those of `chains` (any number) that are on the path ending at `head`."""
+        asked = list(dict.fromkeys(chains))
+        return await self._db.read_snapshot(
+            _on_path({"namespace": namespace, "session": session}, head, asked)
+        )
+
+    async def scan(
+        self,
+        namespace: str,
+        sessions: Sequence[str] | None,
+        is_wanted: Callable[[RecallRow], bool],
+        limit: int,
+    ) -> Scanned:
+        """At most `limit` rows for which `is_wanted` is true, session by session, newest first in each.
+
+        None: of all sessions, newest first. At most 5,000 rows and about 64 MB are read. `is_wanted` runs on
+        other threads, one call at a time.
+        """
+        found: list[RecallRow] = []
+        rows_left, bytes_left = _MOST_ROWS, _MOST_BYTES
+        is_all = True
+        if sessions is None:
+            newest = await self._db.read_snapshot(rows_of(sql.NEWEST_SESSIONS, namespace=namespace))
+            sessions, is_all = [row[0] for row in newest], len(newest) < sql.READ_SESSIONS
+        for session in sessions:
+            before = _AFTER_ALL
+            key = {"namespace": namespace, "session": session}
+            while page := await self._db.read_snapshot(_page({**key, "before": before})):
+                wanted = await asyncio.to_thread(list, filter(is_wanted, page))
+                found += wanted[: limit - len(found)]
+                rows_left -= len(page)
+                bytes_left -= sum(len(row.body) for row in page)
+                before = page[-1].arrival
+                if len(found) >= limit or rows_left <= 0 or bytes_left <= 0:
+                    return Scanned(found, is_all=False)
+        return Scanned(found, is_all)
+
+    async def forget(self, namespace: str, session: str) -> int:
+        """Remove the session from the index; returns the number of entries. Bytes stay until `scrub`."""
+        key = {"namespace": namespace, "session": session}
+        held = await self._db.read_snapshot(rows_of(sql.ENTRIES, **key))
+        await self._db.write([forgetting(key), Step(sql.DROP_VECTORS, [key])])
+        return int(held[0][0]) if held else 0
+
+    async def scrub(self) -> None:
+        """Remove all words of forgotten sessions from the index. Idempotent; continues after an interruption.
+
+        Uses short transactions. On SQLite it rewrites the whole index, about 4 s for a million entries. It
+        does not remove bytes from a write-ahead log, or from pages that PostgreSQL has not vacuumed.
+        """
+        await scrub_words(self._db, self._index)
+
+    async def needs_scrub(self) -> bool:
+        """True when words of forgotten sessions are still in the index: a scrub is due or was interrupted."""
+        return await words_are_left(self._db, self._index)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A row whose body may not be read yet: then `digest` names it; `length` is its size in bytes."""
+
+    row: RecallRow
+    digest: bytes | None
+    length: int
+
+
+def _message_of(row: Row) -> _Unread:
+    session, chain, parent, role, depth, arrival, state, relayed, at, tokens, digest, length = row
+    place = (chain, chain, parent, role, depth, arrival, state, bool(relayed), at, tokens)
+    return _Unread(RecallRow(session, "message", *place, b""), digest, length)
+
+
+def _summary_of(row: Row) -> _Unread:
+    session, ident, watermark, arrival, undone_at, at, summary = row
+    state = "live" if undone_at is None else "undone"
+    place: Row = (ident.encode(), watermark, b"", "", 0, arrival, state, False, at, 0, summary)
+    return _Unread(RecallRow(session, "summary", *place), None, len(summary))
+
+
+def _read(namespace: str, rows: Sequence[_Unread]) -> Reading[list[RecallRow]]:
+    """The rows in order, with their bodies."""
+    bodies = yield from bodies_of(namespace, [each.digest for each in rows if each.digest is not None])
+    return [each.row if each.digest is None else replace(each.row, body=bodies[each.digest]) for each in rows]
+
+
+def _within(rows: Iterable[_Unread], most_bytes: int) -> list[_Unread]:
+    """The longest prefix whose bodies have at most `most_bytes` together; at least one row."""
+    kept: list[_Unread] = []
+    for each in rows:
+        most_bytes -= each.length
+        if kept and most_bytes < 0:
+            break
+        kept.append(each)
+    return kept
+
+
+def _fitting(rows: Sequence[_Unread], most_bytes: int) -> list[_Unread]:
+    """The first row, and each further one, in order, that still fits into `most_bytes`."""
+    kept: list[_Unread] = []
+    for each in rows:
+        if not kept or each.length <= most_bytes:
+            kept.append(each)
+            most_bytes -= each.length
+    return kept
+
+
+def _index_rows(namespace: str, session: str, entries: Sequence[Indexed]) -> list[Params]:
+    """The rows of the index, each with the words that mark its namespace and session."""
+    key: Params = {"namespace": namespace, "session": session}
+    scopes = f"{scope_of(namespace, None)} {scope_of(namespace, session)}"
+    return [
+        {**key, "place": entry.arrival, "words": f"{scopes} {spelled_text(entry.words)}"} for entry in entries
+    ]
+
+
+def _unindexed(key: Params, limit: int) -> Reading[Unindexed | None]:
+    places = yield from rows_of(sql.PLACE, **key)
+    if not places or places[0][1] >= places[0][2]:
+        return None
+    epoch, after, newest = places[0]
+    asked = {**key, "after": after, "limit": limit}
+    rows = [_message_of(row) for row in (yield from rows_of(sql.MESSAGES_AFTER, **asked))]
+    rows += [_summary_of(row) for row in (yield from rows_of(sql.SUMMARIES_AFTER, **asked))]
+    first = _within(sorted(rows, key=_arrival)[:limit], _MOST_INDEXED_BYTES)
+    # Events use the session's counter too: after the last row, the mark moves to the counter's end.
+    upto = newest if len(rows) < limit and len(first) == len(rows) else _arrival(first[-1])
+    return Unindexed(Stretch(epoch, after, upto), (yield from _read(str(key["namespace"]), first)))
+
+
+def _unembedded(key: Params, limit: int) -> Reading[Unembedded | None]:
+    places = yield from rows_of(sql.EMBEDDED_UPTO, **key)
+    if not places or places[0][1] >= places[0][2]:
+        return None
+    epoch, after, upto = places[0]
+    found = yield from rows_of(sql.SAID_AFTER, **key, after=after, upto=upto, limit=limit)
+    first = _within(map(_message_of, found), _MOST_INDEXED_BYTES)
+    return Unembedded(epoch, (yield from _read(str(key["namespace"]), first))) if first else None
+
+
+def _vectors(namespace: str, session: str | None, limit: int) -> Reading[list[StoredVector]]:
+    named = [session]
+    if session is None:
+        named = [row[0] for row in (yield from rows_of(sql.NEWEST_SESSIONS, namespace=namespace))]
+    found: list[StoredVector] = []
+    for name in named:
+        asked: Params = {"namespace": namespace, "session": name, "limit": limit - len(found)}
+        found += [StoredVector(str(name), *row) for row in (yield from rows_of(sql.VECTORS, **asked))]
+        if len(found) >= limit:
+            break
+    return found
+
+
+def _messages_at(
+    namespace: str, places: Sequence[tuple[str, int]], most_bytes: int
+) -> Reading[list[RecallRow]]:
+    found: dict[tuple[str, int], _Unread] = {}
+    for session in {session for session, _ in places}:
+        arrivals = [arrival for name, arrival in places if name == session]
+        key: Params = {"namespace": namespace, "session": session}
+        rows = yield from rows_among(sql.MESSAGES_AT, "arrival", arrivals, **key)
+        found.update(((session, _arrival(each)), each) for each in map(_message_of, rows))
+    there = [found[place] for place in places if place in found]
+    return (yield from _read(namespace, _fitting(there, most_bytes)))
+
+
+def _arrival(each: _Unread) -> int:
+    return each.row.arrival
+
+
+def _page(key: Params) -> Reading[list[RecallRow]]:
+    """The newest rows before an arrival; fewer than a page only for their bytes, or at the end."""
+    asked = {**key, "limit": _PAGE_ROWS}
+    rows = [_message_of(row) for row in (yield from rows_of(sql.MESSAGES_BEFORE, **asked))]
+    rows += [_summary_of(row) for row in (yield from rows_of(sql.SUMMARIES_BEFORE, **asked))]
+    newest = sorted(rows, key=_arrival, reverse=True)[:_PAGE_ROWS]
+    return (yield from _read(str(key["namespace"]), _within(newest, _PAGE_BYTES)))
+
+
+def _holdings(scope: Params, words: Sequence[str]) -> Reading[CorpusStatistics]:
+    """The index's totals for the scope, and how many entries contain each word."""
+    totals = sql.TOTALS[scope["session"] is not None]
+    entries, length = (yield from rows_of(totals, **scope))[0]
+    if not entries:
+        return _NOTHING
+    asked = list(dict.fromkeys(words))[:MOST_WORDS]
+    size = _size_for(len(asked))
+    counted = yield from rows_of(sql.COUNTS[size], **_queries(scope, asked, size))
+    return CorpusStatistics(entries, max(1.0, length / entries), dict(zip(asked, counted[0], strict=False)))
+
+
+def _find(scope: Params, words: Sequence[str], limit: int, most_bytes: int) -> Reading[Found]:
+    """Weigh a word by its rarity in the scope, and an entry by the sum of its words' weights.
+
+    The caller then ranks the chosen rows by their texts.
+    """
+    holdings = yield from _holdings(scope, words)
+    held = {word: count for word, count in holdings.holding.items() if count}
+    if not held or limit <= 0:
+        return Found((), holdings)
+    size = _size_for(len(held))
+    weights = [_weight(holdings.entries, count) for count in held.values()]
+    asked = {**_queries(scope, list(held), size), "limit": _MOST_COUNTED + 1}
+    asked |= {f"weight_{i}": weights[i] if i < len(weights) else 0 for i in range(size)}
+    best = [row[0] for row in (yield from rows_of(sql.BEST[size], **asked))]
+    namespace = str(scope["namespace"])
+    entries = yield from _entries(namespace, best[:_MOST_COUNTED])
+    rows = yield from _read(namespace, _fitting(entries[:limit], most_bytes))
+    read = {(row.session, row.ref) for row in rows}
+    others = [each.row for each in entries if (each.row.session, each.row.ref) not in read]
+    return Found(rows, holdings, others, len(best) <= _MOST_COUNTED)
+
+
+def _entries(namespace: str, entries: Sequence[int]) -> Reading[list[_Unread]]:
+    """The rows of the entries, in order, read by each session's own key.
+
+    A join with the entries made PostgreSQL read a whole session per entry as long as it had no statistics.
+    """
+    arrivals: dict[int, list[int]] = {}
+    for entry in entries:
+        arrivals.setdefault(entry // PLACES, []).append(entry % PLACES)
+    found: dict[int, _Unread] = {}
+    for number, places in arrivals.items():
+        named = yield from rows_of(sql.SESSION_OF_NUMBER, namespace=namespace, number=number)
+        key: Params = {"namespace": namespace, "session": named[0][0] if named else None}
+        messages = yield from rows_among(sql.MESSAGES_AT, "arrival", places, **key)
+        rows = [_message_of(row) for row in messages]
+        others = set(places).difference(map(_arrival, rows))
+        summaries = yield from rows_among(sql.SUMMARIES_AT, "arrival", others, **key)
+        rows += [_summary_of(row) for row in summaries]
+        found.update((number * PLACES + _arrival(each), each) for each in rows)
+    return [found[entry] for entry in entries if entry in found]
+
+
+def _queries(scope: Params, words: Sequence[str], size: int) -> dict[str, object]:
+    """The queries for the words; unused parameters ask for a word that no entry contains.
+
+    Each query includes the scope's own word, so the database reads only entries of the scope.
+    """
+    session = scope["session"]
+    own = scope_of(str(scope["namespace"]), None if session is None else str(session))
+    asked = [f"{own} {spelled(word)}" for word in words]
+    return {f"scoped_{i}": asked[i] if i < len(asked) else NO_WORD for i in range(size)}
+
+
+def _size_for(count: int) -> int:
+    return next(size for size in sql.WORD_SIZES if count <= size)
+
+
+def _weight(entries: int, holding: int) -> int:
+    """BM25's inverse document frequency, above 0 even for a word in every entry.
+
+    In millionths: integers have the same sum in whatever order a database adds them.
+    """
+    return round(1_000_000 * math.log(1 + (entries - holding + 0.5) / (holding + 0.5)))
+
+
+def _neighbours(key: Params, chains: Sequence[bytes]) -> Reading[dict[bytes, Neighbours]]:
+    here = {
+        each.row.chain: each.row.parent for each in (yield from _messages(sql.MESSAGES_AMONG, key, chains))
+    }
+    parents = yield from _messages(sql.MESSAGES_AMONG, key, here.values())
+    # The neighbour across a rebase is its anchor, in both directions.
+    jumps = {row[0]: row[1] for row in (yield from rows_among(sql.ANCHORS, "chain", here.values(), **key))}
+    parents += yield from _messages(sql.MESSAGES_AMONG, key, jumps.values())
+    after = yield from _messages(sql.CHILDREN, key, chains)
+    jumped = {row[0]: row[1] for row in (yield from rows_among(sql.JUMPS, "chain", chains, **key))}
+    after += yield from _messages(sql.CHILDREN, key, jumped)
+    unread = {each.row.chain: each for each in (*parents, *after)}
+    rows = {row.chain: row for row in (yield from _read(str(key["namespace"]), list(unread.values())))}
+    following: dict[bytes, list[RecallRow]] = {}
+    for row in sorted(rows.values(), key=lambda row: row.arrival):
+        following.setdefault(jumped.get(row.parent, row.parent), []).append(row)
+    return {
+        chain: Neighbours(rows.get(jumps.get(parent, parent)), following.get(chain, ()))
+        for chain, parent in here.items()
+    }
+
+
+def _messages(
+    statements: Mapping[int, Statement], key: Params, chains: Iterable[bytes]
+) -> Reading[list[_Unread]]:
+    return [_message_of(row) for row in (yield from rows_among(statements, "chain", chains, **key))]
+
+
+def _on_path(key: Params, head: bytes, chains: Sequence[bytes]) -> Reading[frozenset[bytes]]:
+    """Walks the path back no further than the oldest of `chains`."""
+    rows = yield from rows_among(sql.ARRIVALS, "chain", [*chains, head], **key)
+    arrivals = {row[0]: row[1] for row in rows}
+    asked = [arrivals[chain] for chain in chains if chain in arrivals]
+    if not asked:
+        return frozenset()
+    end = arrivals.get(head)
+    if end is not None and end - min(asked) > _LONG_WALK and (yield from rows_of(sql.IS_LINE, **key))[0][0]:
+        return frozenset(chain for chain in chains if arrivals.get(chain, end + 1) <= end)
+    walked = yield from rows_of(sql.WALK, **key, chain=head, oldest=min(asked))
+    points = [
+        chain if members is None else Rebase(chain, b"", unpacked(members)) for chain, _, members in walked
+    ]
+    return frozenset(chains).intersection(path_of(points)).intersection(arrivals)

@@ -1,0 +1,192 @@
+"""Building blocks of statements: conditions on session and namespace, upserts, lists of values, arrivals.
+
+Lists of values are queried in groups of fixed sizes, so that a statement has one text and is compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from operator import attrgetter
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import Insert, insert
+
+from palimpsest.storage.database import Params, Reading, Row, Statement, Step, p, rows_of, step
+from palimpsest.storage.tables import BODIES, SESSIONS
+
+# Digests are sha256.
+DIGEST_BYTES = 32
+# Values per statement: for short lists and for long ones.
+SIZES = (8, 256)
+# Sorts after every id.
+AFTER_ALL_IDS = "\U0010ffff"
+ONE: sa.ColumnElement[int] = sa.literal_column("1")
+LIMIT = p("limit", sa.Integer)
+
+SESSION_ROW = sa.and_(SESSIONS.c.namespace == p("namespace"), SESSIONS.c.id == p("session"))
+IN_EPOCH = SESSIONS.c.epoch == p("epoch")
+
+
+def of_namespace(table: sa.FromClause) -> sa.ColumnElement[bool]:
+    """The rows of the namespace."""
+    return table.c.namespace == p("namespace")
+
+
+def of_session(table: sa.FromClause) -> sa.ColumnElement[bool]:
+    """The rows of the session, in its namespace."""
+    return sa.and_(table.c.session == p("session"), of_namespace(table))
+
+
+def columns_of(table: sa.Table, *names: str) -> list[sa.ColumnElement[Any]]:
+    """These columns, in this order."""
+    return [table.c[name] for name in names]
+
+
+def most(count: int) -> sa.ColumnElement[int]:
+    """A LIMIT as a literal of the statement."""
+    return sa.literal_column(str(count))
+
+
+def new_row(table: sa.Table, **given: sa.ColumnElement[Any]) -> Insert:
+    """An INSERT of a whole row whose values are parameters, except those `given`."""
+    return insert(table).values({column.name: p(column) for column in table.c} | given)
+
+
+def row_in_session(
+    table: sa.Table, *where: sa.ColumnElement[bool], names: Iterable[str] = (), **given: sa.ColumnElement[Any]
+) -> Insert:
+    """An INSERT of one row (of the columns `names`, default all) if the session exists.
+
+    Values are parameters, except those `given`. The arrival (or `seq`) is the session's counter minus `back`.
+    """
+    place = "arrival" if "arrival" in table.c else "seq"
+    own = [name for name in names or table.c.keys() if name not in given and name != place]
+    values = {name: p(table.c[name]) for name in own} | given
+    if place in table.c:
+        values[place] = SESSIONS.c.arrivals - p("back", sa.BigInteger)
+    row = sa.select(*values.values()).select_from(SESSIONS).where(SESSION_ROW, *where)
+    return insert(table).from_select(list(values), row)
+
+
+def replacing(
+    new: Insert, *changed: str, where: sa.ColumnElement[bool] | None = None, **given: sa.ColumnElement[Any]
+) -> Insert:
+    """The INSERT as an upsert: an existing row takes the new values of `changed` and those `given`.
+
+    With `where`, only a row for which it holds.
+    """
+    key = list(cast(sa.Table, new.table).primary_key.columns)
+    values = {name: new.excluded[name] for name in changed} | given
+    return new.on_conflict_do_update(index_elements=key, set_=values, where=where)
+
+
+def there_is(*where: sa.ColumnElement[bool]) -> sa.Exists:
+    """Whether a row exists for which all conditions hold."""
+    return sa.exists(sa.select(1).where(*where))
+
+
+def _draw(*where: sa.ColumnElement[bool]) -> Statement:
+    drawn = SESSIONS.c.arrivals + p("count", sa.BigInteger)
+    return Statement(sa.update(SESSIONS).where(SESSION_ROW, *where).values(arrivals=drawn))
+
+
+_DRAW = _draw()
+_DRAW_IN_EPOCH = _draw(IN_EPOCH)
+
+
+def arrivals_step(key: Params, count: int) -> Step:
+    """The step that takes `count` numbers from the counter of the session in `key`.
+
+    It locks the session's row, so that writers of one session, and an erase of it, take turns. It touches no
+    row when the session does not exist or, with an "epoch" in `key`, has another epoch.
+    """
+    return step(_DRAW_IN_EPOCH if "epoch" in key else _DRAW, **key, count=count)
+
+
+def listed(name: str, values: Sequence[object], size: int) -> dict[str, object]:
+    """`size` parameters for `values` (at least one); the last value pads the rest."""
+    return {f"{name}_{i}": values[min(i, len(values) - 1)] for i in range(size)}
+
+
+def among(column: sa.ColumnElement[Any], name: str, size: int) -> sa.ColumnElement[bool]:
+    """The column has one of the values of `listed`."""
+    return column.in_([p(f"{name}_{i}", column.type) for i in range(size)])
+
+
+def sized(
+    build: Callable[[int], sa.ColumnElement[Any] | sa.Select[Any] | Any], sizes: Iterable[int] = SIZES
+) -> dict[int, Statement]:
+    """The statement for each size of a list of values."""
+    return {size: Statement(partial(build, size)) for size in sizes}
+
+
+def grouped(
+    name: str, values: Sequence[object], sizes: Sequence[int] = SIZES
+) -> Iterator[tuple[dict[str, object], int]]:
+    """Parameters for `values` in groups of the smallest size, or of the largest if there are more."""
+    size = sizes[0] if len(values) <= sizes[0] else sizes[-1]
+    for start in range(0, len(values), size):
+        yield listed(name, values[start : start + size], size), size
+
+
+def rows_among(
+    statements: Mapping[int, Statement], name: str, values: Iterable[object], **params: object
+) -> Reading[list[Row]]:
+    """The rows of a sized statement for any number of values, duplicates removed."""
+    found: list[Row] = []
+    for group, size in grouped(name, list(dict.fromkeys(values)), tuple(statements)):
+        found += yield from rows_of(statements[size], **params, **group)
+    return found
+
+
+_BODIES = sized(
+    lambda size: sa.select(BODIES.c.digest, BODIES.c.body).where(
+        of_namespace(BODIES), among(BODIES.c.digest, "digest", size)
+    )
+)
+
+
+def bodies_of(namespace: str, digests: Iterable[bytes]) -> Reading[dict[bytes, bytes]]:
+    """Bodies by their digests."""
+    rows = yield from rows_among(_BODIES, "digest", digests, namespace=namespace)
+    return {row[0]: row[1] for row in rows}
+
+
+def packed(digests: Iterable[bytes]) -> bytes:
+    """Digests of 32 bytes, concatenated for one column."""
+    return b"".join(digests)
+
+
+def unpacked(digests: bytes) -> tuple[bytes, ...]:
+    """The inverse of `packed`."""
+    return tuple(digests[i : i + DIGEST_BYTES] for i in range(0, len(digests), DIGEST_BYTES))
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """A dataclass's fields as parameters by name; `plain` is applied to fields declared as text."""
+    names, texts, fields = _fields(value.__class__)
+    found = dict(zip(names, fields(value), strict=True))
+    for name in texts:
+        # Nearly all texts are printable: calling `plain` for each would cost more than the rest.
+        if (text := found[name]) and not text.isprintable():
+            found[name] = plain(text)
+    return found
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, ...], list[str], Callable[[Any], tuple[Any, ...]]]:
+    declared = kind.__dataclass_fields__
+    texts = [name for name, field in declared.items() if field.type in ("str", "str | None")]
+    return tuple(declared), texts, attrgetter(*declared)
+
+
+def plain(text: str) -> str:
+    """`text` with NUL and lone surrogates escaped: PostgreSQL refuses the former, SQLite the latter.
+
+    For names and labels only. Bodies and summaries are stored as bytes.
+    """
+    if text.isprintable():
+        return text
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,175 @@
+"""The store: seven repositories on one database, SQLite or PostgreSQL.
+
+Guarantees
+----------
+* A coroutine that writes returns only when its rows are durable (SQLite: synchronous=FULL;
+  PostgreSQL: synchronous_commit=on). All rows of one call are committed together or not at all,
+  even when the caller is cancelled meanwhile.
+* Every write is an upsert on natural keys: repeating a call, even after an unknown outcome, changes nothing.
+* Nothing is visible to a read before it is durable; after a write has returned, every read sees it.
+* Every method takes the namespace and touches no other's rows. Rows of other namespaces read as absent.
+* Message bodies are bytes and are returned exactly as given.
+* When the store cannot do its work in `store_deadline_seconds` it raises StoreUnavailable; the
+  caller may conclude nothing about whether the rows were written, and may call again.
+* Order is `arrival` (monotonic per session), never time. Times are for people: UTC seconds.
+
+The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `accounts` and `erasure` state the
+rest. Opening never migrates: it fails when the schema is not current.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import sqlalchemy as sa
+
+from palimpsest.errors import SchemaMismatch, SettingsError
+from palimpsest.storage.accounts import Accounts, ProvenNamespaces
+from palimpsest.storage.compactions import Compactions
+from palimpsest.storage.database import SqlDatabase, Statement, Step, StoreFault, p, rows_of, step
+from palimpsest.storage.erasure import Erasure, RecentlyErased
+from palimpsest.storage.exchanges import Exchanges
+from palimpsest.storage.history import History
+from palimpsest.storage.journal import FAIL_OPEN, Journal
+from palimpsest.storage.migrate import schema_state, sqlite_path, with_connection
+from palimpsest.storage.search import Search
+from palimpsest.storage.search_index import POSTGRES_INDEX, WordIndex, word_index_of
+from palimpsest.storage.sql import new_row, replacing
+from palimpsest.storage.sqlite.database import REWRITE_BYTES, SqliteDatabase
+from palimpsest.storage.sqlite.driver import Synchronous
+from palimpsest.storage.sqlite.files import ServerLock
+from palimpsest.storage.tables import HEARTBEAT, PEPPER
+
+
+class Store:
+    """See the module docstring for the contract. Callers that need one repository are given only that."""
+
+    def __init__(
+        self,
+        database: SqlDatabase,
+        index: WordIndex,
+        new_id: Callable[[], str],
+        closed: Callable[[], None] = lambda: None,
+        server: str | None = None,
+    ) -> None:
+        self._db = database
+        self._closed = closed
+        proven, erased = ProvenNamespaces(), RecentlyErased()
+        self.history = History(database)
+        self.exchanges = Exchanges(database, proven, erased, server)
+        self.compactions = Compactions(database)
+        self.journal = Journal(database, server)
+        self.search = Search(database, index)
+        self.accounts = Accounts(database, new_id, proven)
+        self.erasure = Erasure(database, index, erased)
+
+    def trouble(self) -> StoreFault | None:
+        """Why nothing can be recorded, judged by files and disk (some system calls, 20 us).
+
+        Always None for a database server.
+        """
+        return self._db.trouble()
+
+    async def keep_reserve(self, size: int) -> bool:
+        """Reserve `size` bytes of the database's disk for erasing; False when there is no room.
+
+        An erase on a full disk uses the reserve up. Closing the store frees it.
+        """
+        return await self._db.keep_reserve(size)
+
+    async def warm(self) -> None:
+        """Compile all statements on another thread (0.5 s), so that first requests need not."""
+        await asyncio.to_thread(self._db.compile, list(_statements()))
+
+    async def ping(self) -> None:
+        """Do a real write and read; StoreUnavailable when one fails."""
+        await self._db.write([step(_PING, id="ping", beats=1)])
+        await self._db.read_snapshot(rows_of(_PINGED, id="ping"))
+
+    async def close(self) -> None:
+        """Finish accepted writes and close the database. Idempotent."""
+        await self._db.close()
+        self._closed()
+
+
+async def open_store(
+    url: str,
+    *,
+    synchronous: Synchronous = "full",
+    deadline_seconds: float = 5.0,
+    new_id: Callable[[], str],
+    sole: bool = False,
+    rewrite_bytes: int = REWRITE_BYTES,
+) -> Store:
+    """An open store, which the caller closes.
+
+    `url` is `sqlite:///path/to/file.db` or `postgresql://user@host:port/name`. `synchronous` is SQLite's:
+    "normal" is faster and may lose acknowledged commits in a power cut. `new_id` makes ids of namespaces.
+    `sole`: open as the only server of a SQLite file; exchanges that a killed server left open count as
+    failed, and SettingsError is raised while another process serves the file. On PostgreSQL, which several
+    servers may share, it gives this server an id. `rewrite_bytes`: a scrub vacuums a SQLite file of at most
+    this size. Raises SchemaMismatch when the database must be migrated or has an unknown schema,
+    StoreUnavailable when it cannot be reached, SettingsError for another url.
+    """
+    path = sqlite_path(url)
+    if path is None and not url.startswith("postgresql://"):
+        raise SettingsError(
+            f"storage url: expected sqlite:///path or postgresql://..., got {url.split(':')[0]}:"
+        )
+    await _require_schema(url)
+    if path is None:
+        from palimpsest.storage.postgres_database import open_postgres
+
+        server = new_id() if sole else None
+        return Store(await open_postgres(url, deadline_seconds), POSTGRES_INDEX, new_id, server=server)
+    if not sole:
+        database = SqliteDatabase(path, synchronous, deadline_seconds, rewrite_bytes)
+        return Store(database, await word_index_of(database), new_id)
+    use = ServerLock(path)
+    use.take()
+    with ExitStack() as on_failure:
+        on_failure.callback(use.release)
+        database = SqliteDatabase(path, synchronous, deadline_seconds, rewrite_bytes)
+        await database.write([Step(FAIL_OPEN, [{}])])
+        # A kill between an erase and its scrub leaves erased rows in the log.
+        await database.empty_log()
+        index = await word_index_of(database)
+        on_failure.pop_all()
+    return Store(database, index, new_id, use.release)
+
+
+def _statements() -> Iterator[Statement]:
+    """Every statement of the loaded storage modules."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("palimpsest.storage."):
+            for value in vars(module).values():
+                found = value.values() if isinstance(value, dict) else (value,)
+                yield from (each for each in found if isinstance(each, Statement))
+
+
+async def bound_pepper(url: str) -> bytes | None:
+    """The fingerprint of the pepper that the database at `url` belongs to; None before its first start.
+
+    Only reads, so it may run beside a server. The schema must be current.
+    """
+
+    def read(connection: sa.Connection) -> bytes | None:
+        return connection.execute(sa.select(PEPPER.c.fingerprint)).scalar()
+
+    return await with_connection(url, read)
+
+
+async def _require_schema(url: str) -> None:
+    state = await schema_state(url)
+    if state == "behind":
+        raise SchemaMismatch("the database is not migrated; run `palimpsest migrate`")
+    if state == "unknown":
+        raise SchemaMismatch("the database has a schema this version does not know; use the newer version")
+
+
+_NEW_BEAT = new_row(HEARTBEAT)
+_PING = Statement(replacing(_NEW_BEAT, beats=HEARTBEAT.c.beats + _NEW_BEAT.excluded.beats))
+_PINGED = Statement(sa.select(HEARTBEAT.c.beats).where(HEARTBEAT.c.id == p("id")))

@@ -1,0 +1,443 @@
+"""Requests to the upstream over a connection pool; maps aiohttp's exceptions to ours.
+
+Only network failures are mapped: a bug (TypeError, an invalid URL) propagates unchanged. Redirects are never
+followed (the caller's key must not reach another host), and cookies are neither kept nor sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import ssl
+import urllib.request
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from types import TracebackType
+
+import aiohttp
+from yarl import URL
+
+from palimpsest.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from palimpsest.upstream.body import OutgoingBody
+
+
+def environment_proxy(base: URL) -> str | None:
+    """The proxy that the environment sets for this address; None without one."""
+    host = base.host or ""
+    # A server on this machine is never behind a proxy, whether or not NO_PROXY says so.
+    if host == "localhost" or _is_loopback(host) or urllib.request.proxy_bypass(host):
+        return None
+    return urllib.request.getproxies().get(base.scheme)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# Most specific first: aiohttp's classes overlap (ConnectionTimeoutError is a connection error, a
+# timeout and, through asyncio, an OSError). Messages name no host and quote nothing: clients may see
+# them, and an aiohttp message can contain the proxy's URL with its password.
+_BEFORE_ANSWER: tuple[tuple[type[Exception], type[UpstreamError], str], ...] = (
+    (aiohttp.ConnectionTimeoutError, UpstreamTimeout, "Connecting to the upstream timed out."),
+    (aiohttp.ServerTimeoutError, UpstreamTimeout, "The upstream did not begin to answer in time."),
+    (aiohttp.ClientProxyConnectionError, UpstreamUnreachable, "The proxy to the upstream is unreachable."),
+    (aiohttp.ClientHttpProxyError, UpstreamUnreachable, "The proxy refused to connect to the upstream."),
+    (
+        aiohttp.ClientConnectorCertificateError,
+        UpstreamUnreachable,
+        "The upstream's certificate is not valid.",
+    ),
+    (aiohttp.ClientConnectorDNSError, UpstreamUnreachable, "The upstream's name cannot be resolved."),
+    (aiohttp.ClientConnectorError, UpstreamUnreachable, "The upstream refuses connections."),
+    (
+        aiohttp.ClientConnectionError,
+        UpstreamUnreachable,
+        "The upstream closed the connection without answering.",
+    ),
+    (aiohttp.ClientPayloadError, UpstreamCut, "The upstream's answer ended early."),
+    (aiohttp.ClientResponseError, UpstreamError, "The upstream's answer is not valid HTTP."),
+)
+
+_DURING_ANSWER: tuple[tuple[type[Exception], type[UpstreamError], str], ...] = (
+    (
+        aiohttp.ServerTimeoutError,
+        UpstreamTimeout,
+        "The upstream stopped sending in the middle of its answer.",
+    ),
+    (aiohttp.ClientPayloadError, UpstreamCut, "The upstream's answer ended early."),
+    (aiohttp.ClientConnectionError, UpstreamCut, "The connection broke in the middle of the answer."),
+)
+
+# Other statuses are not final (101 ends HTTP on the connection), or are undefined.
+_FINAL_STATUSES = range(200, 600)
+
+
+def refuse_odd_status(status: int) -> None:
+    """Raises UpstreamError for a status that cannot be relayed."""
+    if status not in _FINAL_STATUSES:
+        raise UpstreamError("The upstream's answer has an invalid status.")
+
+
+def without_answer(fault: aiohttp.ClientError) -> UpstreamError:
+    """The exception for a fault before the answer's head."""
+    return _translated(fault, _BEFORE_ANSWER)
+
+
+@contextmanager
+def before_answer() -> Iterator[None]:
+    """Maps faults until the answer's head has arrived: nothing has reached the client yet."""
+    try:
+        yield
+    except aiohttp.InvalidURL:
+        raise
+    except (aiohttp.ClientError, TimeoutError) as fault:
+        raise _translated(fault, _BEFORE_ANSWER) from fault
+
+
+@contextmanager
+def during_answer() -> Iterator[None]:
+    """Maps faults after the head: part of the answer may have been relayed."""
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError) as fault:
+        raise _translated(fault, _DURING_ANSWER) from fault
+
+
+def _translated(
+    fault: Exception, table: tuple[tuple[type[Exception], type[UpstreamError], str], ...]
+) -> UpstreamError:
+    for theirs, ours, message in table:
+        if isinstance(fault, theirs):
+            return ours(message)
+    if isinstance(fault, TimeoutError):
+        return UpstreamTimeout("The upstream did not answer in time.")
+    return UpstreamError("The exchange with the upstream failed.")
+
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+# Headers that aiohttp would add by itself, and must not: only what the client sent is sent.
+_SKIPPED_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+# The longest header line of an answer: content security policies exceed aiohttp's 8 KB.
+_HEADER_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamOptions:
+    """The upstream's address, timeouts and connection limits.
+
+    `base_url` may have a path (`https://host/v1`) and a query (Azure's `?api-version=`), which is added to
+    every request's query; parameters of the request win. `proxy` wins over the environment's proxy variables,
+    which count only with `proxy_from_environment` (NO_PROXY included) and never for this machine; both are
+    resolved once, at start. `ca_file` is added to the system's authorities. `extra_headers` follow the
+    client's own.
+    """
+
+    base_url: str
+    # A TCP and TLS handshake across an ocean takes under a second; 10 s allows for lost packets.
+    connect_seconds: float = 10.0
+    # The wait for a free connection when all `connections` are in use.
+    queue_seconds: float = 30.0
+    # The OpenAI SDKs wait 600 s for a byte. A shorter limit would end requests that clients still wait for:
+    # the first token of a long prompt, or a non-streamed answer, takes minutes.
+    first_byte_seconds: float = 600.0
+    # Between two chunks of an answer. Reasoning models pause for minutes in mid-stream.
+    idle_seconds: float = 600.0
+    # From an answer's head to its end. Bounds answers that arrive byte by byte, which are never idle.
+    answer_seconds: float = 7200.0
+    # Each stream holds one connection while it lasts; aiohttp's default of 100 would queue the 101st client.
+    connections: int = 1000
+    # How long idle connections are kept. Shorter than most front ends keep theirs (60 s and up).
+    keepalive_seconds: float = 30.0
+    proxy: str | None = None
+    proxy_from_environment: bool = True
+    ca_file: Path | None = None
+    extra_headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class UpstreamAnswer:
+    """An answer whose head has arrived. Valid only inside the `async with` that opened it.
+
+    `headers` are all headers as received: bytes, in order, with duplicates.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, idle_seconds: float, answer_seconds: float) -> None:
+        self._response = response
+        self._idle_seconds = idle_seconds
+        self._loop = asyncio.get_running_loop()
+        self._ends = self._loop.time() + answer_seconds
+        self.status = response.status
+        self.headers: tuple[tuple[bytes, bytes], ...] = tuple(response.raw_headers)
+        self._first: bytes | None = None
+        # The response drops its connection once its body is complete.
+        self._protocol = response.connection.protocol if response.connection is not None else None
+        self._closed = self._protocol.closed if self._protocol is not None else None
+        if self._closed is not None:
+            # Retrieves the future's exception, once for each connection: asyncio logs one that nobody
+            # retrieved, and a connection may fail long after its last answer.
+            self._closed.remove_done_callback(_retrieve_exception)
+            self._closed.add_done_callback(_retrieve_exception)
+            self._closed.add_done_callback(self._connection_lost)
+
+    def let_go(self) -> None:
+        """Stop watching the connection, which may outlive this answer."""
+        if self._closed is not None:
+            self._closed.remove_done_callback(self._connection_lost)
+
+    def _connection_lost(self, _: asyncio.Future[None]) -> None:
+        # aiohttp 3.14 closes the connection of a body with malformed chunks, and leaves the reader waiting
+        # forever: no timer is running.
+        content = self._response.content
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("malformed"))
+
+    async def first(self) -> bytes:
+        """The first chunk, which `chunks` yields again; empty without a body. Raises as `chunks` does."""
+        if self._first is None:
+            with during_answer():
+                self._first = await self._response.content.readany()
+                self._expect_next_within(self._idle_seconds)
+        return self._first
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives: transfer coding undone, content coding untouched, no chunk empty.
+
+        Ends normally only when the body is complete. Raises UpstreamCut when it ends early (fewer bytes than
+        its length, no last chunk, a reset), and UpstreamTimeout when it is idle too long or does not end in
+        time. A body that is delimited by the end of the connection cannot be told from a truncated one.
+        """
+        content, protocol = self._response.content, self._protocol
+        with during_answer():
+            chunk = await self.first()
+            while chunk:
+                yield chunk
+                if self._loop.time() > self._ends:
+                    raise UpstreamTimeout("The upstream's answer exceeded the time limit.")
+                chunk = await content.readany()
+            # aiohttp reports a body without a length as complete even when the connection is reset.
+            if protocol is not None and ends_with_connection(self.headers):
+                fault = protocol.exception()
+                if isinstance(fault, aiohttp.ClientOSError):
+                    raise fault
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body. Raises UpstreamError for more than `limit` bytes, and as `chunks` does."""
+        pieces: list[bytes] = []
+        size = 0
+        async for chunk in self.chunks():
+            size += len(chunk)
+            if size > limit:
+                raise UpstreamError("The upstream's answer is larger than the limit.")
+            pieces.append(chunk)
+        return b"".join(pieces)
+
+    def _expect_next_within(self, seconds: float) -> None:
+        connection = self._response.connection
+        if connection is not None and connection.protocol is not None:
+            connection.protocol.read_timeout = seconds
+            # Restarts the timer, which still runs with the longer timeout.
+            connection.protocol.start_timeout()
+
+
+class Upstream:
+    """A pool of connections to one upstream. Open it with `async with` before the first request."""
+
+    def __init__(self, options: UpstreamOptions) -> None:
+        self._options = options
+        base = URL(options.base_url)
+        if base.scheme not in ("http", "https") or not base.host:
+            raise ValueError("base_url must be an http or https URL")
+        self._prefix = str(base.with_query(None).with_fragment(None)).rstrip("/")
+        self._query = [field for field in base.raw_query_string.split("&") if field]
+        self._proxy = options.proxy or (environment_proxy(base) if options.proxy_from_environment else None)
+        self._timeout = aiohttp.ClientTimeout(
+            total=None,
+            connect=options.queue_seconds + options.connect_seconds,
+            sock_connect=options.connect_seconds,
+            sock_read=options.first_byte_seconds,
+        )
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Upstream:
+        options = self._options
+        connector = aiohttp.TCPConnector(
+            limit=options.connections,
+            keepalive_timeout=options.keepalive_seconds,
+            # An invalid file must fail now, even if nothing is encrypted yet.
+            ssl=_tls(options.ca_file) if options.ca_file or self._prefix.startswith("https") else True,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=_SKIPPED_HEADERS,
+            max_line_size=_HEADER_BYTES,
+            max_field_size=_HEADER_BYTES,
+            timeout=self._timeout,
+            # Resolved at start for the single host; aiohttp's trust_env would look it up for every request.
+            proxy=self._proxy,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The open pool, which requests of our own (`http.client_over`) share."""
+        if self._session is None:
+            raise RuntimeError("the upstream is not open")
+        return self._session
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port: the base of endpoints outside the API's path."""
+        return str(URL(self._prefix).origin())
+
+    @property
+    def extra_headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The operator's headers. `open` adds them; requests of our own must add them too."""
+        return self._options.extra_headers
+
+    def url(self, path_and_query: str) -> str:
+        """The full address of a path under the base URL, the base URL's query included."""
+        return str(self._url(path_and_query))
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path_and_query: str,
+        headers: RawHeaders,
+        body: bytes | AsyncIterator[bytes] | None,
+        *,
+        takes_any_time: bool = False,
+    ) -> AsyncIterator[UpstreamAnswer]:
+        """Send one request; yields when the answer's head has arrived.
+
+        `path_and_query` begins with "/" and follows the base URL's path. Reading the body to its end returns
+        the connection to the pool; leaving earlier, for whatever reason, closes it, which the upstream sees
+        at once. A request is sent again in two cases only: its method is idempotent by definition (RFC 9110,
+        9.2.2), or no byte of it had left when its pooled connection was found closed. A POST that the
+        upstream may have read is never repeated: it may have been charged.
+        """
+        response = await self._answered(method, path_and_query, headers, body)
+        answer_seconds = math.inf if takes_any_time else self._options.answer_seconds
+        answer = UpstreamAnswer(response, self._options.idle_seconds, answer_seconds)
+        try:
+            refuse_odd_status(response.status)
+            yield answer
+        finally:
+            answer.let_go()
+            response.close()
+
+    async def _answered(
+        self, method: str, path_and_query: str, headers: RawHeaders, body: bytes | AsyncIterator[bytes] | None
+    ) -> aiohttp.ClientResponse:
+        url = self._url(path_and_query)
+        fields = _fields((*headers, *self._options.extra_headers), body)
+        with before_answer():
+            outgoing = _outgoing(fields, body)
+            try:
+                return await self._send_in_time(method, url, fields, outgoing)
+            except aiohttp.ClientError:
+                if outgoing is not None and outgoing.failure is not None:
+                    raise outgoing.failure from None
+                if outgoing is None or outgoing.started:
+                    raise
+            return await self._send_in_time(method, url, fields, _outgoing(fields, body))
+
+    async def _send_in_time(
+        self, method: str, url: URL, fields: list[tuple[str, str]], body: OutgoingBody | None
+    ) -> aiohttp.ClientResponse:
+        """As `_send`, with a limit on the time until the head is complete, even if it arrives byte by byte.
+
+        The time counts from the end of the request; a client's upload is not limited.
+        """
+        patience, now = self._options, asyncio.get_running_loop().time
+        whole = patience.queue_seconds + patience.connect_seconds + patience.first_byte_seconds
+        async with asyncio.timeout(None if body is not None and body.is_arriving else whole) as limit:
+            if body is not None:
+                body.when_sent = lambda: limit.reschedule(now() + patience.first_byte_seconds)
+            try:
+                return await self._send(method, url, fields, body)
+            finally:
+                if body is not None:
+                    body.when_sent = None
+
+    async def _send(
+        self, method: str, url: URL, fields: list[tuple[str, str]], body: OutgoingBody | None
+    ) -> aiohttp.ClientResponse:
+        return await self.session.request(method, url, headers=fields, data=body, allow_redirects=False)
+
+    def _url(self, path_and_query: str) -> URL:
+        # Without the slash, "@elsewhere" would turn the host into a user name.
+        if not path_and_query.startswith("/"):
+            raise ValueError("path_and_query must begin with a slash")
+        _, mark, query = path_and_query.partition("?")
+        given = {field.partition("=")[0] for field in query.split("&")}
+        # Parameters that the client sends itself win, such as `api-version` of Azure's clients.
+        ours = [field for field in self._query if field.partition("=")[0] not in given]
+        if ours:
+            path_and_query += ("&" if mark else "?") + "&".join(ours)
+        return URL(self._prefix + path_and_query, encoded=True)
+
+
+def _fields(headers: Iterable[tuple[bytes, bytes]], body: object) -> list[tuple[str, str]]:
+    # The length of a body that we hold: a view may be shorter than the client's body.
+    size = str(len(body)) if isinstance(body, bytes) else None
+    # aiohttp keeps duplicates only when they are spelled alike: all get the first spelling.
+    spelling: dict[str, str] = {}
+    fields: list[tuple[str, str]] = []
+    for raw_name, raw_value in headers:
+        # Nearly all are ASCII.
+        name = raw_name.decode() if raw_name.isascii() else _text(raw_name)
+        lowered = name.lower()
+        value = raw_value.decode() if raw_value.isascii() else _text(raw_value)
+        if size is not None and lowered == "content-length":
+            value = size
+        fields.append((spelling.setdefault(lowered, name), value))
+    return fields
+
+
+def _retrieve_exception(closed: asyncio.Future[None]) -> None:
+    if not closed.cancelled():
+        closed.exception()
+
+
+def ends_with_connection(headers: RawHeaders) -> bool:
+    """True for an answer whose body is delimited by the end of the connection."""
+    return not any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in headers)
+
+
+def _text(value: bytes) -> str:
+    # aiohttp writes headers as UTF-8, so UTF-8 is preserved. Other bytes are read as Latin-1.
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _outgoing(
+    fields: list[tuple[str, str]], body: bytes | AsyncIterator[bytes] | None
+) -> OutgoingBody | None:
+    if body is None or body == b"":
+        return None
+    length = next((int(value) for name, value in fields if name.lower() == "content-length"), None)
+    return OutgoingBody(body, length)
+
+
+def _tls(ca_file: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        context.load_verify_locations(cafile=str(ca_file))
+    return context

@@ -1,0 +1,188 @@
+"""Incremental decoding of a body's content coding (gzip, deflate, br, zstd), with a limit on its output.
+
+It decodes a copy of the body: when it fails, the client still gets every byte of the answer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import zlib
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol
+
+Failure = Literal["too_large", "corrupt"]
+
+# The codings of the standard library, and those of optional packages that are installed.
+DECODABLE = frozenset(
+    {"gzip", "deflate"}
+    | ({"br"} if importlib.util.find_spec("brotli") else set())
+    | ({"zstd"} if importlib.util.find_spec("zstandard") else set())
+)
+# No server applies more than two; a chain of codings can be a decompression bomb.
+_MAX_CODINGS = 2
+# The most output of one step, after which the limit is checked again.
+_STEP_BYTES = 64 * 1024
+# Input bytes of one step. zstd cannot bound its output, but a block takes at least 4 bytes and yields at most
+# 128 KB, so that 128 bytes yield at most 4 MB.
+_ZSTD_STEP_BYTES = 128
+# RFC 9659: the window that a zstd decoder of HTTP content must support, and may refuse to exceed.
+_ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
+
+
+class _Corrupt(Exception):
+    """The bytes are not valid in the stated coding."""
+
+
+class _Coding(Protocol):
+    @property
+    def has_ended(self) -> bool: ...
+
+    def decode(self, data: bytes) -> Iterable[bytes]: ...
+
+
+class Decoder:
+    """Decodes one body. `limit` bounds all decoded bytes together.
+
+    `failure` says why decoding stopped: "too_large" beyond the limit, "corrupt" for bytes that are not valid
+    in the coding.
+    """
+
+    def __init__(self, codings: list[_Coding], limit: int) -> None:
+        self._codings = codings
+        self._left = limit
+        self.failure: Failure | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """True when the input so far ends where the coding does; always true without a coding."""
+        return self.failure is None and all(coding.has_ended for coding in self._codings)
+
+    def feed(self, data: bytes) -> bytes:
+        """The decoded bytes that `data` completes; empty after a failure."""
+        if self.failure is not None:
+            return b""
+        pieces: list[bytes] = []
+        try:
+            for piece in self._through(data, 0):
+                self._left -= len(piece)
+                if self._left < 0:
+                    self.failure = "too_large"
+                    return b"".join(pieces)
+                pieces.append(piece)
+        except _Corrupt:
+            self.failure = "corrupt"
+        return b"".join(pieces)
+
+    def _through(self, data: bytes, stage: int) -> Iterable[bytes]:
+        if stage == len(self._codings):
+            yield data
+            return
+        for piece in self._codings[stage].decode(data):
+            yield from self._through(piece, stage + 1)
+
+
+def decoder_for(
+    headers: Iterable[tuple[bytes, bytes]], limit: int, *, most: int = _MAX_CODINGS
+) -> Decoder | None:
+    """A decoder for a body with these headers; None for more than `most` codings, or unsupported ones."""
+    values = [value for name, value in headers if name.lower() == b"content-encoding"]
+    names = [part.strip().lower().decode("latin-1") for value in values for part in value.split(b",")]
+    names = [name.removeprefix("x-") for name in names if name not in ("", "identity")]
+    if len(names) > most or any(name not in DECODABLE for name in names):
+        return None
+    # The header lists codings in the order in which they were applied.
+    return Decoder([_coding(name) for name in reversed(names)], limit)
+
+
+def _coding(name: str) -> _Coding:
+    match name:
+        case "br":
+            return _Brotli()
+        case "zstd":
+            return _Zstd()
+        case "gzip":
+            return _Zlib(zlib.MAX_WBITS | 16)
+        case _:
+            return _Zlib(zlib.MAX_WBITS)
+
+
+class _Zlib:
+    """Gzip (including several members in a row) and deflate, with or without its zlib wrapper."""
+
+    def __init__(self, wbits: int) -> None:
+        self._wbits = wbits
+        self._inflate = zlib.decompressobj(wbits)
+        self._first = wbits == zlib.MAX_WBITS
+
+    @property
+    def has_ended(self) -> bool:
+        return self._inflate.eof
+
+    def decode(self, data: bytes) -> Iterable[bytes]:
+        if self._first and data:
+            self._first = False
+            # RFC 1950: the low half of the first byte is 8. Some servers send raw deflate without the
+            # wrapper.
+            if data[0] & 0x0F != 8:
+                self._wbits = -zlib.MAX_WBITS
+                self._inflate = zlib.decompressobj(self._wbits)
+        while data:
+            if self._inflate.eof:
+                self._inflate = zlib.decompressobj(self._wbits)
+            try:
+                piece = self._inflate.decompress(data, _STEP_BYTES)
+            except zlib.error as error:
+                raise _Corrupt from error
+            data = self._inflate.unconsumed_tail or self._inflate.unused_data
+            if piece:
+                yield piece
+
+
+class _Brotli:
+    def __init__(self) -> None:
+        self._brotli: Any = importlib.import_module("brotli")
+        self._inflate: Any = self._brotli.Decompressor()
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._inflate.is_finished())
+
+    def decode(self, data: bytes) -> Iterable[bytes]:
+        while True:
+            try:
+                piece = self._inflate.process(data, output_buffer_limit=_STEP_BYTES)
+            except self._brotli.error as error:
+                raise _Corrupt from error
+            if not piece:
+                return
+            yield piece
+            # It may hold decoded bytes back while it accepts more input: call until it returns none.
+            data = b""
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        import zstandard
+
+        self._zstandard = zstandard
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+        self._inflate = self._decompressor.decompressobj()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._inflate.eof
+
+    def decode(self, data: bytes) -> Iterable[bytes]:
+        start = 0
+        while start < len(data):
+            if self._inflate.eof:
+                self._inflate = self._decompressor.decompressobj()
+            step = data[start : start + _ZSTD_STEP_BYTES]
+            try:
+                piece = self._inflate.decompress(step)
+            except self._zstandard.ZstdError as error:
+                raise _Corrupt from error
+            start += len(step) - len(self._inflate.unused_data)
+            if piece:
+                yield piece

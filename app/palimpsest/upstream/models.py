@@ -1,0 +1,121 @@
+"""Windows and prices of models: windows from the upstream or from installed data, prices from data only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+from urllib.parse import quote
+
+from palimpsest.core.budget.economy import Prices, prices_of
+from palimpsest.core.budget.window import window_from_models_payload
+from palimpsest.core.wire.credentials import USUAL_NAMES, CredentialNames
+from palimpsest.errors import UpstreamError
+from palimpsest.upstream.client import Upstream
+from palimpsest.upstream.http import client_over, fetch
+
+# OpenRouter's list of 400 models has 600 KB.
+LIST_BYTES = 8 * 1024 * 1024
+# Without a list in this time the window is learned from an overflow, or guessed.
+LOOKUP_SECONDS = 5.0
+
+
+async def model_payloads(
+    upstream: Upstream,
+    model: str,
+    headers: Iterable[tuple[bytes, bytes]],
+    names: CredentialNames = USUAL_NAMES,
+) -> AsyncIterator[Any]:
+    """The upstream's descriptions of its models, as JSON values, requested with the caller's key.
+
+    The sources, in order: the list of models, the model's own entry, and llama.cpp's `/props` (which has the
+    window that the server was started with). A source that fails or is not JSON is skipped.
+    """
+    credentials = names.only(headers)
+    async with client_over(upstream) as http:
+        for address in (
+            upstream.url("/models"),
+            upstream.url("/models/" + quote(model, safe="")),
+            upstream.origin + "/props",
+        ):
+            request = http.build_request("GET", address, headers=credentials)
+            try:
+                reply = await fetch(http, request, LIST_BYTES)
+            except UpstreamError:
+                continue
+            payload = reply.json() if reply.status == 200 else None
+            if payload is not None:
+                yield payload
+
+
+async def window_from_upstream(
+    upstream: Upstream,
+    model: str,
+    headers: Iterable[tuple[bytes, bytes]],
+    deadline_seconds: float = LOOKUP_SECONDS,
+    names: CredentialNames = USUAL_NAMES,
+) -> int | None:
+    """The window of `model` as the upstream states it, in its tokens; None if it does not in time.
+
+    With a deadline of 0 nothing is sent.
+    """
+    if deadline_seconds <= 0:
+        return None
+    try:
+        async with asyncio.timeout(deadline_seconds):
+            async for payload in model_payloads(upstream, model, headers, names):
+                window = window_from_models_payload(payload, model)
+                if window is not None:
+                    return window
+    except TimeoutError:
+        return None
+    return None
+
+
+def window_from_model_data(model: str) -> int | None:
+    """The published window of `model`, in its tokens; None when the data do not have it.
+
+    Offline: the data come with the `genai-prices` package. The first call imports it, which takes
+    0.17 s and 30 MB: call it in a thread, and only when nothing better is known.
+    """
+    from genai_prices import data_snapshot
+
+    snapshot = data_snapshot.get_snapshot()
+    for name in dict.fromkeys((model, model.rpartition("/")[2])):
+        try:
+            return snapshot.find_provider_model(name, None, None, None)[1].context_window
+        except LookupError:
+            continue
+    return None
+
+
+def prices_from_model_data(model: str) -> Prices | None:
+    """The published prices of `model`; None when the data do not have it.
+
+    Of tiered prices the lowest tier counts. The first call imports the package, which takes 0.17 s and
+    30 MB: call it in a thread.
+    """
+    from genai_prices import data_snapshot
+
+    snapshot = data_snapshot.get_snapshot()
+    for name in dict.fromkeys((model, model.rpartition("/")[2])):
+        try:
+            found = snapshot.find_provider_model(name, None, None, None)[1].prices
+        except LookupError:
+            continue
+        # Some models change their price at a date: the last one in the list is current.
+        price = found[-1].prices if isinstance(found, list) else found
+        if price.input_mtok is None or price.output_mtok is None:
+            return None
+        return prices_of(
+            _lowest(price.input_mtok),
+            _lowest(price.output_mtok),
+            None if price.cache_read_mtok is None else _lowest(price.cache_read_mtok),
+            None if price.cache_write_mtok is None else _lowest(price.cache_write_mtok),
+        )
+    return None
+
+
+def _lowest(price: Any) -> float:
+    """A price, or the base of tiered prices."""
+    return float(getattr(price, "base", price))

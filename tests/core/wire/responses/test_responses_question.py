@@ -1,0 +1,145 @@
+"""What goes along with a question of ours on the Responses API, and what its answer says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.core.wire.responses.question import (
+    has_unreadable_reasoning,
+    previous_of,
+    prompt_members_of,
+    question_fields,
+    said_in,
+)
+from palimpsest.core.wire.responses.request import parse_responses_request
+
+Json = dict[str, Any]
+pytestmark = pytest.mark.spec("W55")
+# As Codex CLI asks, and with what other clients add.
+CODEX = (
+    b'{"model":"gpt-5-codex", "instructions":"You are caf\\u00e9.", "input":[{"role":"user","content":"hi"}],'
+    b'"tools":[{"type":"function","name":"f"}],"tool_choice":"auto","parallel_tool_calls":false,'
+    b'"reasoning":{"effort":"medium",  "summary":"auto"},"store":false,"stream":true,'
+    b'"stream_options":{"include_obfuscation":false},"include":["reasoning.encrypted_content"],'
+    b'"prompt_cache_key":"0199","text":{"verbosity":"low"},"x-vendor":1e2,"user":"u","metadata":{"a":"b"},'
+    b'"service_tier":"flex","temperature":1,"top_p":0.5,"max_output_tokens":9,"truncation":"auto",'
+    b'"context_management":[{"type":"compaction"}],"previous_response_id":"resp_1","prompt":null}'
+)
+
+
+def request_of(raw: bytes) -> Any:
+    request = parse_responses_request(raw, RequestLimits())
+    assert request is not None
+    return request
+
+
+def test_what_a_prompt_is_made_of_goes_along_as_it_was_spelled() -> None:
+    assert prompt_members_of(request_of(CODEX)) == (
+        ("instructions", b'"You are caf\\u00e9."'),
+        ("parallel_tool_calls", b"false"),
+        ("reasoning", b'{"effort":"medium",  "summary":"auto"}'),
+        ("prompt_cache_key", b'"0199"'),
+        ("text", b'{"verbosity":"low"}'),
+        ("x-vendor", b"1e2"),
+    )
+    assert previous_of(request_of(CODEX)) == (("previous_response_id", b'"resp_1"'),)
+
+
+@pytest.mark.parametrize(
+    ("text", "goes"),
+    [
+        (b'{"format":{"type":"text"}}', True),
+        (b'{"format":{"type":"json_schema","name":"n","schema":{}}}', False),
+        (b'{"format":{"type":"json_object"},"verbosity":"low"}', False),
+        (b'"odd"', True),
+    ],
+)
+def test_a_form_of_answers_is_not_asked_of_a_summary(text: bytes, goes: bool) -> None:
+    request = request_of(b'{"model":"m","input":"x","text":' + text + b"}")
+    assert prompt_members_of(request) == ((("text", text),) if goes else ())
+
+
+SYSTEM, USER = b'{"role":"system","content":"Sum up."}', b'{"role":"user","content":"a"}'
+ANSWER = b'[{"type":"reasoning","id":"r"}, {"type":"message","role":"assistant","content":"b"}]'
+
+
+def test_a_question_of_its_own_has_its_instructions_in_their_field() -> None:
+    fields = json.loads(msgspec.json.encode(question_fields([SYSTEM, USER], None)))
+    assert fields == {"instructions": "Sum up.", "input": [json.loads(USER)], "store": False}
+    # There must be an input.
+    assert question_fields([SYSTEM], None).keys() == {"input", "store"}
+
+
+def test_behind_a_prompt_the_items_stand_as_they_stood() -> None:
+    fields = question_fields([SYSTEM, USER, ANSWER, USER], (("reasoning", b'{ "effort":"low"}'),))
+    assert msgspec.json.encode(fields) == (
+        b'{"reasoning":{ "effort":"low"},"input":[' + SYSTEM + b"," + USER + b"," + ANSWER[1:-1] + b"," + USER
+        + b'],"store":false}'
+    )  # fmt: skip
+
+
+def said(*texts: str) -> Json:
+    content = [{"type": "output_text", "text": text} for text in texts]
+    return {"type": "message", "role": "assistant", "content": content}
+
+
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+COUNTS = {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 7}, "output_tokens": 2}
+CUT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"output": [{"type": "reasoning", "id": "r"}, said("a", "b")], "usage": COUNTS},
+         QuestionAnswer("ab", "stop", False, Usage(9, 2, 7))),
+        ({"output": [said("a"), said("b")]}, QuestionAnswer("ab", "stop", False, Usage())),
+        ({"output": [said("a"), CALL]}, QuestionAnswer("a", "tool_calls", True, Usage())),
+        ({"output": [said("a"), {"type": "web_search_call", "id": "w"}]},
+         QuestionAnswer("a", "stop", True, Usage())),
+        ({"output": [said("a")], **CUT}, QuestionAnswer("a", "length", False, Usage())),
+        ({"output": [], **CUT}, QuestionAnswer("", "length", False, Usage())),
+        ({"output": [], "status": "completed"}, QuestionAnswer("", "stop", False, Usage())),
+        ({"output": [said("a")], "status": "incomplete", "incomplete_details": {"reason": "content_filter"}},
+         QuestionAnswer("a", "content_filter", False, Usage())),
+        ({"output": [said() | {"content": [{"type": "refusal", "refusal": "No."}]}]},
+         QuestionAnswer("", "stop", False, Usage())),
+        ({"output": [said("a")], "status": None}, QuestionAnswer("a", None, False, Usage())),
+        ({"output": ["odd", 5, {"type": 5}, {"content": 5}], "usage": 5},
+         QuestionAnswer("", "stop", False, Usage())),
+        ({"output": [said("a")], "status": "failed"}, None),
+        ({"output": [said("a")], "error": {"code": "server_error"}}, None),
+        ({"output": None}, None),
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_what_an_answer_says(fields: Json, expected: QuestionAnswer | None) -> None:
+    assert said_in({"status": "completed", **fields}) == expected
+
+
+def test_what_is_no_answer() -> None:
+    payloads: tuple[Any, ...] = (None, [], "x", 5)
+    assert [said_in(payload) for payload in payloads] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_lone"),
+    [
+        (b'[{"type":"reasoning","id":"r","summary":[]},{"type":"message","content":"a"}]', True),
+        (b'[{"type":"reasoning","id":"r","encrypted_content":null},{"type":"message","content":"a"}]', True),
+        (b'[{"type":"reasoning","id":"r","encrypted_content":"g"},{"type":"message","content":"a"}]', False),
+        (
+            b'[{"type":"reasoning","content":[{"type":"reasoning_text","text":"t"}]},{"type":"message"}]',
+            False,
+        ),
+        (b'[{"type":"message","content":"a"}]', False),
+        (b'{"type":"reasoning"}', False),
+    ],
+)
+def test_thoughts_that_nobody_else_has(answer: bytes, is_lone: bool) -> None:
+    assert has_unreadable_reasoning(answer) is is_lone
