@@ -171,8 +171,9 @@ def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def _wires(source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """True where parts are put together: in the wiring, and where a part takes what it works with."""
-    return source.name.startswith("app/palimpsest/main/") or function.name == "__init__"
+    """True where parts are put together: wiring, parts that take what they work with, options of commands."""
+    is_wiring = source.name.startswith(("app/palimpsest/main/", "app/palimpsest/cli/main.py"))
+    return is_wiring or function.name == "__init__"
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -16,13 +16,14 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
 # A process that says nothing for so long is stuck.
 PATIENCE_SECONDS = 60
 # What commands import when they run, and what servers load behind that.
-_IMPORTED = ("backups", "commands", "doctor", "erasing", "main", "serving")
+_IMPORTED = ("backups", "commands", "doctor", "erase", "main", "serve")
 
 
 class Process:
@@ -85,7 +86,10 @@ def ran(folder: Path, *words: str, settings: Mapping[str, str]) -> subprocess.Co
 @cache
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([f"palimpsest.cli.{module}" for module in _IMPORTED])
+    modules = [f"palimpsest.cli.{name}" for name in _IMPORTED]
+    # A module that is not there would be passed over without a word.
+    assert all(map(find_spec, modules))
+    context.set_forkserver_preload(modules)
     return context
 
 

@@ -75,6 +75,7 @@ def serve(
     upstream: UpstreamUrl = None,
     database: Database = None,
     window_tokens: Annotated[int | None, typer.Option(help="Window of models without one.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that answer; needs PostgreSQL.")] = None,
     config: Config = None,
 ) -> None:
     """Start the proxy. Without an upstream, a built-in demo model answers."""
@@ -89,6 +90,7 @@ def serve(
         "upstream.base_url": upstream,
         "database.url": database,
         "window.window_tokens": window_tokens,
+        "server.workers": workers,
     }
     read = partial(load_settings, config, options)
     settings = read()

@@ -10,10 +10,12 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,14 +26,17 @@ import typer
 from palimpsest.cli.http_server import address_of, bound_socket, http_server, running_demo
 from palimpsest.cli.logs import configure_logs
 from palimpsest.cli.schema import ready
+from palimpsest.cli.workers import FAILED_START, Workers
 from palimpsest.demo.model import MODEL
 from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS
-from palimpsest.errors import SettingsError
+from palimpsest.errors import PalimpsestError, SettingsError
 from palimpsest.main.application import Application, create_app
 from palimpsest.main.features import instructions_of
+from palimpsest.proxy.access import load_pepper
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.migrate import schema_of_this_version, sqlite_path
 from palimpsest.storage.sqlite.driver import sqlite_version
+from palimpsest.tokenizer.counting import Tokenizer
 from palimpsest.upstream.address import without_query
 
 _LIVE = "logging."
@@ -84,8 +89,6 @@ _SWITCH_SECONDS = 0.0005
 # The garbage collector's thresholds: allocations per collection of the youngest generation (Python's 700 is
 # reached several times a request), and collections until the next generation's.
 _COLLECT_AFTER = (20_000, 10, 10)
-# uvicorn's exit code when the application does not start.
-_FAILED_START = 3
 
 
 def serve(settings: Settings, read: Callable[[], Settings]) -> None:
@@ -94,6 +97,7 @@ def serve(settings: Settings, read: Callable[[], Settings]) -> None:
     `read` reads the settings again on SIGHUP.
     """
     _check_folder(settings.compaction.daily_log_folder)
+    _check_workers(settings)
     instructions_of(settings.summarizer)
     configure_logs(settings.logging)
     # A SIGHUP during the start, from a closed terminal or for a reload, must not end the process.
@@ -108,42 +112,67 @@ def serve(settings: Settings, read: Callable[[], Settings]) -> None:
             upstream = settings.upstream.model_copy(update={"base_url": base_url})
             settings = settings.model_copy(update={"upstream": upstream})
         listening = stack.enter_context(bound_socket(settings.server.host, settings.server.port))
-        application = create_app(settings)
-        application.warms = True
         address = address_of(listening)
-        notices = OperatorNotices(
-            application,
-            reloading,
-            welcome(address, settings, is_demo=is_demo),
-            start_line(settings, address, is_demo=is_demo),
-        )
-        server = http_server(application, settings.server, notices)
+        line = start_line(settings, address, is_demo=is_demo)
+        proxy = _Proxy(settings, reloading, listening, line, Tokenizer())
+        text = welcome(address, settings, is_demo=is_demo)
+        if settings.server.workers == 1:
+            proxy.serve(partial(typer.echo, text), _raised)
+            return
+        # Once: the workers share what is loaded, and must not make the pepper at the same time.
+        proxy.tokenizer.load()
+        load_pepper(settings.database.pepper_file)
+        gc.freeze()
+        count, greet = settings.server.workers, partial(typer.echo, text)
+        Workers(count, proxy.serve, started=greet, reload=reloading.reload).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Proxy:
+    """What a process that answers works with; `line` is the log entry of its start."""
+
+    settings: Settings
+    reloading: SettingsReloader
+    listening: socket.socket
+    line: Mapping[str, object]
+    tokenizer: Tokenizer
+
+    def serve(self, started: Callable[[], None], refused: Callable[[PalimpsestError], None]) -> None:
+        """Serve until a stop signal; see `workers.Work`. SystemExit when the application does not start."""
+        application = create_app(self.settings, self.tokenizer)
+        application.warms = True
+        notices = OperatorNotices(application, self.reloading, self.line, started)
+        server = http_server(application, self.settings.server, notices)
         # uvicorn raises KeyboardInterrupt after an orderly stop, and SystemExit when the application did not
-        # start; the reason is raised below.
+        # start; the reason is told below.
         with suppress(KeyboardInterrupt, SystemExit):
-            server.run([listening])
+            server.run([self.listening])
         if application.refusal is not None:
-            raise application.refusal
+            refused(application.refusal)
         if not server.started:
-            sys.exit(_FAILED_START)
+            sys.exit(FAILED_START)
+
+
+def _raised(refusal: PalimpsestError) -> None:
+    raise refusal
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorNotices:
-    """Reports start and stop on the terminal and in the log."""
+    """Reports start and stop of one process in the log; `answers` is called when it answers."""
 
     application: Application
     reloading: SettingsReloader
-    welcome: str
     start_line: Mapping[str, object]
+    answers: Callable[[], None]
 
     def started(self) -> None:
         """Called once the server answers, not before: a start may still fail after the socket is bound."""
         freeze_garbage_collector()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reloading.reload)
-        _log.info("started", **self.start_line)
-        # Last: a reader of this line may look into the log, or send a SIGHUP.
-        typer.echo(self.welcome)
+        _log.info("started", pid=os.getpid(), **self.start_line)
+        # Last: who reads what is told now may look into the log, or send a SIGHUP.
+        self.answers()
 
     def stopping(self, by: str | None) -> None:
         """End event streams, and log the number of open requests."""
@@ -163,13 +192,28 @@ def _check_folder(daily_log: Path | None) -> None:
         raise SettingsError(f"compaction.daily_log_folder: there is no folder {daily_log}; make it first.")
 
 
+def _check_workers(settings: Settings) -> None:
+    """Refuse several processes where they cannot work together."""
+    if settings.server.workers == 1:
+        return
+    if sqlite_path(settings.database.url.get_secret_value()) is not None:
+        raise SettingsError(
+            f"server.workers: {settings.server.workers} processes need PostgreSQL (database.url: "
+            "postgresql://user:password@host/name); on SQLite one process does all the writing."
+        )
+    if settings.upstream.base_url is None:
+        raise SettingsError(
+            f"server.workers: {settings.server.workers} processes need an upstream (upstream.base_url); the "
+            "demo belongs to a single one."
+        )
+
+
 def start_line(settings: Settings, address: str, *, is_demo: bool) -> dict[str, object]:
     """The fields of the log entry of a start."""
     is_file = sqlite_path(settings.database.url.get_secret_value()) is not None
     first = "demo" if is_demo else without_query(settings.upstream.base_url or "")
     return {
         "version": version("palimpsest"),
-        "pid": os.getpid(),
         "address": address,
         "mode": settings.access.mode,
         "database": f"SQLite {sqlite_version()}" if is_file else "PostgreSQL",

@@ -80,6 +80,12 @@ class Server(Section):
         "The port in the examples of most OpenAI-compatible servers.",
         within("port number", ge=0, le=65535),
     )
+    workers: int = advanced(
+        1,
+        "How many processes answer (with PostgreSQL only), each with caches and limits of its own.",
+        "One process uses one processor; SQLite has one writer, which is in one process.",
+        within("processes", ge=1, le=64),
+    )
     allowed_hosts: tuple[str, ...] = setting(
         (),
         "Further names that are accepted in the Host header; * for any. Always accepted: IP addresses,"
