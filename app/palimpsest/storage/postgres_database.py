@@ -1,7 +1,7 @@
 """Executes units and readings on PostgreSQL, through asyncpg's own pool.
 
-One transaction per unit. Its first step locks the session's row, so writers of one session take turns. No
-transaction is held longer than one call.
+One transaction per unit, in one round trip where its shape allows. Its first step locks the session's row, so
+writers of one session take turns. No transaction is held longer than one call.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -25,11 +26,11 @@ from palimpsest.storage.database import (
     Row,
     Scrub,
     Statement,
-    Step,
     StoreFault,
     Unit,
     is_due,
 )
+from palimpsest.storage.postgres_units import Shape, UnitFunction, function_of
 
 T = TypeVar("T")
 
@@ -68,6 +69,32 @@ _UNAVAILABLE = (
 )
 
 
+@dataclass(slots=True)
+class _State:
+    """A connection's functions, by name, and whether something has failed on it."""
+
+    functions: set[str] = field(default_factory=set)
+    has_failed: bool = False
+
+
+class _Connection(asyncpg.Connection):
+    """A connection with a state of ours."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.state = _State()
+
+
+async def _reset(connection: Any) -> None:
+    """Run asyncpg's reset only behind a failure: it is a round trip, and we change nothing of a session.
+
+    A statement whose values could not be encoded stays open on the server until then.
+    """
+    if connection.state.has_failed:
+        await connection.execute(connection.get_reset_query())
+        connection.state.has_failed = False
+
+
 async def open_postgres(url: str, deadline_seconds: float) -> PostgresDatabase:
     """Open a connection pool; StoreUnavailable when the server cannot be reached."""
     try:
@@ -76,6 +103,8 @@ async def open_postgres(url: str, deadline_seconds: float) -> PostgresDatabase:
             min_size=1,
             max_size=_CONNECTIONS,
             timeout=deadline_seconds,
+            connection_class=_Connection,
+            reset=_reset,
             # An acknowledged commit must be durable, whatever the server's default (P2).
             server_settings={"synchronous_commit": "on", "application_name": "palimpsest"},
         )
@@ -98,6 +127,8 @@ class PostgresDatabase:
         self._deadline_seconds = deadline_seconds
         self._writing: set[asyncio.Task[Sequence[int]]] = set()
         self._compiled = _compiler()
+        # False once the server has refused one.
+        self._has_functions = True
 
     async def write(
         self, unit: Unit, *, alone: bool = False, urgent: bool = False, seconds: float | None = None
@@ -125,7 +156,7 @@ class PostgresDatabase:
         of other roles, and of replicas, are visible only to a role that may read all statistics.
         """
         names = ", ".join(f'"{name}"' for name in tables)
-        async with self._bounded(_VACUUM_SECONDS), self._pool.acquire() as connection:
+        async with self._bounded(_VACUUM_SECONDS), self._acquired() as connection:
             newest = await connection.fetchval(_NEWEST)
             is_free = await _is_let_go(connection, newest)
             await connection.execute(f"VACUUM {names}")
@@ -147,14 +178,14 @@ class PostgresDatabase:
 
     async def read_bounded(self, reading: Reading[T]) -> T:
         """See `SqlDatabase`."""
-        async with self._bounded(), self._pool.acquire() as connection:
+        async with self._bounded(), self._acquired() as connection:
             return await self._drive(connection, reading)
 
     async def read_snapshot(self, reading: Reading[T], seconds: float | None = None) -> T:
         """See `SqlDatabase`."""
         async with (
             self._bounded(seconds),
-            self._pool.acquire() as connection,
+            self._acquired() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             return await self._drive(connection, reading)
@@ -170,26 +201,43 @@ class PostgresDatabase:
             self._pool.terminate()
 
     async def _commit(self, unit: Unit) -> Sequence[int]:
-        async with self._pool.acquire() as connection, connection.transaction():
-            touched: list[int] = []
-            last = 0
-            for step in unit:
-                due = is_due(step.after, last)
-                last = await self._run(connection, step) if due else last
-                touched.append(last if due else 0)
-                if step.needed and not touched[-1]:
-                    break
-            return touched + [0] * (len(unit) - len(touched))
+        rows = [(self._compiled[step.statement], step) for step in unit]
+        shape = tuple((compiled.sql, len(step.rows), step.after, step.needed) for compiled, step in rows)
+        bound = [[compiled.bind(row) for row in step.rows] for compiled, step in rows]
+        function = function_of(shape) if self._has_functions else None
+        async with self._acquired() as connection:
+            touched = await self._called(connection, function, bound) if function else None
+            if touched is None:
+                touched = await _step_by_step(connection, unit, shape, bound)
+        return touched + [0] * (len(unit) - len(touched))
 
-    async def _run(self, connection: PoolConnectionProxy, step: Step) -> int:
-        compiled = self._compiled[step.statement]
-        rows = [compiled.bind(row) for row in step.rows]
-        if len(rows) == 1:
-            # The command tag ends with the number of rows ("UPDATE 1"), or has none ("LOCK TABLE").
-            last = (await connection.execute(compiled.sql, *rows[0])).rsplit(" ", 1)[-1]
-            return int(last) if last.isdigit() else 0
-        await connection.executemany(compiled.sql, rows)
-        return len(rows)
+    @asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[Any]:
+        """A connection of the pool."""
+        connection: Any
+        async with self._pool.acquire() as connection:
+            try:
+                yield connection
+            except BaseException:
+                connection.state.has_failed = True
+                raise
+
+    async def _called(
+        self, connection: Any, function: UnitFunction, bound: Sequence[Sequence[Any]]
+    ) -> list[int] | None:
+        """The rows touched by each step; None, and nothing done, when the function cannot be made."""
+        try:
+            if function.name not in connection.state.functions:
+                await connection.execute(function.create)
+                connection.state.functions.add(function.name)
+            return list(await connection.fetchval(function.call, *function.arguments(bound)))
+        except asyncpg.UndefinedFunctionError:
+            # A pooler has given us another server process.
+            connection.state.functions.discard(function.name)
+        except asyncpg.InsufficientPrivilegeError:
+            # The user may have no temporary objects.
+            self._has_functions = False
+        return None
 
     async def _drive(self, connection: PoolConnectionProxy, reading: Reading[T]) -> T:
         try:
@@ -218,6 +266,31 @@ class PostgresDatabase:
             raise StoreUnavailable(f"the database is not available: {_said(failure)}") from failure
         except asyncpg.PostgresError as failure:
             raise StoreError(f"the database refused a row: {_said(failure)}") from failure
+
+
+async def _step_by_step(
+    connection: PoolConnectionProxy, unit: Unit, shape: Shape, bound: Sequence[Sequence[Any]]
+) -> list[int]:
+    """Run the steps in one transaction; the rows touched by each, as far as the unit goes."""
+    touched: list[int] = []
+    last = 0
+    async with connection.transaction():
+        for step, (sql, *_), rows in zip(unit, shape, bound, strict=True):
+            due = is_due(step.after, last)
+            last = await _run(connection, sql, rows) if due else last
+            touched.append(last if due else 0)
+            if step.needed and not touched[-1]:
+                break
+    return touched
+
+
+async def _run(connection: PoolConnectionProxy, sql: str, rows: Sequence[Any]) -> int:
+    if len(rows) == 1:
+        # The command tag ends with the number of rows ("UPDATE 1"), or has none ("LOCK TABLE").
+        last = (await connection.execute(sql, *rows[0])).rsplit(" ", 1)[-1]
+        return int(last) if last.isdigit() else 0
+    await connection.executemany(sql, rows)
+    return len(rows)
 
 
 async def _is_let_go(connection: PoolConnectionProxy, newest: str) -> bool:
