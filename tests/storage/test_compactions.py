@@ -44,6 +44,26 @@ async def test_a_compaction_reads_back_as_it_was_stored(store: Store) -> None:
     assert row.compactions == 2
 
 
+async def test_settings_and_compactions_are_read_together(store: Store) -> None:
+    talk, other = Talk(store), Talk(store, session="other")
+    for each in (talk, other):
+        await each.turns(1)
+    assert await store.compactions.with_settings("ns", "nobody") == (None, [])
+    assert await store.compactions.with_settings("ns", talk.session) == (None, [])
+    await store.journal.put_settings("ns", talk.session, b"")
+    await store.journal.put_settings("ns", other.session, b"{}")
+    assert await store.compactions.with_settings("ns", talk.session) == (b"", [])
+    for number in range(3):
+        added = replace(COMPACTION, id=f"c{number + 1}")
+        assert await store.compactions.add("ns", talk.session, 0, added, 5.0)
+    stored = await store.compactions.of_session("ns", talk.session)
+    assert [row.compaction.id for row in stored] == ["c1", "c2", "c3"]
+    assert await store.compactions.with_settings("ns", talk.session) == (b"", stored)
+    await store.journal.put_settings("ns", talk.session, None)
+    assert await store.compactions.with_settings("ns", talk.session) == (None, stored)
+    assert await store.compactions.with_settings("ns", other.session) == (b"{}", [])
+
+
 async def test_the_same_compaction_is_stored_once(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(1)

@@ -40,7 +40,7 @@ from palimpsest.storage.sql import (
     row_in_session,
     unpacked,
 )
-from palimpsest.storage.tables import COMPACTIONS, PREPARED
+from palimpsest.storage.tables import COMPACTIONS, PREPARED, SESSION_SETTINGS
 
 _VALUES = (
     *("id", "kind", "watermark", "kept", "masks", "summary", "policy", "trigger", "author", "model"),
@@ -90,6 +90,16 @@ class Compactions:
         """The session's compactions, oldest first, including undone ones."""
         rows = await self._db.read_bounded(rows_of(_OF_SESSION, namespace=namespace, session=session))
         return [_stored(row) for row in rows]
+
+    async def with_settings(
+        self, namespace: str, session: str
+    ) -> tuple[bytes | None, list[StoredCompaction]]:
+        """The session's settings as stored, or None, and what `of_session` returns, by one statement."""
+        rows = await self._db.read_bounded(rows_of(_WITH_SETTINGS, namespace=namespace, session=session))
+        payload = rows[0][0]
+        # A session without compactions has one row.
+        made = [_stored(row[1:]) for row in rows if row[1] is not None]
+        return None if payload is None else bytes(payload), made
 
     async def get(self, namespace: str, compaction_id: str) -> tuple[str, StoredCompaction] | None:
         """The compaction with this id and its session; when imported sessions share it, the newest one's."""
@@ -196,6 +206,14 @@ _BY_ID = Statement(
     .limit(ONE)
 )
 _OF_SESSION = Statement(sa.select(*_STORED).where(of_session(COMPACTIONS)).order_by(COMPACTIONS.c.arrival))
+_ONE_ROW = sa.select(ONE.label("one")).subquery()
+_WITH_SETTINGS = Statement(
+    sa.select(SESSION_SETTINGS.c.payload, *_STORED)
+    .select_from(_ONE_ROW)
+    .outerjoin(SESSION_SETTINGS, of_session(SESSION_SETTINGS))
+    .outerjoin(COMPACTIONS, of_session(COMPACTIONS))
+    .order_by(COMPACTIONS.c.arrival)
+)
 ADD_COMPACTION_IN_EPOCH = Statement(
     row_in_session(
         COMPACTIONS, IN_EPOCH, names=("namespace", "session", *_VALUES, "created_at")

@@ -312,14 +312,11 @@ def _deepest(
     """The points at the last of `chains` that is stored (`answered`: with a relayed answer on its path)."""
     scope, scoped = {"namespace": namespace, "session": session}, session is not None
     for part, size in _parts_from_the_end(chains):
-        probe = sql.PROBES[size, scoped, answered]
-        stored = {row[0] for row in (yield from rows_of(probe, **scope, **listed("chain", part, size)))}
-        for chain in reversed(part):
-            if chain in stored:
-                messages = yield from rows_of(sql.MESSAGES_AT[scoped], **scope, chain=chain)
-                rebases = yield from rows_of(sql.REBASES_AT[scoped], **scope, chain=chain)
-                found = [_point(row) for row in (*messages, *rebases)]
-                return [point for point in found if point.answers or not answered]
+        points = sql.POINTS_AT_DEEPEST[size, scoped, answered]
+        if found := [
+            _point(row) for row in (yield from rows_of(points, **scope, **listed("chain", part, size)))
+        ]:
+            return [point for point in found if point.answers or not answered]
     return []
 
 

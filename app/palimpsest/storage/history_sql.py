@@ -97,10 +97,11 @@ def _scope(table: sa.FromClause, *, scoped: bool) -> list[sa.ColumnElement[bool]
     return [*where, table.c.session == p("session")] if scoped else where
 
 
-def _probe(size: int, *, scoped: bool, answered: bool) -> sa.Select[Any]:
-    """Those of `size` digests that name a stored point."""
-    listed = [(p(f"chain_{i}", sa.LargeBinary),) for i in range(size)]
-    asked = sa.values(sa.column("chain", sa.LargeBinary), name="asked").data(listed).cte("asked")
+def _deepest(size: int, *, scoped: bool, answered: bool) -> sa.ScalarSelect[Any]:
+    """The last of `size` digests, oldest first, that names a stored point."""
+    listed: list[Any] = [(p(f"chain_{i}", sa.LargeBinary), sa.literal_column(str(i))) for i in range(size)]
+    columns = (sa.column("chain", sa.LargeBinary), sa.column("place", sa.Integer))
+    asked = sa.values(*columns, name="asked").data(listed).cte("asked")
 
     def stored(table: sa.FromClause, *where: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
         here = (*_scope(table, scoped=scoped), table.c.chain == asked.c.chain)
@@ -110,9 +111,9 @@ def _probe(size: int, *, scoped: bool, answered: bool) -> sa.Select[Any]:
         newest = rows.order_by(table.c.session.desc()).limit(_TWINS).subquery()
         return there_is(newest.c.answers > 0)
 
-    return sa.select(asked.c.chain).where(
-        sa.or_(stored(MESSAGES, MESSAGES.c.state.in_(ON_PATH)), stored(REBASES))
-    )
+    is_stored = sa.or_(stored(MESSAGES, MESSAGES.c.state.in_(ON_PATH)), stored(REBASES))
+    found = sa.select(asked.c.chain).where(is_stored).order_by(asked.c.place.desc()).limit(ONE)
+    return found.scalar_subquery()
 
 
 def _point(point: sa.FromClause, message: sa.FromClause, relayed: sa.ColumnElement[bool]) -> sa.Select[Any]:
@@ -139,22 +140,25 @@ def _point(point: sa.FromClause, message: sa.FromClause, relayed: sa.ColumnEleme
     )
 
 
-def _messages_at(*, scoped: bool) -> sa.Select[Any]:
-    here = (*_scope(MESSAGES, scoped=scoped), MESSAGES.c.chain == p("chain"), MESSAGES.c.state.in_(ON_PATH))
-    rows = _point(MESSAGES, MESSAGES, MESSAGES.c.relayed).where(*here)
-    return rows.order_by(MESSAGES.c.session.desc()).limit(_TWINS)
-
-
-def _rebases_at(*, scoped: bool) -> sa.Select[Any]:
+def _points_at_deepest(size: int, *, scoped: bool, answered: bool) -> sa.CompoundSelect[Any]:
+    """The points at the last of `size` digests that is stored: one statement, for a request's first look."""
+    chain = _deepest(size, scoped=scoped, answered=answered)
+    messages = _point(MESSAGES, MESSAGES, MESSAGES.c.relayed).where(
+        *_scope(MESSAGES, scoped=scoped), MESSAGES.c.chain == chain, MESSAGES.c.state.in_(ON_PATH)
+    )
     anchor = MESSAGES.alias("anchor")
     is_anchor = sa.and_(
         anchor.c.namespace == REBASES.c.namespace,
         anchor.c.chain == REBASES.c.anchor,
         anchor.c.session == REBASES.c.session,
     )
-    rows = _point(REBASES, anchor, sa.true().label("relayed")).select_from(REBASES).join(anchor, is_anchor)
-    rows = rows.where(*_scope(REBASES, scoped=scoped), REBASES.c.chain == p("chain"))
-    return rows.order_by(REBASES.c.session.desc()).limit(_TWINS)
+    rebases = _point(REBASES, anchor, sa.true().label("relayed")).select_from(REBASES).join(anchor, is_anchor)
+    rebases = rebases.where(*_scope(REBASES, scoped=scoped), REBASES.c.chain == chain)
+    newest = (
+        sa.select(rows.order_by(table.c.session.desc()).limit(_TWINS).subquery())
+        for rows, table in ((messages, MESSAGES), (rebases, REBASES))
+    )
+    return sa.union_all(*newest)
 
 
 def _relayed(*, scoped: bool) -> sa.Select[Any]:
@@ -176,11 +180,9 @@ def _relayed(*, scoped: bool) -> sa.Select[Any]:
     return rows.order_by(MESSAGES.c.session.desc(), MESSAGES.c.arrival.desc())
 
 
-MESSAGES_AT = {scoped: Statement(_messages_at(scoped=scoped)) for scoped in (False, True)}
-REBASES_AT = {scoped: Statement(_rebases_at(scoped=scoped)) for scoped in (False, True)}
 RELAYED = {scoped: Statement(_relayed(scoped=scoped)) for scoped in (False, True)}
-PROBES = {
-    (size, scoped, answered): Statement(partial(_probe, size, scoped=scoped, answered=answered))
+POINTS_AT_DEEPEST = {
+    (size, scoped, answered): Statement(partial(_points_at_deepest, size, scoped=scoped, answered=answered))
     for size in PROBE_SIZES
     for scoped in (False, True)
     for answered in (False, True)

@@ -215,14 +215,12 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Any]:
-        """A connection of the pool."""
+        """A connection of the pool, which counts as failed unless the block ends well."""
         connection: Any
         async with self._pool.acquire() as connection:
-            try:
-                yield connection
-            except BaseException:
-                connection.state.has_failed = True
-                raise
+            connection.state.has_failed = True
+            yield connection
+            connection.state.has_failed = False
 
     async def _called(
         self, connection: Any, function: UnitFunction, bound: Sequence[Sequence[Any]]

@@ -132,10 +132,9 @@ class ContextLoader:
         """
         model, weight = turn.model, weight_of(turn)
         outgoing = partial(self._outgoing, turn.headers, model)
-        own = None if untouched else await self._store.journal.settings_of(turn.namespace, turn.session)
+        own, stored = await self._stored(turn, untouched=untouched)
         policy = _as_asked(self._policy_for(model, own), turn)
         window = await self._window(turn, outgoing, policy, at_most)
-        stored = () if untouched else await self._store.compactions.of_session(turn.namespace, turn.session)
         current = await offload(weight, in_force, stored, turn) if stored else None
         replay = self._replays.offered(turn, own, window.tokens)
         # There are no hidden rounds before the first fold.
@@ -171,6 +170,14 @@ class ContextLoader:
     def ratio_of(self, namespace: str, model: str) -> float:
         """The model's tokens for one of ours, as learned from the namespace's prompts."""
         return self._calibrations.ratio_of(namespace, model)
+
+    async def _stored(
+        self, turn: Subject, *, untouched: bool
+    ) -> tuple[bytes | None, Sequence[StoredCompaction]]:
+        """The session's settings and compactions; neither is looked up for a new one."""
+        if untouched:
+            return None, ()
+        return await self._store.compactions.with_settings(turn.namespace, turn.session)
 
     async def _window(
         self, turn: Subject, headers: OwnHeaders, policy: Policy, at_most: int | None
