@@ -1,7 +1,7 @@
 # Every task of the project. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all test-model model clients faults fuzz check static spec shape bench format lock clean
+.PHONY: help install run demo test test-all test-model model clients faults fuzz check static spec shape bench bench-peers format lock clean
 
 # Where it is set, each of a hundred processes would compile the program, and three the tests, again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -74,6 +74,10 @@ shape: $(DEV_STAMP) ## Count the house: lines, files, what a turn enters, knots,
 
 bench: $(DEV_STAMP) ## Measure what the proxy adds
 	@$(BIN)/python -m benchmarks
+
+bench-peers: $(DEV_STAMP) ## Measure conversations beside nginx, LiteLLM, Portkey and the lean reference (ten minutes)
+	@$(BIN)/python -m benchmarks.peers
+	@$(BIN)/python -m benchmarks conversations --peers --write
 
 lock: $(DEV_STAMP) ## Resolve the dependencies again and write both lock files
 	@$(BIN)/python -m piptools compile $(LOCK_OPTIONS) --extra postgres --extra mcp -o requirements.lock pyproject.toml

@@ -1,9 +1,9 @@
 """All measurements, or one: python -m benchmarks [NAME] [options].
 
-Names: parse, store_writes, upstream_client, overhead. Without one they run one after the other with
-their defaults, in about six minutes; `presets` only by its name, for it takes as long again, and `policy` and
-`day`, which measure no speed, `soak`, which measures memory, `stalls`, and `rebuilding`, which measures what
-records keep.
+Names: parse, store_writes, upstream_client, overhead, conversations. Without one they run one after the other
+with their defaults, in about eight minutes; `presets` only by its name, for it takes as long again, and
+`policy` and `day`, which measure no speed, `soak`, which measures memory, `stalls`, and `rebuilding`, which
+measures what records keep.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ _ALL: dict[str, list[str]] = {
     "store_writes": ["--seconds", "1.5"],
     "upstream_client": ["--seconds", "0.5", "--rounds", "2"],
     "overhead": ["--rounds", "2"],
+    "conversations": ["--rounds", "2"],
 }
 # Those that run when they are named.
 _NAMED = (
