@@ -273,7 +273,6 @@ def table(found: Mapping[tuple[str, int, bool], Run]) -> str:
 
 def page(found: str, options: argparse.Namespace) -> str:
     """The section of docs/benchmarks.md."""
-    postgres = " --postgres URL" if options.postgres else ""
     day = time.strftime("%Y-%m-%d", time.gmtime())
     return f"""## Conversations
 
@@ -283,8 +282,7 @@ the background is done. The lean reference (`benchmarks/lean.py`) digests, count
 durably as the proxy, and keeps no other promise; nginx, LiteLLM and Portkey store nothing. Upstream, load and
 servers share a machine with {os.cpu_count()} cores; loads of {options.turns} turns, medians of
 {options.rounds} rounds in which the servers take turns. Python {platform.python_version()}, {day}. To repeat:
-`make bench-peers`, which runs `python -m benchmarks.peers` and
-`python -m benchmarks conversations --peers{postgres} --write`.
+`make bench-peers`, with PALIMPSEST_TEST_POSTGRES for PostgreSQL.
 
 {found}
 """
