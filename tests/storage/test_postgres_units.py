@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from palimpsest.errors import StoreError
 from palimpsest.storage.database import Statement, Step, Unit, p, rows_of, step
-from palimpsest.storage.postgres_database import PostgresDatabase, open_postgres
+from palimpsest.storage.postgres_database import MOST_FUNCTIONS, PostgresDatabase, open_postgres
 from palimpsest.storage.postgres_units import MOST_ROWS, function_of
 from palimpsest.storage.store import open_store
 
@@ -138,6 +139,21 @@ def test_many_rows_and_other_statements_go_step_by_step() -> None:
     assert function_of((("LOCK TABLE things", 1, "any", False),)) is None
     # The type of a value is not known.
     assert function_of((("INSERT INTO things (name) VALUES ($1)", 1, "any", False),)) is None
+
+
+async def test_a_connection_has_no_more_functions_than_it_may(address: str) -> None:
+    async with opened(address) as database:
+        names = (f"{number}" for number in itertools.count())
+        stored = 0
+        for rows in range(1, MOST_FUNCTIONS // 2 + 3):
+            for steps in (1, 2):
+                unit = [
+                    Step(PUT, [{"name": next(names), "size": 1} for _ in range(rows)]) for _ in range(steps)
+                ]
+                stored += sum(await database.write(unit))
+        assert (await database.read_bounded(rows_of(LOOK)))[0] == (stored,)
+        async with database._acquired() as connection:
+            assert len(connection.state.functions) == MOST_FUNCTIONS
 
 
 async def test_functions_are_few(migrated_database: str) -> None:

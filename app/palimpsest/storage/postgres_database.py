@@ -35,6 +35,9 @@ from palimpsest.storage.postgres_units import Shape, UnitFunction, function_of
 T = TypeVar("T")
 
 _CONNECTIONS = 10
+# Functions of units per connection: the server keeps 0.8 MB of plans for each (measured). Exchanges need some
+# eight; a connection that has met others first is replaced after 50,000 queries.
+MOST_FUNCTIONS = 16
 # No request waits for a VACUUM of large tables, but it must end.
 _VACUUM_SECONDS = 600.0
 # Seconds between checks for snapshots that still see deleted rows, and how many: most readings take
@@ -228,6 +231,8 @@ class PostgresDatabase:
         """The rows touched by each step; None, and nothing done, when the function cannot be made."""
         try:
             if function.name not in connection.state.functions:
+                if len(connection.state.functions) >= MOST_FUNCTIONS:
+                    return None
                 await connection.execute(function.create)
                 connection.state.functions.add(function.name)
             return list(await connection.fetchval(function.call, *function.arguments(bound)))
