@@ -5,10 +5,9 @@ Takes no time for turns: it looks at the end of a request only. Knows nothing of
 
 from __future__ import annotations
 
-import asyncio
 import json
-from typing import cast
 
+from benchmarks.servers import Upstream
 from tests.kit.extract import extract
 from tests.kit.model import Seen
 
@@ -19,28 +18,12 @@ _ROLE = b'"role":"'
 _ENDED = " ".join(["It is done as you wished, and nothing else was changed."] * 4)
 
 
-class AgentUpstream(asyncio.Protocol):
+class AgentUpstream(Upstream):
     """One connection. A request that limits its answer asks for a summary: clients here limit nothing."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with an empty request; uvloop's transports are no subclass of asyncio's."""
-        self._transport, self._seen, self._needed = cast(asyncio.Transport, transport), bytearray(), 0
-
-    def data_received(self, data: bytes) -> None:
-        """Answer once head and body are there."""
-        self._seen += data
-        if not self._needed:
-            end = self._seen.find(b"\r\n\r\n")
-            if end < 0:
-                return
-            length = bytes(self._seen[:end]).lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-            self._needed = end + 4 + int(length or 0)
-        if len(self._seen) < self._needed:
-            return
-        body = bytes(self._seen[self._seen.find(b"\r\n\r\n") + 4 : self._needed])
-        self._seen.clear()
-        self._needed = 0
-        self._transport.write(_response(_message(body)))
+    def answer(self) -> None:
+        """Answer by the end of the request."""
+        self.transport.write(_response(_message(self.body)))
 
 
 def _message(body: bytes) -> dict[str, object]:

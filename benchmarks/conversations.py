@@ -31,7 +31,7 @@ from palimpsest.storage.migrate import migrate
 
 from benchmarks import peers
 from benchmarks.overhead import PAGE, written
-from benchmarks.servers import Proxy, palimpsest, trivial_upstream
+from benchmarks.servers import Proxy, Upstream, palimpsest, trivial_upstream
 
 TURNS, QUESTION_BYTES, ANSWER_BYTES = 20, 2_000, 1_000
 _WORDS = [
@@ -69,33 +69,18 @@ _HEAD = (
 _SYSTEM = {"role": "system", "content": f"You are a coding agent. {'x' * 400}"}
 
 
-class Speaker(asyncio.Protocol):
+class Speaker(Upstream):
     """An upstream that answers at once, each time with other words."""
 
     numbers = itertools.count()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with an empty request."""
-        self._transport, self._seen, self._needed = cast(asyncio.Transport, transport), bytearray(), 0
-
-    def data_received(self, data: bytes) -> None:
-        """Answer once head and body are there; what is no POST has an empty list of models."""
-        self._seen += data
-        if not self._needed:
-            end = self._seen.find(b"\r\n\r\n")
-            if end < 0:
-                return
-            length = bytes(self._seen[:end]).lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-            self._needed = end + 4 + int(length or 0)
-        if len(self._seen) < self._needed:
-            return
-        body = (
-            _answer(next(self.numbers)) if self._seen.startswith(b"POST") else b'{"object":"list","data":[]}'
+    def answer(self) -> None:
+        """What is no POST has an empty list of models."""
+        told = (
+            _answer(next(self.numbers)) if self.head.startswith(b"post") else b'{"object":"list","data":[]}'
         )
-        self._seen.clear()
-        self._needed = 0
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-        self._transport.write(head + body)
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(told)
+        self.transport.write(head + told)
 
 
 def _answer(number: int) -> bytes:

@@ -55,17 +55,21 @@ class Upstream(asyncio.Protocol):
             end = self.seen.find(b"\r\n\r\n")
             if end < 0:
                 return
-            head = bytes(self.seen[:end]).lower()
-            length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
-            self.pace = head.partition(b"x-pace: ")[2].partition(b"\r\n")[0]
+            self.head = bytes(self.seen[:end]).lower()
+            length = self.head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
             self.needed = end + 4 + int(length or 0)
         if len(self.seen) < self.needed:
             return
+        self.body = bytes(self.seen[len(self.head) + 4 : self.needed])
         self.seen.clear()
         self.needed = 0
-        if self.pace:
+        self.answer()
+
+    def answer(self) -> None:
+        """Answer the request in `head`, which has small letters, and `body`."""
+        if pace := self.head.partition(b"x-pace: ")[2].partition(b"\r\n")[0]:
             self.transport.write(_STREAM_HEAD)
-            self.frame(0, int(self.pace) / 1000)
+            self.frame(0, int(pace) / 1000)
         else:
             self.transport.write(_PLAIN)
 
@@ -135,9 +139,8 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """In nanoseconds of the scheduler, thread by thread: a clock tick is too long for a short load."""
-    times = (task / "schedstat" for task in Path(f"/proc/{pid}/task").iterdir())
-    return sum(int(file.read_text().split()[0]) for file in times) / 1e9
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from palimpsest.core.view.view import cut_in, kept_in
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.archive import Archive, Place, ReadBranch
-from palimpsest.proxy.compacting.context_loader import in_force
+from palimpsest.proxy.compaction_context import in_force
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.history import Head, MessageRow, SessionRow
@@ -210,7 +210,8 @@ def _branches(heads: Sequence[Head]) -> list[dict[str, Any]]:
 
 
 def _folded_in(stored: Sequence[StoredCompaction], branch: ReadBranch) -> frozenset[bytes]:
-    current, talk = in_force(stored, branch), branch.conversation
+    talk = branch.conversation
+    current = in_force(stored, talk)
     kept = set(kept_in(current, talk))
     return frozenset(talk.names[at] for at in range(cut_in(current, talk)) if at not in kept)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -35,10 +35,11 @@ from palimpsest.core.view.record import (
 )
 from palimpsest.core.view.steps import plan_masks
 from palimpsest.core.view.validity import Fault, added_faults
-from palimpsest.core.view.view import CountText, cut_in, fits, kept_in, prompt_tokens, view_of
+from palimpsest.core.view.view import CountText, applicable, cut_in, fits, kept_in, prompt_tokens, view_of
 from palimpsest.proxy.jobs import offload, weight_of
 from palimpsest.proxy.lookups.hidden_rounds import NOTHING, Replay
 from palimpsest.proxy.turn import ForwardedView, Subject, Turn
+from palimpsest.storage.compactions import StoredCompaction
 
 # Appended to a record's reason if no model wrote the summary.
 BY_CODE = "; written by code: "
@@ -419,3 +420,8 @@ def _text(talk: Conversation, index: int | None) -> str:
     if index is None:
         return ""
     return text_of(without_recall_output(talk.messages[index]).fields)
+
+
+def in_force(stored: Sequence[StoredCompaction], talk: Conversation) -> Compaction | None:
+    """The compaction that applies to the conversation, of its session's, oldest first; None without one."""
+    return applicable([row.compaction for row in stored if row.undone_at is None], talk)

@@ -206,14 +206,15 @@ class PostgresDatabase:
             self._pool.terminate()
 
     async def _commit(self, unit: Unit) -> Sequence[int]:
-        rows = [(self._compiled[step.statement], step) for step in unit]
-        shape = tuple((compiled.sql, len(step.rows), step.after, step.needed) for compiled, step in rows)
-        bound = [[compiled.bind(row) for row in step.rows] for compiled, step in rows]
+        compiled = [self._compiled[step.statement] for step in unit]
+        steps = list(zip(compiled, unit, strict=True))
+        shape = tuple((own.sql, len(step.rows), step.after, step.needed) for own, step in steps)
+        bound = [[own.bind(row) for row in step.rows] for own, step in steps]
         function = function_of(shape) if self._has_functions else None
         async with self._acquired() as connection:
             touched = await self._called(connection, function, bound) if function else None
             if touched is None:
-                touched = await _step_by_step(connection, unit, shape, bound)
+                touched = await _step_by_step(connection, shape, bound)
         return touched + [0] * (len(unit) - len(touched))
 
     @asynccontextmanager
@@ -274,17 +275,17 @@ class PostgresDatabase:
 
 
 async def _step_by_step(
-    connection: PoolConnectionProxy, unit: Unit, shape: Shape, bound: Sequence[Sequence[Any]]
+    connection: PoolConnectionProxy, shape: Shape, bound: Sequence[Sequence[Any]]
 ) -> list[int]:
     """Run the steps in one transaction; the rows touched by each, as far as the unit goes."""
     touched: list[int] = []
     last = 0
     async with connection.transaction():
-        for step, (sql, *_), rows in zip(unit, shape, bound, strict=True):
-            due = is_due(step.after, last)
+        for (sql, _, after, needed), rows in zip(shape, bound, strict=True):
+            due = is_due(after, last)
             last = await _run(connection, sql, rows) if due else last
             touched.append(last if due else 0)
-            if step.needed and not touched[-1]:
+            if needed and not touched[-1]:
                 break
     return touched
 

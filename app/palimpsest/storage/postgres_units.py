@@ -67,30 +67,22 @@ class UnitFunction:
 @lru_cache(maxsize=_SHAPES)
 def function_of(shape: Shape) -> UnitFunction | None:
     """The function for units of this shape; None when it must be written step by step."""
-    if sum(rows for _, rows, _, _ in shape) > MOST_ROWS or not all(_is_write(sql) for sql, *_ in shape):
+    places = tuple(found for sql, *_ in shape if (found := _places(sql)) is not None)
+    if len(places) < len(shape) or sum(rows for _, rows, _, _ in shape) > MOST_ROWS:
         return None
-    places = tuple(_places(sql) for sql, *_ in shape)
-    if any(place is None for each in places for place in each):
-        return None
-    known = tuple(tuple(place for place in each if place is not None) for each in places)
-    text = "".join(_statements(shape, known))
+    text = "".join(_statements(shape, places))
     name = f"unit_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     slots = ", ".join(f"${number}" for number in range(1, len(_TYPES) + 1))
-    return UnitFunction(
-        name, _HEAD.format(name=name) + text + _TAIL, f"SELECT pg_temp.{name}({slots})", known
-    )
+    call = f"SELECT pg_temp.{name}({slots})"
+    return UnitFunction(name, _HEAD.format(name=name) + text + _TAIL, call, places)
 
 
-def _is_write(sql: str) -> bool:
-    return sql.startswith(_WRITES)
-
-
-def _places(sql: str) -> tuple[int | None, ...]:
-    """The type's number of each parameter, in order; None for one whose type is not known."""
-    found: dict[int, int | None] = {}
-    for number, cast in _PARAMETER.findall(sql):
-        found[int(number)] = _CASTS.get(cast, found.get(int(number)))
-    return tuple(found[number] for number in sorted(found))
+def _places(sql: str) -> tuple[int, ...] | None:
+    """The type's number of each parameter, in order; None for what writes no rows, or an unknown type."""
+    casts = {int(number): cast for number, cast in _PARAMETER.findall(sql)}
+    if not sql.startswith(_WRITES) or not all(cast in _CASTS for cast in casts.values()):
+        return None
+    return tuple(_CASTS[casts[number]] for number in sorted(casts))
 
 
 def _statements(shape: Shape, places: Sequence[Sequence[int]]) -> Iterator[str]:

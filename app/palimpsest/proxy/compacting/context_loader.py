@@ -26,7 +26,6 @@ from palimpsest.core.view.text_pins import room_for_text_pins, text_pins
 from palimpsest.core.view.view import (
     CountText,
     always_kept_tokens,
-    applicable,
     block_tokens,
     cut_in,
     prompt_tokens,
@@ -35,7 +34,7 @@ from palimpsest.core.view.view import (
 )
 from palimpsest.proxy.compacting.costs import ModelCosts
 from palimpsest.proxy.compacting.windows import OwnHeaders, Windows
-from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.compaction_context import CompactionContext, in_force
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import offload, weight_of
 from palimpsest.proxy.journal_rows import block_in
@@ -135,7 +134,7 @@ class ContextLoader:
         own, stored = await self._stored(turn, untouched=untouched)
         policy = _as_asked(self._policy_for(model, own), turn)
         window = await self._window(turn, outgoing, policy, at_most)
-        current = await offload(weight, in_force, stored, turn) if stored else None
+        current = await offload(weight, in_force, stored, turn.conversation) if stored else None
         replay = self._replays.offered(turn, own, window.tokens)
         # There are no hidden rounds before the first fold.
         replay = await self._replays.read(turn, replay, current) if stored else replay
@@ -310,9 +309,3 @@ def _as_asked(policy: Policy, turn: Subject) -> Policy:
     if not asked or 0 < policy.trigger_tokens <= asked:
         return policy
     return replace(policy, trigger_tokens=asked, wait_for_summary=True)
-
-
-def in_force(stored: Sequence[StoredCompaction], turn: Subject) -> Compaction | None:
-    """The compaction that applies to the turn, one made in the session's first turn included."""
-    applied = [row.compaction for row in stored if row.undone_at is None]
-    return applicable(applied, turn.conversation) if applied else None

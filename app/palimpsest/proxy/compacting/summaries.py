@@ -24,10 +24,9 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.view.record import is_same_fold
 from palimpsest.errors import StoreError
-from palimpsest.proxy.compacting.context_loader import in_force
 from palimpsest.proxy.compacting.leases import Leases
 from palimpsest.proxy.compacting.summary_writer import SummaryFailure, SummaryWriter
-from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
+from palimpsest.proxy.compaction_context import CompactionContext, SummaryText, in_force
 from palimpsest.proxy.fair_places import FairPlaces
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.turn import Subject
@@ -324,7 +323,7 @@ class SummaryJobs:
         except StoreError as error:
             _log.warning("prepared_not_read", error=type(error).__name__, session=context.turn.session)
             return None
-        if in_force(rows, context.turn) != context.current:
+        if in_force(rows, context.conversation) != context.current:
             return MadeElsewhere(None)
         if ready is None or (ready.compaction.policy, ready.model) != (job.policy, job.model):
             return None

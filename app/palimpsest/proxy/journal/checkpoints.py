@@ -48,7 +48,7 @@ from palimpsest.core.summary.source import recall_id
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import cut_in, kept_in
 from palimpsest.errors import StoreError
-from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.compaction_context import CompactionContext, in_force
 from palimpsest.proxy.journal.runtime import (
     Readings,
     RuntimeHistory,
@@ -57,7 +57,6 @@ from palimpsest.proxy.journal.runtime import (
     Usages,
     at_work,
     compacted,
-    in_force,
     runtime_of,
 )
 from palimpsest.proxy.journal.transfer import exported_events
@@ -278,7 +277,7 @@ class Checkpoints:
         if not is_new(checkpoint, {kept.checkpoint.span_hash for kept in lasting}):
             same = (kept.id for kept in lasting if kept.checkpoint.span_hash == checkpoint.span_hash)
             return next(same, None)
-        return await self._with_state(session, checkpoint, in_force(session.talk, session.past))
+        return await self._with_state(session, checkpoint, in_force(session.past.compactions, session.talk))
 
     async def exported(self, subject: Subject) -> Sequence[RecordedEvent]:
         """The session's events for an import, with a current checkpoint that is not stored.
@@ -291,7 +290,7 @@ class Checkpoints:
         # As much as a checkpoint before a compaction reads.
         newest, made = session.path.after(0, READ_BYTES), session.past.made(session.talk)
         async with self._usages.taken(subject.namespace, subject.session) as taken:
-            force = in_force(session.talk, session.past)
+            force = in_force(session.past.compactions, session.talk)
             state = await asyncio.to_thread(self._state, session, session.past, force, taken.usage)
         checkpoint = await asyncio.to_thread(checkpoint_of, "completion", newest, self._clock(), state)
         return tuple(exported_events(session.talk, session.path.entries, made, checkpoint))

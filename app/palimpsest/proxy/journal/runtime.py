@@ -47,7 +47,7 @@ from palimpsest.core.summary.sections import TITLES, block_sections
 from palimpsest.core.text.fence import unfenced
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.outcomes import View
-from palimpsest.core.view.view import applicable, view_of
+from palimpsest.core.view.view import view_of
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.proxy.journal_rows import KeptCheckpoint, kept_of
 from palimpsest.proxy.sessions.reader import MessageReader
@@ -165,11 +165,6 @@ class Readings:
     def view(self, talk: Conversation, compaction: Compaction | None, model: str) -> View:
         """What the model sees of `talk` with `compaction` in force."""
         return view_of(talk, compaction, self._tokens.counter_of(model).count_text)
-
-
-def in_force(talk: Conversation, past: RuntimeHistory) -> Compaction | None:
-    """The compaction that applies to `talk`."""
-    return applicable([row.compaction for row in past.compactions if row.undone_at is None], talk)
 
 
 # Sessions remembered; the least recently answered are forgotten first.
