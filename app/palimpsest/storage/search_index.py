@@ -101,7 +101,7 @@ def spelled(word: str) -> str:
 
 def spelled_text(words: Iterable[str]) -> str:
     """The different words' spellings, separated by spaces."""
-    return " ".join(dict.fromkeys(map(spelled, words)))
+    return " ".join(map(spelled, dict.fromkeys(words)))
 
 
 def scope_of(namespace: str, session: str | None) -> str:

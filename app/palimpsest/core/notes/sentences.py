@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from palimpsest.core.text.message_text import longest_run
+
 # Characters that are read of a text. Pasted logs have megabytes; requests stand in front of them.
 MOST_READ = 20_000
 # Characters of a sentence; a longer one is data, or prose that no note should copy.
@@ -144,7 +146,7 @@ def _is_prose(line: str, in_list: bool) -> bool:
         return False
     if (not first.isalpha() or ":" in line or "\t" in line or "import" in line) and _ODD_LINE.match(line):
         return False
-    if len(line) > _LONG_DATA and _LONG_RUN.search(line):
+    if len(line) > _LONG_DATA and longest_run(line) >= _LONG_DATA and _LONG_RUN.search(line):
         return False
     if "(" in line or "=" in line or "{" in line or ";" in line or "|" in line:
         return len(_CODE_MARKS.findall(line)) * _PROSE_PER_MARK < len(line)

@@ -28,7 +28,7 @@ _MOST_PARTS = 32
 _BEGINNING_CHARS = 2
 # No English suffix ends in these: such words are their own stems. Spares the stemmer, which takes 0.1 ms.
 _NO_SUFFIX = frozenset("abfhjkopquvwxz0123456789")
-# Words whose stems are cached: several times a person's vocabulary.
+# Runs and stems that are cached: several times a person's vocabulary. Longer runs rarely occur twice.
 _MOST_CACHED = 50_000
 
 
@@ -51,9 +51,11 @@ STOP = _words(
 
 
 class Words:
-    """Splits text into words and stems them, with a cache. Thread-safe: accesses to the cache are atomic."""
+    """Splits text into words and stems them, with caches. Thread-safe: accesses to the caches are atomic."""
 
     def __init__(self) -> None:
+        # The words of a run: nearly every run of a text was seen before.
+        self._runs: dict[str, tuple[str, ...]] = {}
         self._stems: dict[str, str] = {}
 
     def of(self, text: str, beginnings: frozenset[str] | None = None) -> list[str]:
@@ -62,13 +64,20 @@ class Words:
         With `beginnings`, words that begin otherwise become "", which spares most of the time: stemming.
         """
         found: list[str] = []
-        for run in _RUN.findall(plain(text)):
-            self._add(run, found, beginnings)
+        runs = _RUN.findall(plain(text))
+        if beginnings is not None:
+            for run in runs:
+                found += self._words_in(run, beginnings)
+            return found
+        known = self._runs
+        for run in runs:
+            words = known.get(run)
+            found += self._learned(run) if words is None else words
         return found
 
     def forget(self) -> None:
-        """Clears the cache, which holds words of what was read (P6)."""
-        self._stems = {}
+        """Clears the caches, which hold words of what was read (P6)."""
+        self._runs, self._stems = {}, {}
 
     def related(self, word: str) -> frozenset[str]:
         """The stems of related words; most words have none."""
@@ -79,22 +88,27 @@ class Words:
         # Takes 60 ms, so it is computed for the first query and not at start.
         return related_of(_stem_of)
 
-    def _add(self, run: str, found: list[str], beginnings: frozenset[str] | None) -> None:
+    def _learned(self, run: str) -> tuple[str, ...]:
+        words = self._words_in(run, None)
+        if len(run) <= _LONGEST_WORD:
+            if len(self._runs) >= _MOST_CACHED:
+                self._runs = {}
+            self._runs[run] = words
+        return words
+
+    def _words_in(self, run: str, beginnings: frozenset[str] | None) -> tuple[str, ...]:
         word = _POSSESSIVE.sub("", run)
         if run in STOP or base_of(word) in STOP:
-            return
+            return ()
         if _UNSPACED.search(word):
             word = word[:_LONGEST_WORD]
-            found += [word[i : i + 2] for i in range(max(1, len(word) - 1))]
-            return
+            return tuple(word[i : i + 2] for i in range(max(1, len(word) - 1)))
         parts = _PART.findall(word)
-        if len(parts) > 1:
-            found.append(word[:_LONGEST_WORD])
-            # A long path is cut; the names in it are searchable by themselves.
-            names = [part for part in parts[-_MOST_PARTS:] if part not in STOP and len(part) > 1]
-            found += [self._stem(part, beginnings) for part in names]
-        else:
-            found.append(self._stem(word, beginnings))
+        if len(parts) == 1:
+            return (self._stem(word, beginnings),)
+        # A long path is cut; the names in it are searchable by themselves.
+        names = [part for part in parts[-_MOST_PARTS:] if part not in STOP and len(part) > 1]
+        return (word[:_LONGEST_WORD], *(self._stem(part, beginnings) for part in names))
 
     def _stem(self, word: str, beginnings: frozenset[str] | None) -> str:
         if beginnings is not None and base_of(word)[:_BEGINNING_CHARS] not in beginnings:

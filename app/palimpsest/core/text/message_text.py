@@ -75,10 +75,12 @@ def calls_of(message: Message) -> tuple[ToolCall, ...]:
 
 def without_data(text: str) -> str:
     """`text` with each long run of base64 replaced by a note of its length (F14)."""
-    # Most texts have no run so long, and splitting is ten times faster than the pattern.
-    if len(text) < _LEAST_RUN or max(map(len, text.split()), default=0) < _LEAST_RUN:
-        return text
-    return _BASE64_RUN.sub(_data_note, text)
+    return _BASE64_RUN.sub(_data_note, text) if longest_run(text) >= _LEAST_RUN else text
+
+
+def longest_run(text: str) -> int:
+    """The characters of the longest run without white space; ten times faster than a pattern for long runs."""
+    return max(map(len, text.split()), default=0)
 
 
 def cut_to(text: str, limit_chars: int) -> str:

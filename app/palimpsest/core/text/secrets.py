@@ -17,16 +17,24 @@ REMOVED = "[secret removed]"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One kind of secret. The pattern is tried only on texts with one of `needles`, which are lower case."""
+    """One kind of secret.
+
+    The pattern is tried only on texts that, in lower case, have one of `needles`, and in which `sign` is
+    found, if there is one.
+    """
 
     name: str
     needles: tuple[str, ...]
     pattern: re.Pattern[str]
     replacement: str = REMOVED
+    sign: re.Pattern[str] | None = None
 
 
-def _shape(name: str, needles: str, pattern: str, replacement: str = REMOVED, *, flags: int = 0) -> Shape:
-    return Shape(name, tuple(needles.split()), re.compile(pattern, flags), replacement)
+def _shape(
+    name: str, needles: str, pattern: str, replacement: str = REMOVED, *, flags: int = 0, sign: str = ""
+) -> Shape:
+    looked_for = re.compile(sign) if sign else None
+    return Shape(name, tuple(needles.split()), re.compile(pattern, flags), replacement, looked_for)
 
 
 # A value after "password=" and the like: no variable, placeholder or call.
@@ -37,6 +45,8 @@ _NAME = (
 )
 # Separators of a name and its value, in code, JSON and JSON inside JSON.
 _IS = r"\\?[\"']?\s*(?:=>|[:=])\s*\\?[\"']?"
+# The end of "the password is hunter22"; it closes the group that stays.
+_SPOKEN = rf"\s+(?:is|was)(?:\s+now)?:?\s+[\"'`]?)(?=\S*\d){_VALUE}{{6,}}"
 _NAMES = (
     "password passwd passphrase pwd api_key api-key apikey secret _token -token accesstoken"
     " authtoken private_key private-key privatekey auth_key auth-key authkey"
@@ -93,14 +103,38 @@ SHAPES: tuple[Shape, ...] = (
         rf"(?<![A-Za-z])(token{_IS})(?=[^\s\"']*\d|[^\s\"']{{20}}){_VALUE}{{8,}}",
         rf"\1{REMOVED}",
         flags=re.IGNORECASE,
+        sign=rf"token{_IS}",
     ),
     _shape(
         "spoken password",
-        _NAMES + " token",
-        rf"(?<![A-Za-z])((?:{_NAME}|token)\s+(?:is|was)(?:\s+now)?:?\s+[\"'`]?)(?=\S*\d){_VALUE}{{6,}}",
+        _NAMES,
+        rf"(?<![A-Za-z])({_NAME}{_SPOKEN}",
         rf"\1{REMOVED}",
         flags=re.IGNORECASE,
     ),
+    _shape(
+        "spoken token",
+        "token",
+        rf"(?<![A-Za-z])(token{_SPOKEN}",
+        rf"\1{REMOVED}",
+        flags=re.IGNORECASE,
+        sign=r"token\s+(?:is|was)",
+    ),
+)
+
+# Most needles have a character that most texts lack, so that a glance spares looking for them.
+_RARE = "_-:."
+_BY_SIGN = tuple(
+    (
+        sign,
+        tuple(
+            (needle, place)
+            for place, shape in enumerate(SHAPES)
+            for needle in shape.needles
+            if sign == next((rare for rare in _RARE if rare in needle), "")
+        ),
+    )
+    for sign in ("", *_RARE)
 )
 
 
@@ -112,9 +146,9 @@ def clean(text: str) -> str:
 def without_secrets(text: str) -> str:
     """`text` with every key-shaped string replaced by "[secret removed]". Idempotent."""
     low = text.lower()
-    for shape in SHAPES:
-        for needle in shape.needles:
-            if needle in low:
-                text = shape.pattern.sub(shape.replacement, text)
-                break
+    tried = {place for sign, needles in _BY_SIGN if sign in low for needle, place in needles if needle in low}
+    for place in sorted(tried):
+        shape = SHAPES[place]
+        if shape.sign is None or shape.sign.search(low):
+            text = shape.pattern.sub(shape.replacement, text)
     return text
