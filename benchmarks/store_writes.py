@@ -1,4 +1,4 @@
-"""How fast the store commits: one caller, many callers, and what a read costs.
+"""How fast the store commits: one caller, many callers, beside computation, and what a read costs.
 
     python -m benchmarks.store_writes [--url sqlite:///file.db] [--seconds 5]
 
@@ -12,16 +12,20 @@ import asyncio
 import hashlib
 import os
 import statistics
+import sys
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.storage.exchanges import CloseExchange, OpenExchange, StoredMessage
 from palimpsest.storage.migrate import migrate
+from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.store import Store, open_store
 
 BODY_BYTES = 1_500
@@ -116,6 +120,40 @@ async def writes(store: Store, callers: int, seconds: float, note: str = "") -> 
     )
 
 
+@contextmanager
+def computing() -> Iterator[None]:
+    """A thread that needs the interpreter's lock all the time, as a busy event loop does."""
+    done = threading.Event()
+
+    def compute() -> None:
+        while not done.is_set():
+            sum(range(1_000))
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+async def beside_computation(store: Store, seconds: float) -> None:
+    """Sixteen callers beside a thread that computes, whose processor time is counted too."""
+    database = store.exchanges._db
+    if not isinstance(database, SqliteDatabase):
+        return
+    before = sys.getswitchinterval()
+    # As `palimpsest serve` sets it.
+    sys.setswitchinterval(0.0005)
+    for _ in range(ROUNDS):
+        for has_triggers, way in ((False, "step by step"), (True, "in one call")):
+            database._has_triggers = has_triggers
+            with computing():
+                await writes(store, 16, seconds / ROUNDS, f", beside a thread that computes, {way}")
+    sys.setswitchinterval(before)
+
+
 async def timed(name: str, read: Callable[[], Coroutine[object, object, object]], times: int) -> None:
     """The median time of a read, and the CPU it took on all threads: neighbours disturb that less."""
     taken = []
@@ -194,6 +232,7 @@ async def run(url: str, seconds: float, synchronous: str) -> None:
             await store.exchanges.close(closing(waiting, message("waiting", 1, b"", relayed=True)))
         for callers in (8, 64):
             await writes(store, callers, seconds)
+        await beside_computation(store, seconds)
         await reads(store)
     finally:
         await store.close()

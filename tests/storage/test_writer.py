@@ -205,7 +205,7 @@ async def _proves_quick(database: SqliteDatabase) -> bool:
     With `normal` no commit waits for the disk, so that a busy one cannot fail for ever.
     """
     for _ in range(500):
-        if _ends_at_once(database.write(_beats(1), alone=True)):
+        if _ends_at_once(database.write(_beats(1), pace="alone")):
             return True
         await database.write(_beats(1))
     return False
@@ -217,7 +217,7 @@ async def test_who_is_alone_is_not_sent_to_another_thread(sqlite_url: str) -> No
         assert await _proves_quick(database)
         assert not _ends_at_once(database.write(_beats(2)))
         # The one before is on its way to the thread: nobody is alone, and the order is kept.
-        assert not _ends_at_once(database.write(_beats(2), alone=True))
+        assert not _ends_at_once(database.write(_beats(2), pace="alone"))
     finally:
         await database.close()
     with closing(driver.connect(_path(sqlite_url))) as reader:
@@ -230,7 +230,7 @@ async def test_a_database_that_another_process_has_locked_holds_up_no_loop(sqlit
     assert await _proves_quick(database)
     blocker = driver.connect(_path(sqlite_url), isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
-    writing = asyncio.create_task(database.write(_beats(3), alone=True))
+    writing = asyncio.create_task(database.write(_beats(3), pace="alone"))
     # Were the loop held up, the lock would never be given back and the deadline would pass.
     for _ in range(20):
         await asyncio.sleep(0.001)
@@ -244,7 +244,7 @@ async def test_a_database_that_another_process_has_locked_holds_up_no_loop(sqlit
 async def test_a_disk_that_was_slow_is_waited_for_elsewhere(sqlite_url: str) -> None:
     database = SqliteDatabase(_path(sqlite_url), "full", 30)
     # Nothing is known of this disk yet.
-    assert not _ends_at_once(database.write(_beats(1), alone=True))
+    assert not _ends_at_once(database.write(_beats(1), pace="alone"))
     await database.close()
 
 

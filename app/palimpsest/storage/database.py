@@ -122,6 +122,9 @@ def is_due(after: After, touched: int) -> bool:
     return after == "any" or (after == "touched") == (touched > 0)
 
 
+# How a unit is committed. "alone": no other request is being served, so the commit may block the calling
+# thread. "crowded": many are, and their units may join the commit. "urgent": it may use the disk reserve.
+Pace: TypeAlias = Literal["usual", "alone", "crowded", "urgent"]
 # Steps that are committed together or not at all.
 Unit: TypeAlias = Sequence[Step]
 
@@ -158,12 +161,17 @@ class SqlDatabase(Protocol):
     """Executes units and readings. Every wait is bounded; what fails raises StoreUnavailable."""
 
     async def write(
-        self, unit: Unit, *, alone: bool = False, urgent: bool = False, seconds: float | None = None
+        self,
+        unit: Unit,
+        *,
+        pace: Pace = "usual",
+        counted: bool = True,
+        seconds: float | None = None,
     ) -> Sequence[int]:
         """Commit the unit durably; returns the rows touched by each step, 0 when skipped.
 
-        Conflict: a name is taken. `alone`: no other request is being served, so the commit may block the
-        calling thread. `urgent`: it may use the disk reserve. `seconds` replaces the default deadline.
+        Conflict: a name is taken. `counted`: the numbers are needed; without it they may be wrong. `seconds`
+        replaces the default deadline.
         """
 
     def trouble(self) -> StoreFault | None:

@@ -130,7 +130,7 @@ class Erasure:
             **{name: Step(statement, [key]) for name, statement in rules.OF_NAMESPACE.items()},
         }
         counts.update(
-            _counted(steps, await self._db.write(list(steps.values()), urgent=True, seconds=_SECONDS))
+            _counted(steps, await self._db.write(list(steps.values()), pace="urgent", seconds=_SECONDS))
         )
         return counts
 
@@ -188,7 +188,7 @@ class Erasure:
         # Before the unit is queued: a request queued behind it must find this entry.
         self._erased.add(place)
         try:
-            touched = await self._db.write(list(steps.values()), urgent=True, seconds=_SECONDS)
+            touched = await self._db.write(list(steps.values()), pace="urgent", seconds=_SECONDS)
         except StoreError:
             self._erased.discard(place)
             raise

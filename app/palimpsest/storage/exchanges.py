@@ -24,7 +24,7 @@ from palimpsest.errors import StoreError
 from palimpsest.storage import exchanges_sql as sql
 from palimpsest.storage.accounts import ProvenNamespaces, proof_step
 from palimpsest.storage.compactions import ADD_COMPACTION_IN_EPOCH, compaction_rows
-from palimpsest.storage.database import Params, Reading, Row, SqlDatabase, Step, Unit, rows_of, step
+from palimpsest.storage.database import Pace, Params, Reading, Row, SqlDatabase, Step, Unit, rows_of, step
 from palimpsest.storage.erasure import RecentlyErased
 from palimpsest.storage.journal import ADD_EVENT, EventRow, event_rows
 from palimpsest.storage.sql import SIZES, bodies_of, fields_of, grouped, listed, packed, plain, rows_among
@@ -36,6 +36,8 @@ _WITHDRAWN = frozenset({"rejected", "refused"})
 # the writer's thread.
 _INLINE_MESSAGES = 256
 _INLINE_BYTES = 256 * 1024
+# Open exchanges from which on a commit waits for further units: with fewer, hardly any would come.
+_CROWD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class Exchanges:
         self._proven = proven
         self._erased = erased
         self._server = server
-        # Open exchanges; a single one may commit on the calling thread.
+        # Open exchanges, on whose number the pace of commits depends.
         self._open: set[str] = set()
 
     async def open(self, exchange: OpenExchange) -> None:
@@ -205,10 +207,10 @@ class Exchanges:
         if place in self._erased or (exchange.namespace, "") in self._erased:
             # The session was erased meanwhile (rule 30). Nothing is awaited between this check and the write.
             return
-        alone = not self._open and _is_quick(exchange.messages)
+        pace = self._pace(exchange.messages)
         self._open.add(exchange.exchange)
         try:
-            await self._db.write(unit, alone=alone)
+            await self._db.write(unit, pace=pace, counted=False)
         except StoreError:
             self._open.discard(exchange.exchange)
             raise
@@ -223,10 +225,16 @@ class Exchanges:
         if proves:
             unit = [*unit, proof_step(exchange.namespace, exchange.finished_at)]
         self._open.discard(exchange.exchange)
-        alone = not self._open and _is_quick(exchange.answers)
-        touched = await self._db.write(unit, alone=alone)
+        pace = self._pace(exchange.answers)
+        touched = await self._db.write(unit, pace=pace, counted=proves)
         if proves and touched[0]:
             self._proven.add(exchange.namespace)
+
+    def _pace(self, messages: Sequence[StoredMessage]) -> Pace:
+        """The pace for a unit with these messages, beside the exchanges that are open."""
+        if not self._open and _is_quick(messages):
+            return "alone"
+        return "crowded" if len(self._open) >= _CROWD else "usual"
 
     async def import_session(
         self,

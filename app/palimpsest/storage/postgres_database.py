@@ -22,6 +22,7 @@ from palimpsest.errors import Conflict, StoreError, StoreUnavailable
 from palimpsest.storage.database import (
     Ask,
     Compiler,
+    Pace,
     Reading,
     Row,
     Scrub,
@@ -134,10 +135,15 @@ class PostgresDatabase:
         self._has_functions = True
 
     async def write(
-        self, unit: Unit, *, alone: bool = False, urgent: bool = False, seconds: float | None = None
+        self,
+        unit: Unit,
+        *,
+        pace: Pace = "usual",
+        counted: bool = True,
+        seconds: float | None = None,
     ) -> Sequence[int]:
-        """See `SqlDatabase`. `alone` and `urgent` have no effect: the server commits."""
-        del alone, urgent
+        """See `SqlDatabase`. `pace` has no effect: the server commits."""
+        del pace, counted
         writing = asyncio.get_running_loop().create_task(self._written(unit, seconds))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)

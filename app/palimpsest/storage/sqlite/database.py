@@ -20,6 +20,7 @@ from palimpsest.errors import StoreUnavailable
 from palimpsest.storage.database import (
     Ask,
     Compiler,
+    Pace,
     Params,
     Reading,
     Row,
@@ -31,6 +32,7 @@ from palimpsest.storage.database import (
 from palimpsest.storage.sqlite.commits import Work
 from palimpsest.storage.sqlite.driver import Connection, Failure, Synchronous, driver, readonly, writable
 from palimpsest.storage.sqlite.files import FileCondition, Reserve
+from palimpsest.storage.sqlite.unit_triggers import trigger_of
 from palimpsest.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -90,9 +92,16 @@ class SqliteDatabase:
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._closed = False
         self._keeps_reserve = False
+        # Off where tests compare both ways.
+        self._has_triggers = True
 
     async def write(
-        self, unit: Unit, *, alone: bool = False, urgent: bool = False, seconds: float | None = None
+        self,
+        unit: Unit,
+        *,
+        pace: Pace = "usual",
+        counted: bool = True,
+        seconds: float | None = None,
     ) -> Sequence[int]:
         """See `SqlDatabase`."""
         work: Work = []
@@ -101,7 +110,15 @@ class SqliteDatabase:
             bind, rows = compiled.bind, step.rows
             bound = _Rows(bind, rows) if len(rows) > _INLINE_ROWS else list(map(bind, rows))
             work.append((compiled.sql, bound, step.after, step.needed))
-        committed = self._writer.submit(work, alone=alone, urgent=urgent)
+        trigger = None
+        if not counted and self._has_triggers:
+            trigger = trigger_of(
+                tuple([(sql, len(rows), after, needed) for sql, rows, after, needed in work])
+            )
+        if trigger is not None:
+            values = [value for _, rows, _, _ in work for row in rows for value in row]
+            work = [(trigger.call, [values], "any", False)]
+        committed = self._writer.submit(work, pace, trigger)
         if committed.done():
             return committed.result()
         # A timer of its own: `asyncio.timeout` costs three times as much.

@@ -9,17 +9,22 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from palimpsest.errors import StoreUnavailable
+from palimpsest.storage.database import Pace
 from palimpsest.storage.sqlite.commits import Busy, Commits, Waiting, Work, fail
 from palimpsest.storage.sqlite.driver import Connection, driver
 from palimpsest.storage.sqlite.files import FileCondition, Reserve
+from palimpsest.storage.sqlite.unit_triggers import UnitTrigger
 
 # The most units per commit, so that a commit stays well below the deadline.
 _GROUP_UNITS = 512
+# The wait for further units in a crowd: a commit writes some twenty pages, many of which they share.
+_GATHER_SECONDS = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +73,12 @@ class Writer:
             raise StoreUnavailable(f"the database cannot be opened: {failure}") from failure
 
     def submit(
-        self, work: Work, *, alone: bool = False, urgent: bool = False
+        self, work: Work, pace: Pace = "usual", trigger: UnitTrigger | None = None
     ) -> asyncio.Future[tuple[int, ...]]:
         """A future of the running loop: the rows each step touched, once they are durable.
 
-        `alone`: no other request is being served. The commit then runs on the calling thread if recent
-        commits were quick: a hop to the writer's thread and back costs as much as the commit
-        (docs/decisions/0006). `urgent`: see `Waiting`.
+        A commit that is "alone" runs on the calling thread if recent commits were quick: a hop to the
+        writer's thread and back costs as much as the commit (docs/decisions/0006).
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[int, ...]] = loop.create_future()
@@ -83,8 +87,8 @@ class Writer:
             why = commits.broken if commits else None
             future.set_exception(StoreUnavailable(why or "the store is closed"))
             return future
-        waiting = Waiting(work, loop, future, urgent)
-        if alone and not self._pending and self._committed_here(commits, waiting):
+        waiting = Waiting(work, loop, future, pace, trigger)
+        if pace == "alone" and not self._pending and self._committed_here(commits, waiting):
             _deliver([waiting])
             return future
         self._pending += 1
@@ -177,6 +181,8 @@ class Writer:
         """All units in the queue; none when the thread was only woken."""
         group: list[Waiting] = []
         item = self._waiting.get()
+        if item is not None and item.pace == "crowded":
+            time.sleep(_GATHER_SECONDS)
         while item is not None:
             if not item.future.done():
                 group.append(item)
