@@ -26,7 +26,7 @@ from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.request import RequestLimits
 from palimpsest.main.parts import Parts, new_id, opened
 from palimpsest.proxy.incoming import Incoming
-from palimpsest.proxy.journal.checkpoints import Checkpoints
+from palimpsest.proxy.journal.checkpoints import Checkpoints, Writing
 from palimpsest.proxy.journal.runtime import Readings, Usages
 from palimpsest.proxy.sessions.delta import Deltas
 from palimpsest.proxy.sessions.recorder import Outcome, Recorder
@@ -96,7 +96,8 @@ async def measured(folder: Path, messages: int, rounds: int) -> list[float]:
         namespace = await parts.store.accounts.namespace_of(b"benchmark", time.time())
         talk = Talk(parts, resolver, recorder, namespace, _history(messages))
         readings = Readings(parts.store, parts.reader, parts.tokens)
-        checkpoints = Checkpoints(parts.store.journal, readings, Usages(), time.time, new_id)
+        writing = Writing(parts.store.journal, parts.jobs, parts.background, time.time, new_id)
+        checkpoints = Checkpoints(writing, readings, Usages())
         # The first finds a long history at once; what comes after is the rule.
         await checkpoints.periodic(*await talk.exchange())
         spent = []

@@ -8,12 +8,17 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import process_time
 from typing import Any
 
-from palimpsest.core.history.message import conversation_of, seed_of
+from palimpsest.core.history.message import Message, conversation_of, seed_of
 from palimpsest.core.history.read import read_message
+from palimpsest.core.recall.searchable_text import index_words
+from palimpsest.core.runtime.checkpoint import checkpoint_of
+from palimpsest.core.runtime.evidence import ArchivedMessage
+from palimpsest.core.text.message_text import text_of
+from palimpsest.core.text.secrets import without_secrets
 from palimpsest.core.wire.chat import parse_chat_request
 from palimpsest.core.wire.chat_answers import Assembly
 from palimpsest.core.wire.json_spans import outline
@@ -143,6 +148,20 @@ def main(rounds: int) -> None:
     print(f"{best_ms(rounds, lambda: relayed(stream)) * 1e3 / FRAMES:8.2f}  split, data_of and assembly")
     coalesced = [frame * 100] * (FRAMES // 100)
     print(f"{best_ms(rounds, lambda: split(coalesced)) * 1e3 / FRAMES:8.2f}  the same, 100 frames a chunk")
+    behind(rounds, read)
+
+
+def behind(rounds: int, read: Sequence[Message]) -> None:
+    """Print the figures of work behind the answers."""
+    texts = [(message.raw, False) for message in read]
+    span = [ArchivedMessage(message.digest, message, place, 0.0) for place, message in enumerate(read[:24])]
+    print(f"behind the answers, best of {rounds}, ms")
+    for name, work in (
+        ("words for the index of 2,000 messages", lambda: index_words(texts)),
+        ("a checkpoint of 24 messages", lambda: checkpoint_of("periodic", span, 0.0)),
+        ("secrets looked for in 2,000 texts", lambda: [without_secrets(text_of(each)) for each in read]),
+    ):  # fmt: skip
+        print(f"{best_ms(rounds, work):8.2f}  {name}")
 
 
 if __name__ == "__main__":

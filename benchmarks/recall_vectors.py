@@ -20,9 +20,11 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from palimpsest.core.recall.searchable_text import own_text
 from palimpsest.embedding.minilm import Embedder, weights_folder
+from palimpsest.proxy.background import Background
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch, looked_for
+from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch
 from palimpsest.proxy.recall.searching import Searcher, Where
 from palimpsest.proxy.recall.vectors import VectorMeans, Vectors
 from palimpsest.settings.compacting import RecallSettings
@@ -74,7 +76,7 @@ async def main() -> None:
 
 async def _measured(store: Store, embedder: Embedder, chats: Sequence[Chat], before: int) -> None:
     switch, jobs = RecallSwitch(store.journal, lambda _: True), Jobs()
-    indexing = Indexer(store.search, jobs, asyncio.Event(), switch)
+    indexing = Indexer(store.search, jobs, Background(jobs), asyncio.Event(), switch)
     catching_up = IndexCatchUp(store.search, indexing, switch, 60.0)
     vectors = Vectors(VectorMeans(store.search, jobs, asyncio.Event(), switch), embedder)
     words, both = (
@@ -122,7 +124,7 @@ async def _embedded(store: Store, embedder: Embedder, session: str, taken: Taken
         vectors = {}
         for row in missing.rows:
             with taken:
-                vectors[row.arrival] = embedder.packed(looked_for(row))
+                vectors[row.arrival] = embedder.packed(own_text(row.body))
         await store.search.embed(_NAMESPACE, session, missing.epoch, vectors)
 
 

@@ -42,6 +42,7 @@
     |   |-- UpstreamUnreachable      502
     |   |-- UpstreamTimeout          504
     |   `-- UpstreamCut              the answer ended before it was complete
+    |-- BackgroundFailed             work behind the answers was given up; it is done at a later occasion
     |-- InvalidView                  a bug: a view is less valid than the request; the original goes out
     |-- SummaryRejected              a summarizer's output cannot replace history
     `-- SettingsError                start is refused: names the source, the key and the remedy
@@ -347,6 +348,12 @@ class UpstreamCut(UpstreamError):
     """The answer ended before it was complete."""
 
     code = "upstream_cut"
+
+
+class BackgroundFailed(PalimpsestError):
+    """Work in the background raised an error, or its process died over it; no request is at fault."""
+
+    code = "background_failed"
 
 
 class InvalidView(PalimpsestError):

@@ -15,6 +15,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
+from palimpsest.proxy.background import Background
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.recall.indexing import Indexer, RecallSwitch
 from palimpsest.storage.sqlite.driver import driver
@@ -126,7 +127,9 @@ async def test_beside_the_turns_nothing_is_written_either(
     store = await open_store(f"sqlite:///{file}", new_id=lambda: uuid.uuid4().hex)
     try:
         switch = RecallSwitch(store.journal, lambda stored: is_on)
-        await Indexer(store.search, Jobs(), asyncio.Event(), switch).catch_up(namespace, session)
+        await Indexer(store.search, Jobs(), Background(Jobs()), asyncio.Event(), switch).catch_up(
+            namespace, session
+        )
     finally:
         await store.close()
     assert rows_in(tmp_path) == rows

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from palimpsest.core.recall.words import Words
 from palimpsest.core.wire.json_text import encoded
+from palimpsest.proxy.background import Background
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.recall.describing import Describer
 from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch
@@ -61,7 +62,7 @@ async def model_in(folder: Path, chat: Chat) -> AsyncIterator[Model]:
     try:
         heads = await store.history.heads(namespace, chat.session)
         switch = RecallSwitch(store.journal, lambda stored: True)
-        indexing = Indexer(store.search, Jobs(), asyncio.Event(), switch)
+        indexing = Indexer(store.search, Jobs(), Background(Jobs()), asyncio.Event(), switch)
         searching = Searcher(
             store.search, IndexCatchUp(store.search, indexing, switch, 10.0), switch, RecallSettings()
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from palimpsest.cli.logs import configure_logs
+from palimpsest.cli.logs import configure_logs, console, text_line
 from palimpsest.settings.serving import Logging
 
 # Not spelt where a traceback would quote the line.
@@ -46,6 +46,22 @@ def test_a_traceback_shows_no_variables(form: str, capsys: pytest.CaptureFixture
     written = capsys.readouterr().err
     assert written.count("failed with 1 held") == 2
     assert SECRET not in written
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"status": 200, "end": "whole", "upstream": "http://127.0.0.1:1", "empty": "", "none": None},
+        {"path": "/v1/a b", "quoted": 'it is "so"', "equal": "a=b", "tab": "a\tb", "apostrophe": "it's"},
+        {"names": ["a", "b"], "seconds": 0.25, "umlaut": "\u00fc", "no_break": "a\u00a0b"},
+        {"exception": "Traceback (most recent call last):\nRuntimeError: it broke"},
+    ],
+)
+def test_a_line_is_what_structlog_would_write(fields: dict[str, object]) -> None:
+    entry = {"event": "exchange", "level": "info", "timestamp": "2026-11-25T20:00:00Z", **fields}
+    plain = console(colors=False)(None, "info", dict(entry))
+    assert text_line(None, "info", dict(entry)) == plain
 
 
 def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from urllib.parse import unquote
 
 from palimpsest.api.body import entry_of, is_unread
@@ -267,12 +266,11 @@ class Front:
     async def _caller(self, scope: Scope) -> str:
         """The caller that the slot is counted for; `UNPROVEN` for one never accepted upstream."""
         asking = asking_of(scope)
-        asking = replace(asking, credentials=self._access.digest_of(asking))
-        scope["palimpsest.credentials"] = asking.credentials
-        caller = await self._access.known_namespace(asking)
+        scope["palimpsest.credentials"] = digest = self._access.digest_of(asking)
+        caller = await self._access.known_namespace(asking, digest)
         if caller is None and not self._admission.has_room(UNPROVEN):
             # The caller may be proven without this process having read it from the store yet.
-            caller = await self._access.known_namespace(asking, asks_store=True)
+            caller = await self._access.known_namespace(asking, digest, asks_store=True)
         return UNPROVEN if caller is None else caller
 
 

@@ -20,8 +20,9 @@ from palimpsest.proxy.compacting.leases import Leases, LeaseTerms
 from palimpsest.proxy.compacting.questions import Prompts
 from palimpsest.proxy.compacting.summaries import JobRules, SummaryJobs, SummaryMeans
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
+from palimpsest.proxy.journal.checkpoints import Writing
 from palimpsest.proxy.journal.runtime import Readings
-from palimpsest.proxy.journal.session_journal import SessionJournal, Writing
+from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.kept_answers import RefusalMemory
 from palimpsest.proxy.lookups.executing import MixedTurns, ToolExecutor
 from palimpsest.proxy.lookups.hidden_rounds import Replays
@@ -66,7 +67,7 @@ def recall_of(parts: Parts, stopping: asyncio.Event) -> RecallParts:
         means = VectorMeans(parts.store.search, parts.jobs, stopping, switch)
         vectors = Vectors(means, parts.embedder)
     then = vectors.later if vectors is not None else None
-    indexing = Indexer(parts.store.search, parts.jobs, stopping, switch, then)
+    indexing = Indexer(parts.store.search, parts.jobs, parts.background, stopping, switch, then)
     catching_up = IndexCatchUp(parts.store.search, indexing, switch, how.search_wait_seconds)
     searching = Searcher(parts.store.search, catching_up, switch, how, vectors)
     describing = Describer(parts.store, how.large_payload_tokens)
@@ -129,7 +130,7 @@ def costs_of(parts: Parts) -> ModelCosts:
 
 def journal_of(parts: Parts) -> SessionJournal:
     """The writer of checkpoints, events and memories."""
-    writing = Writing(parts.store.journal, parts.jobs, time.time, new_id, parts.erasure.log)
+    writing = Writing(parts.store.journal, parts.jobs, parts.background, time.time, new_id, parts.erasure.log)
     return SessionJournal(writing, Readings(parts.store, parts.reader, parts.tokens))
 
 

@@ -182,8 +182,8 @@ def memory_of(
     return HeldInMemory(
         sessions=(exchange.resolver, exchange.recorder, compactor, journal),
         reader=parts.reader,
-        # Tool schemas, notes of conversations, policies of sessions, recent searches.
-        others=(parts.tokens.forget_tools, forget_conversations, *others),
+        # Texts and tool schemas, notes of conversations, policies of sessions, recent searches.
+        others=(parts.tokenizer.forget, parts.tokens.forget_tools, forget_conversations, *others),
     )
 
 

@@ -23,6 +23,7 @@ from palimpsest.main.upstreams import (
     upstream_options,
 )
 from palimpsest.proxy.access import Access, Pepper, UnprovenNamespaces, load_pepper
+from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.windows import REMEMBERED_MODELS, Windows, WindowSources
 from palimpsest.proxy.destinations import Destinations
 from palimpsest.proxy.erasing import Again, EraseMeans, Scrubber
@@ -64,11 +65,13 @@ class Parts:
     settings: Settings
     store: Store
     jobs: Jobs
+    background: Background
     access: Access
     newcomers: UnprovenNamespaces
     destinations: Destinations
     summarizers: Summarizers
     worker: Worker | None
+    tokenizer: Tokenizer
     tokens: ModelTokens
     reader: MessageReader
     windows: Windows
@@ -95,22 +98,21 @@ async def opened(
     worker = await _opened_worker(settings, stack)
     reader = _reader(settings, tokens)
     await _present(settings, store, reader, stack)
-    jobs = Jobs()
+    jobs, background = _jobs(settings, stack)
     calibrations = Calibrations(store.accounts, jobs, tokens)
-    stack.push_async_callback(
-        jobs.drain, settings.server.shutdown_seconds, settings.database.store_deadline_seconds
-    )
     access = _access(settings, store, pepper)
     erasure = _erasure(settings, store, jobs, pepper, stopping)
     parts = Parts(
         settings=settings,
         store=store,
         jobs=jobs,
+        background=background,
         access=access,
         newcomers=_newcomers(settings, access, erasure, stack),
         destinations=destinations,
         summarizers=summarizers,
         worker=worker,
+        tokenizer=tokenizer,
         tokens=tokens,
         reader=reader,
         windows=_windows(settings, store, jobs, destinations),
@@ -123,6 +125,17 @@ async def opened(
     jobs.start(unless(stopping, _base_url_checked(settings)))
     _watched(settings, store, stack)
     return parts
+
+
+def _jobs(settings: Settings, stack: AsyncExitStack) -> tuple[Jobs, Background]:
+    """What runs behind the answers; at the end of `stack` jobs are drained first."""
+    jobs = Jobs()
+    background = Background(jobs)
+    stack.push_async_callback(background.close)
+    stack.push_async_callback(
+        jobs.drain, settings.server.shutdown_seconds, settings.database.store_deadline_seconds
+    )
+    return jobs, background
 
 
 def _embedder() -> Embedder:

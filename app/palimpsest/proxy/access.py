@@ -185,7 +185,9 @@ class Access:
 
     async def caller_of(self, incoming: Incoming) -> Caller:
         """The caller; Unauthorized when proxy keys are required and none is valid."""
-        digest = self.digest_of(incoming)
+        return await self._caller_at(self.digest_of(incoming), incoming)
+
+    async def _caller_at(self, digest: bytes, incoming: Incoming) -> Caller:
         now = time.monotonic()
         remembered = self._known.get(digest)
         if remembered is not None and now < remembered[1]:
@@ -199,17 +201,19 @@ class Access:
             self._known.popitem(last=False)
         return Caller(namespace)
 
-    async def known_namespace(self, incoming: Incoming, *, asks_store: bool = False) -> str | None:
-        """The caller's namespace if it is known to be proven, else None.
+    async def known_namespace(
+        self, incoming: Incoming, digest: bytes, *, asks_store: bool = False
+    ) -> str | None:
+        """The namespace of the caller with this `digest_of` if it is known to be proven, else None.
 
         With proxy keys: the namespace of a valid key, else Unauthorized. Without `asks_store` only the cache
         is consulted.
         """
         if self._proxy_keys:
-            return (await self.caller_of(incoming)).namespace
+            return (await self._caller_at(digest, incoming)).namespace
         if asks_store:
-            await self.caller_of(incoming)
-        remembered = self._known.get(self.digest_of(incoming))
+            await self._caller_at(digest, incoming)
+        remembered = self._known.get(digest)
         return remembered[0] if remembered is not None else None
 
     async def admit(self, incoming: Incoming) -> None:

@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import sqlalchemy as sa
@@ -22,6 +22,7 @@ from palimpsest.storage.journal import (
     ADD_EVENT_IN_EPOCH,
     ADD_MEMORY_IN_EPOCH,
     EventRow,
+    KnownSessions,
     MemoryRow,
     event_rows,
     memory_rows,
@@ -80,11 +81,16 @@ class Prepared:
     model: str
 
 
+# A compaction and when it was made.
+DatedCompaction: TypeAlias = tuple[Compaction, float]
+
+
 class Compactions:
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
 
-    def __init__(self, database: SqlDatabase) -> None:
+    def __init__(self, database: SqlDatabase, known: KnownSessions) -> None:
         self._db = database
+        self._known = known
 
     async def of_session(self, namespace: str, session: str) -> list[StoredCompaction]:
         """The session's compactions, oldest first, including undone ones."""
@@ -95,10 +101,14 @@ class Compactions:
         self, namespace: str, session: str
     ) -> tuple[bytes | None, list[StoredCompaction]]:
         """The session's settings as stored, or None, and what `of_session` returns, by one statement."""
+        if self._known.is_plain(namespace, session):
+            return None, []
         rows = await self._db.read_bounded(rows_of(_WITH_SETTINGS, namespace=namespace, session=session))
         payload = rows[0][0]
         # A session without compactions has one row.
         made = [_stored(row[1:]) for row in rows if row[1] is not None]
+        if payload is None and not made:
+            self._known.plain(namespace, session)
         return None if payload is None else bytes(payload), made
 
     async def get(self, namespace: str, compaction_id: str) -> tuple[str, StoredCompaction] | None:
@@ -120,6 +130,7 @@ class Compactions:
         False, and nothing stored, not even `entries`, when the session's epoch is no longer `epoch`. True
         when the same compaction is added again.
         """
+        self._known.writes(namespace, session)
         key = {"namespace": namespace, "session": session, "epoch": epoch}
         if len(compaction.summary) > _INLINE_CHARS:
             steps = await asyncio.to_thread(_adding, key, compaction, now, entries)
@@ -145,7 +156,7 @@ class Compactions:
         return Prepared(_compaction(msgspec.msgpack.decode(rows[0][1])), rows[0][0]) if rows else None
 
 
-def compaction_rows(key: Params, made: Sequence[tuple[Compaction, float]], back: int) -> list[Params]:
+def compaction_rows(key: Params, made: Sequence[DatedCompaction], back: int) -> list[Params]:
     """The rows of compactions and their times; the last is `back` places before the unit's newest arrival."""
     last = len(made) - 1 + back
     return [

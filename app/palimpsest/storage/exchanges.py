@@ -12,24 +12,27 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.stored_points import MessageState, Rebase
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
-from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.json_spans import raw_elements
 from palimpsest.errors import StoreError
 from palimpsest.storage import exchanges_sql as sql
 from palimpsest.storage.accounts import ProvenNamespaces, proof_step
-from palimpsest.storage.compactions import ADD_COMPACTION_IN_EPOCH, compaction_rows
+from palimpsest.storage.compactions import ADD_COMPACTION_IN_EPOCH, DatedCompaction, compaction_rows
 from palimpsest.storage.database import Pace, Params, Reading, Row, SqlDatabase, Step, Unit, rows_of, step
 from palimpsest.storage.erasure import RecentlyErased
-from palimpsest.storage.journal import ADD_EVENT, EventRow, event_rows
+from palimpsest.storage.journal import ADD_EVENT, EventRow, KnownSessions, event_rows
 from palimpsest.storage.sql import SIZES, bodies_of, fields_of, grouped, listed, packed, plain, rows_among
 
 ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
+
+# Messages, each as its body and the body's sha256.
+Instructions: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 _WITHDRAWN = frozenset({"rejected", "refused"})
 # The rows of more messages are built on another thread (3 us each); more messages or bytes are committed on
@@ -87,7 +90,7 @@ class OpenExchange:
     messages: Sequence[StoredMessage]
     variants: Sequence[Variant]
     rebase: Rebase | None
-    preamble: Sequence[tuple[bytes, bytes]]
+    preamble: Instructions
     preamble_digest: bytes
     model: str
     found_by: str
@@ -177,17 +180,19 @@ class InterruptedExchange:
     is_followed: bool = False
 
 
-# A compaction and when it was made.
-DatedCompaction: TypeAlias = tuple[Compaction, float]
-
-
 class Exchanges:
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
 
     def __init__(
-        self, database: SqlDatabase, proven: ProvenNamespaces, erased: RecentlyErased, server: str | None
+        self,
+        database: SqlDatabase,
+        proven: ProvenNamespaces,
+        erased: RecentlyErased,
+        known: KnownSessions,
+        server: str | None,
     ) -> None:
         self._db = database
+        self._known = known
         self._proven = proven
         self._erased = erased
         self._server = server
@@ -199,10 +204,12 @@ class Exchanges:
         size = (0, 0)
         if exchange.rebase is not None:
             size = await self._db.read_snapshot(_rebase_size(exchange, exchange.rebase))
-        if len(exchange.messages) > _INLINE_MESSAGES:
-            unit = await asyncio.to_thread(_opening, exchange, size, self._server)
-        else:
-            unit = _opening(exchange, size, self._server)
+        instructed = exchange.session, exchange.preamble_digest
+        is_instructed = exchange.continues and self._known.has_instructions(*instructed)
+        preamble = () if is_instructed else exchange.preamble
+        opening = partial(_opening, exchange, preamble, size, self._server)
+        is_long = len(exchange.messages) > _INLINE_MESSAGES
+        unit = await asyncio.to_thread(opening) if is_long else opening()
         place = exchange.namespace, exchange.session
         if place in self._erased or (exchange.namespace, "") in self._erased:
             # The session was erased meanwhile (rule 30). Nothing is awaited between this check and the write.
@@ -214,6 +221,7 @@ class Exchanges:
         except StoreError:
             self._open.discard(exchange.exchange)
             raise
+        self._known.instructed(*instructed)
 
     async def close(self, exchange: CloseExchange) -> None:
         """Commit an answer or a failure (P3); nothing is stored for an erased exchange (rule 30).
@@ -248,6 +256,7 @@ class Exchanges:
         `made` are compactions, oldest first, each with the time it was made.
         Conflict, and nothing stored, when `external_id` names another session already.
         """
+        self._known.writes(opened.namespace, opened.session)
         await self._db.write(_importing(opened, times, events, made))
 
     async def save_partial(self, namespace: str, session: str, exchange: str, body: bytes) -> None:
@@ -334,8 +343,12 @@ class Exchanges:
         return [ident for (ident,) in rows]
 
 
-def _opening(exchange: OpenExchange, size: tuple[int, int], server: str | None) -> Unit:
+def _opening(
+    exchange: OpenExchange, preamble: Instructions, size: tuple[int, int], server: str | None
+) -> Unit:
     """The steps that record a request that `server` works on; `size` is its rebase's.
+
+    `preamble`: its instructions, if they are not stored.
 
     Repeating them changes only the counter.
     """
@@ -349,11 +362,11 @@ def _opening(exchange: OpenExchange, size: tuple[int, int], server: str | None) 
         # Without a base the session rarely exists.
         Step(sql.REOPEN_SESSION, [given] if is_there or is_likely else [], needed=is_there),
         Step(sql.PUT_SESSION, [] if is_there else [given], "untouched" if is_likely else "any"),
-        Step(sql.PUT_BODY, _body_rows(exchange.namespace, _bodies(exchange))),
+        Step(sql.PUT_BODY, _body_rows(exchange.namespace, _bodies(exchange, preamble))),
         Step(sql.PUT_REBASE, _rebase_rows(given, exchange.rebase, size, arrivals - 1)),
         Step(sql.PUT_MESSAGE, _message_rows(exchange, arrivals - 2)),
         Step(sql.PUT_VARIANT, [{**given, **fields_of(variant)} for variant in exchange.variants]),
-        Step(sql.PUT_PREAMBLE, _preamble_rows(exchange)),
+        Step(sql.PUT_PREAMBLE, _preamble_rows(exchange, preamble)),
         Step(sql.PUT_EXCHANGE, [given]),
     ]
     if exchange.base:
@@ -401,9 +414,9 @@ def _importing(
     dated = [row | {"created_at": at} for row, at in zip(messages, times, strict=True)]
     steps = [
         Step(sql.PUT_SESSION, [_given(opened, len(opened.messages) + behind)]),
-        Step(sql.PUT_BODY, _body_rows(opened.namespace, _bodies(opened))),
+        Step(sql.PUT_BODY, _body_rows(opened.namespace, _bodies(opened, opened.preamble))),
         Step(sql.PUT_MESSAGE, dated),
-        Step(sql.PUT_PREAMBLE, _preamble_rows(opened)),
+        Step(sql.PUT_PREAMBLE, _preamble_rows(opened, opened.preamble)),
         Step(ADD_COMPACTION_IN_EPOCH, compaction_rows({**key, "epoch": 0}, made, len(events))),
         Step(ADD_EVENT, event_rows(key, events)),
     ]
@@ -466,13 +479,13 @@ def _given(exchange: OpenExchange, arrivals: int) -> dict[str, object]:
     return given
 
 
-def _bodies(exchange: OpenExchange) -> Iterator[tuple[bytes, bytes]]:
+def _bodies(exchange: OpenExchange, preamble: Instructions) -> Iterator[tuple[bytes, bytes]]:
     """All bodies of the request, by digest."""
     for message in exchange.messages:
         yield message.digest, message.body
     for variant in exchange.variants:
         yield variant.digest, variant.body
-    for body, digest in exchange.preamble:
+    for body, digest in preamble:
         yield digest, body
 
 
@@ -514,10 +527,10 @@ def _answer_rows(exchange: CloseExchange) -> list[dict[str, Any]]:
     return [{**shared, **fields_of(answer), "back": last - i} for i, answer in enumerate(exchange.answers)]
 
 
-def _preamble_rows(exchange: OpenExchange) -> list[Params]:
+def _preamble_rows(exchange: OpenExchange, preamble: Instructions) -> list[Params]:
     """One row, or none without instructions."""
     key = {"namespace": exchange.namespace, "session": exchange.session, "digest": exchange.preamble_digest}
-    bodies = packed(digest for _, digest in exchange.preamble)
+    bodies = packed(digest for _, digest in preamble)
     return [{**key, "bodies": bodies}] if bodies else []
 
 

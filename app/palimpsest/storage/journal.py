@@ -7,9 +7,10 @@ locale), so a memory's text is stored a second time, case-folded for searching.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import sqlalchemy as sa
 
@@ -129,6 +130,56 @@ class TokensSpent:
     cached_tokens: int = 0
 
 
+# Entries of each kind in `KnownSessions`, of some 200 bytes.
+_REMEMBERED = 20_000
+
+
+class KnownSessions:
+    """What turns need not read or write again: sessions without settings and compactions, and instructions.
+
+    Sessions without any are remembered only where no other process writes them (`is_sole`), and never again
+    once something was written: whoever has given up a write does not know when it happens. Ids of sessions
+    are never used again, so that nothing is forgotten when one is erased.
+    """
+
+    def __init__(self, *, is_sole: bool) -> None:
+        self._is_sole = is_sole
+        self._plain: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._written: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._instructed: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+
+    def is_plain(self, namespace: str, session: str) -> bool:
+        """True when the session is known to have neither settings nor compactions."""
+        return (namespace, session) in self._plain
+
+    def plain(self, namespace: str, session: str) -> None:
+        """The session was read as without settings and compactions."""
+        if self._is_sole and (namespace, session) not in self._written:
+            _remember(self._plain, (namespace, session))
+
+    def writes(self, namespace: str, session: str) -> None:
+        """Settings or a compaction of the session are about to be written."""
+        self._plain.pop((namespace, session), None)
+        _remember(self._written, (namespace, session))
+
+    def has_instructions(self, session: str, digest: bytes) -> bool:
+        """True when the session's instructions of this digest are known to be stored."""
+        return (session, digest) in self._instructed
+
+    def instructed(self, session: str, digest: bytes) -> None:
+        """The session's instructions of this digest are stored."""
+        _remember(self._instructed, (session, digest))
+
+
+K = TypeVar("K")
+
+
+def _remember(kept: OrderedDict[K, None], key: K) -> None:
+    kept[key] = None
+    if len(kept) > _REMEMBERED:
+        kept.popitem(last=False)
+
+
 class Journal:
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method.
 
@@ -136,8 +187,9 @@ class Journal:
     alone, and in commands that only read: these do not beat.
     """
 
-    def __init__(self, database: SqlDatabase, server: str | None) -> None:
+    def __init__(self, database: SqlDatabase, known: KnownSessions, server: str | None) -> None:
         self._db = database
+        self._known = known
         self.server = server
 
     async def add_events(self, namespace: str, session: str, events: Sequence[EventRow]) -> None:
@@ -221,6 +273,7 @@ class Journal:
 
     async def put_settings(self, namespace: str, session: str, payload: bytes | None) -> None:
         """Replace the session's settings; None removes them."""
+        self._known.writes(namespace, session)
         key = {"namespace": namespace, "session": session}
         put = [arrivals_step(key, 0), step(_PUT_SETTINGS, **key, payload=payload)]
         await self._db.write([step(_REMOVE_SETTINGS, **key)] if payload is None else put)

@@ -33,7 +33,7 @@ from palimpsest.storage.database import SqlDatabase, Statement, Step, StoreFault
 from palimpsest.storage.erasure import Erasure, RecentlyErased
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History
-from palimpsest.storage.journal import FAIL_OPEN, Journal
+from palimpsest.storage.journal import FAIL_OPEN, Journal, KnownSessions
 from palimpsest.storage.migrate import schema_state, sqlite_path, with_connection
 from palimpsest.storage.search import Search
 from palimpsest.storage.search_index import POSTGRES_INDEX, WordIndex, word_index_of
@@ -54,14 +54,17 @@ class Store:
         new_id: Callable[[], str],
         closed: Callable[[], None] = lambda: None,
         server: str | None = None,
+        *,
+        is_sole: bool = False,
     ) -> None:
         self._db = database
         self._closed = closed
         proven, erased = ProvenNamespaces(), RecentlyErased()
+        known = KnownSessions(is_sole=is_sole)
         self.history = History(database)
-        self.exchanges = Exchanges(database, proven, erased, server)
-        self.compactions = Compactions(database)
-        self.journal = Journal(database, server)
+        self.exchanges = Exchanges(database, proven, erased, known, server)
+        self.compactions = Compactions(database, known)
+        self.journal = Journal(database, known, server)
         self.search = Search(database, index)
         self.accounts = Accounts(database, new_id, proven)
         self.erasure = Erasure(database, index, erased)
@@ -138,7 +141,7 @@ async def open_store(
         await database.empty_log()
         index = await word_index_of(database)
         on_failure.pop_all()
-    return Store(database, index, new_id, use.release)
+    return Store(database, index, new_id, use.release, is_sole=True)
 
 
 def _statements() -> Iterator[Statement]:

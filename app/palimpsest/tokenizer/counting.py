@@ -31,6 +31,7 @@ class Tokenizer:
     def __init__(self, override: EncodingName | None = None) -> None:
         self._override = override
         self._encodings = Encodings()
+        self._texts: dict[EncodingName, TextCounter] = {}
 
     def load(self) -> None:
         """Load the encoding of nearly all models (0.3 s); the other one is loaded when a model needs it."""
@@ -39,7 +40,9 @@ class Tokenizer:
     def counter_for(self, model: str, override: EncodingName | None = None) -> Counter:
         """The counter of `model`. The encoding is `override`, else the tokenizer's own, else the model's."""
         name = encoding_name_for(model, override or self._override)
-        text = TextCounter(self._encodings.get(name))
+        text = self._texts.get(name)
+        if text is None:
+            text = self._texts[name] = TextCounter(self._encodings.get(name))
         messages = MessageCounter(text.count, price_for(model))
         as_typescript = is_openai_model(model)
         return Counter(
@@ -48,3 +51,8 @@ class Tokenizer:
             count_message=messages.count,
             count_tools=lambda raw: count_tools(raw, text.count, as_typescript=as_typescript),
         )
+
+    def forget(self) -> None:
+        """Forget the texts counted last (P6)."""
+        for text in self._texts.values():
+            text.forget()

@@ -14,6 +14,7 @@ import threading
 from binascii import a2b_base64
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from io import BytesIO
 from typing import Literal
@@ -134,6 +135,8 @@ PIECE_CHARS = 100_000
 RUN_CHARS = 4_096
 SAMPLE_CHARS = 2_048
 
+# Shorter texts are remembered with their tokens, so many of them: about 1 MB.
+_REMEMBERED = 512
 # Characters searched at a time, in 5 ms.
 _SEARCHED_CHARS = 256 * 1024
 _RUN = re.compile(rf"[A-Za-z0-9+/_=-]{{{RUN_CHARS},}}")
@@ -144,6 +147,12 @@ class TextCounter:
 
     def __init__(self, encoding: Encoding) -> None:
         self._encoding = encoding
+        # An answer is counted as it was relayed and as the client sends it back, a role in every message.
+        self._short = lru_cache(_REMEMBERED)(self._exact)
+
+    def forget(self) -> None:
+        """Forget the texts counted last (P6)."""
+        self._short.cache_clear()
 
     def count(self, text: str) -> int:
         """Tokens of `text`, exact except in two cases.
@@ -152,7 +161,7 @@ class TextCounter:
         100,000 characters within 2 tokens per piece. Lone surrogates count as the replacement character.
         """
         if len(text) < RUN_CHARS:
-            return len(self._encoding.encode_ordinary(text))
+            return self._short(text)
         return sum(self._count_part(text[start:end], run) for start, end, run in _parts(text))
 
     def _count_part(self, text: str, is_run: bool) -> int:

@@ -10,13 +10,15 @@ The text of a message without calls is the one that `GET /api/context` pages thr
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from palimpsest.core.history.message import Message
 from palimpsest.core.presets import PRESETS
 from palimpsest.core.recall.tool_calls import NAMES
+from palimpsest.core.recall.words import Words
 from palimpsest.core.summary.rolling.memory_block import MEMORY_TAG
 from palimpsest.core.text.fence import DEFAULT_TAG, unfenced
 from palimpsest.core.view.masking import text_of
@@ -49,6 +51,18 @@ def own_text(body: bytes) -> str:
         return ""
     said = without_blocks(text_of(fields))
     return "\n".join(part for part in (said, *_calls(fields, recall=False)) if part)[:MOST_CHARS]
+
+
+def index_words(texts: Sequence[tuple[bytes, bool]]) -> list[list[str]]:
+    """The words that each message is found by, or each summary where the flag is set, with repetitions."""
+    words = known_words()
+    return [words.of(summary_text(body) if is_summary else own_text(body)) for body, is_summary in texts]
+
+
+@cache
+def known_words() -> Words:
+    """The words of what this process has read for the index; `cache_clear` forgets them (P6)."""
+    return Words()
 
 
 def is_recall_output_body(body: bytes) -> bool:

@@ -134,28 +134,29 @@ class ContextLoader:
         own, stored = await self._stored(turn, untouched=untouched)
         policy = _as_asked(self._policy_for(model, own), turn)
         window = await self._window(turn, outgoing, policy, at_most)
-        current = await offload(weight, in_force, stored, turn.conversation) if stored else None
-        replay = self._replays.offered(turn, own, window.tokens)
-        # There are no hidden rounds before the first fold.
-        replay = await self._replays.read(turn, replay, current) if stored else replay
+        current, replay = None, self._replays.offered(turn, own, window.tokens)
+        if stored:
+            # There are no hidden rounds before the first fold.
+            current = await offload(weight, in_force, stored, turn.conversation)
+            replay = await self._replays.read(turn, replay, current)
         weighed = _WeighedTurn(turn, current, replay, *await offload(weight, self._blocks, model, current))
         costs = self._costs.of(model)
         said = weighed.block_tokens + await offload(weight, unmasked_tokens, weighed.talk, current)
         budget = await self._marked(weighed, window, policy, costs, said)
         # A cold cache holds no prompt to append a question to.
-        policy = replace(policy, reuse_prompt_cache=policy.reuse_prompt_cache and not budget.idle_seconds)
+        policy = replace(policy, reuse_prompt_cache=False) if budget.idle_seconds else policy
         unfolded = weighed.talk.messages[cut_in(current, weighed.talk) :]
-        most = turn.tokens + replay.schema_tokens
-        is_small = not (by_hand or current) and due(most, unfolded, budget, policy) == "later"
-        count_text = self._tokens.counter_of(model).count_text
-        memory = current.memory if current else ""
+        whole = turn.tokens + replay.schema_tokens
+        is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"
+        count_text, memory = self._tokens.counter_of(model).count_text, current.memory if current else ""
         is_far = due(budget.fixed_tokens + said, unfolded, budget, policy) == "later"
         if not untouched and (by_hand or not is_far):
             memory = await self._memory(turn, budget, policy, count_text)
+        budget = _with_memory(budget, block_tokens(memory, count_text), replay.reads_by)
         context = CompactionContext(
             turn=turn,
             current=current,
-            budget=replace(budget, memory_tokens=block_tokens(memory, count_text), reads_by=replay.reads_by),
+            budget=budget,
             pins=frozenset() if is_small else (await self.pinned(turn, budget)).chains,
             policy=policy,
             count_text=count_text,
@@ -297,6 +298,11 @@ class ContextLoader:
         return frozenset(
             chain for chain, point in zip(talk.chains, path, strict=False) if point.chain in chains
         )
+
+
+def _with_memory(budget: Budget, tokens: int, reads_by: str) -> Budget:
+    """The budget with the tokens of the next memory block, and the tool that reads what masks leave out."""
+    return replace(budget, memory_tokens=tokens, reads_by=reads_by) if tokens or reads_by else budget
 
 
 def _as_asked(policy: Policy, turn: Subject) -> Policy:

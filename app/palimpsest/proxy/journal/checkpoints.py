@@ -47,8 +47,11 @@ from palimpsest.core.summary.rolling.style import DELTA_INVALID
 from palimpsest.core.summary.source import recall_id
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import cut_in, kept_in
-from palimpsest.errors import StoreError
+from palimpsest.errors import BackgroundFailed, StoreError
+from palimpsest.proxy.background import Background
 from palimpsest.proxy.compaction_context import CompactionContext, in_force
+from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.journal.runtime import (
     Readings,
     RuntimeHistory,
@@ -69,6 +72,18 @@ from palimpsest.storage.journal import Journal
 # byte, and a turn waits for it. Older messages are in periodic checkpoints.
 READ_BYTES = 256 * 1024
 FLUSH = FlushLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What the journal works with: `clock` gives UTC seconds; without `log` there is no daily log."""
+
+    journal: Journal
+    jobs: Jobs
+    background: Background
+    clock: Callable[[], float]
+    new_id: NewId
+    log: DailyLog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +231,13 @@ class _SessionState:
 class Checkpoints:
     """Makes periodic and completion checkpoints, and exports."""
 
-    def __init__(
-        self, journal: Journal, readings: Readings, usages: Usages, clock: Callable[[], float], new_id: NewId
-    ) -> None:
-        self._journal = journal
+    def __init__(self, writing: Writing, readings: Readings, usages: Usages) -> None:
+        self._journal = writing.journal
+        self._background = writing.background
         self._readings = readings
         self._usages = usages
-        self._clock = clock
-        self._new_id = new_id
+        self._clock = writing.clock
+        self._new_id = writing.new_id
         # One at a time: background work must not starve the turns.
         self._turn = asyncio.Semaphore(1)
         self._waiting = 0
@@ -243,7 +257,7 @@ class Checkpoints:
             async with self._turn:
                 session = await self._session_state(turn, whole, "periodic")
                 return await self._made(turn, session, shown.view.compaction)
-        except StoreError as error:
+        except (StoreError, BackgroundFailed) as error:
             _log.warning("checkpoint_not_stored", error=type(error).__name__, session=turn.session)
             return ()
         finally:
@@ -254,7 +268,9 @@ class Checkpoints:
         due = periodic_spans(_since(session, "periodic"))[-SPANS_AT_ONCE:]
         known = {_apart(kept.checkpoint) for kept in session.past.of("periodic")}
         for place, span in enumerate(due, 1):
-            checkpoint = await asyncio.to_thread(checkpoint_of, "periodic", span, self._clock())
+            weight = sum([len(entry.message.raw) for entry in span])
+            at = self._clock()
+            checkpoint = await self._background.run(weight, checkpoint_of, "periodic", span, at)
             if _apart(checkpoint) in known:
                 continue
             is_last = place == len(due)

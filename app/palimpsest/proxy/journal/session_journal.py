@@ -29,37 +29,25 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import cut_in
 from palimpsest.errors import Conflict, StoreError
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.journal.checkpoints import (
     READ_BYTES,
     Checkpoints,
     CompactionNotes,
     NotesInput,
+    Writing,
     compaction_notes,
     periodic_due,
 )
-from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.journal.runtime import Readings, Usages, newest
-from palimpsest.proxy.journal_rows import NewId, checkpoint_row, event_rows
+from palimpsest.proxy.journal_rows import checkpoint_row, event_rows
 from palimpsest.proxy.sessions.recorder import Outcome
 from palimpsest.proxy.turn import ForwardedView, Subject, Turn
 from palimpsest.storage.compactions import JournalEntries
-from palimpsest.storage.journal import Journal, MemoryRow
+from palimpsest.storage.journal import MemoryRow
 
 # Called with the gist of a span of a turn's conversation.
 Remembers = Callable[[Turn, Gist], Awaitable[None]]
 _log = structlog.get_logger("palimpsest.journal")
-
-
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """What the journal works with: `clock` gives UTC seconds; without `log` there is no daily log."""
-
-    journal: Journal
-    jobs: Jobs
-    clock: Callable[[], float]
-    new_id: NewId
-    log: DailyLog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +71,7 @@ class SessionJournal:
         self._daily_log = writing.log
         self._readings = readings
         self._usages = Usages()
-        self._checkpoints = Checkpoints(
-            writing.journal, readings, self._usages, writing.clock, writing.new_id
-        )
+        self._checkpoints = Checkpoints(writing, readings, self._usages)
 
     async def before(
         self, context: CompactionContext, compaction: Compaction, *, summaries: int = 0

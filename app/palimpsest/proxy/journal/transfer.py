@@ -53,8 +53,8 @@ from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import stored_message
 from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.sessions.tombstones import Tombstones
-from palimpsest.storage.compactions import StoredCompaction
-from palimpsest.storage.exchanges import DatedCompaction, OpenExchange
+from palimpsest.storage.compactions import DatedCompaction, StoredCompaction
+from palimpsest.storage.exchanges import OpenExchange
 from palimpsest.storage.journal import EventRow
 from palimpsest.storage.store import Store
 

@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from palimpsest.core.recall.searchable_text import message_text, own_text, summary_text
-from palimpsest.core.recall.words import Words
-from palimpsest.errors import RecallDisabled, StoreError
+from palimpsest.core.recall.searchable_text import index_words, known_words, message_text, summary_text
+from palimpsest.errors import BackgroundFailed, RecallDisabled, StoreError
+from palimpsest.proxy.background import Background
 from palimpsest.proxy.fair_places import FairPlaces
 from palimpsest.proxy.jobs import Jobs, unless
 from palimpsest.storage.journal import Journal
@@ -67,6 +67,7 @@ class Indexer:
         self,
         search: Search,
         jobs: Jobs,
+        background: Background,
         stopping: asyncio.Event,
         switch: RecallSwitch,
         then: Callable[[str, str], None] | None = None,
@@ -75,9 +76,9 @@ class Indexer:
         self._search = search
         self._then = then
         self._jobs = jobs
+        self._background = background
         self._stopping = stopping
         self._switch = switch
-        self._words = Words()
         # One at a time, by namespace in turn: indexing must not starve the turns.
         self._turn = FairPlaces(1)
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -94,7 +95,8 @@ class Indexer:
 
     def forget(self) -> None:
         """Forget all cached words (P6)."""
-        self._words.forget()
+        known_words.cache_clear()
+        self._background.forget()
 
     async def drop(self, namespace: str, session: str) -> None:
         """Remove the session from the index: recall was switched off for it. StoreError.
@@ -125,7 +127,7 @@ class Indexer:
                     await unless(self._stopping, rest)
             if self._then is not None:
                 self._then(namespace, session)
-        except StoreError as error:
+        except (StoreError, BackgroundFailed) as error:
             # A search catches up by itself.
             _log.warning("indexing_failed", error=type(error).__name__, session=session)
 
@@ -160,22 +162,17 @@ class Indexer:
         return True
 
     async def _added(self, namespace: str, session: str, stretch: Stretch, rows: Sequence[RecallRow]) -> bool:
+        texts = [(row.body, row.kind == "summary") for row in rows]
+        weight = sum([len(row.body) for row in rows])
         async with self._turn.place(namespace):
-            entries = await asyncio.to_thread(self._entries, rows)
+            words = await self._background.run(weight, index_words, texts)
+        entries = [Indexed(row.arrival, found) for row, found in zip(rows, words, strict=True)]
         return await self._search.index(namespace, session, stretch, entries)
-
-    def _entries(self, rows: Sequence[RecallRow]) -> list[Indexed]:
-        return [Indexed(row.arrival, self._words.of(looked_for(row))) for row in rows]
 
 
 def text_of(row: RecallRow) -> str:
     """The text of a row, for scans and quotes."""
     return message_text(row.body) if row.kind == "message" else summary_text(row.body)
-
-
-def looked_for(row: RecallRow) -> str:
-    """The text that a row is indexed by; results of our own tools have none (C07)."""
-    return own_text(row.body) if row.kind == "message" else summary_text(row.body)
 
 
 # Sessions that a search of a whole namespace indexes or scans first: those written last.
@@ -222,6 +219,6 @@ class IndexCatchUp:
                 for name in sessions:
                     await self._indexing.catch_up(namespace, name)
                     done += 1
-        except TimeoutError:
+        except (TimeoutError, BackgroundFailed):
             _log.warning("search_before_the_index", sessions=len(sessions) - done)
         return sessions[done:]

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from palimpsest.core.recall.searchable_text import own_text
 from palimpsest.errors import StoreError
 from palimpsest.proxy.jobs import Jobs, unless
-from palimpsest.proxy.recall.indexing import MOST_DUE, REST_SHARE, RecallSwitch, looked_for
+from palimpsest.proxy.recall.indexing import MOST_DUE, REST_SHARE, RecallSwitch
 from palimpsest.storage.search import RecallRow, Search, StoredVector
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Vectors:
 
     def _vector(self, row: RecallRow) -> bytes:
         """The row's vector; empty for a message without text of its own, or one that cannot be embedded."""
-        text = looked_for(row)
+        text = own_text(row.body)
         try:
             return self._embedder.packed(text) if text.strip() else b""
         except _UNREADABLE as error:

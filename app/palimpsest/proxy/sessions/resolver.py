@@ -64,7 +64,9 @@ class InFlight:
                     del self._points[point]
 
     def marked(self, known: Sequence[StoredPoint]) -> Sequence[StoredPoint]:
-        """The points, with those that are taken marked as extended."""
+        """The points, with those that are taken marked as extended; the same object where none is."""
+        if not any(map(self._is_taken, known)):
+            return known
         return [replace(k, extended=True) if self._is_taken(k) else k for k in known]
 
     def _is_taken(self, point: StoredPoint) -> bool:
@@ -234,9 +236,10 @@ class Resolver:
         is_repeat = facts.named or facts.retry or facts.repeats is not None
         weight = MESSAGE_WEIGHT * len(talk.messages)
         while True:
-            seen = lookups if is_repeat or not lookups.known else self._marked(lookups)
+            may_be_taken = not is_repeat and lookups.known
+            seen = self._marked(lookups) if may_be_taken else lookups
             placed = await offload(weight, placement_of, talk, facts, seen)
-            if seen is not lookups and self._marked(lookups) != seen:
+            if may_be_taken and self._marked(lookups) != seen:
                 # Another request was placed meanwhile.
                 continue
             match placed:
@@ -256,7 +259,10 @@ class Resolver:
         """The lookups with points taken by now: other requests were placed while the store was read."""
         marked = self.in_flight.marked
         twins = lookups.twins if lookups.twins is None else marked(lookups.twins)
-        return replace(lookups, known=marked(lookups.known), twins=twins)
+        known = marked(lookups.known)
+        if known is lookups.known and twins is lookups.twins:
+            return lookups
+        return replace(lookups, known=known, twins=twins)
 
     def _session_id(self, namespace: str, name: SessionName | None, row: NamedSession | None) -> str:
         """A new id; parallel first requests with one name get the same one."""

@@ -1,0 +1,164 @@
+"""Work behind the answers, in a process of its own: started when there is much, replaced, forgetful."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from palimpsest.errors import BackgroundFailed
+from palimpsest.proxy.background import NICENESS, START_BYTES, Background
+from palimpsest.proxy.jobs import Jobs
+
+from tests.kit.model import ModelServer
+from tests.kit.proxy import proxied
+
+# The process starts within a second; a busy machine has more time.
+_PATIENCE_SECONDS = 30.0
+
+
+@asynccontextmanager
+async def running(idle_seconds: float = 60.0) -> AsyncIterator[Background]:
+    background = Background(Jobs(), idle_seconds=idle_seconds)
+    try:
+        yield background
+    finally:
+        await background.close()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    ends = time.monotonic() + _PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.01)
+
+
+async def test_a_thread_does_what_is_little_and_a_process_what_is_much() -> None:
+    async with running() as background:
+        assert await background.run(START_BYTES // 2, os.getpid) == os.getpid()
+        assert background.pid is None
+        # Together it is much.
+        first = await background.run(START_BYTES // 2, os.getpid)
+        assert first == background.pid != os.getpid()
+        # Now it is there.
+        assert await background.run(1, os.getpid) == first
+        assert await background.run(1, os.nice, 0) == NICENESS
+
+
+async def test_a_process_that_was_killed_is_replaced() -> None:
+    async with running() as background:
+        first = await background.run(START_BYTES, os.getpid)
+        os.kill(first, signal.SIGKILL)
+        assert await background.run(1, os.getpid) not in (first, os.getpid())
+
+
+async def test_work_that_kills_it_is_given_up() -> None:
+    async with running() as background:
+        with pytest.raises(BackgroundFailed, match="died"):
+            await background.run(START_BYTES, os._exit, 3)
+        assert await background.run(START_BYTES, len, "after it") == 8
+
+
+async def test_an_error_is_told_without_what_it_was_about() -> None:
+    async with running() as background:
+        with pytest.raises(BackgroundFailed, match="ValueError") as failed:
+            await background.run(START_BYTES, int, "sk-canary")
+        assert "canary" not in str(failed.value)
+        assert await background.run(START_BYTES, len, "after it") == 8
+
+
+async def test_who_gives_up_waiting_takes_nobody_elses_answer() -> None:
+    async with running() as background:
+        await background.run(START_BYTES, len, "")
+        waiting: asyncio.Task[Any] = asyncio.create_task(background.run(1, select.select, [], [], [], 0.2))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        assert await background.run(1, len, "yours") == 5
+
+
+async def test_a_stop_in_the_middle_ends_it() -> None:
+    jobs = Jobs()
+    background = Background(jobs)
+    pid = await background.run(START_BYTES, os.getpid)
+    waiting = asyncio.create_task(background.run(1, time.sleep, 60))
+    await asyncio.sleep(0.05)
+    await jobs.drain(0.05, 5)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await until(lambda: not _is_running(pid))
+    await background.close()
+
+
+@pytest.mark.spec("P6")
+async def test_forgetting_ends_it_and_what_it_was_doing_is_begun_again() -> None:
+    async with running() as background:
+        first = await background.run(START_BYTES, os.getpid)
+        waiting: asyncio.Task[Any] = asyncio.create_task(background.run(1, select.select, [], [], [], 0.2))
+        await asyncio.sleep(0.05)
+        background.forget()
+        assert await waiting == ([], [], [])
+        assert background.pid != first
+        await until(lambda: not _is_running(first))
+
+
+async def test_it_ends_when_there_is_nothing_to_do() -> None:
+    async with running(idle_seconds=0.05) as background:
+        pid = await background.run(START_BYTES, os.getpid)
+        await until(lambda: background.pid is None and not _is_running(pid))
+        assert await background.run(START_BYTES, os.getpid) not in (pid, os.getpid())
+
+
+async def test_where_no_process_can_be_started_a_thread_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    async with running() as background:
+        assert await background.run(START_BYTES, os.getpid) == os.getpid()
+
+
+@pytest.mark.spec("P11")
+async def test_a_long_history_is_indexed_by_the_process(tmp_path: Path) -> None:
+    before = set(_background_processes())
+    async with proxied(ModelServer(window=4_000_000), tmp_path) as proxy:
+        chat = proxy.chat(session="long")
+        text = "The harbour master counts boats. " * 60
+        for number in range(2):
+            sent = [
+                {"role": "user", "content": f"Report {number} {each}: {text}"}
+                for each in range(START_BYTES // 2_000)
+            ]
+            await chat.posts(sent)
+        await until(lambda: set(_background_processes()) - before)
+        (started,) = set(_background_processes()) - before
+        os.kill(started, signal.SIGKILL)
+        # A search waits for the rest of the index.
+        found = await proxy.http.get(
+            "/api/sessions/long/search", params={"q": "report 1 499", "limit": 1}, headers=chat.headers
+        )
+        assert "Report 1 499:" in found.json()["results"][0]["text"]
+        assert (await proxy.http.delete("/api/sessions/long", headers=chat.headers)).status_code == 200
+        await until(lambda: set(_background_processes()) == before)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _background_processes() -> Iterator[int]:
+    """Those that this process has started."""
+    for task in Path("/proc/self/task").iterdir():
+        for pid in map(int, (task / "children").read_text().split()):
+            if (
+                _is_running(pid)
+                and b"palimpsest.proxy.background" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ):
+                yield pid
