@@ -208,3 +208,15 @@ def test_a_counter_is_for_a_model() -> None:
     assert tokenizer.counter_for("gpt-4").encoding == "cl100k_base"
     assert tokenizer.counter_for("gpt-4", "o200k_base").encoding == "o200k_base"
     assert Tokenizer("cl100k_base").counter_for("gpt-4o").encoding == "cl100k_base"
+
+
+def test_a_text_counted_again_has_the_same_tokens_and_is_not_held() -> None:
+    counter = TextCounter(ENCODINGS.get("o200k_base"))
+    texts = [f"{number} " + "the harbour is open \ud800" * 20 for number in range(3_000)]
+    counts = [counter.count(text) for text in texts]
+    assert [counter.count(text) for text in texts] == counts
+    assert 0 < len(counter._counted) <= 2_048
+    assert all(len(key) == 32 for key in counter._counted)
+    counter.forget()
+    assert counter._counted == {}
+    assert counter.count(texts[0]) == counts[0] == O200K.count(texts[0])

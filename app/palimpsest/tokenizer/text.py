@@ -14,7 +14,6 @@ import threading
 from binascii import a2b_base64
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.resources import files
 from io import BytesIO
 from typing import Literal
@@ -135,8 +134,10 @@ PIECE_CHARS = 100_000
 RUN_CHARS = 4_096
 SAMPLE_CHARS = 2_048
 
-# Shorter texts are remembered with their tokens, so many of them: about 1 MB.
-_REMEMBERED = 512
+# Tokens of texts are remembered from a length on at which they cost more than a digest, of so many texts:
+# some 0.3 MB.
+_HASHED_CHARS = 256
+_REMEMBERED = 2_048
 # Characters searched at a time, in 5 ms.
 _SEARCHED_CHARS = 256 * 1024
 _RUN = re.compile(rf"[A-Za-z0-9+/_=-]{{{RUN_CHARS},}}")
@@ -147,12 +148,12 @@ class TextCounter:
 
     def __init__(self, encoding: Encoding) -> None:
         self._encoding = encoding
-        # An answer is counted as it was relayed and as the client sends it back, a role in every message.
-        self._short = lru_cache(_REMEMBERED)(self._exact)
+        # By sha256: an answer is counted as it was relayed, and again as the client spells it.
+        self._counted: dict[bytes, int] = {}
 
     def forget(self) -> None:
         """Forget the texts counted last (P6)."""
-        self._short.cache_clear()
+        self._counted = {}
 
     def count(self, text: str) -> int:
         """Tokens of `text`, exact except in two cases.
@@ -160,9 +161,21 @@ class TextCounter:
         Base64 runs of 4,096 characters and more are counted within 2 %, and texts without a safe cut in
         100,000 characters within 2 tokens per piece. Lone surrogates count as the replacement character.
         """
+        if len(text) < _HASHED_CHARS:
+            return self._exact(text)
         if len(text) < RUN_CHARS:
-            return self._short(text)
+            return self._remembered(text)
         return sum(self._count_part(text[start:end], run) for start, end, run in _parts(text))
+
+    def _remembered(self, text: str) -> int:
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        known = self._counted.get(key)
+        if known is None:
+            known = self._exact(text)
+            if len(self._counted) >= _REMEMBERED:
+                self._counted = {}
+            self._counted[key] = known
+        return known
 
     def _count_part(self, text: str, is_run: bool) -> int:
         if is_run:
