@@ -77,9 +77,9 @@ async def test_twenty_four_exchanges_give_two_checkpoints_and_replays_none(tmp_p
         assert all(span["excerpt"] in texts[span["id"]] for span in spans)
         assert second["payload"]["runtime"]["loop"]["exchanges"] == 24
         told = await events(proxy.http, chat, ["checkpoint"])
-        assert [event["payload"]["spanHash"] for event in told] == [
-            checkpoint["payload"]["spanHash"] for checkpoint in kept
-        ]
+        assert [event["payload"] for event in told] == [checkpoint["payload"] for checkpoint in kept]
+    lengths = carries_out(tmp_path, "SELECT length(payload) FROM events WHERE type = 'checkpoint'")
+    assert lengths == ["0", "0"], "a checkpoint is stored once"
 
 
 @pytest.mark.spec("A37")

@@ -115,6 +115,18 @@ async def test_checkpoints_are_kept_once_for_a_span(store: Store) -> None:
     assert await store.journal.add_checkpoint("ns", twin.session, first)
 
 
+async def test_an_event_stored_without_a_payload_has_that_of_its_checkpoint(store: Store) -> None:
+    talk, twin = Talk(store), Talk(store)
+    for each in (talk, twin):
+        await each.turns(1)
+    await store.journal.add_checkpoint("ns", talk.session, checkpoint("1"))
+    await store.journal.add_checkpoint("ns", twin.session, replace(checkpoint("1"), payload=b"another"))
+    said = [event("0"), replace(event("1", "checkpoint"), payload=b"")]
+    await store.journal.add_events("ns", talk.session, said)
+    stored = await store.journal.events("ns", talk.session, 0, 9)
+    assert [row.event for row in stored] == [said[0], replace(said[1], payload=HOSTILE)]
+
+
 async def test_of_two_servers_one_keeps_the_checkpoint(store: Store, url: str) -> None:
     talk = Talk(store)
     await talk.turns(1)

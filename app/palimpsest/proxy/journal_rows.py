@@ -24,9 +24,17 @@ class KeptCheckpoint:
     checkpoint: CheckpointPayload
 
 
-def event_rows(events: Iterable[Event], at: float, new_id: NewId) -> list[EventRow]:
-    """The events, in order, as rows created `at` (UTC seconds)."""
-    return [EventRow(new_id(), event.type, _json(event), at) for event in events]
+def event_rows(
+    events: Iterable[Event], at: float, new_id: NewId, stored: CheckpointRow | None = None
+) -> list[EventRow]:
+    """The events, in order, as rows created `at` (UTC seconds); that of the checkpoint `stored` refers to it."""
+    return [_event_row(event.type, _json(event), at, new_id, stored) for event in events]
+
+
+def _event_row(type_: str, payload: bytes, at: float, new_id: NewId, stored: CheckpointRow | None) -> EventRow:
+    if stored and payload == stored.payload:
+        return EventRow(stored.id, type_, b"", at)
+    return EventRow(new_id(), type_, payload, at)
 
 
 def checkpoint_row(checkpoint: CheckpointPayload, at: float, new_id: NewId) -> CheckpointRow:

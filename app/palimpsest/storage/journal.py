@@ -58,7 +58,10 @@ _ESCAPE = "/"
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """An event of a session. `id` is unique there; `payload` is JSON."""
+    """An event of a session. `id` is unique there; `payload` is JSON.
+
+    Stored without a payload, it has that of the checkpoint with its id: a checkpoint is stored once.
+    """
 
     id: str
     type: str
@@ -371,8 +374,16 @@ def _memory(row: Row) -> StoredMemory:
     return StoredMemory(MemoryRow(*memory), session, arrival)
 
 
+_OF_CHECKPOINT = (
+    sa.select(CHECKPOINTS.c.payload)
+    .where(of_session(CHECKPOINTS), CHECKPOINTS.c.id == EVENTS.c.id)
+    .scalar_subquery()
+)
+
+
 def _events(*of_types: sa.ColumnElement[bool]) -> Statement:
-    rows = sa.select(*columns_of(EVENTS, "seq", "id", "type", "payload", "created_at"))
+    payload = sa.case((sa.func.length(EVENTS.c.payload) > 0, EVENTS.c.payload), else_=_OF_CHECKPOINT)
+    rows = sa.select(*columns_of(EVENTS, "seq", "id", "type"), payload, EVENTS.c.created_at)
     after = EVENTS.c.seq > p("after", sa.BigInteger)
     rows = rows.where(of_session(EVENTS), after, *of_types).order_by(EVENTS.c.seq)
     return Statement(rows.limit(LIMIT))

@@ -351,7 +351,7 @@ class Checkpoints:
         namespace, session = subject.namespace, subject.session
         if not await self._journal.add_checkpoint(namespace, session, row):
             return None
-        events = event_rows([*before, checkpoint_event(checkpoint)], at, self._new_id)
+        events = event_rows([*before, checkpoint_event(checkpoint)], at, self._new_id, row)
         try:
             await self._journal.add_events(namespace, session, events)
         except StoreError as error:

@@ -43,7 +43,7 @@ from palimpsest.proxy.journal_rows import checkpoint_row, event_rows
 from palimpsest.proxy.sessions.recorder import Outcome
 from palimpsest.proxy.turn import ForwardedView, Subject, Turn
 from palimpsest.storage.compactions import JournalEntries
-from palimpsest.storage.journal import MemoryRow
+from palimpsest.storage.journal import EventRow, MemoryRow
 
 # Called with the gist of a span of a turn's conversation.
 Remembers = Callable[[Turn, Gist], Awaitable[None]]
@@ -171,16 +171,14 @@ class SessionJournal:
 
     async def _tell_once(self, subject: Subject, event: Event) -> None:
         """Write the event under a fixed id, so that the store keeps the first alone."""
-        try:
-            rows = event_rows([event], self._clock(), lambda: event.type)
-            await self._journal.add_events(subject.namespace, subject.session, rows)
-        except StoreError as error:
-            _log.warning("event_not_stored", error=type(error).__name__, session=subject.session)
+        await self._tell(subject, event_rows([event], self._clock(), lambda: event.type))
 
     async def tell(self, subject: Subject, *events: Event) -> None:
         """Store the events in this order; a store error is logged."""
+        await self._tell(subject, event_rows(events, self._clock(), self._new_id))
+
+    async def _tell(self, subject: Subject, rows: Sequence[EventRow]) -> None:
         try:
-            rows = event_rows(events, self._clock(), self._new_id)
             await self._journal.add_events(subject.namespace, subject.session, rows)
         except StoreError as error:
             _log.warning("event_not_stored", error=type(error).__name__, session=subject.session)
@@ -194,11 +192,11 @@ class SessionJournal:
         """
         if notes.checkpoint is None:
             return False
-        is_new = await self._journal.add_checkpoint(
-            subject.namespace, subject.session, checkpoint_row(notes.checkpoint, at, self._new_id)
-        )
-        events = (*(restoring if is_new else ()), *notes.before)
-        await asyncio.gather(self.tell(subject, *events), self._remember(subject, notes.flush, at))
+        row = checkpoint_row(notes.checkpoint, at, self._new_id)
+        is_new = await self._journal.add_checkpoint(subject.namespace, subject.session, row)
+        events = [*(restoring if is_new else ()), *notes.before]
+        rows = event_rows(events, at, self._new_id, row if is_new else None)
+        await asyncio.gather(self._tell(subject, rows), self._remember(subject, notes.flush, at))
         return is_new
 
     async def _remember(self, subject: Subject, flush: str, at: float) -> None:
