@@ -75,7 +75,7 @@ shape: $(DEV_STAMP) ## Count the house: lines, files, what a turn enters, knots,
 bench: $(DEV_STAMP) ## Measure what the proxy adds
 	@$(BIN)/python -m benchmarks
 
-bench-peers: $(DEV_STAMP) ## Measure conversations beside nginx, LiteLLM, Portkey and the lean reference (ten minutes)
+bench-peers: $(DEV_STAMP) ## Measure conversations beside nginx, LiteLLM, Portkey and the lean reference (fifteen minutes)
 	@$(BIN)/python -m benchmarks.peers
 	@$(BIN)/python -m benchmarks conversations --peers --write
 

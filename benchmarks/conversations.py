@@ -30,6 +30,7 @@ import uvloop
 from palimpsest.storage.migrate import migrate
 
 from benchmarks import peers
+from benchmarks.conversations_plot import bars_of
 from benchmarks.overhead import PAGE, written
 from benchmarks.servers import Proxy, Upstream, palimpsest, trivial_upstream
 
@@ -270,13 +271,28 @@ servers share a machine with {os.cpu_count()} cores; loads of {options.turns} tu
 `make bench-peers`, with PALIMPSEST_TEST_POSTGRES for PostgreSQL.
 
 {found}
+
+![Turns a second of each server, by the number of clients](images/conversations-rate.svg)
+
+![Processor time of a turn, by the number of clients](images/conversations-cpu.svg)
 """
 
 
+def drawn(found: Mapping[tuple[str, int, bool], Run]) -> dict[str, str]:
+    """The pictures of the page by their names: rates, and processor times."""
+    loads = {
+        (f"{clients} client{'s' * (clients > 1)}{', spelled anew' * respells}", name): run
+        for (name, clients, respells), run in sorted(found.items(), key=lambda item: item[0][1:])
+    }
+    rates = bars_of("Turns a second", {load: run.rate for load, run in loads.items()}, 0)
+    cpu = bars_of("Processor time of a turn, ms", {load: run.cpu for load, run in loads.items()}, 2)
+    return {"conversations-rate.svg": rates, "conversations-cpu.svg": cpu}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; some two minutes without peers."""
+    """The command line; some four minutes without peers."""
     parser = argparse.ArgumentParser(prog="benchmarks conversations", description=__doc__)
-    parser.add_argument("--clients", default="1,16,64")
+    parser.add_argument("--clients", default="1,16,64,256")
     parser.add_argument("--turns", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", action="store_true")
@@ -292,6 +308,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.write:
         with suppress(FileNotFoundError):
             PAGE.write_text(written(PAGE.read_text(), section))
+            for name, picture in drawn(found).items():
+                (PAGE.parent / "images" / name).write_text(picture)
 
 
 if __name__ == "__main__":
