@@ -23,7 +23,7 @@ from pathlib import Path
 
 import asyncpg
 from palimpsest.core.recall.words import STOP, Words
-from palimpsest.storage.exchanges import StoredMessage
+from palimpsest.storage.exchange_units import StoredMessage
 from palimpsest.storage.migrate import migrate, with_connection
 from palimpsest.storage.search import Indexed, RecallRow, Stretch
 from palimpsest.storage.store import Store, open_store

@@ -28,7 +28,7 @@ from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch
 from palimpsest.proxy.recall.searching import Searcher, Where
 from palimpsest.proxy.recall.vectors import VectorMeans, Vectors
 from palimpsest.settings.compacting import RecallSettings
-from palimpsest.storage.exchanges import StoredMessage
+from palimpsest.storage.exchange_units import StoredMessage
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.store import Store, open_store
 

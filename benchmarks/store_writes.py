@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from palimpsest.core.wire.chat_answers import Usage
-from palimpsest.storage.exchanges import CloseExchange, OpenExchange, StoredMessage
+from palimpsest.storage.exchange_units import CloseExchange, OpenExchange, StoredMessage
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.store import Store, open_store

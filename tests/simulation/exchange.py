@@ -34,7 +34,13 @@ from palimpsest.core.history.resolve import (
 )
 from palimpsest.core.history.stored_points import NewMessage, Placement
 from palimpsest.core.wire.chat_answers import Usage
-from palimpsest.storage.exchanges import CloseExchange, ExchangeState, OpenExchange, StoredMessage, Variant
+from palimpsest.storage.exchange_units import (
+    CloseExchange,
+    ExchangeState,
+    OpenExchange,
+    StoredMessage,
+    Variant,
+)
 from palimpsest.storage.history import MessageRow, SessionRow
 from palimpsest.storage.store import Store
 

@@ -11,7 +11,13 @@ from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.stored_points import MessageState, Rebase
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.chat_answers import Usage
-from palimpsest.storage.exchanges import CloseExchange, ExchangeState, OpenExchange, StoredMessage, Variant
+from palimpsest.storage.exchange_units import (
+    CloseExchange,
+    ExchangeState,
+    OpenExchange,
+    StoredMessage,
+    Variant,
+)
 from palimpsest.storage.store import Store
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from palimpsest.errors import Conflict
 from palimpsest.storage.accounts import Calibration, KeyRow, LearnedWindow
-from palimpsest.storage.exchanges import Variant
+from palimpsest.storage.exchange_units import Variant
 from palimpsest.storage.store import Store
 
 from tests.storage.talk import Talk, digest

@@ -7,7 +7,7 @@ import hashlib
 
 import pytest
 from palimpsest.errors import Conflict
-from palimpsest.storage.exchanges import OpenExchange
+from palimpsest.storage.exchange_units import OpenExchange
 from palimpsest.storage.journal import EventRow
 from palimpsest.storage.store import Store
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from palimpsest.storage.exchanges import OpenExchange
+from palimpsest.storage.exchange_units import OpenExchange
 from palimpsest.storage.exchanges_sql import MOST_ANSWERS
 from palimpsest.storage.store import Store
 

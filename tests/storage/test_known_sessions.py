@@ -81,12 +81,12 @@ def test_what_is_remembered_is_bounded() -> None:
     known = KnownSessions(is_sole=True)
     for number in range(20_001):
         known.plain("ns", str(number))
-        known.instructed(str(number), b"rules")
+        known.has_written(str(number), b"rules")
     assert not known.is_plain("ns", "0")
-    assert not known.has_instructions("0", b"rules")
+    assert not known.holds("0", b"rules")
     assert known.is_plain("ns", "20000")
-    assert known.has_instructions("20000", b"rules")
-    assert not known.has_instructions("20000", b"others")
+    assert known.holds("20000", b"rules")
+    assert not known.holds("20000", b"others")
     assert not known.is_plain("other", "20000")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from palimpsest.storage.exchanges import InterruptedExchange, OpenExchange
+from palimpsest.storage.exchange_units import OpenExchange
+from palimpsest.storage.exchanges import InterruptedExchange
 from palimpsest.storage.migrate import with_connection
 from palimpsest.storage.store import Store, open_store
 from sqlalchemy import Connection, text

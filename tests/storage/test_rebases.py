@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palimpsest.core.history.stored_points import Rebase
-from palimpsest.storage.exchanges import OpenExchange, StoredMessage
+from palimpsest.storage.exchange_units import OpenExchange, StoredMessage
 from palimpsest.storage.store import Store
 
 from tests.storage.talk import Talk, canonical_of

@@ -11,7 +11,7 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.storage.accounts import Calibration, KeyRow, LearnedWindow, NamespaceStatus
 from palimpsest.storage.compactions import JournalEntries, Prepared
 from palimpsest.storage.erasure_rules import OF_UNPROVEN
-from palimpsest.storage.exchanges import ExchangeState, Variant
+from palimpsest.storage.exchange_units import ExchangeState, Variant
 from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow, TokensSpent
 from palimpsest.storage.migrate import with_connection
 from palimpsest.storage.search import Indexed

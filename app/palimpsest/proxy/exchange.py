@@ -133,16 +133,18 @@ class Exchange:
 
     async def _delivered(self, turn: Turn, client: Client, *, may_compact: bool) -> None:
         try:
-            shown = await self._shown(turn) if may_compact else original(turn)
+            shown = await self._shown(turn, client) if may_compact else original(turn)
             await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
         finally:
             self.viewing.answered(turn)
 
-    async def _shown(self, turn: Turn) -> ForwardedView:
+    async def _shown(self, turn: Turn, client: Client) -> ForwardedView:
         try:
             return await self.viewing.shown(turn)
         except RequestError as refused:
-            await self.recorder.note(turn, original(turn), Outcome(state="refused", status=refused.status))
+            client.entry.failed(refused)
+            outcome = Outcome(state="refused", status=refused.status)
+            await self.recorder.note(turn, original(turn), outcome, client.entry)
             raise
         except asyncio.CancelledError:
             self.recorder.abandon(turn, original(turn))

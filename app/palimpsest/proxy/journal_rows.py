@@ -27,11 +27,13 @@ class KeptCheckpoint:
 def event_rows(
     events: Iterable[Event], at: float, new_id: NewId, stored: CheckpointRow | None = None
 ) -> list[EventRow]:
-    """The events, in order, as rows created `at` (UTC seconds); that of the checkpoint `stored` refers to it."""
+    """The events, in order, as rows created `at` (UTC seconds); the one of `stored` refers to it."""
     return [_event_row(event.type, _json(event), at, new_id, stored) for event in events]
 
 
-def _event_row(type_: str, payload: bytes, at: float, new_id: NewId, stored: CheckpointRow | None) -> EventRow:
+def _event_row(
+    type_: str, payload: bytes, at: float, new_id: NewId, stored: CheckpointRow | None
+) -> EventRow:
     if stored and payload == stored.payload:
         return EventRow(stored.id, type_, b"", at)
     return EventRow(new_id(), type_, payload, at)

@@ -113,6 +113,8 @@ class RequestEntry:
     upstream: str | None = None
     attempts: int = 0
     first_byte_seconds: float | None = None
+    # In UTC seconds.
+    first_byte_at: float | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.perf_counter)
     _asked: float = 0.0
@@ -155,6 +157,7 @@ class RequestEntry:
     def answered(self) -> None:
         """Record the arrival of the answer's first byte."""
         self.first_byte_seconds = round(time.perf_counter() - self._asked, 3)
+        self.first_byte_at = time.time()
 
     def settled(self, *, stopping: bool) -> None:
         """Close the entry. An end without an error is a shutdown while stopping, else an internal error."""

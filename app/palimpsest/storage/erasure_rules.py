@@ -68,8 +68,10 @@ def _column(scope: Scope, table: sa.Table, name: str) -> sa.Select[Any]:
 
 def _preambles(scope: Scope) -> Where:
     """Preambles have no key that begins with the session: they are found by the rows that name them."""
-    named = (_column(scope, table, "preamble") for table in (EXCHANGES, MESSAGES, REBASES))
-    return sa.and_(sa.or_(*(PREAMBLES.c.digest.in_(digests) for digests in named)), scope.of(PREAMBLES))
+    places = [(table, "preamble") for table in (EXCHANGES, MESSAGES, REBASES)]
+    places += [(EXCHANGES, "carried"), (EXCHANGES, "sent")]
+    named = (PREAMBLES.c.digest.in_(_column(scope, table, name)) for table, name in places)
+    return sa.and_(sa.or_(*named), scope.of(PREAMBLES))
 
 
 def _unpacked(packed: sa.ColumnElement[Any], name: str) -> sa.Select[Any]:

@@ -1,144 +1,42 @@
-"""Writes exchanges: a request before it is forwarded, its answer before the client sees the end.
+"""Reads and writes exchanges: a request before it is forwarded, its answer before the client sees the end.
 
-Units are built from values, without reads. The first step locks the session's row and takes arrivals from its
-counter, so that two writers of one session cannot interleave. Bodies are written in the order of their
-digests: otherwise two sessions that share texts could deadlock. Hidden rounds (messages a model saw and the
-client did not) and items belong to no path or transcript.
+What they store and the units that write it are in `exchange_units`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias
 
-from palimpsest.core.history.branches import Mark
-from palimpsest.core.history.stored_points import MessageState, Rebase
+from palimpsest.core.history.stored_points import Rebase
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
-from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.json_spans import raw_elements
 from palimpsest.errors import StoreError
 from palimpsest.storage import exchanges_sql as sql
 from palimpsest.storage.accounts import ProvenNamespaces, proof_step
-from palimpsest.storage.compactions import ADD_COMPACTION_IN_EPOCH, DatedCompaction, compaction_rows
-from palimpsest.storage.database import Pace, Params, Reading, Row, SqlDatabase, Step, Unit, rows_of, step
+from palimpsest.storage.compactions import DatedCompaction
+from palimpsest.storage.database import Pace, Params, Reading, Row, SqlDatabase, rows_of, step
 from palimpsest.storage.erasure import RecentlyErased
-from palimpsest.storage.journal import ADD_EVENT, EventRow, KnownSessions, event_rows
-from palimpsest.storage.sql import SIZES, bodies_of, fields_of, grouped, listed, packed, plain, rows_among
+from palimpsest.storage.exchange_units import (
+    INLINE_MESSAGES,
+    CloseExchange,
+    OpenExchange,
+    StoredMessage,
+    array_of,
+    closing,
+    importing,
+    is_answered,
+    is_quick,
+    opening,
+)
+from palimpsest.storage.journal import EventRow, KnownSessions
+from palimpsest.storage.sql import SIZES, bodies_of, grouped, listed, plain, rows_among
 
-ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
-
-# Messages, each as its body and the body's sha256.
-Instructions: TypeAlias = Sequence[tuple[bytes, bytes]]
-
-_WITHDRAWN = frozenset({"rejected", "refused"})
-# The rows of more messages are built on another thread (3 us each); more messages or bytes are committed on
-# the writer's thread.
-_INLINE_MESSAGES = 256
-_INLINE_BYTES = 256 * 1024
 # Open exchanges from which on a commit waits for further units: with fewer, hardly any would come.
 _CROWD = 8
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """A message to be stored: `body` is its exact bytes, `digest` their sha256."""
-
-    chain: bytes
-    parent: bytes
-    canonical: bytes
-    role: str
-    tokens: int
-    depth: int
-    answers: int
-    body: bytes
-    digest: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """Another spelling, byte for byte, of the message stored at `chain`."""
-
-    chain: bytes
-    body: bytes
-    digest: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class OpenExchange:
-    """Everything about a request that is committed before a byte of it goes upstream (P2).
-
-    The session is created when it does not exist (`external_id` is the client's name for it, or None).
-    `messages` that exist already stay as they are, except that a rejected or refused one becomes live again.
-    `head` is the chain of the request's last message; it becomes a branch head and `base` stops being one.
-    `preamble` are the instructions in order, each as its body and the body's sha256; `preamble_digest` is
-    their joint sha256. `mode`: how the request was read, or `history.BEGINS_UNSEEN`. `full_history`: it
-    contained answers or instructions. `appends`: it contained only messages new to the named session. `mark`:
-    it is beside a conversation (rule 33). `takes_name`: a new session takes the name from the one that had it
-    (rule 9). `continues`: the session exists; if it was erased since, nothing is stored and nothing raised.
-    """
-
-    namespace: str
-    session: str
-    external_id: str | None
-    exchange: str
-    base: bytes
-    head: bytes
-    messages: Sequence[StoredMessage]
-    variants: Sequence[Variant]
-    rebase: Rebase | None
-    preamble: Instructions
-    preamble_digest: bytes
-    model: str
-    found_by: str
-    mode: str
-    full_history: bool
-    idempotency_key: str | None
-    started_at: float
-    takes_name: bool = False
-    continues: bool = False
-    appends: bool = False
-    mark: Mark = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CloseExchange:
-    """How an exchange ended, with its answers: committed before the client sees the end (P3).
-
-    `answers` follow `head`; a single one becomes the branch head (rule 6), unless `is_overtaken`: the
-    conversation has continued from `head` meanwhile. `answer_state` is "incomplete" for a cut stream. With
-    `state` "rejected" or "refused" the messages `withdrawn` (chains of those the request brought) leave the
-    path but stay stored, and `base` is a branch head again (rule 11). `view` and its tokens are None when
-    unknown. `response_id` is the upstream's id of the answer; of equal ids the newest counts. `hidden` are
-    the hidden rounds of a single answer; results are stored separately (rule 31). `by_upstream`: the upstream
-    answered, which proves the namespace (rule 26). `items` are the ids of items in the answers.
-    """
-
-    namespace: str
-    session: str
-    exchange: str
-    head: bytes
-    base: bytes
-    state: ExchangeState
-    answers: Sequence[StoredMessage]
-    answer_state: MessageState
-    withdrawn: Sequence[bytes]
-    usage: Usage
-    finish_reason: str | None
-    status: int | None
-    view: Literal["original", "compacted"] | None
-    tokens_full: int | None
-    tokens_forwarded: int | None
-    compaction: str | None
-    finished_at: float
-    response_id: str | None = None
-    hidden: HiddenRounds | None = None
-    by_upstream: bool = True
-    items: Sequence[str] = ()
-    is_overtaken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +102,9 @@ class Exchanges:
         size = (0, 0)
         if exchange.rebase is not None:
             size = await self._db.read_snapshot(_rebase_size(exchange, exchange.rebase))
-        instructed = exchange.session, exchange.preamble_digest
-        is_instructed = exchange.continues and self._known.has_instructions(*instructed)
-        preamble = () if is_instructed else exchange.preamble
-        opening = partial(_opening, exchange, preamble, size, self._server)
-        is_long = len(exchange.messages) > _INLINE_MESSAGES
-        unit = await asyncio.to_thread(opening) if is_long else opening()
+        build = partial(opening, self._unknown(exchange), size, self._server)
+        is_long = len(exchange.messages) > INLINE_MESSAGES
+        unit = await asyncio.to_thread(build) if is_long else build()
         place = exchange.namespace, exchange.session
         if place in self._erased or (exchange.namespace, "") in self._erased:
             # The session was erased meanwhile (rule 30). Nothing is awaited between this check and the write.
@@ -221,15 +116,17 @@ class Exchanges:
         except StoreError:
             self._open.discard(exchange.exchange)
             raise
-        self._known.instructed(*instructed)
+        self._known.has_written(exchange.session, exchange.preamble_digest)
+        self._known.has_written(exchange.session, exchange.carried_digest)
 
     async def close(self, exchange: CloseExchange) -> None:
         """Commit an answer or a failure (P3); nothing is stored for an erased exchange (rule 30).
 
         A namespace's first answer proves it (rule 26).
         """
-        unit = _closing(exchange)
-        proves = exchange.namespace not in self._proven and _is_answered(exchange)
+        is_sent = self._known.holds(exchange.session, exchange.sent_digest)
+        unit = closing(replace(exchange, sent=()) if is_sent else exchange)
+        proves = exchange.namespace not in self._proven and is_answered(exchange)
         if proves:
             unit = [*unit, proof_step(exchange.namespace, exchange.finished_at)]
         self._open.discard(exchange.exchange)
@@ -237,10 +134,23 @@ class Exchanges:
         touched = await self._db.write(unit, pace=pace, counted=proves)
         if proves and touched[0]:
             self._proven.add(exchange.namespace)
+        self._known.has_written(exchange.session, exchange.sent_digest)
+
+    def _unknown(self, exchange: OpenExchange) -> OpenExchange:
+        """The exchange without the instructions, and what it carried, that its session has stored already."""
+        if not exchange.continues:
+            return exchange
+        has = self._known.holds(exchange.session, exchange.preamble_digest)
+        carries = self._known.holds(exchange.session, exchange.carried_digest)
+        if not (has or carries):
+            return exchange
+        return replace(
+            exchange, preamble=() if has else exchange.preamble, carried=() if carries else exchange.carried
+        )
 
     def _pace(self, messages: Sequence[StoredMessage]) -> Pace:
         """The pace for a unit with these messages, beside the exchanges that are open."""
-        if not self._open and _is_quick(messages):
+        if not self._open and is_quick(messages):
             return "alone"
         return "crowded" if len(self._open) >= _CROWD else "usual"
 
@@ -257,7 +167,7 @@ class Exchanges:
         Conflict, and nothing stored, when `external_id` names another session already.
         """
         self._known.writes(opened.namespace, opened.session)
-        await self._db.write(_importing(opened, times, events, made))
+        await self._db.write(importing(opened, times, events, made))
 
     async def save_partial(self, namespace: str, session: str, exchange: str, body: bytes) -> None:
         """Save the answer so far, replacing the earlier one; `close` erases it.
@@ -319,7 +229,7 @@ class Exchanges:
         conversation that continued without them stays that way.
         """
         key = {"namespace": namespace, "session": session, "chain": chain}
-        added = step(sql.ADD_RESULTS, **key, results=_array(results), written_tokens=tokens)
+        added = step(sql.ADD_RESULTS, **key, results=array_of(results), written_tokens=tokens)
         return (await self._db.write([added]))[0] > 0
 
     async def answers_with(
@@ -341,217 +251,6 @@ class Exchanges:
         """The ids of the items of a session's answers, at most 4096, escaped by `plain`."""
         rows = await self._db.read_snapshot(rows_of(sql.ITEMS_OF, namespace=namespace, session=session))
         return [ident for (ident,) in rows]
-
-
-def _opening(
-    exchange: OpenExchange, preamble: Instructions, size: tuple[int, int], server: str | None
-) -> Unit:
-    """The steps that record a request that `server` works on; `size` is its rebase's.
-
-    `preamble`: its instructions, if they are not stored.
-
-    Repeating them changes only the counter.
-    """
-    # One arrival for the rebase, one for each message, one for the exchange; the last is the newest.
-    arrivals = len(exchange.messages) + 2
-    given = _given(exchange, arrivals)
-    given["server"] = server
-    is_there, is_likely = exchange.continues, bool(exchange.base or exchange.rebase)
-    steps = [
-        Step(sql.RELEASE_NAME, [given] if exchange.takes_name else []),
-        # Without a base the session rarely exists.
-        Step(sql.REOPEN_SESSION, [given] if is_there or is_likely else [], needed=is_there),
-        Step(sql.PUT_SESSION, [] if is_there else [given], "untouched" if is_likely else "any"),
-        Step(sql.PUT_BODY, _body_rows(exchange.namespace, _bodies(exchange, preamble))),
-        Step(sql.PUT_REBASE, _rebase_rows(given, exchange.rebase, size, arrivals - 1)),
-        Step(sql.PUT_MESSAGE, _message_rows(exchange, arrivals - 2)),
-        Step(sql.PUT_VARIANT, [{**given, **fields_of(variant)} for variant in exchange.variants]),
-        Step(sql.PUT_PREAMBLE, _preamble_rows(exchange, preamble)),
-        Step(sql.PUT_EXCHANGE, [given]),
-    ]
-    if exchange.base:
-        steps += [Step(sql.LEAVE_BASE, [given]), Step(sql.LEAVE_REBASE, [given], "untouched")]
-    if exchange.base or exchange.rebase:
-        steps.append(Step(sql.LEAVE_BEFORE, [given]))
-    if not any(message.chain == exchange.head for message in exchange.messages):
-        steps += [Step(sql.SET_HEAD, [given]), Step(sql.SET_REBASE_HEAD, [given], "untouched")]
-    return [each for each in steps if each.rows]
-
-
-def _closing(exchange: CloseExchange) -> Unit:
-    """The steps that record how an exchange ended. Repeating them changes only the counter.
-
-    An exchange that no longer exists was erased: nothing else is written then.
-    """
-    first = exchange.answers[0] if exchange.answers else None
-    given = fields_of(exchange)
-    given |= fields_of(exchange.usage)
-    given["answer"] = first.chain if first and exchange.response_id else None
-    given["arrivals"] = len(exchange.answers)
-    given["created_at"] = given["updated_at"] = exchange.finished_at
-    answers = _answer_rows(exchange)
-    bodies = ((answer.digest, answer.body) for answer in exchange.answers)
-    steps = [
-        Step(sql.TOUCH_SESSION, [given], needed=True),
-        Step(sql.CLOSE_EXCHANGE, [given], needed=True),
-        Step(sql.PUT_BODY, _body_rows(exchange.namespace, bodies)),
-        Step(sql.PUT_OTHER_SPELLING, answers),
-        Step(sql.PUT_ANSWER, answers),
-        Step(sql.PUT_ROUNDS, _round_rows(given, exchange)),
-        Step(sql.PUT_ITEM, [row | {"id": plain(item)} for row in answers for item in exchange.items]),
-        *_heads_after(exchange, given),
-    ]
-    return [each for each in steps if each.rows]
-
-
-def _importing(
-    opened: OpenExchange, times: Sequence[float], events: Sequence[EventRow], made: Sequence[DatedCompaction]
-) -> Unit:
-    """The steps of an import. Repeating them changes only the counter."""
-    key = {"namespace": opened.namespace, "session": opened.session}
-    behind = len(made) + len(events)
-    messages = _message_rows(opened, behind + len(opened.messages) - 1)
-    dated = [row | {"created_at": at} for row, at in zip(messages, times, strict=True)]
-    steps = [
-        Step(sql.PUT_SESSION, [_given(opened, len(opened.messages) + behind)]),
-        Step(sql.PUT_BODY, _body_rows(opened.namespace, _bodies(opened, opened.preamble))),
-        Step(sql.PUT_MESSAGE, dated),
-        Step(sql.PUT_PREAMBLE, _preamble_rows(opened, opened.preamble)),
-        Step(ADD_COMPACTION_IN_EPOCH, compaction_rows({**key, "epoch": 0}, made, len(events))),
-        Step(ADD_EVENT, event_rows(key, events)),
-    ]
-    return [each for each in steps if each.rows]
-
-
-def _heads_after(exchange: CloseExchange, given: Params) -> Iterator[Step]:
-    """The steps that update the branch heads (rules 6 and 11)."""
-    if exchange.state in _WITHDRAWN:
-        # Newest first: a message that another request continued meanwhile stays.
-        withdrawn = [{**given, "chain": chain} for chain in reversed(exchange.withdrawn)]
-        yield Step(sql.WITHDRAW, withdrawn)
-        yield Step(sql.CLEAR_REBASE_HEAD, [given])
-        yield Step(sql.RESTORE_HEADS, [given])
-        yield Step(sql.RESTORE_REBASE_HEAD, [given])
-    if _has_new_head(exchange):
-        yield Step(sql.LEAVE_HEAD, [given])
-        yield Step(sql.CLEAR_REBASE_HEAD, [given], "untouched")
-        # An answered message is on the path, even if another exchange that brought it was withdrawn
-        # meanwhile.
-        yield Step(sql.REVIVE_HEAD, [given])
-        yield Step(sql.REVIVE_BASE, [given], "touched")
-    else:
-        yield Step(sql.REVIVE_HEAD if exchange.answers else sql.CLEAR_ANSWERED_HEAD, [given])
-
-
-def _is_quick(messages: Sequence[StoredMessage]) -> bool:
-    """Whether storing them is quick enough for the calling thread."""
-    return len(messages) <= _INLINE_MESSAGES and sum([len(each.body) for each in messages]) <= _INLINE_BYTES
-
-
-def _is_answered(exchange: CloseExchange) -> bool:
-    is_answered = exchange.state in ("done", "incomplete") and 200 <= (exchange.status or 0) < 300
-    return is_answered and exchange.by_upstream
-
-
-def _has_new_head(exchange: CloseExchange) -> bool:
-    """A single answer becomes the head; of several, none does until the client sends one (rule 6)."""
-    if exchange.is_overtaken:
-        return False
-    return len(exchange.answers) == 1 and exchange.answer_state not in _WITHDRAWN
-
-
-def _given(exchange: OpenExchange, arrivals: int) -> dict[str, object]:
-    """A request's parameters; `arrivals` is how many numbers it takes from the counter."""
-    given, rebase = fields_of(exchange), exchange.rebase
-    given |= {
-        "epoch": 0,
-        "arrivals": arrivals,
-        "back": 0,
-        "state": "open",
-        "mark": exchange.mark or None,
-        "is_side": exchange.mark == "side",
-        "preamble": exchange.preamble_digest,
-        "rebase": rebase.chain if rebase else b"",
-        "anchor": rebase.anchor if rebase else b"",
-        "created_at": exchange.started_at,
-        "updated_at": exchange.started_at,
-    }
-    return given
-
-
-def _bodies(exchange: OpenExchange, preamble: Instructions) -> Iterator[tuple[bytes, bytes]]:
-    """All bodies of the request, by digest."""
-    for message in exchange.messages:
-        yield message.digest, message.body
-    for variant in exchange.variants:
-        yield variant.digest, variant.body
-    for body, digest in preamble:
-        yield digest, body
-
-
-def _body_rows(namespace: str, bodies: Iterable[tuple[bytes, bytes]]) -> list[Params]:
-    """One row per body, in the order of the digests."""
-    ordered = sorted(dict(bodies).items())
-    return [{"namespace": namespace, "digest": digest, "body": body} for digest, body in ordered]
-
-
-def _message_rows(exchange: OpenExchange, back: int) -> list[dict[str, object]]:
-    """The messages in order; the first is `back` places before the newest arrival."""
-    shared = {
-        "namespace": exchange.namespace,
-        "session": exchange.session,
-        "relayed": False,
-        "state": "live",
-        "preamble": exchange.preamble_digest,
-        "finish_reason": None,
-        "created_at": exchange.started_at,
-    }
-    return [
-        {**shared, **fields_of(message), "back": back - i, "is_head": message.chain == exchange.head}
-        for i, message in enumerate(exchange.messages)
-    ]
-
-
-def _answer_rows(exchange: CloseExchange) -> list[dict[str, Any]]:
-    shared = {
-        "namespace": exchange.namespace,
-        "session": exchange.session,
-        "exchange": exchange.exchange,
-        "relayed": True,
-        "state": exchange.answer_state,
-        "is_head": _has_new_head(exchange),
-        "finish_reason": exchange.finish_reason and plain(exchange.finish_reason),
-        "created_at": exchange.finished_at,
-    }
-    last = len(exchange.answers) - 1
-    return [{**shared, **fields_of(answer), "back": last - i} for i, answer in enumerate(exchange.answers)]
-
-
-def _preamble_rows(exchange: OpenExchange, preamble: Instructions) -> list[Params]:
-    """One row, or none without instructions."""
-    key = {"namespace": exchange.namespace, "session": exchange.session, "digest": exchange.preamble_digest}
-    bodies = packed(digest for _, digest in preamble)
-    return [{**key, "bodies": bodies}] if bodies else []
-
-
-def _rebase_rows(given: Params, rebase: Rebase | None, size: tuple[int, int], back: int) -> list[Params]:
-    if rebase is None:
-        return []
-    own = {"members": packed(rebase.members), "depth": size[0], "answers": size[1]}
-    return [{**given, **fields_of(rebase), **own, "back": back, "is_head": False}]
-
-
-def _round_rows(given: Params, exchange: CloseExchange) -> list[Params]:
-    """The row of hidden rounds; none without rounds, or with several answers."""
-    hidden = exchange.hidden
-    if hidden is None or len(exchange.answers) != 1:
-        return []
-    own = {"chain": exchange.answers[0].chain, "messages": _array(hidden.before), "results": None}
-    return [{**given, **fields_of(hidden), **own}]
-
-
-def _array(messages: Sequence[bytes]) -> bytes:
-    return b"[" + b",".join(messages) + b"]"
 
 
 def _hidden(row: Row) -> HiddenRounds:

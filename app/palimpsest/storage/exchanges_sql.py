@@ -169,6 +169,7 @@ PUT_EXCHANGE = Statement(
         names=(
             *("namespace", "session", "head", "base", "rebase", "preamble", "state", "model"),
             *("found_by", "mode", "idempotency_key", "started_at", "server", "mark"),
+            *("said", "carried", "client"),
         ),
         id=p("exchange", sa.Text),
     ).on_conflict_do_nothing()
@@ -176,6 +177,7 @@ PUT_EXCHANGE = Statement(
 _CLOSED = (
     *("state", "finish_reason", "status", "view", "tokens_full", "tokens_forwarded", "compaction"),
     *("prompt_tokens", "completion_tokens", "cached_tokens", "finished_at", "response_id", "answer"),
+    *("sent", "first_at", "written_tokens", "code", "cause"),
 )
 CLOSE_EXCHANGE = Statement(
     sa.update(EXCHANGES)

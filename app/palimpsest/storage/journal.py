@@ -138,7 +138,7 @@ _REMEMBERED = 20_000
 
 
 class KnownSessions:
-    """What turns need not read or write again: sessions without settings and compactions, and instructions.
+    """What turns need not read or write again: sessions without settings and compactions, sets of bodies.
 
     Sessions without any are remembered only where no other process writes them (`is_sole`), and never again
     once something was written: whoever has given up a write does not know when it happens. Ids of sessions
@@ -149,7 +149,7 @@ class KnownSessions:
         self._is_sole = is_sole
         self._plain: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._written: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._instructed: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+        self._sets: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 
     def is_plain(self, namespace: str, session: str) -> bool:
         """True when the session is known to have neither settings nor compactions."""
@@ -165,13 +165,14 @@ class KnownSessions:
         self._plain.pop((namespace, session), None)
         _remember(self._written, (namespace, session))
 
-    def has_instructions(self, session: str, digest: bytes) -> bool:
-        """True when the session's instructions of this digest are known to be stored."""
-        return (session, digest) in self._instructed
+    def holds(self, session: str, digest: bytes | None) -> bool:
+        """True when the session's instructions, or what its requests carry, of this digest are stored."""
+        return (session, digest) in self._sets
 
-    def instructed(self, session: str, digest: bytes) -> None:
-        """The session's instructions of this digest are stored."""
-        _remember(self._instructed, (session, digest))
+    def has_written(self, session: str, digest: bytes | None) -> None:
+        """The session's set of bodies with this digest is stored; None: there is none."""
+        if digest is not None:
+            _remember(self._sets, (session, digest))
 
 
 K = TypeVar("K")

@@ -131,7 +131,8 @@ sa.Index(None, REBASES.c.session, REBASES.c.base, REBASES.c.namespace)
 sa.Index(None, REBASES.c.session, REBASES.c.anchor, REBASES.c.namespace)
 some("ix_rebases_heads", REBASES.c.is_head.is_(sa.true()), REBASES.c.session, REBASES.c.namespace)
 
-# `bodies` packs body digests of 32 bytes, in order.
+# Sets of bodies that many requests of a session share: instructions, and what a body carries beside its
+# messages. `bodies` packs body digests of 32 bytes, in order.
 PREAMBLES = table(
     "preambles",
     *(binary("digest", key=True), text("session", key=True), text("namespace", key=True)),
@@ -141,7 +142,10 @@ PREAMBLES = table(
 
 # `partial` is the answer streamed so far; null before and after. `response_id` is the upstream's id of the
 # answer if later requests may continue from it; `answer` is the answer's chain. `server` is working on it,
-# where several share the database. `mark`: the request is beside a conversation (rule 33).
+# where several share the database. `mark`: the request is beside a conversation (rule 33). `said`: how many
+# messages of the conversation the request contained. `carried` and `sent` name the rows of `preambles` that
+# list what the client and the upstream were sent beside the messages; null in `sent`: the same. `code` and
+# `cause` say why there is no answer.
 EXCHANGES = table(
     "exchanges",
     *(text("id", key=True), text("namespace", key=True)),
@@ -157,6 +161,9 @@ EXCHANGES = table(
     binary("partial", null=True),
     *(text("response_id", null=True), binary("answer", null=True)),
     *(text("server", null=True), text("mark", null=True)),
+    *(whole("said", null=True), binary("carried", null=True), binary("sent", null=True)),
+    *(text("client", null=True), moment("first_at", null=True), whole("written_tokens", null=True)),
+    *(text("code", null=True), text("cause", null=True)),
     sqlite_with_rowid=False,
 )
 sa.Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("session", "head", "namespace", "arrival")))

@@ -31,13 +31,15 @@ class AnsweredChoice:
 class Usage:
     """Token counts as the upstream stated them; None where it stated none.
 
-    `reasoning_tokens`: the part of `completion_tokens` that is reasoning, not text.
+    `reasoning_tokens`: the part of `completion_tokens` that is reasoning, not text. `written_tokens`: prompt
+    tokens that were put into the upstream's cache.
     """
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+    written_tokens: int | None = None
 
 
 def usage_of(value: Any) -> Usage:
@@ -49,10 +51,18 @@ def usage_of(value: Any) -> Usage:
     if cached is None:
         # DeepSeek's name for it.
         cached = _count(value.get("prompt_cache_hit_tokens"))
+    # OpenRouter's name for it, then that of Anthropic's models behind LiteLLM.
+    written = _count(details.get("cache_write_tokens")) if isinstance(details, dict) else None
+    if written is None:
+        written = _count(value.get("cache_creation_input_tokens"))
     thought = value.get("completion_tokens_details")
     reasoning = _count(thought.get("reasoning_tokens")) if isinstance(thought, dict) else None
     return Usage(
-        _count(value.get("prompt_tokens")), _count(value.get("completion_tokens")), cached, reasoning
+        _count(value.get("prompt_tokens")),
+        _count(value.get("completion_tokens")),
+        cached,
+        reasoning,
+        written,
     )
 
 

@@ -18,6 +18,9 @@ from palimpsest.core.wire.json_text import BYTE_ORDER_MARK, decoded, verify
 from palimpsest.core.wire.models import model_edit
 from palimpsest.errors import InvalidJson, NestedTooDeep, NotUnderstood
 
+# A span of a text, and what replaces it.
+Edit = tuple[int, int, bytes]
+
 _YES = frozenset({"true", "1", "yes", "on", "t", "y"})
 # No limit has more digits, and Python is slow to convert very many.
 _DIGITS = re.compile(r"[+-]?[0-9]{1,18}")
@@ -260,14 +263,18 @@ class ChatRequest:
         """
         return edited(self.body, self.edits_for(messages))
 
-    def edits_for(self, messages: Sequence[bytes]) -> list[tuple[int, int, bytes]]:
+    def edits_for(self, messages: Sequence[bytes]) -> list[Edit]:
         """The edits that `spliced` makes in the body."""
         if self.wire.has_compactions:
             ends = (self.trigger,) if self.trigger is not None else ()
             messages = [*(self.as_sent.get(raw) or with_plain_summaries(raw) for raw in messages), *ends]
-        edits = [(*self.messages_at, b"[" + b",".join(messages) + b"]")]
+        return [(*self.messages_at, b"[" + b",".join(messages) + b"]"), *self.edits_beside]
+
+    @property
+    def edits_beside(self) -> list[Edit]:
+        """The edits that `spliced` makes beside the messages."""
         gone = ("previous_response_id", *self.dropped) if self.previous is not None else self.dropped
-        return [*edits, *self._renamed(), *self._without(gone)]
+        return [*self._renamed(), *self._without(gone)]
 
     @property
     def holds_own_compaction(self) -> bool:
@@ -292,7 +299,12 @@ class ChatRequest:
     @property
     def edited_body(self) -> bytes:
         """The body without the `dropped` members and with `upstream_model`."""
-        return edited(self.body, [*self._renamed(), *self._without(self.dropped)])
+        return edited(self.body, self.own_edits)
+
+    @property
+    def own_edits(self) -> list[Edit]:
+        """The edits that `edited_body` makes."""
+        return [*self._renamed(), *self._without(self.dropped)] if self.has_edits else []
 
     def members(self, keys: Iterable[str]) -> dict[str, object]:
         """The members of these names that are present, decoded."""
@@ -300,10 +312,10 @@ class ChatRequest:
         values = ((key, fields.value(key)) for key in keys)
         return {key: value for key, value in values if value is not None}
 
-    def _renamed(self) -> list[tuple[int, int, bytes]]:
+    def _renamed(self) -> list[Edit]:
         return [] if self.upstream_model is None else model_edit(self.shape, self.upstream_model)
 
-    def _without(self, keys: Collection[str]) -> list[tuple[int, int, bytes]]:
+    def _without(self, keys: Collection[str]) -> list[Edit]:
         """The edits that remove members, each with one adjacent comma."""
         members = self.shape.members
         gone = [place for place, member in enumerate(members) if member.key in keys]
@@ -317,7 +329,7 @@ class ChatRequest:
         return edits
 
 
-def edited(text: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
+def edited(text: bytes, edits: Sequence[Edit]) -> bytes:
     """`text` with edits of (start, end, replacement), which must not overlap."""
     pieces, at = [], 0
     for start, end, value in sorted(edits):

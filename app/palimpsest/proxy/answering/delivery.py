@@ -125,10 +125,11 @@ class Delivery:
                     turn, shown, answer, kind, client, ours, may_compact, near, late, comment, hidden_log
                 )
                 return await self._relayed(context)
-        except UpstreamError:
+        except UpstreamError as error:
             # Once relaying has begun, the relay records the outcome.
             if not relaying:
-                await self._recorder.note(turn, shown, Outcome(state="failed", status=None))
+                client.entry.failed(error)
+                await self._recorder.note(turn, shown, Outcome(state="failed", status=None), client.entry)
             raise
         except asyncio.CancelledError:
             if not relaying:
@@ -173,10 +174,10 @@ class Delivery:
     async def _refused(self, turn: Turn, shown: ForwardedView, refusal: Refusal, client: Client) -> None:
         """Record the outcome, then send the upstream's error unchanged."""
         outcome = Outcome(state=state_of_status(refusal.status), status=refusal.status)
-        await self._recorder.note(turn, shown, outcome)
+        is_long = refusal.overflow is not None
+        client.entry.refused("context_length_exceeded" if is_long else "upstream_status")
+        await self._recorder.note(turn, shown, outcome, client.entry)
         headers = [*answer_headers(refusal.headers), *self._headers(turn, shown)]
-        if refusal.overflow is not None:
-            client.entry.refused("context_length_exceeded")
         await client.start(refusal.status, headers)
         await client.end(refusal.body)
 

@@ -18,7 +18,7 @@ from palimpsest.proxy.recall.indexing import Indexer
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import Outcome
 from palimpsest.proxy.turn import ForwardedView, Turn
-from palimpsest.storage.exchanges import ExchangeState
+from palimpsest.storage.exchange_units import ExchangeState
 
 
 class Outcomes:

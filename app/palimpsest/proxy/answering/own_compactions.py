@@ -96,7 +96,7 @@ class OwnCompactions:
         outcome = Outcome(
             "done", 200, stored, finish_reason="stop", response_id=answer["id"], by_upstream=False
         )
-        await means.recorder.close(turn, shown, outcome)
+        await means.recorder.close(turn, shown, outcome, client.entry)
         streams = turn.request.stream and not turn.incoming.asks_for_compaction
         kind = b"text/event-stream; charset=utf-8" if streams else b"application/json"
         own_headers = exchange_headers(turn, shown, includes_view=False)

@@ -136,7 +136,9 @@ class Relay:
         except asyncio.CancelledError:
             if not committed:
                 outcome = self._outcome(context, holdback)
-                self._jobs.start(self._recorder.note(context.turn, context.shown, outcome))
+                self._jobs.start(
+                    self._recorder.note(context.turn, context.shown, outcome, context.client.entry)
+                )
             raise
 
     async def body(self, context: RelayContext) -> AnswerTooLong | None:
@@ -155,7 +157,7 @@ class Relay:
                     await context.client.body(b"".join(pieces))
                     pieces = []
         except (asyncio.CancelledError, UpstreamError) as error:
-            self._jobs.start(self._recorder.note(context.turn, context.shown, _FAILED))
+            self._record_break(context, error)
             if context.client.started and isinstance(error, UpstreamError):
                 raise UpstreamCut("The answer was cut.") from error
             raise
@@ -169,14 +171,22 @@ class Relay:
             outcome = _with_rounds(context, outcome)
         if not size and context.answer.status == HTTPStatus.OK:
             # An SDK that streams would take an empty body for a finished answer.
-            await self._recorder.note(context.turn, context.shown, _FAILED)
-            raise UpstreamCut("The upstream's answer is empty.")
+            empty = UpstreamCut("The upstream's answer is empty.")
+            context.client.entry.failed(empty)
+            await self._recorder.note(context.turn, context.shown, _FAILED, context.client.entry)
+            raise empty
         _note_failure(context, outcome, is_kept=size <= self._limits.answer_bytes)
         is_stored = await self._stored(context, outcome)
         self._answered(context.turn, context.shown, outcome)
         await self._begin(context, () if is_stored else NOT_STORED)
         await context.client.end(whole)
         return None
+
+    def _record_break(self, context: RelayContext, error: BaseException) -> None:
+        """Record, in the background, that no whole answer came: the upstream broke off or the client left."""
+        if isinstance(error, UpstreamError):
+            context.client.entry.failed(error)
+        self._jobs.start(self._recorder.note(context.turn, context.shown, _FAILED, context.client.entry))
 
     async def _heard(self, context: RelayContext, plain: bytes) -> Outcome:
         """The outcome of a whole answer; recorded also when the client leaves while a long one is read."""
@@ -188,7 +198,8 @@ class Relay:
 
     async def _noted(self, context: RelayContext, plain: bytes) -> None:
         outcome = await self._outcomes.of_body(context.turn, context.answer.status, plain)
-        await self._recorder.note(context.turn, context.shown, _with_rounds(context, outcome))
+        whole = _with_rounds(context, outcome)
+        await self._recorder.note(context.turn, context.shown, whole, context.client.entry)
 
     async def _begin(self, context: RelayContext, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
         if not context.client.started:
@@ -199,7 +210,7 @@ class Relay:
     async def _stored(self, context: RelayContext, outcome: Outcome) -> bool:
         """Store the answer; False, or AnswerNotStored unless `delivers_unstored`, when that fails."""
         try:
-            await self._recorder.close(context.turn, context.shown, outcome)
+            await self._recorder.close(context.turn, context.shown, outcome, context.client.entry)
         except StoreError as error:
             _log.error("answer_not_stored", error=type(error).__name__, session=context.turn.session)
             unstored = AnswerNotStored("The answer came and could not be stored.")
@@ -241,7 +252,9 @@ class Relay:
         if committed:
             # The usage came after the end: it is added to the record in the background.
             if holdback.assembly.usage is not None:
-                self._jobs.start(self._recorder.note(context.turn, context.shown, outcome))
+                self._jobs.start(
+                    self._recorder.note(context.turn, context.shown, outcome, context.client.entry)
+                )
             await context.client.end()
             return
         await self._commit(context, holdback)
@@ -257,6 +270,7 @@ class Relay:
         self, context: RelayContext, holdback: Holdback, cut: UpstreamError, *, committed: bool
     ) -> None:
         """The upstream broke off: store the answer as incomplete and report the error to the client."""
+        context.client.entry.failed(cut)
         if not committed:
             await self._commit(context, holdback)
         if not context.client.started:

@@ -54,7 +54,7 @@ from palimpsest.proxy.sessions.recorder import stored_message
 from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.compactions import DatedCompaction, StoredCompaction
-from palimpsest.storage.exchanges import OpenExchange
+from palimpsest.storage.exchange_units import OpenExchange
 from palimpsest.storage.journal import EventRow
 from palimpsest.storage.store import Store
 

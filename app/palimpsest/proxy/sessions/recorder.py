@@ -19,20 +19,32 @@ import structlog
 from palimpsest.core.history.message import Message, chain_of
 from palimpsest.core.history.resolve import respelled
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
+from palimpsest.core.recall.rounds.offer import tools_edit
 from palimpsest.core.wire.chat_answers import Usage
+from palimpsest.core.wire.envelope import envelope_of
 from palimpsest.core.wire.responses.items import ids_in
 from palimpsest.errors import StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
+from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, Jobs, offload, weight_of
+from palimpsest.proxy.reports import RequestEntry, printable
 from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.turn import ForwardedView, Turn, original
-from palimpsest.storage.exchanges import CloseExchange, ExchangeState, OpenExchange, StoredMessage, Variant
+from palimpsest.storage.exchange_units import (
+    CloseExchange,
+    ExchangeState,
+    OpenExchange,
+    StoredMessage,
+    Variant,
+)
 from palimpsest.storage.history import BEGINS_UNSEEN, PathEntry
 from palimpsest.storage.store import Store
 
 # Paths whose exact bytes are known to be stored; one entry is two digests.
 REMEMBERED_PATHS = 20_000
 
+# Longer names of programs are truncated.
+_CLIENT_CHARS = 60
 NO_USAGE = Usage()
 _log = structlog.get_logger("palimpsest.recorder")
 
@@ -97,18 +109,25 @@ class Recorder:
         for head in [head for head, spelled in self._spelled.items() if spelled.session == session]:
             del self._spelled[head]
 
-    async def close(self, turn: Turn, shown: ForwardedView, outcome: Outcome) -> None:
-        """Store the answer, or the failure, durably (P3). Idempotent."""
-        await self._store.exchanges.close(_closed(turn, shown, outcome))
+    async def close(
+        self, turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None = None
+    ) -> None:
+        """Store the answer, or the failure, durably (P3). Idempotent.
+
+        `entry` knows when the answer came, or whose fault its absence is.
+        """
+        await self._store.exchanges.close(_closed(turn, shown, outcome, entry))
         if len(outcome.answers) == 1:
             answer = outcome.answers[0]
             head = chain_of(turn.conversation.head, answer.canonical)
             self._remember(turn, head, (*turn.conversation.messages, answer))
 
-    async def note(self, turn: Turn, shown: ForwardedView, outcome: Outcome) -> None:
+    async def note(
+        self, turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None = None
+    ) -> None:
         """As `close`, but a store error is logged, not raised."""
         try:
-            await self.close(turn, shown, outcome)
+            await self.close(turn, shown, outcome, entry)
         except StoreError as error:
             _log.error("end_not_stored", error=type(error).__name__, exchange=turn.exchange)
 
@@ -185,6 +204,7 @@ def _spelling(session: str, messages: Sequence[Message]) -> _Spelling:
 
 def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
     placement, talk = turn.placement, turn.conversation
+    carried, carried_digest = _digested(envelope_of(turn.request))
     return OpenExchange(
         namespace=turn.namespace,
         session=turn.session,
@@ -210,7 +230,32 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         continues=not turn.is_new,
         appends=turn.is_delta and turn.request.previous is None,
         mark=turn.mark,
+        said=len(placement.new) if turn.is_delta else len(talk.messages),
+        carried=carried,
+        carried_digest=carried_digest,
+        client=client_of(turn.incoming),
     )
+
+
+def _digested(bodies: Sequence[bytes]) -> tuple[Sequence[tuple[bytes, bytes]], bytes | None]:
+    """The bodies, each with its sha256, and their joint sha256; None for none."""
+    each = [(body, hashlib.sha256(body).digest()) for body in bodies]
+    return each, hashlib.sha256(b"".join([digest for _, digest in each])).digest() if each else None
+
+
+def client_of(incoming: Incoming) -> str | None:
+    """The program that sent the request, by its user agent's first product; None without one."""
+    named = (incoming.header(b"user-agent") or "").split(maxsplit=1)
+    return printable(named[0], _CLIENT_CHARS) if named else None
+
+
+def _sent(turn: Turn, shown: ForwardedView) -> tuple[bytes, ...]:
+    """What the upstream was sent beside the messages; empty if it is what the client's request carried."""
+    request = turn.request
+    if shown.has_our_tools:
+        return envelope_of(request, [*request.edits_beside, tools_edit(request)])
+    edits = request.own_edits if shown.is_original else request.edits_beside
+    return envelope_of(request, edits) if edits else ()
 
 
 def _is_full_history(turn: Turn) -> bool:
@@ -221,9 +266,10 @@ def _is_full_history(turn: Turn) -> bool:
     return bool(talk.preamble) or any(message.role == "assistant" for message in talk.messages)
 
 
-def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome) -> CloseExchange:
+def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None) -> CloseExchange:
     head, place = turn.conversation.head, turn.placement
     compaction = shown.view.compaction
+    sent, sent_digest = _digested(_sent(turn, shown))
     return CloseExchange(
         namespace=turn.namespace,
         session=turn.session,
@@ -250,6 +296,11 @@ def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome) -> CloseExchange
         hidden=outcome.hidden,
         by_upstream=outcome.by_upstream,
         items=ids_in(outcome.answers[0].raw) if outcome.answers and turn.wire.keeps_answers else (),
+        sent=sent,
+        sent_digest=sent_digest,
+        first_at=entry.first_byte_at if entry else None,
+        code=entry.code if entry else None,
+        cause=entry.cause if entry else None,
     )
 
 

@@ -16,7 +16,8 @@ from palimpsest.core.wire.responses.items import ids_in
 from palimpsest.errors import RequestError, StoreError
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import NO_USAGE, stored_message
-from palimpsest.storage.exchanges import CloseExchange, Exchanges, InterruptedExchange
+from palimpsest.storage.exchange_units import CloseExchange
+from palimpsest.storage.exchanges import Exchanges, InterruptedExchange
 from palimpsest.storage.journal import Journal
 
 _presence_log = structlog.get_logger("palimpsest.presence")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from palimpsest.core.recall.tool_calls import FUNCTIONS, NAMES
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.json_text import decoded
-from palimpsest.core.wire.request import ChatRequest, Wire, edited
+from palimpsest.core.wire.request import ChatRequest, Edit, Wire, edited
 from palimpsest.core.wire.responses.request import RESPONSES
 
 # The schemas of our tools on each API, without brackets.
@@ -39,15 +39,18 @@ def offering(request: ChatRequest, messages: Sequence[bytes], *, may_call: bool 
 
     Only for a request that `may_offer` allows. Without `may_call`, `tool_choice` is "none".
     """
-    edits = request.edits_for(messages)
-    tools = request.shape.last("tools")
-    if tools is not None and request.tools is not None:
-        edits.append((tools.end - 1, tools.end, b"," + _OURS[request.wire] + b"]"))
-    else:
-        edits.append(_put(request, "tools", schemas(request.wire)))
+    edits = [*request.edits_for(messages), tools_edit(request)]
     if not may_call:
         edits.append(_put(request, "tool_choice", b'"none"'))
     return edited(request.body, edits)
+
+
+def tools_edit(request: ChatRequest) -> Edit:
+    """The edit that appends our tools to the client's."""
+    tools = request.shape.last("tools")
+    if tools is not None and request.tools is not None:
+        return tools.end - 1, tools.end, b"," + _OURS[request.wire] + b"]"
+    return _put(request, "tools", schemas(request.wire))
 
 
 def schemas(wire: Wire) -> bytes:
@@ -75,7 +78,7 @@ def _has_our_name(tool: object) -> bool:
     return is_named_as_ours(tool) or any(is_named_as_ours(each) for each in inner)
 
 
-def _put(request: ChatRequest, key: str, value: bytes) -> tuple[int, int, bytes]:
+def _put(request: ChatRequest, key: str, value: bytes) -> Edit:
     """The edit that sets a member of the body, present or not."""
     member = request.shape.last(key)
     if member is not None:

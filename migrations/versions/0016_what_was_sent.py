@@ -1,0 +1,27 @@
+"""What each request carried beside its messages, how its answer came, and whose fault a failure was.
+
+Must not import the declared tables: a revision stays as it was when they change.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0016"
+down_revision = "0015"
+
+
+def upgrade() -> None:
+    """Columns that older rows, and servers of the older version, leave empty."""
+    for name, kind in (
+        ("said", sa.BigInteger()),
+        ("carried", sa.LargeBinary()),
+        ("sent", sa.LargeBinary()),
+        ("client", sa.Text()),
+        ("first_at", sa.Double()),
+        ("written_tokens", sa.BigInteger()),
+        ("code", sa.Text()),
+        ("cause", sa.Text()),
+    ):
+        op.add_column("exchanges", sa.Column(name, kind, nullable=True))
