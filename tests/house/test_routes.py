@@ -41,6 +41,11 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}/checkpoints",
         "GET /sessions/{name:path}/checkpoints/{checkpoint}",
         "POST /sessions/{name:path}/checkpoints/{checkpoint}/restore",
+        "GET /sessions/{name:path}/exchanges",
+        *(
+            f"GET /sessions/{{name:path}}/exchanges/{{n}}{end}"
+            for end in ("", "/view", "/body", "/diff", "/lost")
+        ),
         "GET /sessions/{name:path}/events",
         "GET /sessions/{name:path}/memory",
         "POST /sessions/{name:path}/memory-block",

@@ -18,6 +18,7 @@ from palimpsest.api.clients import base_url_of
 from palimpsest.api.compactions import CompactionPages
 from palimpsest.api.description import DescriptionPages
 from palimpsest.api.events import EventPages, EventStreams
+from palimpsest.api.exchanges import ExchangePages
 from palimpsest.api.front import guarded
 from palimpsest.api.journal import CheckpointPages, CompletionPages, CompletionWriter, MemoryPages
 from palimpsest.api.mcp.endpoint import McpPages
@@ -38,6 +39,7 @@ from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compacting.windows import Windows
+from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
 from palimpsest.proxy.memory_blocks import Asks, MemoryBlocks
 from palimpsest.proxy.recall.searching import Searcher
@@ -79,6 +81,7 @@ class Pages:
     recall: RecallTools | None = None
     unindexes: IndexRemoval | None = None
     windows: Windows | None = None
+    exchanges: ExchangeViews | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     new_id: Callable[[], str] = _new_id
 
@@ -104,6 +107,9 @@ def api_of(pages: Pages) -> APIRouter:
     archive = Archive(pages.store, pages.reader)
     sessions = SessionPages(archive, pages.store)
     sessions.on(api)
+    if pages.exchanges is not None:
+        # Before `/sessions/{name}/view`, which would match too.
+        ExchangePages(archive, pages.exchanges).on(api)
     ViewPages(archive, pages.contexts, pages.viewing).on(api)
     PinPages(archive, pages.store.history, pages.contexts).on(api)
     ContextPages(archive).on(api)

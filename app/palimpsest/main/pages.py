@@ -10,12 +10,14 @@ from fastapi import FastAPI
 from palimpsest.api.pages import Pages, pages_of
 from palimpsest.api.transfer import SessionTransfer
 from palimpsest.core.runtime.session_import import RecordLimits
-from palimpsest.main.features import RecallParts
+from palimpsest.main.features import RecallParts, costs_of
 from palimpsest.main.parts import Parts, new_id
+from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.summary_writer import SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.erasing import Eraser, HeldInMemory
+from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.journal.runtime import Readings
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.journal.transfer import ImportLimits, ImportParts, Imports
@@ -47,6 +49,14 @@ def own_pages(
             recall=recall.tools,
             unindexes=recall.indexing.drop,
             windows=parts.windows,
+            exchanges=ExchangeViews(
+                parts.store,
+                Archive(parts.store, parts.reader),
+                parts.reader,
+                parts.tokens,
+                parts.calibrations,
+                costs_of(parts),
+            ),
             erases=Eraser(parts.erasure, memory),
             ended=stopping,
         )

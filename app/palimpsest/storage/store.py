@@ -31,6 +31,7 @@ from palimpsest.storage.accounts import Accounts, ProvenNamespaces
 from palimpsest.storage.compactions import Compactions
 from palimpsest.storage.database import SqlDatabase, Statement, Step, StoreFault, p, rows_of, step
 from palimpsest.storage.erasure import Erasure, RecentlyErased
+from palimpsest.storage.exchange_log import ExchangeLog
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History
 from palimpsest.storage.journal import FAIL_OPEN, Journal, KnownSessions
@@ -63,6 +64,7 @@ class Store:
         known = KnownSessions(is_sole=is_sole)
         self.history = History(database)
         self.exchanges = Exchanges(database, proven, erased, known, server)
+        self.exchange_log = ExchangeLog(database)
         self.compactions = Compactions(database, known)
         self.journal = Journal(database, known, server)
         self.search = Search(database, index)

@@ -58,12 +58,18 @@ class ModelCosts:
                 self._jobs.start(self._look_up(model))
         return Costs(prices or Prices(), self._asks_model, self._cache_seconds(model))
 
+    async def known(self, model: str) -> Prices | None:
+        """The model's prices as configured or published; None when nobody has stated them."""
+        found = self._configured(model)
+        if found is None:
+            try:
+                found = await asyncio.to_thread(self._published, model)
+            except (ImportError, ValueError, AttributeError) as error:
+                _log.warning("no_price_data", error=type(error).__name__, model=model)
+        return found
+
     async def _look_up(self, model: str) -> None:
-        try:
-            prices = await asyncio.to_thread(self._published, model)
-        except (ImportError, ValueError, AttributeError) as error:
-            _log.warning("no_price_data", error=type(error).__name__, model=model)
-            return
+        prices = await self.known(model)
         if prices is not None:
             self._remember(model, prices)
 

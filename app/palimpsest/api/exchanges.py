@@ -1,0 +1,205 @@
+"""Endpoints for a session's exchanges: what the model saw at each turn, its cost, what was left out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from palimpsest.api.callers import Admitted
+from palimpsest.api.replies import array_of, object_with, raw_reply, reply
+from palimpsest.core.view.anatomy import SeenMessage, difference
+from palimpsest.core.view.compaction import context_id
+from palimpsest.errors import NotFound
+from palimpsest.proxy.archive import Archive
+from palimpsest.proxy.exchange_views import Cost, ExchangeViews, SeenExchange
+from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
+
+_MOST = 500
+
+
+class ExchangePages:
+    """The endpoints below `/sessions/{name}/exchanges`; `{n}` is a number from 1 or an exchange's id."""
+
+    def __init__(self, archive: Archive, views: ExchangeViews) -> None:
+        self._archive = archive
+        self._views = views
+
+    def on(self, api: APIRouter) -> None:
+        """Register the routes."""
+        api.add_api_route("/sessions/{name:path}/exchanges", self.listed, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/exchanges/{n}", self.one, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/exchanges/{n}/view", self.view, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/exchanges/{n}/body", self.body, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/exchanges/{n}/diff", self.diff, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/exchanges/{n}/lost", self.lost, methods=["GET"])
+
+    async def listed(
+        self,
+        caller: Admitted,
+        name: str,
+        limit: Annotated[int, Query(ge=1, le=_MOST)] = 50,
+        before: Annotated[int, Query(ge=0, le=NEWEST)] = NEWEST,
+    ) -> Response:
+        """Exchanges, newest first; `next` is the `before` of the next page, null on the last one."""
+        row = await self._archive.session(caller.namespace, name)
+        found = await self._views.page(caller.namespace, row.id, before, limit + 1)
+        page = found[:limit]
+        costs = [await self._views.cost_of(caller.namespace, one) for _, one in page]
+        ratios = [self._views.ratio_of(caller.namespace, one) for _, one in page]
+        listed = [
+            exchange_fields(number, one, ratio, cost)
+            for (number, one), ratio, cost in zip(page, ratios, costs, strict=True)
+        ]
+        after = page[-1][1].arrival if len(found) > limit else None
+        return reply({"session": row.id, "exchanges": listed, "next": after})
+
+    async def one(self, caller: Admitted, name: str, n: str) -> Response:
+        """One exchange, with the tokens of its prompt by what they are for."""
+        seen = await self._seen(caller.namespace, name, n)
+        return reply(
+            {
+                **await self._fields(caller.namespace, seen),
+                "shares": self._views.shares(seen),
+                "fates": _counted(seen),
+                "is_body_kept": seen.body is not None,
+            }
+        )
+
+    async def view(self, caller: Admitted, name: str, n: str) -> Response:
+        """What was said and what was sent: every message with its fate, and the parts of the prompt.
+
+        `messages` is the conversation; `is_said`: the request contained the message. `parts` are the messages
+        of the prompt in their order.
+        """
+        seen = await self._seen(caller.namespace, name, n)
+        fates = {fate.index: fate for fate in seen.fates}
+        said = [
+            object_with(_said(seen, index, fates[index]), "message", message.raw)
+            for index, message in enumerate(seen.talk.messages)
+        ]
+        parts = [
+            object_with(
+                {
+                    "kind": part.kind,
+                    "id": None if part.index is None else context_id(seen.talk.names[part.index]),
+                    "tokens": seen.for_model(part.tokens),
+                    "masked": part.masked,
+                    "reason": part.reason,
+                },
+                "message",
+                part.raw,
+            )
+            for part in seen.view.parts
+        ]
+        head = object_with(await self._fields(caller.namespace, seen), "messages", array_of(said))
+        return raw_reply(head[:-1] + b',"parts":' + array_of(parts) + b"}")
+
+    async def body(self, caller: Admitted, name: str, n: str) -> Response:
+        """The request's body as it was sent to the upstream; white space between messages may differ."""
+        seen = await self._seen(caller.namespace, name, n)
+        if seen.body is None:
+            raise NotFound("What this request carried beside its messages was not kept.")
+        return raw_reply(seen.body)
+
+    async def diff(
+        self, caller: Admitted, name: str, n: str, against: Literal["previous", "said"] = "previous"
+    ) -> Response:
+        """How the prompt differs from that of the turn before, or from what was said.
+
+        `same_before` and `same_after` count the messages that both share; an upstream's cache can serve the
+        former.
+        """
+        seen = await self._seen(caller.namespace, name, n)
+        if against == "said":
+            before = seen.said
+        elif seen.number == 1:
+            before = ()
+        else:
+            before = (await self._seen(caller.namespace, name, str(seen.number - 1))).shown
+        found = difference(before, seen.shown)
+        head = {
+            "n": seen.number,
+            "against": against,
+            "same_before": found.same_before,
+            "same_after": found.same_after,
+        }
+        told = object_with(head, "gone", array_of(found.gone))
+        return raw_reply(told[:-1] + b',"new":' + array_of(found.new) + b"}")
+
+    async def lost(self, caller: Admitted, name: str, n: str) -> Response:
+        """What the folded messages say and the prompt does not: rules, files, commands, failures, numbers."""
+        seen = await self._seen(caller.namespace, name, n)
+        found = await self._views.lost(seen)
+        lost = [
+            {"kind": one.kind, "text": one.text, "message": context_id(seen.talk.names[one.index])}
+            for one in found
+        ]
+        return reply({"n": seen.number, "compaction": seen.exchange.compaction, "lost": lost})
+
+    async def _seen(self, namespace: str, name: str, n: str) -> SeenExchange:
+        return await self._views.seen(namespace, await self._archive.session(namespace, name), n)
+
+    async def _fields(self, namespace: str, seen: SeenExchange) -> dict[str, Any]:
+        cost = await self._views.cost_of(namespace, seen.exchange)
+        return exchange_fields(seen.number, seen.exchange, seen.ratio, cost)
+
+
+def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: Cost | None) -> dict[str, Any]:
+    """An exchange; null is unknown. Tokens are the model's, times UTC seconds."""
+    full, sent = exchange.tokens_full, exchange.tokens_forwarded
+    first, end, began = exchange.first_at, exchange.finished_at, exchange.started_at
+    return {
+        "n": number,
+        "id": exchange.id,
+        "message": context_id(exchange.head) if exchange.head else None,
+        "state": exchange.state,
+        "status": exchange.status,
+        "code": exchange.code,
+        "cause": exchange.cause,
+        "kind": exchange.mark or "main",
+        "model": exchange.model,
+        "client": exchange.client,
+        "mode": exchange.mode,
+        "found_by": exchange.found_by,
+        "view": exchange.view,
+        "compaction": exchange.compaction,
+        "tokens_full": None if full is None else round(full * ratio),
+        "tokens": None if sent is None else round(sent * ratio),
+        "prompt_tokens": exchange.prompt_tokens,
+        "completion_tokens": exchange.completion_tokens,
+        "cached_tokens": exchange.cached_tokens,
+        "written_tokens": exchange.written_tokens,
+        "cost": cost_fields(cost),
+        "finish_reason": exchange.finish_reason,
+        "started_at": began,
+        "first_byte_seconds": None if first is None else round(first - began, 3),
+        "seconds": None if end is None else round(end - began, 3),
+    }
+
+
+def cost_fields(cost: Cost | None) -> dict[str, float] | None:
+    """What an exchange cost; `saved` is an estimate."""
+    if cost is None:
+        return None
+    return {"prompt": cost.prompt, "completion": cost.completion, "total": cost.total, "saved": cost.saved}
+
+
+def _said(seen: SeenExchange, index: int, fate: SeenMessage) -> dict[str, Any]:
+    message = seen.talk.messages[index]
+    return {
+        "id": context_id(seen.talk.names[index]),
+        "position": index,
+        "role": message.role,
+        "fate": fate.fate,
+        "summary": fate.summary,
+        "reason": fate.reason,
+        "tokens": seen.for_model(message.tokens),
+        "tokens_sent": seen.for_model(fate.tokens),
+        "is_said": index >= seen.start,
+    }
+
+
+def _counted(seen: SeenExchange) -> dict[str, int]:
+    fates = [fate.fate for fate in seen.fates]
+    return {fate: fates.count(fate) for fate in dict.fromkeys(fates)}

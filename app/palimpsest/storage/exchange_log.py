@@ -1,0 +1,135 @@
+"""Reads exchanges as they happened, for people: what was asked, sent and answered at each turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from palimpsest.storage.database import Reading, SqlDatabase, Statement, p, rows_of
+from palimpsest.storage.sql import (
+    LIMIT,
+    ONE,
+    among,
+    bodies_of,
+    columns_of,
+    of_session,
+    plain,
+    rows_among,
+    sized,
+)
+from palimpsest.storage.tables import EXCHANGES, VARIANTS
+
+# Sorts after every arrival.
+NEWEST = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedExchange:
+    """One exchange as stored; see `tables.EXCHANGES` and `OpenExchange`, `CloseExchange` for the fields.
+
+    Times are in UTC seconds. `tokens_full` and `tokens_forwarded` are in our count, the other tokens in the
+    upstream's. None is unknown, or not there yet.
+    """
+
+    id: str
+    arrival: int
+    head: bytes
+    preamble: bytes
+    state: str
+    model: str
+    found_by: str
+    mode: str
+    mark: str | None
+    client: str | None
+    finish_reason: str | None
+    status: int | None
+    code: str | None
+    cause: str | None
+    view: str | None
+    compaction: str | None
+    tokens_full: int | None
+    tokens_forwarded: int | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_tokens: int | None
+    written_tokens: int | None
+    started_at: float
+    first_at: float | None
+    finished_at: float | None
+    said: int | None
+    carried: bytes | None
+    sent: bytes | None
+
+
+class ExchangeLog:
+    """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._db = database
+
+    async def page(
+        self, namespace: str, session: str, before: int, limit: int
+    ) -> list[tuple[int, LoggedExchange]]:
+        """The session's exchanges that arrived before `before`, newest first, each with its number from 1."""
+        asked = {"namespace": namespace, "session": session, "before": before}
+        rows = await self._db.read_snapshot(rows_of(_PAGE, **asked, limit=limit))
+        if not rows:
+            return []
+        counted = await self._db.read_snapshot(rows_of(_COUNT, **asked))
+        newest: int = counted[0][0]
+        return [(newest - place, LoggedExchange(*row)) for place, row in enumerate(rows)]
+
+    async def one(self, namespace: str, session: str, name: str) -> tuple[int, LoggedExchange] | None:
+        """The exchange with this number, or with this id."""
+        asked = {"namespace": namespace, "session": session}
+        if name.isascii() and name.isdigit() and len(name) < _DIGITS:
+            number = int(name)
+            if not number:
+                return None
+            rows = await self._db.read_snapshot(rows_of(_NUMBERED, **asked, place=number - 1))
+            return (number, LoggedExchange(*rows[0])) if rows else None
+        rows = await self._db.read_snapshot(rows_of(_NAMED, **asked, id=plain(name)))
+        if not rows:
+            return None
+        found = LoggedExchange(*rows[0])
+        counted = await self._db.read_snapshot(rows_of(_COUNT, **asked, before=found.arrival + 1))
+        return counted[0][0], found
+
+    async def spellings(
+        self, namespace: str, session: str, chains: Sequence[bytes], at: float
+    ) -> dict[bytes, bytes]:
+        """The messages at these chains as the client had spelled them last `at` that time (UTC seconds).
+
+        Those that it repeats byte for byte as they are stored are left out.
+        """
+        return await self._db.read_snapshot(_spellings(namespace, session, chains, at))
+
+
+def _spellings(
+    namespace: str, session: str, chains: Sequence[bytes], at: float
+) -> Reading[dict[bytes, bytes]]:
+    asked = {"namespace": namespace, "session": session, "at": at}
+    rows = yield from rows_among(_VARIANTS, "chain", chains, **asked)
+    newest = {row[0]: row[1] for row in sorted(rows, key=lambda row: row[2])}
+    bodies = yield from bodies_of(namespace, newest.values())
+    return {chain: bodies[digest] for chain, digest in newest.items() if digest in bodies}
+
+
+# Longer numbers are no numbers of exchanges.
+_DIGITS = 12
+_COLUMNS = columns_of(EXCHANGES, *LoggedExchange.__slots__)
+_BEFORE = EXCHANGES.c.arrival < p("before", sa.BigInteger)
+_OF_SESSION = sa.select(*_COLUMNS).where(of_session(EXCHANGES))
+_PAGE = Statement(_OF_SESSION.where(_BEFORE).order_by(EXCHANGES.c.arrival.desc()).limit(LIMIT))
+_NUMBERED = Statement(_OF_SESSION.order_by(EXCHANGES.c.arrival).limit(ONE).offset(p("place", sa.BigInteger)))
+_NAMED = Statement(_OF_SESSION.where(EXCHANGES.c.id == p("id")))
+_VARIANTS = sized(
+    lambda size: sa.select(*columns_of(VARIANTS, "chain", "digest", "created_at")).where(
+        of_session(VARIANTS),
+        among(VARIANTS.c.chain, "chain", size),
+        VARIANTS.c.created_at <= p("at", sa.Double),
+    )
+)
+_COUNT = Statement(sa.select(sa.func.count()).where(of_session(EXCHANGES), _BEFORE))

@@ -1,0 +1,177 @@
+"""What the model saw at every turn, from the store, held against what the upstream received."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.chat import Chat
+from tests.kit.journal import AT_THE_END, compacted, read
+from tests.kit.model import ModelServer, Says
+from tests.kit.proxy import Proxy, proxied
+from tests.kit.recalls import GREP, compacted_chat, saying
+
+pytestmark = pytest.mark.timeout(90)
+Json = dict[str, Any]
+TOOL = {
+    "type": "function",
+    "function": {"name": "run", "description": "Runs. " * 200, "parameters": {"type": "object"}},
+}
+
+
+async def turn(proxy: Proxy, chat: Chat, n: object, end: str = "") -> Json:
+    return await read(proxy.http, chat, f"sessions/{chat.session}/exchanges/{n}{end}")
+
+
+async def body(proxy: Proxy, chat: Chat, n: int) -> bytes:
+    reply = await proxy.http.get(f"/api/sessions/{chat.session}/exchanges/{n}/body", headers=chat.headers)
+    assert reply.status_code == 200, reply.text
+    return reply.content
+
+
+@pytest.mark.spec("P1")
+async def test_every_body_is_as_the_upstream_received_it(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(system="You are careful.", session="work", extra={"tools": [TOOL], "seed": 1})
+        await compacted(chat, rounds=2)
+        # What differs from turn to turn is a short member; the tools are stored once.
+        chat.extra["seed"] = 2
+        await chat.says("And now?")
+        received = proxy.model.prompts
+        assert len(received) == len(chat.replies)
+        for n, seen in enumerate(received, 1):
+            assert await body(proxy, chat, n) == seen.raw, n
+        views = [(await turn(proxy, chat, n))["view"] for n in range(1, len(received) + 1)]
+        assert views[0] == "original"
+        assert views[-1] == "compacted"
+
+
+@pytest.mark.spec("P1")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_with_our_tools_and_their_hidden_rounds_too(stream: bool, tmp_path: Path) -> None:
+    few = {"recall.result_chars": 500}
+    async with compacted_chat(tmp_path, stream=stream, overrides=few) as (proxy, chat):
+        proxy.model.answers.extend([saying("Hm. ", GREP), saying("Port 8000.")])
+        await chat.says("Which port?")
+        proxy.model.seen.clear()
+        await chat.says("Thanks.")
+        (seen,) = proxy.model.prompts
+        newest = (await read(proxy.http, chat, f"sessions/{chat.session}/exchanges"))["exchanges"][0]
+        assert await body(proxy, chat, newest["n"]) == seen.raw
+        assert b"context_grep" in seen.raw
+        assert b'"read_file"' in seen.raw
+
+
+async def test_a_turn_says_what_became_of_each_message(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(system="You are careful.", session="work", extra={"tools": [TOOL]})
+        await compacted(chat)
+        n = len(chat.replies)
+        told = await turn(proxy, chat, n, "/view")
+        compaction = chat.reply.headers["x-palimpsest-compaction"]
+        assert [row["message"] for row in told["messages"]] == chat.said[1:-1]
+        assert [part["message"] for part in told["parts"]] == proxy.model.prompts[-1].messages
+        fates = {row["fate"] for row in told["messages"]}
+        assert {"folded", "whole"} <= fates
+        for row in told["messages"]:
+            assert (row["summary"] == compaction) == (row["fate"] in ("folded", "kept", "again"))
+            assert (row["tokens_sent"] == 0) == (row["fate"] == "folded")
+        one = await turn(proxy, chat, n)
+        sizes = chat.reply.headers["x-palimpsest-tokens"].split("/")
+        assert sum(one["shares"].values()) == pytest.approx(one["tokens"], abs=len(one["shares"]))
+        assert one["tokens_full"] > one["tokens"] == pytest.approx(int(sizes[1]), rel=0.1)
+        assert one["shares"]["tools"] > 200
+        assert one["fates"]["folded"] + one["fates"]["whole"] <= len(chat.said)
+        assert one["code"] is None
+        assert (one["state"], one["status"], one["client"]) == (
+            "done",
+            200,
+            "python-httpx/" + one["client"][13:],
+        )
+        assert 0 < one["first_byte_seconds"] <= one["seconds"]
+        # The test's model has no published price: that is unknown, and not nothing.
+        assert one["cost"] is None
+        # The same by its id, as the request's headers and log lines have it.
+        assert await turn(proxy, chat, one["id"]) == one
+
+
+async def test_what_differs_from_the_turn_before_and_from_what_was_said(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(session="work")
+        await compacted(chat)
+        n = len(chat.replies)
+        grown = await turn(proxy, chat, n - 1, "/diff")
+        assert (grown["gone"], len(grown["new"]), grown["same_after"]) == ([], 2, 0)
+        folded = await turn(proxy, chat, n, "/diff")
+        assert folded["same_before"] < len(proxy.model.prompts[-2].messages)
+        assert folded["gone"]
+        against = await turn(proxy, chat, n, "/diff?against=said")
+        assert len(against["gone"]) > len(against["new"]) >= 1
+        first = await turn(proxy, chat, 1, "/diff")
+        assert (first["same_before"], first["new"]) == (0, chat.sent[0])
+
+
+async def test_what_a_compaction_lost_is_named(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        proxy.model.summary = lambda _: Says({"role": "assistant", "content": "## 1. Task\nNothing much."})
+        chat = proxy.chat(session="work")
+        await chat.says("Never touch /srv/payroll/ledger.csv. We decided to use port 48123.")
+        await compacted(chat)
+        lost = await turn(proxy, chat, len(chat.replies), "/lost")
+        view = proxy.model.prompts[-1].text
+        assert lost["compaction"] == chat.reply.headers["x-palimpsest-compaction"]
+        for one in lost["lost"]:
+            assert one["text"] not in view
+            assert one["message"].startswith("dcm_")
+        first = await turn(proxy, chat, 1, "/lost")
+        assert first["lost"] == []
+
+
+async def test_a_failure_says_whose_it_is(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path) as proxy:
+        chat = proxy.chat(session="work")
+        await chat.says("Hello.")
+        said = [*chat.said, {"role": "user", "content": "More."}]
+        proxy.model.answers.append(Says(status=400, error={"message": "no", "type": "x", "code": "y"}))
+        await chat.posts(said)
+        proxy.model.answers.append(Says({"role": "assistant", "content": "x" * 500}, cut=True))
+        chat.stream = True
+        with pytest.raises(Exception, match=r"peer closed|incomplete"):
+            await chat.posts(said)
+        page = await read(proxy.http, chat, "sessions/work/exchanges?limit=2")
+        cut, refused = page["exchanges"]
+        assert (refused["state"], refused["status"], refused["code"], refused["cause"]) == (
+            *("rejected", 400, "upstream_status", "upstream"),
+        )
+        assert (cut["state"], cut["cause"]) == ("incomplete", "upstream")
+        (first,) = (await read(proxy.http, chat, f"sessions/work/exchanges?before={page['next']}"))[
+            "exchanges"
+        ]
+        assert (first["n"], first["state"]) == (1, "done")
+
+
+@pytest.mark.parametrize("path", ["0", "99", "x", "9" * 40, "1/nothing", "%00"])
+async def test_what_does_not_exist_is_not_found(path: str, tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="work")
+        await chat.says("Hello.")
+        home = f"/api/sessions/{chat.session}/exchanges"
+        assert (await proxy.http.get(f"{home}/{path}", headers=chat.headers)).status_code == 404
+        assert (await proxy.http.get(f"{home}/1", headers={"authorization": "Bearer x"})).status_code == 404
+        assert (await proxy.http.get(f"{home}?limit=0", headers=chat.headers)).status_code == 422
+
+
+@pytest.mark.spec("P6")
+async def test_what_it_carried_is_erased_with_the_session(tmp_path: Path) -> None:
+    word = "Kanarienvogel77"
+    tool = json.loads(json.dumps(TOOL).replace("Runs. Runs. ", f"{word} "))
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="work", extra={"tools": [tool], "user": word})
+        await chat.says("Hello.")
+        assert word in (await body(proxy, chat, 1)).decode()
+        receipt = await proxy.http.delete(f"/api/sessions/{chat.session}", headers=chat.headers)
+        assert receipt.json()["rows"]["preambles"] == 1
+    assert word.encode() not in (tmp_path / "palimpsest.db").read_bytes()
