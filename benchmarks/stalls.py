@@ -280,11 +280,12 @@ def _pages(upstream: int, folder: str, meter: Path, all_figures: dict[str, Figur
         side.ask(messages, "small")
         sessions: list[dict[str, Any]] = json.loads(side.send("GET", "/api/sessions"))["sessions"]
         session = max(sessions, key=lambda row: row["messages"])["id"]
-    for page in ("status", "view", "messages", "timeline"):
+    api, ui = "/api/sessions/{}/", "/ui/sessions/{}/"
+    for page in (api + "status", api + "view", api + "messages", ui + "events", ui + "turns/1"):
         with _proxy(upstream, folder, meter) as proxy:
             side = Side(proxy, meter, source)
-            figures = all_figures.setdefault(f"page: {page}", Figures())
-            _measured(side, lambda: side.send("GET", f"/api/sessions/{session}/{page}"), figures)  # noqa: B023
+            figures = all_figures.setdefault(f"page: {page.partition('}/')[2]}", Figures())
+            _measured(side, lambda: side.send("GET", page.format(session)), figures)  # noqa: B023
 
 
 @contextmanager

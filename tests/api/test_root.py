@@ -31,7 +31,7 @@ async def fresh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proxy
 @pytest.mark.spec("H17")
 async def test_a_browser_finds_the_pages_and_is_asked_for_nothing(fresh: Proxy) -> None:
     first = await fresh.http.get("/", headers=BROWSER)
-    assert (first.status_code, first.headers["location"]) == (303, "/api/timeline")
+    assert (first.status_code, first.headers["location"]) == (303, "/ui")
     page = await fresh.http.get(first.headers["location"], headers=BROWSER)
     assert page.status_code == 200
     assert "www-authenticate" not in page.headers
@@ -43,7 +43,7 @@ async def test_a_browser_finds_the_pages_and_is_asked_for_nothing(fresh: Proxy) 
     assert len(lines) == len(CLIENTS)
     assert all(f"{fresh.url}/v1" in line for line in lines)
     # Who wants to enter a key may.
-    assert (await fresh.http.get("/api/timeline?ask=1", headers=BROWSER)).status_code == 401
+    assert (await fresh.http.get("/ui?ask=1", headers=BROWSER)).status_code == 401
 
 
 @pytest.mark.spec("H17")
@@ -54,7 +54,7 @@ async def test_a_program_is_told_where_everything_stands(fresh: Proxy) -> None:
         told = reply.json()
         assert (told["name"], told["version"]) == ("palimpsest", version("palimpsest"))
         assert told["links"]["base_url"] == f"{fresh.url}/v1"
-        for name in ("docs", "openapi", "sessions", "timeline", "health", "ready"):
+        for name in ("docs", "openapi", "sessions", "ui", "health", "ready"):
             assert (await fresh.http.get(told["links"][name])).status_code == 200, name
     over_tls = await fresh.http.get("/", headers={"host": "127.0.0.1", "x-forwarded-proto": "https"})
     assert over_tls.json()["links"]["base_url"] == "https://127.0.0.1/v1"
@@ -78,7 +78,7 @@ async def test_with_keys_the_root_and_the_description_are_anybodys(tmp_path: Pat
     async with proxied(ModelServer(), tmp_path, {"access.mode": "keys"}) as proxy:
         for path in ("/", "/docs", "/openapi.json"):
             assert (await proxy.http.get(path)).status_code == 200
-        page = await proxy.http.get("/api/timeline", headers=BROWSER)
+        page = await proxy.http.get("/ui", headers=BROWSER)
         assert (page.status_code, "www-authenticate" in page.headers) == (401, True)
 
 

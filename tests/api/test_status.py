@@ -131,7 +131,7 @@ async def test_one_line_says_strategy_and_shares(proxy: Proxy) -> None:
     was, now = (record["tokens_before"], record["tokens_after"])
     shares = f"{round(was / 200, 1)} % -> {round(now / 200, 1)} % of 20,000 tokens"
     assert re.fullmatch(rf"working_state v2:\d+: {shares}", told["payload"]["note"])
-    page = await proxy.http.get(f"/api/sessions/{chat.session}/timeline", headers=chat.headers)
+    page = await proxy.http.get(f"/ui/sessions/{chat.session}/events", headers=chat.headers)
     assert shares in html.unescape(page.text)
     await chat.says("And?")
     said = chat.reply.headers["x-palimpsest-policy"]

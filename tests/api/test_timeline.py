@@ -42,15 +42,17 @@ async def opened(proxy: Proxy, path: str, headers: dict[str, str] | None = None)
 
 
 def checked(reply: httpx.Response) -> Node:
-    """The page, which asks for nothing, runs nothing and is sent with the headers that say so."""
+    """The page, which runs our own script alone, and is sent with the headers that say so."""
     assert {name: reply.headers[name] for name in HEADERS} == HEADERS
     page = page_of(reply.text)
-    assert page.all("script") == page.all("img") == page.all("link") == page.all("iframe") == []
+    assert page.all("img") == page.all("link") == page.all("iframe") == []
+    assert [(script.attributes["src"], script.text) for script in page.all("script")] == [("/ui.js", "")]
     risky = [name for node in page.every() for name in node.attributes if name[:2] == "on" or name == "style"]
     assert risky == []
     digest = base64.b64encode(hashlib.sha256(page.one("style").text.encode()).digest()).decode()
     policy = reply.headers["content-security-policy"].split("; ")
-    wanted = ["default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"]
+    wanted = ["default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"]
+    wanted += ["script-src 'self'", "connect-src 'self'"]
     assert sorted(policy) == sorted([*wanted, f"style-src 'sha256-{digest}'"])
     assert page.one("html").attributes["lang"] == "en"
     assert page.one("title").text.endswith("Palimpsest")
@@ -72,7 +74,7 @@ async def compacted(proxy: Proxy, chat: Chat, **policy: Any) -> Json:
 
 
 async def timeline(proxy: Proxy, chat: Chat, query: str = "") -> Node:
-    return await opened(proxy, f"/api/sessions/{chat.session}/timeline{query}", chat.headers)
+    return await opened(proxy, f"/ui/sessions/{chat.session}/events{query}", chat.headers)
 
 
 @pytest.mark.spec("A25")
@@ -119,8 +121,11 @@ async def test_what_a_summary_says_stays_text(proxy: Proxy) -> None:
     assert HARMLESS in sections[1].one("div").text
     assert page.one("h1").text == "<b>'\"</b>"
     assert page.all("b") == []
-    listed = await opened(proxy, "/api/timeline", chat.headers)
-    assert [one.text for one in listed.all("bdi")] == ["<b>'\"</b>", "test-model"]
+    listed = await opened(proxy, "/ui", chat.headers)
+    name, title, client, model = [one.text for one in listed.all("bdi")]
+    assert (name, model) == ("<b>'\"</b>", "test-model")
+    assert title.startswith("Question 0: <script>a(1)</script></details></article>")
+    assert client.startswith("python-httpx/")
 
 
 @pytest.mark.spec("A24")
@@ -151,7 +156,7 @@ async def test_every_event_stands_in_its_order_and_in_pages(proxy: Proxy) -> Non
         (link,) = entry.all("a", kind="json")
         only = (await proxy.http.get(link.attributes["href"], headers=chat.headers)).json()["events"]
         assert only == [event]
-    pages, path = [], f"{home}/timeline?limit=2"
+    pages, path = [], f"/ui/sessions/{chat.session}/events?limit=2"
     while path:
         page = await opened(proxy, path, chat.headers)
         assert len(page.all("li")) <= 2
@@ -206,12 +211,12 @@ async def test_trouble_looks_like_trouble(proxy: Proxy) -> None:
     proxy.model.answers.extend(Says(status=400, error=too_long) for _ in range(6))
     refused = await chat.posts([*chat.said, {"role": "user", "content": "second"}])
     assert refused.status_code == 400
-    page = await opened(proxy, f"/api/sessions/{chat.session}/timeline", chat.headers)
+    page = await opened(proxy, f"/ui/sessions/{chat.session}/events", chat.headers)
     failed = page.one("li", kind="tone-failure")
     assert failed.attributes["data-kind"] == "overflow_recovery_failed"
     assert failed.one("strong").text == "Prompt still too long"
     assert page.one("li", kind="tone-warning").attributes["data-kind"] == "overflow_recovery_started"
-    calm = await opened(proxy, f"/api/sessions/{chat.session}/timeline?show=compactions", chat.headers)
+    calm = await opened(proxy, f"/ui/sessions/{chat.session}/events?show=compactions", chat.headers)
     assert calm.all("li") == []
 
 
@@ -221,20 +226,20 @@ async def test_sessions_are_listed_newest_first_and_in_pages(proxy: Proxy) -> No
         for turn in range(turns):
             await chat.says(f"Question {turn}")
     (headers,) = {tuple(chat.headers.items())[:1] for chat in chats}
-    page = await opened(proxy, "/api/timeline", dict(headers))
+    page = await opened(proxy, "/ui", dict(headers))
     rows = page.one("tbody").all("tr")
     listed = (await proxy.http.get("/api/sessions", headers=dict(headers))).json()["sessions"]
     assert page.one("h1").figure("total") == len(rows) == 3
     for row, fields, chat in zip(rows, listed, reversed(chats), strict=True):
         assert row.one("a").text == fields["name"]
-        assert row.one("a").attributes["href"] == f"/api/sessions/{chat.session}/timeline"
+        assert row.one("a").attributes["href"] == f"/ui/sessions/{chat.session}"
         assert row.figure("messages") == fields["messages"]
         assert row.figure("compactions") == fields["compactions"] == 0
         whole, _, _ = chat.reply.headers["x-palimpsest-tokens"].partition("/")
         assert row.figure("tokens") == int(whole)
         assert fields["model"] in row.text
         assert row.one("time").text == "just now"
-    names, path = [], "/api/timeline?limit=2"
+    names, path = [], "/ui?limit=2"
     while path:
         page = await opened(proxy, path, dict(headers))
         names += [link.text for link in page.one("tbody").all("a")]

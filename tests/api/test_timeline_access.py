@@ -47,7 +47,7 @@ def asked(reply: httpx.Response) -> None:
 
 @pytest.mark.parametrize("user", ["", "anybody", "me@example.org"])
 async def test_a_password_is_the_key(proxy: Proxy, chat: Chat, user: str) -> None:
-    for path in ("/api/timeline", f"/api/sessions/{chat.session}/timeline"):
+    for path in ("/ui", f"/ui/sessions/{chat.session}/events"):
         by_header = await proxy.http.get(path, headers={"authorization": chat.headers["authorization"]})
         by_password = await proxy.http.get(path, headers=typed(key_of(chat), user))
         assert (by_header.status_code, by_password.status_code) == (200, 200)
@@ -55,7 +55,7 @@ async def test_a_password_is_the_key(proxy: Proxy, chat: Chat, user: str) -> Non
         # What a password cannot open is not linked: it is named.
         page = page_of(by_password.text)
         links = {link.attributes["href"].partition("?")[0] for link in page.all("a")}
-        assert all(link.endswith("timeline") or link in ("#main", "/docs") for link in links)
+        assert all(link.startswith("/ui") or link in ("#main", "/docs") for link in links)
         assert page.one("footer").all("code")
         assert page_of(by_header.text).one("footer").all("code") == []
 
@@ -64,7 +64,7 @@ async def test_a_key_with_a_colon_and_other_signs_is_one_key(proxy: Proxy) -> No
     key = f"sk:{uuid.uuid4().hex}:~!"
     chat = proxy.chat(key=key)
     await chat.says("mine")
-    assert (await proxy.http.get("/api/timeline", headers=typed(key, "me"))).status_code == 200
+    assert (await proxy.http.get("/ui", headers=typed(key, "me"))).status_code == 200
 
 
 async def test_a_password_opens_nothing_but_the_pages(proxy: Proxy, chat: Chat) -> None:
@@ -81,35 +81,35 @@ async def test_somebody_elses_session_looks_like_none(proxy: Proxy, chat: Chat) 
     await stranger.says("a namespace of my own")
     for headers in (typed(key_of(stranger)), {"authorization": stranger.headers["authorization"]}):
         replies = [
-            await proxy.http.get(f"/api/sessions/{name}/timeline", headers=headers)
+            await proxy.http.get(f"/ui/sessions/{name}/events", headers=headers)
             for name in (chat.session, NOWHERE, "my/own name")
         ]
         assert [told(reply)[:2] for reply in replies] == [(404, "not_found")] * 3
         assert len({reply.content for reply in replies}) == 1
         assert "www-authenticate" not in replies[0].headers
-        assert chat.session not in (await proxy.http.get("/api/timeline", headers=headers)).text
+        assert chat.session not in (await proxy.http.get("/ui", headers=headers)).text
 
 
 async def test_whoever_is_not_known_is_asked_for_a_key(proxy: Proxy, chat: Chat) -> None:
     unknown = typed(uuid.uuid4().hex)
     for headers in ({}, typed(""), unknown):
         replies = [
-            await proxy.http.get(f"/api/sessions/{name}/timeline", headers=headers)
+            await proxy.http.get(f"/ui/sessions/{name}/events", headers=headers)
             for name in (chat.session, NOWHERE)
         ]
         for reply in replies:
             asked(reply)
         assert len({reply.content for reply in replies}) == 1
-    asked(await proxy.http.get("/api/timeline", headers=unknown))
+    asked(await proxy.http.get("/ui", headers=unknown))
 
 
 @pytest.mark.parametrize("sent", ["Basic", "Basic !!", "Basic " + base64.b64encode(b"no colon").decode()])
 async def test_a_password_that_cannot_be_read_is_asked_for_again(proxy: Proxy, sent: str) -> None:
-    asked(await proxy.http.get("/api/timeline", headers={"authorization": sent}))
+    asked(await proxy.http.get("/ui", headers={"authorization": sent}))
 
 
 async def test_a_program_without_sessions_has_an_empty_list(proxy: Proxy) -> None:
-    reply = await proxy.http.get("/api/timeline", headers={"authorization": f"Bearer {uuid.uuid4().hex}"})
+    reply = await proxy.http.get("/ui", headers={"authorization": f"Bearer {uuid.uuid4().hex}"})
     assert reply.status_code == 200
     page = page_of(reply.text)
     assert (page.one("h1").figure("total"), len(page.all("table", kind="clients"))) == (0, 1)
@@ -118,11 +118,11 @@ async def test_a_program_without_sessions_has_an_empty_list(proxy: Proxy) -> Non
 @pytest.mark.parametrize(
     ("path", "param"),
     [
-        ("/api/timeline?limit=0", "limit"),
-        ("/api/timeline?before=<script>", "before"),
-        ("/api/sessions/{id}/timeline?after=-1", "after"),
-        ("/api/sessions/{id}/timeline?limit=501", "limit"),
-        ("/api/sessions/{id}/timeline?show=nothing", "show"),
+        ("/ui?limit=0", "limit"),
+        ("/ui?before=<script>", "before"),
+        ("/ui/sessions/{id}/events?after=-1", "after"),
+        ("/ui/sessions/{id}/events?limit=501", "limit"),
+        ("/ui/sessions/{id}/events?show=nothing", "show"),
     ],
 )
 async def test_what_cannot_be_asked_for_is_named_on_a_page(
@@ -136,29 +136,29 @@ async def test_what_cannot_be_asked_for_is_named_on_a_page(
 
 async def test_a_key_that_stands_twice_is_refused_on_a_page(proxy: Proxy) -> None:
     headers = [("authorization", "Bearer a"), ("authorization", typed("b")["authorization"])]
-    assert told(await proxy.http.get("/api/timeline", headers=headers))[:2] == (400, "repeated_header")
+    assert told(await proxy.http.get("/ui", headers=headers))[:2] == (400, "repeated_header")
 
 
 async def test_without_keys_the_pages_just_work(tmp_path: Path) -> None:
     async with proxied(ModelServer(), tmp_path) as proxy:
         # Nothing is stored yet, and nobody is asked for a password.
-        assert (await proxy.http.get("/api/timeline")).status_code == 200
+        assert (await proxy.http.get("/ui")).status_code == 200
         question = {"model": "test-model", "messages": [{"role": "user", "content": "hello"}]}
         answer = await proxy.http.post("/v1/chat/completions", json=question)
         session = answer.headers["x-palimpsest-session"]
-        for path in ("/api/timeline", f"/api/sessions/{session}/timeline"):
+        for path in ("/ui", f"/ui/sessions/{session}/events"):
             reply = await proxy.http.get(path)
             assert reply.status_code == 200
             assert session in reply.text
         # Whoever has a key as well can say so.
-        listed = page_of((await proxy.http.get("/api/timeline")).text)
+        listed = page_of((await proxy.http.get("/ui")).text)
         (link,) = [link for link in listed.one("footer").all("a") if "ask" in link.attributes["href"]]
         asked(await proxy.http.get(link.attributes["href"]))
         await proxy.chat(key="mine").says("hello")
         known = await proxy.http.get(link.attributes["href"], headers=typed("mine"))
         assert known.status_code == 200
         assert session not in known.text
-        assert "ask" not in known.text
+        assert "ask=" not in known.text
 
 
 async def test_where_keys_are_demanded_only_an_issued_one_opens(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ async def test_where_keys_are_demanded_only_an_issued_one_opens(tmp_path: Path) 
         _, key = await create_key(settings, "me", None)
         chat = proxy.chat(key=key)
         await chat.says("hello")
-        for path in ("/api/timeline", f"/api/sessions/{chat.session}/timeline"):
+        for path in ("/ui", f"/ui/sessions/{chat.session}/events"):
             for headers in ({}, typed("wrong"), {"authorization": "Bearer wrong"}, typed("")):
                 asked(await proxy.http.get(path, headers=headers))
             reply = await proxy.http.get(path, headers=typed(key, "me"))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.api.timeline.entries import CHOICES, age_of, entry_of, told_of
+from palimpsest.api.ui.entries import CHOICES, age_of, entry_of, told_of
 from palimpsest.core.runtime.events import EVENT_TYPES, SUMMARIZED_TITLE
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.storage.journal import EventRow, StoredEvent

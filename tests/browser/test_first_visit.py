@@ -31,20 +31,20 @@ async def test_a_first_visit_finds_its_way(
         # A link from another site leads here too.
         await page.goto(elsewhere.url("evil.test"))
         await page.evaluate("url => { location.href = url }", f"{proxy.url}/")
-        await page.wait_for_url(f"{proxy.url}/api/timeline")
+        await page.wait_for_url(f"{proxy.url}/ui")
         assert await page.locator(".clients tbody tr").count() > 10
         assert f"{proxy.url}/v1" in await page.inner_text("main")
         await page.click("text=API and clients")
         await page.wait_for_url(f"{proxy.url}/docs")
         assert await page.locator("section.operation").count() > 30
-        for path in ("/api/timeline", "/docs"):
+        for path in ("/ui", "/docs"):
             await page.goto(proxy.url + path)
             assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
         await proxy.http.post(
             "/v1/chat/completions", json={"model": "m", "messages": [{"role": "user", "content": "hello"}]}
         )
         await page.goto(proxy.url)
-        assert await page.locator("tbody th a").inner_text() == "Unnamed"
+        assert await page.locator("tbody th a").inner_text() == "hello"
         assert complaints == []
         assert {url.split("/")[2] for url in asked} <= {proxy.url[7:], f"evil.test:{elsewhere.port}"}
         await context.close()

@@ -27,7 +27,7 @@ READS = [
     "/api/sessions/named/messages",
     "/api/sessions",
     "/api/sessions/named/events",
-    "/api/timeline",
+    "/ui",
     "/v1/models",
 ]
 WRITES = {

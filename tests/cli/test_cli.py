@@ -283,7 +283,7 @@ def test_without_an_upstream_the_demo_stands_behind_the_proxy(terminal: Terminal
     with _running(terminal.folder, "serve", "--port", "0") as (process, said):
         address = said.split(" at ")[1].strip()
         assert process.stdout is not None
-        told = "".join(iter(process.stdout.readline, f"Or in a browser: {address[:-3]}/api/timeline\n"))
+        told = "".join(iter(process.stdout.readline, f"Or in a browser: {address[:-3]}/ui\n"))
         assert "for n in" in told
         assert "/api/sessions/tour/view" in told
         assert "/api/sessions/tour/messages" in told

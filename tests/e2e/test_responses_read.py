@@ -154,12 +154,12 @@ async def test_the_view_is_told_part_by_part(told: Told) -> None:
 
 async def test_the_timeline_is_a_page(told: Told) -> None:
     pages: list[Node] = []
-    for path in ("timeline", f"sessions/{told.chat.session}/timeline"):
-        reply = await told.proxy.http.get(f"/api/{path}", headers=KEY | {"accept": "text/html"})
+    for path in ("ui", f"ui/sessions/{told.chat.session}/events"):
+        reply = await told.proxy.http.get(f"/{path}", headers=KEY | {"accept": "text/html"})
         assert reply.status_code == 200, reply.text
         pages.append(page_of(reply.text))
     (row,) = [line for line in pages[0].all("tr") if "walrus" in line.text]
-    stored, tokens = [cell.text for cell in row.all("td")][1:3]
+    stored, tokens = [cell.text for cell in row.all("td")][2:4]
     assert (stored, int(tokens) > 100) == ("4", True)
     assert "Messages4" in pages[1].one("main").text
 

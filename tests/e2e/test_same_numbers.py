@@ -65,7 +65,7 @@ async def test_a_turn_that_compacts_has_the_same_sizes_everywhere(stream: bool, 
             assert payload.get("reason", made["reason"]) == made["reason"]
         last = (await got(proxy, "status"))["last_compaction"]
         assert (last["tokens_before"], last["tokens_after"]) == (full, shown)
-        page = page_of((await proxy.http.get("/api/sessions/log/timeline", headers=chat.headers)).text)
+        page = page_of((await proxy.http.get("/ui/sessions/log/events", headers=chat.headers)).text)
         assert made["reason"] in page.text
 
 
@@ -85,7 +85,7 @@ async def test_what_the_next_request_would_be_is_the_same_wherever_it_is_asked_f
         assert now == {name: marks[name] for name in now}
         assert (status["tokens"], status["tokens_full"]) == (view["tokens"], view["tokens_full"])
         assert sum(part["tokens"] for part in view["parts"]) == pytest.approx(view["tokens"], rel=0.02)
-        page = page_of((await proxy.http.get("/api/sessions/log/timeline", headers=chat.headers)).text)
+        page = page_of((await proxy.http.get("/ui/sessions/log/events", headers=chat.headers)).text)
         legend = page.one("dl", kind="legend")
         assert legend.figure("whole") == status["tokens_full"]
         assert legend.figure("shown") == status["tokens"]

@@ -131,7 +131,7 @@ async def test_every_error_of_ours_has_an_id_of_its_own(line: Line) -> None:
         post(b"{}", path="/v1/../x"),
         post(b"{}", path="/nowhere"),
         b"TRACE /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"GET /api/sessions/none/timeline HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer key-1\r\n\r\n",
+        b"GET /ui/sessions/none/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer key-1\r\n\r\n",
         b"GET /api/sessions/none HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer key-1\r\n\r\n",
     ]
     idents = [(await line.asks(request)).header("x-request-id") for request in requests]

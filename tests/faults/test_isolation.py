@@ -100,9 +100,11 @@ class Caller:
             "/events",
             "/status",
             "/export",
-            "/timeline",
+            "/exchanges",
+            *(f"/exchanges/1{end}" for end in ("", "/view", "/body", "/diff", "/lost")),
         )
         paths = [base + end for end in ends]
+        paths += [f"/ui/sessions/{session}{end}" for end in ("", "/events", "/turns/1")]
         found = {(await self.asks("GET", path)).status_code for path in paths}
         grep = {"query": "My secret is", "session": session, "scope": "namespace"}
         return found | {(await self.asks("POST", "/api/context/grep", grep)).status_code}

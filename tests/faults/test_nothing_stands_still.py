@@ -138,7 +138,14 @@ async def test_the_control_stands_still(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.spec("H11")
-@pytest.mark.parametrize("page", ["status", "view", "messages", "timeline"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        *(f"/api/sessions/{{}}/{end}" for end in ("status", "view", "messages")),
+        *(f"/api/sessions/{{}}/exchanges/1{end}" for end in ("", "/view", "/body", "/diff", "/lost")),
+        *(f"/ui/sessions/{{}}{end}" for end in ("", "/events", "/turns/1", "/turns/1?from=0")),
+    ],
+)
 async def test_a_cold_page_of_a_long_session_is_made_beside_the_others(tmp_path: Path, page: str) -> None:
     async with upstream([]) as address:
         async with fronting(address, tmp_path, SETTINGS) as front:
@@ -147,7 +154,7 @@ async def test_a_cold_page_of_a_long_session_is_made_beside_the_others(tmp_path:
             (session,) = (await front.http.get("/api/sessions", headers=JSON)).json()["sessions"]
             calls = Calls()
             with calls.counted():
-                response = await front.http.get(f"/api/sessions/{session['id']}/{page}", headers=JSON)
+                response = await front.http.get(page.format(session["id"]), headers=JSON)
             assert response.status_code == 200
     assert calls.most < MOST_CALLS
 

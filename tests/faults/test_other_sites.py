@@ -57,7 +57,7 @@ ATTACKS = [
 READABLE = [
     "/api/sessions", "/api/sessions/named/messages", "/api/sessions/named/events",
     "/api/sessions/named/export",
-    "/api/timeline", "/v1/models", "/v1/files/x", "/",
+    "/ui", "/v1/models", "/v1/files/x", "/",
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ OPEN = frozenset(
     f"{verb} {path}"
     for verb in ("GET", "HEAD")
     for path in ("/healthz", "/readyz", "/", "/docs", "/openapi.json")
-)
+) | {"GET /ui.js"}
 # Below `/api`, answered within the caller's namespace only.
 SCOPED = frozenset(
     {
@@ -51,14 +51,23 @@ SCOPED = frozenset(
         "POST /sessions/{name:path}/memory-block",
         "POST /sessions/{name:path}/complete",
         "GET /openapi.json",
-        "GET /timeline",
-        "GET /sessions/{name:path}/timeline",
         "GET /memory/search",
         "GET /windows",
         "DELETE /windows/{model:path}",
         "GET /context/{ident}",
         "POST /context/grep",
         "POST /context/describe",
+    }
+)
+
+# Likewise: the same as pages.
+PAGES = frozenset(
+    {
+        "GET /ui",
+        "GET /ui/sessions/{name:path}",
+        "GET /ui/sessions/{name:path}/events",
+        "GET /ui/sessions/{name:path}/turns",
+        "GET /ui/sessions/{name:path}/turns/{n}",
     }
 )
 
@@ -71,25 +80,34 @@ def test_every_route_is_listed() -> None:
     open_ones = {
         route for s in sources("app/palimpsest/api") if s.path.stem in anybodys for route in _routes(s.tree)
     }
+    pages = {route for s in sources("app/palimpsest/api/ui") for route in _routes(s.tree)}
     scoped = {
         route
         for s in sources("app/palimpsest/api")
-        if s.path.stem not in anybodys
+        if s.path.stem not in anybodys and s.path.parent.name != "ui"
         for route in _routes(s.tree)
     }
     assert (frozenset(open_ones), frozenset(scoped)) == (OPEN, SCOPED | BESIDE)
+    assert frozenset(pages) == PAGES
 
 
 def test_whoever_calls_a_scoped_route_is_asked_who_he_is() -> None:
-    (pages,) = (source for source in sources("app/palimpsest/api") if source.path.stem == "pages")
+    (pages,) = (
+        source
+        for source in sources("app/palimpsest/api")
+        if (source.path.parent.name, source.path.stem) == ("api", "pages")
+    )
     routers = [
         {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
         for node in ast.walk(pages.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "APIRouter"
     ]
-    prefixed = [router for router in routers if "prefix" in router]
-    assert [router["prefix"] for router in prefixed] == ["'/api'"]
-    assert "Depends(CallerAuthentication" in prefixed[0]["dependencies"]
+    asking = [
+        router for router in routers if "Depends(CallerAuthentication" in router.get("dependencies", "")
+    ]
+    assert [router.get("prefix") for router in asking] == ["'/api'", None]
+    # The third holds them all, and what anybody may read.
+    assert len(routers) == len(asking) + 1
 
 
 def test_a_route_is_seen() -> None:

@@ -10,9 +10,11 @@ from palimpsest.api.callers import Admitted
 from palimpsest.api.replies import array_of, object_with, raw_reply, reply
 from palimpsest.core.view.anatomy import SeenMessage, difference
 from palimpsest.core.view.compaction import context_id
+from palimpsest.core.view.outcomes import ViewPart
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.exchange_views import Cost, ExchangeViews, SeenExchange
+from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 
 _MOST = 500
@@ -73,27 +75,9 @@ class ExchangePages:
         of the prompt in their order.
         """
         seen = await self._seen(caller.namespace, name, n)
-        fates = {fate.index: fate for fate in seen.fates}
-        said = [
-            object_with(_said(seen, index, fates[index]), "message", message.raw)
-            for index, message in enumerate(seen.talk.messages)
-        ]
-        parts = [
-            object_with(
-                {
-                    "kind": part.kind,
-                    "id": None if part.index is None else context_id(seen.talk.names[part.index]),
-                    "tokens": seen.for_model(part.tokens),
-                    "masked": part.masked,
-                    "reason": part.reason,
-                },
-                "message",
-                part.raw,
-            )
-            for part in seen.view.parts
-        ]
-        head = object_with(await self._fields(caller.namespace, seen), "messages", array_of(said))
-        return raw_reply(head[:-1] + b',"parts":' + array_of(parts) + b"}")
+        fields = await self._fields(caller.namespace, seen)
+        weight = MESSAGE_WEIGHT * len(seen.talk.messages)
+        return raw_reply(await offload(weight, _view, fields, seen))
 
     async def body(self, caller: Admitted, name: str, n: str) -> Response:
         """The request's body as it was sent to the upstream; white space between messages may differ."""
@@ -185,18 +169,37 @@ def cost_fields(cost: Cost | None) -> dict[str, float] | None:
     return {"prompt": cost.prompt, "completion": cost.completion, "total": cost.total, "saved": cost.saved}
 
 
-def _said(seen: SeenExchange, index: int, fate: SeenMessage) -> dict[str, Any]:
-    message = seen.talk.messages[index]
+def _view(fields: dict[str, Any], seen: SeenExchange) -> bytes:
+    said = [
+        object_with(_said(seen, fate), "message", seen.talk.messages[fate.index].raw) for fate in seen.fates
+    ]
+    parts = [object_with(_part(seen, part), "message", part.raw) for part in seen.view.parts]
+    head = object_with(fields, "messages", array_of(said))
+    return head[:-1] + b',"parts":' + array_of(parts) + b"}"
+
+
+def _part(seen: SeenExchange, part: ViewPart) -> dict[str, Any]:
     return {
-        "id": context_id(seen.talk.names[index]),
-        "position": index,
+        "kind": part.kind,
+        "id": None if part.index is None else context_id(seen.talk.names[part.index]),
+        "tokens": seen.for_model(part.tokens),
+        "masked": part.masked,
+        "reason": part.reason,
+    }
+
+
+def _said(seen: SeenExchange, fate: SeenMessage) -> dict[str, Any]:
+    message = seen.talk.messages[fate.index]
+    return {
+        "id": context_id(seen.talk.names[fate.index]),
+        "position": fate.index,
         "role": message.role,
         "fate": fate.fate,
         "summary": fate.summary,
         "reason": fate.reason,
         "tokens": seen.for_model(message.tokens),
         "tokens_sent": seen.for_model(fate.tokens),
-        "is_said": index >= seen.start,
+        "is_said": fate.index >= seen.start,
     }
 
 

@@ -29,8 +29,8 @@ from palimpsest.api.replies import raw_reply
 from palimpsest.api.root import RootPages
 from palimpsest.api.sessions import SessionPages
 from palimpsest.api.status import IndexRemoval, SettingsPages, StatusPages
-from palimpsest.api.timeline.timeline import TimelinePages
 from palimpsest.api.transfer import ErasePages, SessionEraser, SessionTransfer, TransferPages
+from palimpsest.api.ui.pages import UiPages
 from palimpsest.api.views import ContextPages, ViewPages
 from palimpsest.api.windows import WindowPages
 from palimpsest.errors import NotFound, PalimpsestError, WrongBaseUrl
@@ -92,6 +92,7 @@ def pages_of(pages: Pages) -> FastAPI:
     api = api_of(pages)
     # Not `include_router`: the first request would then build each route again (30 ms on the loop).
     own.routes.extend(api.routes)
+    own.routes.extend(ui_of(pages).routes)
     RootPages(DescriptionPages(api)).on(own)
     if pages.recall is not None:
         McpPages(pages.access, Archive(pages.store, pages.reader), pages.recall).on(own)
@@ -123,6 +124,14 @@ def api_of(pages: Pages) -> APIRouter:
     return api
 
 
+def ui_of(pages: Pages) -> APIRouter:
+    """Everything under `/ui`; every route authenticates its caller."""
+    ui = APIRouter(dependencies=[Depends(CallerAuthentication(pages.access).admit)])
+    if pages.exchanges is not None:
+        UiPages(Archive(pages.store, pages.reader), pages.store, pages.contexts, pages.exchanges).on(ui)
+    return ui
+
+
 def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
     """Register the endpoints of one session other than its messages."""
     store, contexts = pages.store, pages.contexts
@@ -135,7 +144,6 @@ def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
     MemoryPages(
         archive, store.journal, contexts, MemoryBlocks(store.journal, pages.summarizer, pages.new_id)
     ).on(api)
-    TimelinePages(archive, store, contexts).on(api)
     if pages.completes is not None:
         CompletionPages(archive, pages.completes).on(api)
     if pages.moving is not None:

@@ -13,9 +13,9 @@ from fastapi import APIRouter, Request, Response
 from palimpsest.api.clients import address_of, base_url_of, settings_lines
 from palimpsest.api.description import DescriptionPages
 from palimpsest.api.replies import reply
-from palimpsest.api.timeline.timeline import PageTemplates
+from palimpsest.api.ui.paper import PageTemplates
 
-_TIMELINE = "/api/timeline"
+_UI = "/ui"
 # References to rows of the specification in descriptions of endpoints.
 _ROW = re.compile(r" \([A-Z]\d\d\)")
 
@@ -31,7 +31,7 @@ class Operation:
 
 
 class RootPages:
-    """`/`, `/docs` and `/openapi.json`."""
+    """`/`, `/docs`, `/ui.js` and `/openapi.json`."""
 
     def __init__(self, described: DescriptionPages) -> None:
         self._described = described
@@ -40,26 +40,31 @@ class RootPages:
     def on(self, router: APIRouter) -> None:
         """Register the routes."""
         router.add_api_route("/", self.root, methods=["GET", "HEAD"])
+        router.add_api_route("/ui.js", self.script, methods=["GET"])
         router.add_api_route("/docs", self.docs, methods=["GET", "HEAD"])
         router.add_api_route("/openapi.json", self._described.description, methods=["GET", "HEAD"])
 
     async def root(self, request: Request) -> Response:
-        """Redirect a browser to the timeline; give a program name, version and links."""
+        """Redirect a browser to the pages; give a program name, version and links."""
         if "text/html" in request.headers.get("accept", ""):
-            return Response(status_code=303, headers={"location": _TIMELINE, "vary": "Accept"})
+            return Response(status_code=303, headers={"location": _UI, "vary": "Accept"})
         here = address_of(request.scope)
         links = {
             "base_url": base_url_of(request.scope),
             "docs": f"{here}/docs",
             "openapi": f"{here}/openapi.json",
             "sessions": f"{here}/api/sessions",
-            "timeline": here + _TIMELINE,
+            "ui": here + _UI,
             "health": f"{here}/healthz",
             "ready": f"{here}/readyz",
         }
         answer = reply({"name": "palimpsest", "version": version("palimpsest"), "links": links})
         answer.headers["vary"] = "Accept"
         return answer
+
+    async def script(self) -> Response:
+        """The script of the pages: it holds no data."""
+        return self._paper.script()
 
     async def docs(self, request: Request) -> Response:
         """The endpoints as a page, which loads nothing else."""

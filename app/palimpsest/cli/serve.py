@@ -244,7 +244,7 @@ def welcome(address: str, settings: Settings, *, is_demo: bool) -> str:
         "Try it in another terminal. Talk past the window, one fact a turn:",
         "",
         *(f"{line}\n" for line in tour(address)),
-        f"Or in a browser: {address}/api/timeline",
+        f"Or in a browser: {address}/ui",
     ]
     return "\n".join(lines)
 

@@ -30,7 +30,7 @@ from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.compaction_items import with_plain_summaries
 from palimpsest.core.wire.envelope import body_with, holds_messages
 from palimpsest.core.wire.responses.request import RESPONSES
-from palimpsest.proxy.archive import Archive, Place, missing
+from palimpsest.proxy.archive import Archive, Place, ReadBranch, missing
 from palimpsest.proxy.compacting.costs import ModelCosts
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.proxy.sessions.reader import MessageReader
@@ -72,6 +72,7 @@ class SeenExchange:
 
     number: int
     exchange: LoggedExchange
+    branch: ReadBranch
     talk: Conversation
     start: int
     view: View
@@ -127,10 +128,10 @@ class ExchangeViews:
         """The exchange with its view and body. NotFound also when the session is erased meanwhile."""
         number, exchange = await self.logged(namespace, row, name)
         place = Place(namespace, row, exchange.head, exchange.preamble, False)
-        talk = (await self._archive.branch(place, ())).conversation
-        if exchange.head and not talk.messages:
+        branch = await self._archive.branch(place, ())
+        if exchange.head and not branch.conversation.messages:
             raise missing()
-        talk = await self._as_spelled(namespace, row.id, talk, exchange)
+        talk = await self._as_spelled(namespace, row.id, branch.conversation, exchange)
         made = [stored.compaction for stored in await self._store.compactions.of_session(namespace, row.id)]
         force = next((one for one in made if one.id == exchange.compaction), None)
         weight = MESSAGE_WEIGHT * len(talk.messages)
@@ -143,7 +144,7 @@ class ExchangeViews:
         start = said_messages(talk, exchange.said)[1]
         body = await offload(sum(map(len, shown)), _body, sent, shown) if sent else None
         ratio = self.ratio_of(namespace, exchange)
-        return SeenExchange(number, exchange, talk, start, view, force, fates, shown, body, ratio)
+        return SeenExchange(number, exchange, branch, talk, start, view, force, fates, shown, body, ratio)
 
     def ratio_of(self, namespace: str, exchange: LoggedExchange) -> float:
         """The model's tokens for one of ours, by the upstream's own count of this prompt if it stated one."""

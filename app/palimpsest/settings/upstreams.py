@@ -171,7 +171,7 @@ class UpstreamSettings(Section):
 
 
 class PriceSettings(Section):
-    """Prices of one model. Only their ratios matter, so any currency will do."""
+    """Prices of one model, as pages show them in US dollars; for compaction only their ratios matter."""
 
     input: float | None = setting(
         None,

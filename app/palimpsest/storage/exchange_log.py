@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
 from palimpsest.storage.database import Reading, SqlDatabase, Statement, p, rows_of
+from palimpsest.storage.exchanges_sql import LISTED_SESSIONS
 from palimpsest.storage.sql import (
     LIMIT,
     ONE,
     among,
     bodies_of,
     columns_of,
+    listed,
+    most,
+    of_namespace,
     of_session,
     plain,
     rows_among,
     sized,
 )
-from palimpsest.storage.tables import EXCHANGES, VARIANTS
+from palimpsest.storage.tables import BODIES, EXCHANGES, MESSAGES, SESSIONS, VARIANTS
 
 # Sorts after every arrival.
 NEWEST = 2**62
@@ -97,6 +102,22 @@ class ExchangeLog:
         counted = await self._db.read_snapshot(rows_of(_COUNT, **asked, before=found.arrival + 1))
         return counted[0][0], found
 
+    async def newest(self, namespace: str, sessions: Sequence[str]) -> dict[str, LoggedExchange]:
+        """The newest exchange of each of `sessions` (at most 50); those without one are left out."""
+        if not sessions:
+            return {}
+        named = listed("session", sessions, LISTED_SESSIONS)
+        rows = await self._db.read_snapshot(rows_of(_NEWEST, namespace=namespace, **named))
+        return {session: LoggedExchange(*exchange) for session, *exchange in rows}
+
+    async def openings(self, namespace: str, sessions: Sequence[str]) -> dict[str, bytes]:
+        """The first 2,000 bytes of the first user message of each of `sessions` (at most 50)."""
+        if not sessions:
+            return {}
+        named = listed("session", sessions, LISTED_SESSIONS)
+        rows = await self._db.read_snapshot(rows_of(_OPENINGS, namespace=namespace, **named))
+        return {session: bytes(body) for session, body in rows if body is not None}
+
     async def spellings(
         self, namespace: str, session: str, chains: Sequence[bytes], at: float
     ) -> dict[bytes, bytes]:
@@ -117,6 +138,40 @@ def _spellings(
     return {chain: bodies[digest] for chain, digest in newest.items() if digest in bodies}
 
 
+def _newest() -> sa.Select[Any]:
+    newest = (
+        sa.select(EXCHANGES.c.session, sa.func.max(EXCHANGES.c.arrival).label("arrival"))
+        .where(among(EXCHANGES.c.session, "session", LISTED_SESSIONS), of_namespace(EXCHANGES))
+        .group_by(EXCHANGES.c.session)
+        .subquery()
+    )
+    same = sa.and_(EXCHANGES.c.session == newest.c.session, EXCHANGES.c.arrival == newest.c.arrival)
+    return sa.select(EXCHANGES.c.session, *_COLUMNS).join(newest, same).where(of_namespace(EXCHANGES))
+
+
+def _openings() -> sa.Select[Any]:
+    """The bodies are cut by the database: one may have megabytes."""
+    first = (
+        sa.select(sa.func.substr(BODIES.c.body, ONE, most(_OPENING_BYTES), type_=sa.LargeBinary))
+        .join(
+            MESSAGES,
+            sa.and_(BODIES.c.digest == MESSAGES.c.digest, BODIES.c.namespace == MESSAGES.c.namespace),
+        )
+        .where(
+            MESSAGES.c.session == SESSIONS.c.id,
+            MESSAGES.c.namespace == SESSIONS.c.namespace,
+            MESSAGES.c.role == sa.literal_column("'user'"),
+        )
+        .order_by(MESSAGES.c.arrival)
+        .limit(ONE)
+        .scalar_subquery()
+    )
+    return sa.select(SESSIONS.c.id, first).where(
+        among(SESSIONS.c.id, "session", LISTED_SESSIONS), of_namespace(SESSIONS)
+    )
+
+
+_OPENING_BYTES = 2_000
 # Longer numbers are no numbers of exchanges.
 _DIGITS = 12
 _COLUMNS = columns_of(EXCHANGES, *LoggedExchange.__slots__)
@@ -132,4 +187,5 @@ _VARIANTS = sized(
         VARIANTS.c.created_at <= p("at", sa.Double),
     )
 )
+_NEWEST, _OPENINGS = Statement(_newest()), Statement(_openings())
 _COUNT = Statement(sa.select(sa.func.count()).where(of_session(EXCHANGES), _BEFORE))

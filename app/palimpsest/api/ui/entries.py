@@ -1,10 +1,11 @@
-"""The values and sentences that the timeline pages show.
+"""The values and sentences that the pages show of sessions and events.
 
 A payload is whatever was stored: a missing field, or one of another type, is shown as "?" and is no error.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -17,6 +18,7 @@ from palimpsest.core.summary.sections import SummaryOutline, outline_of
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
 from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.storage.exchange_log import LoggedExchange
 from palimpsest.storage.exchanges import FinishedRequest
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import StoredEvent
@@ -278,18 +280,29 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 
 SUMMARIZED = "context_summarized"
+# Characters of a session's title, and how long it counts as live after its last request.
+_TITLE_CHARS, _LIVE_SECONDS = 80, 60.0
+# A text of a message's JSON, as far as it goes.
+_SAID = re.compile(rb'"(?:content|text)"\s*:\s*"((?:[^"\\]|\\.)*)')
 # (seconds, word): the largest unit that fits is shown.
 _AGES = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A session of the list. `tokens`: its newest full prompt in the model's tokens; None without one."""
+    """A session of the list. `tokens`: its newest full prompt in the model's tokens; None without one.
+
+    `sent`: the tokens of it that were sent; `newest`: its newest exchange. `is_live`: one came just now.
+    """
 
     row: SessionRow
+    title: str
     tokens: int | None
+    sent: int | None
+    newest: LoggedExchange | None
     at: datetime
     age: str
+    is_live: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,20 +357,46 @@ class TimelineEntry:
 def listed_of(
     rows: Sequence[SessionRow],
     asked: Mapping[str, FinishedRequest],
+    newest: Mapping[str, LoggedExchange],
+    openings: Mapping[str, bytes],
     now: float,
     ratio_of: Callable[[str], float],
 ) -> list[Listed]:
     """The sessions of a page of the list; `ratio_of`: a model's tokens for one of ours."""
-    sizes = {name: as_theirs(one.tokens_full, ratio_of(one.model)) for name, one in asked.items()}
     return [
         Listed(
             row,
-            sizes.get(row.id),
+            title_of(openings.get(row.id)),
+            *_sizes(asked.get(row.id), ratio_of),
+            newest.get(row.id),
             moment(row.updated_at),
             age_of(now - row.updated_at),
+            now - row.updated_at < _LIVE_SECONDS,
         )
         for row in rows
     ]
+
+
+def _sizes(asked: FinishedRequest | None, ratio_of: Callable[[str], float]) -> tuple[int | None, int | None]:
+    """The whole prompt of the newest request, and what was sent of it."""
+    if asked is None:
+        return None, None
+    ratio, sent = ratio_of(asked.model), asked.tokens_forwarded
+    return as_theirs(asked.tokens_full, ratio), None if sent is None else as_theirs(sent, ratio)
+
+
+def title_of(opening: bytes | None) -> str:
+    """The first words of a session, from the beginning of its first user message; "" without any."""
+    found = _SAID.search(opening or b"")
+    if found is None:
+        return ""
+    try:
+        text = str(decoded(b'"' + found[1] + b'"'))
+    except InvalidJson:
+        # Cut within a letter or an escape.
+        text = found[1].decode("utf-8", "replace")
+    line = " ".join(text.split())
+    return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rstrip() + "…"
 
 
 def age_of(seconds: float) -> str:

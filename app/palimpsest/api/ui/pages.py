@@ -1,0 +1,233 @@
+"""The pages for browsers: a caller's sessions, their turns, what the model saw at one, and events (A24).
+
+Everything that they show is also an endpoint under `/api`, which the pages name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request, Response
+
+from palimpsest.api.callers import Admitted, credentials_of
+from palimpsest.api.clients import base_url_of, settings_lines
+from palimpsest.api.events import MOST_SEQ
+from palimpsest.api.sessions import IdText, compaction_fields
+from palimpsest.api.ui.entries import (
+    CHOICES,
+    Listed,
+    Use,
+    days_of,
+    entry_of,
+    listed_of,
+    moment,
+    use_of,
+)
+from palimpsest.api.ui.paper import ASKS, PageTemplates, route_of, way_of
+from palimpsest.api.ui.turns import turn_facts, turns_of
+from palimpsest.errors import NotFound, Unauthorized
+from palimpsest.proxy.archive import Archive
+from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.exchange_views import ExchangeViews
+from palimpsest.storage.exchange_log import NEWEST
+from palimpsest.storage.history import SessionRow
+from palimpsest.storage.store import Store
+
+_MOST_SESSIONS = 50
+_MOST_EVENTS = 500
+# Nobody reads more branches than these: a chat front end leaves three for every question.
+_MOST_BRANCHES = 40
+Show = Literal["all", "compactions", "trouble"]
+
+
+# Turns on one page of the rail.
+_MOST_TURNS = 200
+
+
+class UiPages:
+    """The pages below `/ui`."""
+
+    def __init__(self, archive: Archive, store: Store, contexts: ContextLoader, views: ExchangeViews) -> None:
+        self._archive = archive
+        self._store = store
+        self._contexts = contexts
+        self._views = views
+        self._paper = PageTemplates()
+
+    def on(self, ui: APIRouter) -> None:
+        """Register the routes, which also answer errors with pages; names of sessions may have slashes."""
+        kind = route_of(self._paper)
+        ui.add_api_route("/ui", self.sessions, methods=["GET"], route_class_override=kind)
+        ui.add_api_route(
+            "/ui/sessions/{name:path}/events", self.events, methods=["GET"], route_class_override=kind
+        )
+        ui.add_api_route(
+            "/ui/sessions/{name:path}/turns", self.chosen, methods=["GET"], route_class_override=kind
+        )
+        ui.add_api_route(
+            "/ui/sessions/{name:path}/turns/{n}", self.turn, methods=["GET"], route_class_override=kind
+        )
+        ui.add_api_route("/ui/sessions/{name:path}", self.session, methods=["GET"], route_class_override=kind)
+
+    async def sessions(
+        self,
+        request: Request,
+        caller: Admitted,
+        limit: Annotated[int, Query(ge=1, le=_MOST_SESSIONS)] = 25,
+        before: Annotated[IdText | None, Query()] = None,
+        ask: bool = False,
+    ) -> Response:
+        """The caller's sessions as a page, newest first. `ask`: a browser without a key asks for one."""
+        way = way_of(request)
+        if ask and way == "none":
+            raise Unauthorized(ASKS)
+        total = await self._store.history.session_count(caller.namespace, "")
+        if not total and way == "password":
+            # The password may be mistyped.
+            raise Unauthorized(f"Nothing is stored for you yet. {ASKS}")
+        rows = await self._store.history.sessions(caller.namespace, limit + 1, before, with_side=False)
+        page = rows[:limit]
+        return await self._paper.page(
+            "sessions.html",
+            {
+                "sessions": await self._listed(caller.namespace, page),
+                "total": total,
+                "limit": limit,
+                "is_first": before is None,
+                "next": page[-1].id if len(rows) > limit else None,
+                "has_links": way != "password",
+                "has_key": way != "none",
+                "base_url": base_url_of(request.scope),
+                "clients": settings_lines(request.scope),
+            },
+        )
+
+    async def _listed(self, namespace: str, page: Sequence[SessionRow]) -> list[Listed]:
+        names = [row.id for row in page]
+        asked = await self._store.exchanges.newest_finished(namespace, names)
+        newest = await self._store.exchange_log.newest(namespace, names)
+        openings = await self._store.exchange_log.openings(namespace, names)
+        ratio_of = partial(self._contexts.ratio_of, namespace)
+        return listed_of(page, asked, newest, openings, time.time(), ratio_of)
+
+    async def session(
+        self,
+        request: Request,
+        caller: Admitted,
+        name: str,
+        before: Annotated[int, Query(ge=0, le=NEWEST)] = NEWEST,
+        limit: Annotated[int, Query(ge=1, le=_MOST_TURNS)] = 50,
+    ) -> Response:
+        """One session as a page: how full its window is, its compactions, and its turns, newest first."""
+        row = await self._row(request, caller.namespace, name)
+        found = await self._views.page(caller.namespace, row.id, before, limit + 1)
+        page = [
+            (
+                n,
+                one,
+                self._views.ratio_of(caller.namespace, one),
+                await self._views.cost_of(caller.namespace, one),
+            )
+            for n, one in found[:limit]
+        ]
+        made = await self._store.compactions.of_session(caller.namespace, row.id)
+        return await self._paper.page(
+            "session.html",
+            {
+                "session": row,
+                "use": await self._use(request, caller.namespace, row),
+                "started": moment(row.created_at),
+                "touched": moment(row.updated_at),
+                "branches": (await self._archive.branches(caller.namespace, row))[:_MOST_BRANCHES],
+                "turns": turns_of(page),
+                "made": {one.compaction.id: compaction_fields(one.compaction) for one in made},
+                "is_newest": before == NEWEST,
+                "next": page[-1][1].arrival if len(found) > limit else None,
+                "has_links": way_of(request) != "password",
+            },
+        )
+
+    async def chosen(self, name: str, n: Annotated[int, Query(ge=1, le=10**11)] = 1) -> Response:
+        """Redirect the form that asks for a turn by its number."""
+        return Response(status_code=303, headers={"location": f"/ui/sessions/{quote(name)}/turns/{n}"})
+
+    async def turn(
+        self,
+        request: Request,
+        caller: Admitted,
+        name: str,
+        n: str,
+        start: Annotated[int | None, Query(alias="from", ge=0, le=10**9)] = None,
+    ) -> Response:
+        """One turn as a page: left what was said, right what was sent. `from`: the first message shown."""
+        row = await self._row(request, caller.namespace, name)
+        seen = await self._views.seen(caller.namespace, row, n)
+        context = await self._contexts.of(seen.branch)
+        cost = await self._views.cost_of(caller.namespace, seen.exchange)
+        lost = await self._views.lost(seen) if seen.force else []
+        before = None
+        if seen.number > 1:
+            before = (await self._views.seen(caller.namespace, row, str(seen.number - 1))).shown
+        facts = await asyncio.to_thread(
+            lambda: turn_facts(seen, self._views.shares(seen), context, cost, before, start)
+        )
+        more = {"session": row, "lost": lost, "has_links": way_of(request) != "password"}
+        return await self._paper.page("turn.html", facts | more)
+
+    async def events(
+        self,
+        request: Request,
+        caller: Admitted,
+        name: str,
+        after: Annotated[int, Query(ge=0, le=MOST_SEQ)] = 0,
+        limit: Annotated[int, Query(ge=1, le=_MOST_EVENTS)] = 100,
+        show: Show = "all",
+    ) -> Response:
+        """The events of a session as a page: those after `after`, oldest first."""
+        row = await self._row(request, caller.namespace, name)
+        events = await self._store.journal.events(caller.namespace, row.id, after, limit + 1, CHOICES[show])
+        page = events[:limit]
+        return await self._paper.page(
+            "events.html",
+            {
+                "session": row,
+                "use": await self._use(request, caller.namespace, row),
+                "started": moment(row.created_at),
+                "touched": moment(row.updated_at),
+                "branches": (await self._archive.branches(caller.namespace, row))[:_MOST_BRANCHES],
+                "days": days_of([entry_of(one) for one in page]),
+                "show": show,
+                "choices": tuple(CHOICES),
+                "limit": limit,
+                "after": after,
+                "next": page[-1].seq if len(events) > limit else None,
+                "has_links": way_of(request) != "password",
+            },
+        )
+
+    async def _row(self, request: Request, namespace: str, name: str) -> SessionRow:
+        """The session. NotFound; Unauthorized when a browser has sent no key, or perhaps a mistyped one."""
+        try:
+            return await self._archive.session(namespace, name)
+        except NotFound as missing:
+            if await self._is_known(request, namespace):
+                raise
+            raise Unauthorized(f"{missing.message} {ASKS}") from None
+
+    async def _is_known(self, request: Request, namespace: str) -> bool:
+        """False without a key, and for a password with which no session exists at all."""
+        way = way_of(request)
+        if way == "password":
+            return await self._store.history.session_count(namespace, "") > 0
+        return way == "header"
+
+    async def _use(self, request: Request, namespace: str, row: SessionRow) -> Use:
+        place = await self._archive.place(namespace, row.id, None)
+        subject = await self._archive.branch(place, credentials_of(request))
+        context = await self._contexts.of(subject)
+        return await context.done(use_of)
