@@ -1,0 +1,215 @@
+"""The pages of sessions and turns in a real browser: true, by keys alone, small and harmless."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Error, Page, Response
+
+from tests.kit.chat import Chat
+from tests.kit.journal import AT_THE_END, compacted, read
+from tests.kit.model import ModelServer
+from tests.kit.proxy import Proxy, proxied
+
+pytestmark = [pytest.mark.spec("H17"), pytest.mark.asyncio(loop_scope="session")]
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> \u202egpj.exe </li></ol>"
+PICTURE = "data:image/png;base64," + "iVBORw0KGgo" * 400
+# Most bytes of a page with its script, as they come over the wire.
+MOST_BYTES = 300_000
+
+
+class Seen:
+    """A page, what it complained about and what it loaded."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.loaded: list[Response] = []
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        page.on("response", lambda answer: self.loaded.append(answer))
+
+    async def weight(self) -> int:
+        """The bytes of all that was loaded since the last call."""
+        sizes = [len(await answer.body()) for answer in self.loaded if answer.ok]
+        self.loaded.clear()
+        return sum(sizes)
+
+
+@asynccontextmanager
+async def opened(browser: Browser, width: int = 1_200, theme: str = "light") -> AsyncIterator[Seen]:
+    context = await browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme="dark" if theme == "dark" else "light"
+    )
+    seen = Seen(await context.new_page())
+    yield seen
+    assert seen.complaints == []
+    await context.close()
+
+
+async def told(proxy: Proxy) -> Chat:
+    """A conversation of a caller without a key, with hostile words and a picture, that was compacted."""
+    chat = proxy.chat(session="work")
+    chat.headers.pop("authorization")
+    await chat.sends(
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": f"Look: {HOSTILE}"},
+                {"type": "image_url", "image_url": {"url": PICTURE}},
+            ],
+        }
+    )
+    proxy.model.calls(("c1", "run", {"cmd": HOSTILE}))
+    await chat.says("Run it.")
+    await chat.sends({"role": "tool", "tool_call_id": "c1", "content": HOSTILE + "line\n" * 300})
+    await compacted(chat)
+    return chat
+
+
+@pytest.mark.parametrize("width", [1_200, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_every_page_is_accessible_small_and_harmless(
+    tmp_path: Path, browser: Browser, width: int, theme: str
+) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = await told(proxy)
+        home, last = f"{proxy.url}/ui/sessions/{chat.session}", len(chat.replies)
+        async with opened(browser, width, theme) as seen:
+            pages = ("", "/turns/1", f"/turns/{last}", f"/turns/{last}?from=0", "/events")
+            for path in (f"{proxy.url}/ui", *(home + end for end in pages)):
+                await seen.page.goto(path)
+                found = await Axe().run(seen.page)
+                assert found.response["violations"] == [], json.dumps(found.response["violations"])[:2_000]
+                assert await seen.page.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
+                hosts = {answer.url.split("/")[2] for answer in seen.loaded}
+                assert hosts == {proxy.url[7:]}
+                assert 0 < await seen.weight() < MOST_BYTES
+            text = await seen.page.inner_text("main")
+            assert "\u202e" not in text
+
+
+async def test_the_check_of_accessibility_can_fail(browser: Browser) -> None:
+    """The control: a picture without words, faint letters, a page without a language."""
+    context = await browser.new_context()
+    page = await context.new_page()
+    await page.set_content("<img src='data:,'><p style='color: #ddd; background: #fff'>faint</p>")
+    found = {fault["id"] for fault in (await Axe().run(page)).response["violations"]}
+    assert {"image-alt", "color-contrast", "html-has-lang"} <= found
+    await context.close()
+
+
+async def test_a_turn_shows_what_was_said_and_what_was_sent(tmp_path: Path, browser: Browser) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = await told(proxy)
+        last = len(chat.replies)
+        view = await read(proxy.http, chat, f"sessions/{chat.session}/exchanges/{last}/view")
+        async with opened(browser) as seen:
+            page = seen.page
+            await page.goto(f"{proxy.url}/ui/sessions/{chat.session}/turns/{last}")
+            sent = page.locator("section[aria-labelledby=sent] > ol > li")
+            assert await sent.count() == len(view["parts"]) == len(proxy.model.prompts[-1].messages)
+            for at, part in enumerate(view["parts"]):
+                label = "masked" if part["masked"] else part["kind"]
+                assert await sent.nth(at).locator(".chip").first.inner_text() == label
+            fates = [row["fate"] for row in view["messages"]]
+            said = page.locator("section[aria-labelledby=said]")
+            summed = await said.locator(".because").inner_text()
+            assert f"{fates.count('folded')} folded" in summed
+            folded = said.locator("li.is-folded > details").first
+            assert await folded.locator("li").first.is_hidden()
+            await folded.locator("summary").click()
+            assert await folded.locator("li").first.is_visible()
+            prompt = await page.inner_text("section[aria-labelledby=prompt]")
+            assert "Summary" in prompt
+            assert "In force: a summary of" in prompt
+
+
+async def test_everything_is_reached_by_keys_alone(tmp_path: Path, browser: Browser) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = await told(proxy)
+        last = len(chat.replies)
+        async with opened(browser) as seen:
+            page, keys = seen.page, seen.page.keyboard
+            await page.goto(f"{proxy.url}/ui")
+            while await page.evaluate("document.activeElement.textContent") != "work":
+                await keys.press("Tab")
+            await keys.press("Enter")
+            home = f"{proxy.url}/ui/sessions/{chat.session}"
+            await page.wait_for_url(home)
+            await keys.press("t")
+            await page.wait_for_url(f"{home}/turns/{last}")
+            await keys.press("ArrowLeft")
+            await page.wait_for_url(f"{home}/turns/{last - 1}")
+            await keys.press("ArrowRight")
+            await page.wait_for_url(f"{home}/turns/{last}")
+            while await page.evaluate("document.activeElement.name") != "n":
+                await keys.press("Tab")
+            # In the slider the arrows are the slider's own.
+            await keys.press("Home")
+            await page.wait_for_url(f"{home}/turns/1")
+            await keys.press("u")
+            await page.wait_for_url(home)
+
+
+async def test_a_list_stays_up_to_date_until_it_is_paused(tmp_path: Path, browser: Browser) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="work")
+        chat.headers.pop("authorization")
+        await chat.says("Hello.")
+        async with opened(browser) as seen:
+            page = seen.page
+            await page.goto(f"{proxy.url}/ui/sessions/{chat.session}")
+            assert await page.locator("li.turn").count() == 1
+            await chat.says("More.")
+            await page.locator("li.turn").nth(1).wait_for()
+            await page.click("[data-live]")
+            await chat.says("And more.")
+            # Twice as long as it would have taken.
+            await page.wait_for_timeout(6_500)
+            assert await page.locator("li.turn").count() == 2
+            await page.click("[data-live]")
+            await page.locator("li.turn").nth(2).wait_for()
+
+
+async def test_a_session_that_is_erased_while_it_is_looked_at(tmp_path: Path, browser: Browser) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="work")
+        chat.headers.pop("authorization")
+        await chat.says("Hello.")
+        await chat.says("More.")
+        context = await browser.new_context()
+        page = await context.new_page()
+        await page.goto(f"{proxy.url}/ui/sessions/{chat.session}/turns/2")
+        await proxy.http.delete(f"/api/sessions/{chat.session}")
+        # The browser asks for a key: without one it cannot be known whose session that was.
+        answers: list[int] = []
+        page.on("response", lambda answer: answers.append(answer.status))
+        with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
+            await page.goto(f"{proxy.url}/ui/sessions/{chat.session}/turns/1")
+        assert 401 in answers
+        await context.close()
+
+
+async def test_ten_thousand_messages_make_a_small_page(tmp_path: Path, browser: Browser) -> None:
+    async with proxied(ModelServer(window=10_000_000), tmp_path) as proxy:
+        said: list[dict[str, Any]] = [
+            {"role": ("user", "assistant")[at % 2], "content": f"Message {at}. " + "word " * 40}
+            for at in range(9_999)
+        ]
+        body = {"model": "test-model", "messages": said}
+        reply = await proxy.http.post("/v1/chat/completions", json=body, headers={"x-session-id": "long"})
+        assert reply.status_code == 200
+        home = f"{proxy.url}/ui/sessions/{reply.headers['x-palimpsest-session']}"
+        async with opened(browser) as seen:
+            for end, shown in (("", ""), ("/turns/1", "Message 9998."), ("/turns/1?from=0", "Message 0.")):
+                await seen.page.goto(home + end)
+                assert shown in await seen.page.inner_text("main")
+                assert 0 < await seen.weight() < MOST_BYTES
