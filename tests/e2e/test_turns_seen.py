@@ -175,3 +175,29 @@ async def test_what_it_carried_is_erased_with_the_session(tmp_path: Path) -> Non
         receipt = await proxy.http.delete(f"/api/sessions/{chat.session}", headers=chat.headers)
         assert receipt.json()["rows"]["preambles"] == 1
     assert word.encode() not in (tmp_path / "palimpsest.db").read_bytes()
+
+
+async def test_the_last_days_add_up(tmp_path: Path) -> None:
+    prices = {"models": [{"match": "test-model", "prices": {"input": 2.0, "output": 8.0, "cached": 0.5}}]}
+    async with proxied(ModelServer(window=8_000), tmp_path, prices) as proxy:
+        chat = proxy.chat(session="work")
+        for words in ("Hello.", "More.", "And more."):
+            await chat.says(words)
+        proxy.model.answers.append(Says(status=500, error={"message": "no", "type": "x", "code": "y"}))
+        await chat.posts([*chat.said, {"role": "user", "content": "Again."}])
+        told = await read(proxy.http, chat, "overview?days=1")
+        turns = (await read(proxy.http, chat, "sessions/work/exchanges"))["exchanges"]
+        assert (told["total"]["turns"], told["total"]["failed"]) == (4, 1)
+        assert told["total"]["prompt_tokens"] == sum(turn["prompt_tokens"] or 0 for turn in turns)
+        cost = sum(turn["cost"]["total"] for turn in turns if turn["cost"])
+        assert told["total"]["cost"] == pytest.approx(cost)
+        assert cost > 0
+        (model,) = told["by_model"]
+        assert (model["model"], model["turns"]) == ("test-model", 4)
+        (failure,) = told["failures"]
+        assert (failure["cause"], failure["code"], failure["turns"]) == ("upstream", "upstream_status", 1)
+        assert failure["cure"]
+        other = {"authorization": "Bearer another"}
+        empty = (await proxy.http.get("/api/overview", headers=other)).json()
+        assert (empty["total"]["turns"], empty["total"]["cost"], empty["failures"]) == (0, None, [])
+        assert (await proxy.http.get("/api/overview?days=0", headers=other)).status_code == 422

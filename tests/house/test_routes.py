@@ -41,6 +41,7 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}/checkpoints",
         "GET /sessions/{name:path}/checkpoints/{checkpoint}",
         "POST /sessions/{name:path}/checkpoints/{checkpoint}/restore",
+        "GET /overview",
         "GET /sessions/{name:path}/exchanges",
         *(
             f"GET /sessions/{{name:path}}/exchanges/{{n}}{end}"
@@ -64,6 +65,7 @@ SCOPED = frozenset(
 PAGES = frozenset(
     {
         "GET /ui",
+        "GET /ui/overview",
         "GET /ui/sessions/{name:path}",
         "GET /ui/sessions/{name:path}/events",
         "GET /ui/sessions/{name:path}/turns",

@@ -22,6 +22,7 @@ from palimpsest.api.exchanges import ExchangePages
 from palimpsest.api.front import guarded
 from palimpsest.api.journal import CheckpointPages, CompletionPages, CompletionWriter, MemoryPages
 from palimpsest.api.mcp.endpoint import McpPages
+from palimpsest.api.overview import OverviewPages
 from palimpsest.api.pins import PinPages
 from palimpsest.api.problems import problem_body, problem_headers, send_problem
 from palimpsest.api.recall import SearchPages, ToolPages
@@ -42,6 +43,7 @@ from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
 from palimpsest.proxy.memory_blocks import Asks, MemoryBlocks
+from palimpsest.proxy.overview import Overviews
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.sessions.reader import MessageReader
@@ -82,6 +84,7 @@ class Pages:
     unindexes: IndexRemoval | None = None
     windows: Windows | None = None
     exchanges: ExchangeViews | None = None
+    overviews: Overviews | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     new_id: Callable[[], str] = _new_id
 
@@ -111,6 +114,8 @@ def api_of(pages: Pages) -> APIRouter:
     if pages.exchanges is not None:
         # Before `/sessions/{name}/view`, which would match too.
         ExchangePages(archive, pages.exchanges).on(api)
+    if pages.overviews is not None:
+        OverviewPages(pages.overviews).on(api)
     ViewPages(archive, pages.contexts, pages.viewing).on(api)
     PinPages(archive, pages.store.history, pages.contexts).on(api)
     ContextPages(archive).on(api)
@@ -127,8 +132,9 @@ def api_of(pages: Pages) -> APIRouter:
 def ui_of(pages: Pages) -> APIRouter:
     """Everything under `/ui`; every route authenticates its caller."""
     ui = APIRouter(dependencies=[Depends(CallerAuthentication(pages.access).admit)])
-    if pages.exchanges is not None:
-        UiPages(Archive(pages.store, pages.reader), pages.store, pages.contexts, pages.exchanges).on(ui)
+    if pages.exchanges is not None and pages.overviews is not None:
+        archive = Archive(pages.store, pages.reader)
+        UiPages(archive, pages.store, pages.contexts, pages.exchanges, pages.overviews).on(ui)
     return ui
 
 

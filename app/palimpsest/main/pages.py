@@ -21,6 +21,7 @@ from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.journal.runtime import Readings
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.journal.transfer import ImportLimits, ImportParts, Imports
+from palimpsest.proxy.overview import Overviews
 
 
 def own_pages(
@@ -34,6 +35,7 @@ def own_pages(
     stopping: asyncio.Event,
 ) -> FastAPI:
     """Everything that is not below `/v1/`, except health checks."""
+    costs = costs_of(parts)
     return pages_of(
         Pages(
             parts.store,
@@ -55,8 +57,9 @@ def own_pages(
                 parts.reader,
                 parts.tokens,
                 parts.calibrations,
-                costs_of(parts),
+                costs,
             ),
+            overviews=Overviews(parts.store, parts.calibrations, costs),
             erases=Eraser(parts.erasure, memory),
             ended=stopping,
         )

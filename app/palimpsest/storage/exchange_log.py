@@ -68,6 +68,32 @@ class LoggedExchange:
     sent: bytes | None
 
 
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Sums of a namespace's exchanges of one day, model and end; `day` counts days since 1970 (UTC).
+
+    Tokens as in `LoggedExchange`; `priced` are turns whose prompt the upstream counted. `waited` is the sum
+    of the seconds to the first byte of `answered` turns.
+    """
+
+    day: int
+    model: str
+    state: str
+    code: str | None
+    cause: str | None
+    turns: int
+    compacted: int
+    tokens_full: int
+    tokens_forwarded: int
+    priced: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    written_tokens: int
+    waited: float
+    answered: int
+
+
 class ExchangeLog:
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
 
@@ -101,6 +127,14 @@ class ExchangeLog:
         found = LoggedExchange(*rows[0])
         counted = await self._db.read_snapshot(rows_of(_COUNT, **asked, before=found.arrival + 1))
         return counted[0][0], found
+
+    async def totals(self, namespace: str, since: float) -> list[Total]:
+        """Sums of the namespace's exchanges since that time (UTC seconds), by day, model and end.
+
+        At most 5,000, newest days first.
+        """
+        rows = await self._db.read_snapshot(rows_of(_TOTALS, namespace=namespace, since=_id_at(since)))
+        return [Total(int(day), *rest) for day, *rest in rows]
 
     async def newest(self, namespace: str, sessions: Sequence[str]) -> dict[str, LoggedExchange]:
         """The newest exchange of each of `sessions` (at most 50); those without one are left out."""
@@ -171,6 +205,39 @@ def _openings() -> sa.Select[Any]:
     )
 
 
+def _totals() -> sa.Select[Any]:
+    """Ids grow with time, so that older rows are not read."""
+    day = sa.func.floor(EXCHANGES.c.started_at / sa.literal_column("86400")).label("day")
+    ends = columns_of(EXCHANGES, "model", "state", "code", "cause")
+    said = EXCHANGES.c.prompt_tokens.is_not(None)
+    sums = [
+        sa.func.count(),
+        sa.func.count(EXCHANGES.c.compaction),
+        *(_sum(EXCHANGES.c[name]) for name in ("tokens_full", "tokens_forwarded")),
+        sa.func.count(EXCHANGES.c.prompt_tokens),
+        *(_sum(sa.case((said, EXCHANGES.c[f"{name}_tokens"]))) for name in _COUNTED),
+        sa.func.coalesce(
+            sa.func.sum(EXCHANGES.c.first_at - EXCHANGES.c.started_at), sa.literal_column("0.0")
+        ),
+        sa.func.count(EXCHANGES.c.first_at),
+    ]
+    since = EXCHANGES.c.id >= p("since", sa.Text)
+    rows = sa.select(day, *ends, *sums).where(of_namespace(EXCHANGES), since).group_by(day, *ends)
+    return rows.order_by(day.desc(), EXCHANGES.c.model).limit(most(_MOST_TOTALS))
+
+
+def _sum(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+    return sa.cast(sa.func.coalesce(sa.func.sum(column), sa.literal_column("0")), sa.BigInteger)
+
+
+def _id_at(seconds: float) -> str:
+    """The first UUIDv7 of that time."""
+    digits = f"{max(0, int(seconds * 1000)):012x}"
+    return f"{digits[:8]}-{digits[8:]}-"
+
+
+_COUNTED = ("prompt", "completion", "cached", "written")
+_MOST_TOTALS = 5_000
 _OPENING_BYTES = 2_000
 # Longer numbers are no numbers of exchanges.
 _DIGITS = 12
@@ -187,5 +254,5 @@ _VARIANTS = sized(
         VARIANTS.c.created_at <= p("at", sa.Double),
     )
 )
-_NEWEST, _OPENINGS = Statement(_newest()), Statement(_openings())
+_NEWEST, _OPENINGS, _TOTALS = Statement(_newest()), Statement(_openings()), Statement(_totals())
 _COUNT = Statement(sa.select(sa.func.count()).where(of_session(EXCHANGES), _BEFORE))

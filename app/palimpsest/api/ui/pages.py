@@ -17,6 +17,7 @@ from fastapi import APIRouter, Query, Request, Response
 from palimpsest.api.callers import Admitted, credentials_of
 from palimpsest.api.clients import base_url_of, settings_lines
 from palimpsest.api.events import MOST_SEQ
+from palimpsest.api.overview import Days
 from palimpsest.api.sessions import IdText, compaction_fields
 from palimpsest.api.ui.entries import (
     CHOICES,
@@ -34,6 +35,7 @@ from palimpsest.errors import NotFound, Unauthorized
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.exchange_views import ExchangeViews
+from palimpsest.proxy.overview import Overviews
 from palimpsest.storage.exchange_log import NEWEST
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.store import Store
@@ -52,17 +54,26 @@ _MOST_TURNS = 200
 class UiPages:
     """The pages below `/ui`."""
 
-    def __init__(self, archive: Archive, store: Store, contexts: ContextLoader, views: ExchangeViews) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        store: Store,
+        contexts: ContextLoader,
+        views: ExchangeViews,
+        overviews: Overviews,
+    ) -> None:
         self._archive = archive
         self._store = store
         self._contexts = contexts
         self._views = views
+        self._overviews = overviews
         self._paper = PageTemplates()
 
     def on(self, ui: APIRouter) -> None:
         """Register the routes, which also answer errors with pages; names of sessions may have slashes."""
         kind = route_of(self._paper)
         ui.add_api_route("/ui", self.sessions, methods=["GET"], route_class_override=kind)
+        ui.add_api_route("/ui/overview", self.overview, methods=["GET"], route_class_override=kind)
         ui.add_api_route(
             "/ui/sessions/{name:path}/events", self.events, methods=["GET"], route_class_override=kind
         )
@@ -106,6 +117,13 @@ class UiPages:
                 "clients": settings_lines(request.scope),
             },
         )
+
+    async def overview(self, request: Request, caller: Admitted, days: Days = 7) -> Response:
+        """What the turns of the last days add up to, and whose fault failures were, as a page."""
+        found = await self._overviews.of(caller.namespace, days, time.time())
+        widest = max([sums.tokens_full for sums in found.by_day.values()], default=0)
+        facts = {"found": found, "widest": widest, "has_links": way_of(request) != "password"}
+        return await self._paper.page("overview.html", facts)
 
     async def _listed(self, namespace: str, page: Sequence[SessionRow]) -> list[Listed]:
         names = [row.id for row in page]

@@ -1,0 +1,146 @@
+"""What a caller's turns of the last days add up to: tokens, money, waiting, and whose fault failures were."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from palimpsest.core.budget.economy import Prices
+from palimpsest.proxy.compacting.costs import DAY, ModelCosts
+from palimpsest.proxy.token_counts import Calibrations
+from palimpsest.storage.exchange_log import Total
+from palimpsest.storage.store import Store
+
+# How a failure with this code is cured, and one of a party without a line of its own.
+_CURES: Mapping[str, str] = {
+    "upstream_unreachable": "Is the model server up, and upstream.base_url right? `palimpsest doctor` looks.",
+    "upstream_timeout": "The model server took longer than upstream's timeouts allow; is it overloaded?",
+    "upstream_cut": "The model server broke off its answer: look at its log for the same minute.",
+    "upstream_status": "The model server refused the request; its own words went to the client unchanged.",
+    "error_in_stream": "The model server sent an error within its stream; it went to the client unchanged.",
+    "no_answer": "The model server answered 200 without an answer: is upstream.base_url a model server's?",
+    "context_length_exceeded": "What must stay word for word does not fit the window: unpin messages, or set "
+    "the model's window if it is larger than assumed.",
+    "answer_too_long_to_store": "The answer is longer than limits.answer_bytes: relayed, not stored.",
+    "store_unavailable": "The database could not be written: /readyz says why.",
+    "answer_not_stored": "The database could not be written: /readyz says why.",
+    "server_busy": "More requests at once than limits.concurrent_requests allows.",
+}
+_BY_PARTY = {
+    "client": "The request itself was refused; the client's error says which part.",
+    "proxy": "A fault of this proxy: its log has the line, by the request's id.",
+    "upstream": "A fault of the model server or the way to it: its log has the cause.",
+}
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums over turns. Tokens are the model's; `cost` and `saved` are None when no turn's price is known."""
+
+    turns: int = 0
+    compacted: int = 0
+    failed: int = 0
+    tokens_full: int = 0
+    tokens: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    written_tokens: int = 0
+    cost: float | None = None
+    saved: float | None = None
+    waited: float = 0.0
+    answered: int = 0
+
+    @property
+    def first_byte_seconds(self) -> float | None:
+        """The mean time to an answer's first byte; None without answers."""
+        return self.waited / self.answered if self.answered else None
+
+    @property
+    def cached_share(self) -> float | None:
+        """The share of prompt tokens that the upstream served from its cache; None where it counted none."""
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+    def add(self, total: Total, prices: Prices | None, ratio: float) -> None:
+        """Add the sums of one day, model and end; `ratio`: the model's tokens for one of ours."""
+        self.turns += total.turns
+        self.compacted += total.compacted
+        self.failed += total.turns if total.state not in ("done", "open") else 0
+        self.tokens_full += round(total.tokens_full * ratio)
+        self.tokens += round(total.tokens_forwarded * ratio)
+        self.prompt_tokens += total.prompt_tokens
+        self.completion_tokens += total.completion_tokens
+        self.cached_tokens += total.cached_tokens
+        self.written_tokens += total.written_tokens
+        self.waited += total.waited
+        self.answered += total.answered
+        if prices is not None and total.priced:
+            plain = max(0, total.prompt_tokens - total.cached_tokens - total.written_tokens)
+            spent = plain * prices.input + total.cached_tokens * prices.cached
+            spent += total.written_tokens * prices.written + total.completion_tokens * prices.output
+            left_out = max(0, total.tokens_full - total.tokens_forwarded) * ratio
+            self.cost = (self.cost or 0.0) + spent / 1e6
+            self.saved = (self.saved or 0.0) + left_out * prices.cached / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCount:
+    """How often turns ended with one error, by whose fault, and how that is cured."""
+
+    cause: str
+    code: str
+    turns: int
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The sums of the last `days`: of all turns, by day (newest first, YYYY-MM-DD) and by model."""
+
+    days: int
+    whole: Sums
+    by_day: Mapping[str, Sums]
+    by_model: Mapping[str, Sums]
+    failures: Sequence[FailureCount] = field(default=())
+
+
+class Overviews:
+    """Makes overviews of a caller's turns."""
+
+    def __init__(self, store: Store, calibrations: Calibrations, costs: ModelCosts) -> None:
+        self._store = store
+        self._calibrations = calibrations
+        self._costs = costs
+
+    async def of(self, namespace: str, days: int, now: float) -> Overview:
+        """The turns of the last `days` days, today (UTC) included."""
+        totals = await self._store.exchange_log.totals(namespace, now - now % DAY - (days - 1) * DAY)
+        prices = {model: await self._costs.known(model) for model in {total.model for total in totals}}
+        whole = Sums()
+        by_day: defaultdict[str, Sums] = defaultdict(Sums)
+        by_model: defaultdict[str, Sums] = defaultdict(Sums)
+        for total in totals:
+            ratio = self._ratio_of(namespace, total)
+            day = datetime.fromtimestamp(total.day * DAY, UTC).strftime("%Y-%m-%d")
+            for sums in (whole, by_day[day], by_model[total.model]):
+                sums.add(total, prices[total.model], ratio)
+        return Overview(days, whole, by_day, by_model, _failures(totals))
+
+    def _ratio_of(self, namespace: str, total: Total) -> float:
+        if total.priced == total.turns and total.prompt_tokens and total.tokens_forwarded:
+            return total.prompt_tokens / total.tokens_forwarded
+        return self._calibrations.ratio_of(namespace, total.model)
+
+
+def _failures(totals: Iterable[Total]) -> list[FailureCount]:
+    """The failures, most frequent first; a client that left before its answer began has no code."""
+    counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for total in totals:
+        if total.state not in ("done", "open"):
+            counts[total.cause or "client", total.code or "client_left"] += total.turns
+    return [
+        FailureCount(cause, code, turns, _CURES.get(code) or _BY_PARTY.get(cause, ""))
+        for (cause, code), turns in sorted(counts.items(), key=lambda item: -item[1])
+    ]
