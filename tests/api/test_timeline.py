@@ -24,7 +24,7 @@ HOSTILE = "<script>a(1)</script></details></article><b onclick='x()'>\"' onblur=
 HARMLESS = HOSTILE.replace("\u202e", "[U+202E]").replace("\u2069", "[U+2069]")
 HEADERS = {
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "cache-control": "no-store",
     "content-type": "text/html; charset=utf-8",
 }

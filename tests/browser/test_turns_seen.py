@@ -83,8 +83,9 @@ async def test_every_page_is_accessible_small_and_harmless(
         chat = await told(proxy)
         home, last = f"{proxy.url}/ui/sessions/{chat.session}", len(chat.replies)
         async with opened(browser, width, theme) as seen:
-            pages = ("", "/turns/1", f"/turns/{last}", f"/turns/{last}?from=0", "/events")
-            for path in (f"{proxy.url}/ui", f"{proxy.url}/ui/overview", *(home + end for end in pages)):
+            pages = ("", "/turns/1", f"/turns/{last}", f"/turns/{last}?from=0", "/state", "/events")
+            others = ("", "/overview", "/search?q=decided+port")
+            for path in (*(f"{proxy.url}/ui{end}" for end in others), *(home + end for end in pages)):
                 await seen.page.goto(path)
                 found = await Axe().run(seen.page)
                 assert found.response["violations"] == [], json.dumps(found.response["violations"])[:2_000]

@@ -66,7 +66,10 @@ PAGES = frozenset(
     {
         "GET /ui",
         "GET /ui/overview",
+        "GET /ui/search",
         "GET /ui/sessions/{name:path}",
+        "GET /ui/sessions/{name:path}/state",
+        *(f"POST /ui/sessions/{{name:path}}/{action}" for action in ("compact", "undo", "pin", "unpin")),
         "GET /ui/sessions/{name:path}/events",
         "GET /ui/sessions/{name:path}/turns",
         "GET /ui/sessions/{name:path}/turns/{n}",

@@ -31,7 +31,8 @@ from palimpsest.api.root import RootPages
 from palimpsest.api.sessions import SessionPages
 from palimpsest.api.status import IndexRemoval, SettingsPages, StatusPages
 from palimpsest.api.transfer import ErasePages, SessionEraser, SessionTransfer, TransferPages
-from palimpsest.api.ui.pages import UiPages
+from palimpsest.api.ui.actions import ActionPages
+from palimpsest.api.ui.pages import UiPages, UiParts
 from palimpsest.api.views import ContextPages, ViewPages
 from palimpsest.api.windows import WindowPages
 from palimpsest.errors import NotFound, PalimpsestError, WrongBaseUrl
@@ -134,7 +135,12 @@ def ui_of(pages: Pages) -> APIRouter:
     ui = APIRouter(dependencies=[Depends(CallerAuthentication(pages.access).admit)])
     if pages.exchanges is not None and pages.overviews is not None:
         archive = Archive(pages.store, pages.reader)
-        UiPages(archive, pages.store, pages.contexts, pages.exchanges, pages.overviews).on(ui)
+        pins = PinPages(archive, pages.store.history, pages.contexts)
+        actions = ActionPages(archive, CompactionPages(archive, pages.store), pins, pages.viewing)
+        parts = UiParts(
+            archive, pages.store, pages.contexts, pages.exchanges, pages.overviews, pins, pages.searching
+        )
+        UiPages(parts, actions).on(ui)
     return ui
 
 

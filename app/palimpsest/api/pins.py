@@ -43,24 +43,31 @@ class PinPages:
     async def listed(self, request: Request, caller: Admitted, name: str) -> Response:
         """Pins by hand in the order of pinning, then pins by text on the default branch."""
         row = await self._archive.session(caller.namespace, name)
-        pins = [pin for pin in await self._history.pins(caller.namespace, row.id) if not pin.is_lifted]
+        return reply({"session": row.id, "pins": await self.pins(request, caller.namespace, row)})
+
+    async def pins(self, request: Request, namespace: str, row: SessionRow) -> list[dict[str, Any]]:
+        """The pins of `listed`."""
+        pins = [pin for pin in await self._history.pins(namespace, row.id) if not pin.is_lifted]
         fields = [_fields(pin.chain, pin.created_at, "hand", is_kept=True) for pin in pins]
-        by_text = await self._by_text(request, caller.namespace, row)
-        return reply({"session": row.id, "pins": fields + by_text})
+        return fields + await self._by_text(request, namespace, row)
 
     async def add(self, request: Request, caller: Admitted, name: str) -> Response:
         """Pin a message. PinsTooLarge when a known window has no room for all pins together."""
         order = await order_of(request, PinOrder)
         row = await self._archive.session(caller.namespace, name)
-        message = await self._archive.message_in(caller.namespace, row, order.message)
-        warning = await self._checked(request, caller.namespace, row, message)
-        await self._history.add_pin(caller.namespace, row.id, message.chain, time.time())
+        return reply(await self.pin(request, caller.namespace, row, order.message), 201)
+
+    async def pin(self, request: Request, namespace: str, row: SessionRow, ident: str) -> dict[str, Any]:
+        """Pin the message with this id; what `add` answers."""
+        message = await self._archive.message_in(namespace, row, ident)
+        warning = await self._checked(request, namespace, row, message)
+        await self._history.add_pin(namespace, row.id, message.chain, time.time())
         fields: dict[str, Any] = {
             "session": row.id,
             "message": context_id(message.chain),
             "takes_effect": "at the next compaction",
         }
-        return reply(fields | ({"warning": warning} if warning else {}), 201)
+        return fields | ({"warning": warning} if warning else {})
 
     async def remove(self, caller: Admitted, name: str, message: str) -> Response:
         """Remove a message's pin, by hand or by its own text; 404 when it has none."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.runtime.events import SUMMARIZED_TITLE
 from palimpsest.core.summary.sections import SummaryOutline, outline_of
+from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
 from palimpsest.proxy.compaction_context import CompactionContext
@@ -318,13 +319,18 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How much of the window is used, in the model's tokens. `marks` are positions, as in `Bar`."""
+    """How much of the window is used, in the model's tokens. `marks` are positions, as in `Bar`.
+
+    A compaction by hand would fold `folds` messages (0: there is nothing to fold), and leave `leaves` tokens.
+    """
 
     model: str
     strategy: str
     window_tokens: int
     bars: tuple[Bar, ...]
     marks: tuple[Bar, ...]
+    folds: int
+    leaves: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,6 +434,8 @@ def use_of(context: CompactionContext) -> Use:
             name, label, tokens, round(100 * tokens / max(window, 1), 1), round(100 * tokens / most, 2)
         )
 
+    plan = context.plan_manual()
+    fold = plan if isinstance(plan, Fold) else None
     return Use(
         model=context.turn.model,
         strategy=context.policy.name,
@@ -441,6 +449,8 @@ def use_of(context: CompactionContext) -> Use:
             bar("trigger", "Trigger", budget.for_model(budget.trigger_tokens)),
             bar("window", "Window", window),
         ),
+        folds=len({*range(fold.since, fold.cut)} - {*fold.kept}) if fold else 0,
+        leaves=budget.for_model(fold.leaves_tokens) if fold else 0,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 from urllib.parse import quote
@@ -18,7 +19,9 @@ from palimpsest.api.callers import Admitted, credentials_of
 from palimpsest.api.clients import base_url_of, settings_lines
 from palimpsest.api.events import MOST_SEQ
 from palimpsest.api.overview import Days
+from palimpsest.api.pins import PinPages
 from palimpsest.api.sessions import IdText, compaction_fields
+from palimpsest.api.ui.actions import ActionPages
 from palimpsest.api.ui.entries import (
     CHOICES,
     Listed,
@@ -29,19 +32,27 @@ from palimpsest.api.ui.entries import (
     moment,
     use_of,
 )
+from palimpsest.api.ui.kept import hits_of, lines_of
 from palimpsest.api.ui.paper import ASKS, PageTemplates, route_of, way_of
-from palimpsest.api.ui.turns import turn_facts, turns_of
+from palimpsest.api.ui.turns import message_rows, turn_facts, turns_of
+from palimpsest.core.recall.filters import Filters
+from palimpsest.core.summary.styles import state_fields
 from palimpsest.errors import NotFound, Unauthorized
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.exchange_views import ExchangeViews
+from palimpsest.proxy.journal_rows import text_of
 from palimpsest.proxy.overview import Overviews
+from palimpsest.proxy.recall.searching import Searcher, Where
 from palimpsest.storage.exchange_log import NEWEST
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.store import Store
 
 _MOST_SESSIONS = 50
 _MOST_EVENTS = 500
+# Hits of a search, and kept memories and checkpoints, on one page.
+_MOST_HITS, _MOST_KEPT = 20, 50
 # Nobody reads more branches than these: a chat front end leaves three for every question.
 _MOST_BRANCHES = 40
 Show = Literal["all", "compactions", "trouble"]
@@ -51,22 +62,31 @@ Show = Literal["all", "compactions", "trouble"]
 _MOST_TURNS = 200
 
 
+@dataclass(frozen=True, slots=True)
+class UiParts:
+    """What the pages are made of."""
+
+    archive: Archive
+    store: Store
+    contexts: ContextLoader
+    views: ExchangeViews
+    overviews: Overviews
+    pins: PinPages
+    searching: Searcher | None
+
+
 class UiPages:
     """The pages below `/ui`."""
 
-    def __init__(
-        self,
-        archive: Archive,
-        store: Store,
-        contexts: ContextLoader,
-        views: ExchangeViews,
-        overviews: Overviews,
-    ) -> None:
-        self._archive = archive
-        self._store = store
-        self._contexts = contexts
-        self._views = views
-        self._overviews = overviews
+    def __init__(self, parts: UiParts, actions: ActionPages) -> None:
+        self._archive = parts.archive
+        self._store = parts.store
+        self._contexts = parts.contexts
+        self._views = parts.views
+        self._overviews = parts.overviews
+        self._pins = parts.pins
+        self._searching = parts.searching
+        self._actions = actions
         self._paper = PageTemplates()
 
     def on(self, ui: APIRouter) -> None:
@@ -74,6 +94,11 @@ class UiPages:
         kind = route_of(self._paper)
         ui.add_api_route("/ui", self.sessions, methods=["GET"], route_class_override=kind)
         ui.add_api_route("/ui/overview", self.overview, methods=["GET"], route_class_override=kind)
+        ui.add_api_route("/ui/search", self.search, methods=["GET"], route_class_override=kind)
+        self._actions.on(ui, kind)
+        ui.add_api_route(
+            "/ui/sessions/{name:path}/state", self.state, methods=["GET"], route_class_override=kind
+        )
         ui.add_api_route(
             "/ui/sessions/{name:path}/events", self.events, methods=["GET"], route_class_override=kind
         )
@@ -140,8 +165,12 @@ class UiPages:
         name: str,
         before: Annotated[int, Query(ge=0, le=NEWEST)] = NEWEST,
         limit: Annotated[int, Query(ge=1, le=_MOST_TURNS)] = 50,
+        nothing: bool = False,
     ) -> Response:
-        """One session as a page: how full its window is, its compactions, and its turns, newest first."""
+        """One session as a page: how full its window is, its compactions, and its turns, newest first.
+
+        `nothing`: a compaction by hand has just found nothing to fold.
+        """
         row = await self._row(request, caller.namespace, name)
         found = await self._views.page(caller.namespace, row.id, before, limit + 1)
         page = [
@@ -154,6 +183,7 @@ class UiPages:
             for n, one in found[:limit]
         ]
         made = await self._store.compactions.of_session(caller.namespace, row.id)
+        standing = [one.compaction.id for one in made if one.undone_at is None]
         return await self._paper.page(
             "session.html",
             {
@@ -163,6 +193,8 @@ class UiPages:
                 "touched": moment(row.updated_at),
                 "branches": (await self._archive.branches(caller.namespace, row))[:_MOST_BRANCHES],
                 "turns": turns_of(page),
+                "force": standing[-1] if standing else None,
+                "nothing": nothing,
                 "made": {one.compaction.id: compaction_fields(one.compaction) for one in made},
                 "is_newest": before == NEWEST,
                 "next": page[-1][1].arrival if len(found) > limit else None,
@@ -196,6 +228,62 @@ class UiPages:
         )
         more = {"session": row, "lost": lost, "has_links": way_of(request) != "password"}
         return await self._paper.page("turn.html", facts | more)
+
+    async def state(self, request: Request, caller: Admitted, name: str) -> Response:
+        """What is kept beside a session's messages, as a page: working state, pins, memory, checkpoints."""
+        row = await self._row(request, caller.namespace, name)
+        place = await self._archive.place(caller.namespace, row.id, None)
+        context = await self._contexts.of(await self._archive.branch(place, credentials_of(request)))
+        kept = await context.done(CompactionContext.kept_state)
+        at = caller.namespace, row.id
+        pins = await self._pins.pins(request, caller.namespace, row)
+        texts = [(await self._archive.message(caller.namespace, pin["message"]))[1].body for pin in pins]
+        return await self._paper.page(
+            "state.html",
+            {
+                "session": row,
+                "strategy": context.policy.name,
+                "state": lines_of(state_fields(kept)),
+                "pins": list(zip(pins, message_rows(texts), strict=True)),
+                "memories": [
+                    (kept.memory.kind, text_of(kept), moment(kept.memory.created_at))
+                    for kept in await self._store.journal.memories(*at, _MOST_KEPT)
+                ],
+                "checkpoints": [
+                    (one.checkpoint.kind, one.checkpoint.id, moment(one.checkpoint.created_at))
+                    for one in await self._store.journal.checkpoints(*at, _MOST_KEPT)
+                ],
+                "has_links": way_of(request) != "password",
+            },
+        )
+
+    async def search(
+        self,
+        request: Request,
+        caller: Admitted,
+        q: Annotated[str, Query(max_length=2_000)] = "",
+        session: Annotated[str, Query(max_length=200)] = "",
+    ) -> Response:
+        """Exact quotes of the caller's sessions, or of one, as a page, best first."""
+        newest = await self._store.history.sessions(caller.namespace, 1, None)
+        row = await self._row(request, caller.namespace, session) if session else None
+        found = None
+        if q.strip() and newest and self._searching is not None:
+            base = row or newest[0]
+            where = Where(caller.namespace, base.id, b"", "session" if row else "namespace")
+            found = await self._searching.search(where, q, _MOST_HITS, Filters(None, None))
+        return await self._paper.page(
+            "search.html",
+            {
+                "q": q,
+                "session": row,
+                "hits": hits_of(found, q) if found else [],
+                "total": found.found if found else 0,
+                "is_asked": found is not None,
+                "can_search": self._searching is not None,
+                "has_links": way_of(request) != "password",
+            },
+        )
 
     async def events(
         self,
@@ -247,5 +335,5 @@ class UiPages:
     async def _use(self, request: Request, namespace: str, row: SessionRow) -> Use:
         place = await self._archive.place(namespace, row.id, None)
         subject = await self._archive.branch(place, credentials_of(request))
-        context = await self._contexts.of(subject)
+        context = await self._contexts.of(subject, by_hand=True)
         return await context.done(use_of)

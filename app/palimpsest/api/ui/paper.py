@@ -1,8 +1,8 @@
 """The paper of the pages: templates, headers, and how a browser shows a key.
 
 A browser cannot send a bearer token by itself, so on these pages the password of HTTP Basic (RFC 7617) is
-accepted as one. Only here: a browser then sends it with every request, even for a foreign page, and these
-pages change nothing. The templates escape every value.
+accepted as one. Only here: a browser then sends it with every request, even for a foreign page, whose forms
+the front door refuses by their origin. The templates escape every value.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class PageTemplates:
             "content-security-policy": f"default-src 'none'; style-src 'sha256-{digest}'; script-src 'self'; "
             "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
             "x-content-type-options": "nosniff",
-            "referrer-policy": "no-referrer",
+            # A browser names the origin of a form only to where it may name the referrer.
+            "referrer-policy": "same-origin",
             # A page that links here gets no reference to the window.
             "cross-origin-opener-policy": "same-origin",
             "cache-control": "no-store",

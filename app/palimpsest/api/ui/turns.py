@@ -161,6 +161,11 @@ def said_rows(seen: SeenExchange, start: int) -> Iterator[TextRow | FoldedRun]:
             yield from (_said(seen, fate) for fate in fates)
 
 
+def message_rows(messages: Sequence[bytes]) -> list[TextRow]:
+    """Messages by themselves."""
+    return [_row("", raw, 0, "", "", "") for raw in messages]
+
+
 def share_bars(shares: Mapping[Category, int], most: int) -> list[tuple[Bar, float]]:
     """The bars of a prompt's parts side by side, each with where it begins, in percent of `most` tokens."""
     bars, at = [], 0.0

@@ -3,7 +3,10 @@
 addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, textarea, select");
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  document.querySelector(`[data-key="${CSS.escape(event.key)}"]`)?.click();
+  const found = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+  if (!found) return;
+  event.preventDefault();
+  found.matches("input") ? found.focus() : found.click();
 });
 for (const slider of document.querySelectorAll("input[type=range]")) {
   slider.addEventListener("input", () => { slider.nextElementSibling.value = slider.value; });
