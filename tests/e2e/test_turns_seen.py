@@ -201,3 +201,32 @@ async def test_the_last_days_add_up(tmp_path: Path) -> None:
         empty = (await proxy.http.get("/api/overview", headers=other)).json()
         assert (empty["total"]["turns"], empty["total"]["cost"], empty["failures"]) == (0, None, [])
         assert (await proxy.http.get("/api/overview?days=0", headers=other)).status_code == 422
+
+
+async def used(proxy: Proxy, chat: Chat, ident: str, name: str, result: str, **arguments: str) -> None:
+    """The model calls a tool, and the client gives its result."""
+    proxy.model.calls((ident, name, arguments))
+    await chat.says(f"Go on with {ident}.")
+    await chat.sends({"role": "tool", "tool_call_id": ident, "content": result})
+
+
+async def test_what_followed_a_compaction_is_counted(tmp_path: Path) -> None:
+    prices = {"models": [{"match": "test-model", "prices": {"input": 2.0}}]}
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END | prices) as proxy:
+        chat = proxy.chat(session="work")
+        await used(proxy, chat, "c1", "read_file", "1: import os", path="/srv/a.py")
+        assert (await read(proxy.http, chat, "sessions/work/report"))["compactions"] == []
+        await compacted(chat)
+        since = len(chat.replies)
+        await used(proxy, chat, "c2", "read_file", "1: import sys", path="/srv/b.py")
+        await used(proxy, chat, "c3", "read_file", "1: import os", path="/srv/a.py")
+        await used(proxy, chat, "c4", "write_file", "written", path="/srv/a.py", content="import os, sys")
+        await used(proxy, chat, "c5", "read_file", "1: import os, sys", path="/srv/a.py")
+        (told,) = (await read(proxy.http, chat, "sessions/work/report"))["compactions"]
+        assert told["compaction"] == chat.reply.headers["x-palimpsest-compaction"]
+        assert (told["since"], told["turns"]) == (since, len(chat.replies) - since + 1)
+        assert (told["calls"], told["calls_until_change"]) == (4, 3)
+        assert (told["repeated_calls"], told["lookups"]) == (2, 0)
+        assert 0 < told["repeated_cost"] < 0.001
+        page = await proxy.http.get(f"/ui/sessions/{chat.session}", headers=chat.headers)
+        assert "the 3. was the first to change something" in page.text

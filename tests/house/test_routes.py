@@ -42,6 +42,7 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}/checkpoints/{checkpoint}",
         "POST /sessions/{name:path}/checkpoints/{checkpoint}/restore",
         "GET /overview",
+        "GET /sessions/{name:path}/report",
         "GET /sessions/{name:path}/exchanges",
         *(
             f"GET /sessions/{{name:path}}/exchanges/{{n}}{end}"

@@ -13,7 +13,7 @@ from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.outcomes import ViewPart
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.exchange_views import Cost, ExchangeViews, SeenExchange
+from palimpsest.proxy.exchange_views import Cost, ExchangeViews, Followed, SeenExchange
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 
@@ -30,6 +30,7 @@ class ExchangePages:
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
         api.add_api_route("/sessions/{name:path}/exchanges", self.listed, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/report", self.report, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/exchanges/{n}", self.one, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/exchanges/{n}/view", self.view, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/exchanges/{n}/body", self.body, methods=["GET"])
@@ -55,6 +56,12 @@ class ExchangePages:
         ]
         after = page[-1][1].arrival if len(found) > limit else None
         return reply({"session": row.id, "exchanges": listed, "next": after})
+
+    async def report(self, caller: Admitted, name: str) -> Response:
+        """What followed each compaction of the default branch: counts from the conversation, and a cost."""
+        row = await self._archive.session(caller.namespace, name)
+        found = await self._views.followed(caller.namespace, row)
+        return reply({"session": row.id, "compactions": [followed_fields(one) for one in found]})
 
     async def one(self, caller: Admitted, name: str, n: str) -> Response:
         """One exchange, with the tokens of its prompt by what they are for."""
@@ -159,6 +166,20 @@ def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: C
         "started_at": began,
         "first_byte_seconds": None if first is None else round(first - began, 3),
         "seconds": None if end is None else round(end - began, 3),
+    }
+
+
+def followed_fields(one: Followed) -> dict[str, Any]:
+    """What followed a compaction; `repeated_cost` is an estimate, null without a price."""
+    return {
+        "compaction": one.compaction.id,
+        "since": one.since,
+        "turns": one.turns,
+        "calls": one.after.all_calls,
+        "calls_until_change": one.after.calls,
+        "repeated_calls": one.after.repeated,
+        "repeated_cost": one.cost,
+        "lookups": one.lookups,
     }
 
 

@@ -12,6 +12,7 @@ from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.recall.rounds.hidden import replayed, translated_rounds
 from palimpsest.core.recall.tool_calls import NAMES
+from palimpsest.core.view.aftermath import Aftermath, aftermath_of
 from palimpsest.core.view.anatomy import (
     Category,
     Lost,
@@ -29,16 +30,20 @@ from palimpsest.core.view.view import rendered
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.compaction_items import with_plain_summaries
 from palimpsest.core.wire.envelope import body_with, holds_messages
+from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.responses.request import RESPONSES
 from palimpsest.proxy.archive import Archive, Place, ReadBranch, missing
 from palimpsest.proxy.compacting.costs import ModelCosts
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.token_counts import Calibrations, ModelTokens
-from palimpsest.storage.exchange_log import LoggedExchange
+from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 from palimpsest.storage.history import SessionRow
+from palimpsest.storage.journal import StoredEvent
 from palimpsest.storage.store import Store
 
+# Turns and look-ups of a session that are read to tell what followed its compactions.
+_MOST_TURNS = 10_000
 # The member that holds the messages, before their mark.
 _LISTED = re.compile(rb'"(\w+)"\s*:\s*\x01')
 _OUR_NAMES = tuple(f'"{name}"'.encode() for name in sorted(NAMES))
@@ -90,6 +95,22 @@ class SeenExchange:
     def said(self) -> Sequence[bytes]:
         """The whole list that the view stands for: instructions, then every message."""
         return [message.raw for message in (*self.talk.preamble, *self.talk.messages)]
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What followed a compaction from the turn `since` on, the first under it.
+
+    `lookups`: how often the model asked recall meanwhile. `cost` is what the results of repeated calls cost
+    once more in a prompt, an estimate; None without a price.
+    """
+
+    compaction: Compaction
+    since: int
+    turns: int
+    after: Aftermath
+    lookups: int
+    cost: float | None
 
 
 class ExchangeViews:
@@ -172,6 +193,38 @@ class ExchangeViews:
         weight = sum(len(message.raw) for message in seen.talk.messages)
         return await offload(weight, lost_in, seen.talk, seen.fates, seen.view.parts)
 
+    async def followed(self, namespace: str, row: SessionRow) -> list[Followed]:
+        """What followed each compaction of the session's default branch, oldest first."""
+        place = await self._archive.place(namespace, row.id, None)
+        talk = (await self._archive.branch(place, ())).conversation
+        stored = await self._store.compactions.of_session(namespace, row.id)
+        made = {one.compaction.id: one.compaction for one in stored}
+        turns = await self.page(namespace, row.id, NEWEST, _MOST_TURNS)
+        firsts = await offload(MESSAGE_WEIGHT * len(turns), _first_turns, turns[::-1], talk)
+        recalled = await self._store.journal.events(namespace, row.id, 0, _MOST_TURNS, ["context_recalled"])
+        found = []
+        for at, (ident, number, arrival, start) in enumerate(firsts):
+            _, later, until, end = (
+                firsts[at + 1]
+                if at + 1 < len(firsts)
+                else (
+                    "",
+                    turns[0][0] + 1,
+                    NEWEST,
+                    len(talk.messages),
+                )
+            )
+            if ident not in made:
+                continue
+            weight = MESSAGE_WEIGHT * len(talk.messages)
+            after = await offload(weight, aftermath_of, talk, made[ident], start, end)
+            lookups = sum(arrival <= event.seq < until and _is_models(event) for event in recalled)
+            prices = await self._costs.known(row.model)
+            ratio = self._calibrations.ratio_of(namespace, row.model)
+            cost = None if prices is None else after.repeated_tokens * ratio * prices.input / 1e6
+            found.append(Followed(made[ident], number, later - number, after, lookups, cost))
+        return found
+
     async def _as_spelled(
         self, namespace: str, session: str, talk: Conversation, exchange: LoggedExchange
     ) -> Conversation:
@@ -209,6 +262,23 @@ class ExchangeViews:
         wire = RESPONSES if _listed_in(sent) == RESPONSES.listed else CHAT
         rounds = {answers[chain]: translated_rounds(hidden, wire) for chain, hidden in found.items()}
         return replayed(view, talk, {at: each for at, each in rounds.items() if each is not None})
+
+
+def _first_turns(
+    turns: Sequence[tuple[int, LoggedExchange]], talk: Conversation
+) -> list[tuple[str, int, int, int]]:
+    """The first turn of the branch under each compaction: its id, number, arrival and the messages before."""
+    places = {name: at for at, name in enumerate(talk.names)}
+    found: dict[str, tuple[str, int, int, int]] = {}
+    for number, one in turns:
+        if one.compaction is not None and one.compaction not in found and one.head in places:
+            found[one.compaction] = one.compaction, number, one.arrival, places[one.head] + 1
+    return list(found.values())
+
+
+def _is_models(event: StoredEvent) -> bool:
+    payload = decoded(event.event.payload)
+    return isinstance(payload, dict) and payload.get("via") == "model"
 
 
 def cost_of(exchange: LoggedExchange, prices: Prices, ratio: float) -> Cost:

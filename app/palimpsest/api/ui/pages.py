@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
@@ -18,6 +18,7 @@ from fastapi import APIRouter, Query, Request, Response
 from palimpsest.api.callers import Admitted, credentials_of
 from palimpsest.api.clients import base_url_of, settings_lines
 from palimpsest.api.events import MOST_SEQ
+from palimpsest.api.exchanges import followed_fields
 from palimpsest.api.overview import Days
 from palimpsest.api.pins import PinPages
 from palimpsest.api.sessions import IdText, compaction_fields
@@ -172,17 +173,8 @@ class UiPages:
         `nothing`: a compaction by hand has just found nothing to fold.
         """
         row = await self._row(request, caller.namespace, name)
-        found = await self._views.page(caller.namespace, row.id, before, limit + 1)
-        page = [
-            (
-                n,
-                one,
-                self._views.ratio_of(caller.namespace, one),
-                await self._views.cost_of(caller.namespace, one),
-            )
-            for n, one in found[:limit]
-        ]
         made = await self._store.compactions.of_session(caller.namespace, row.id)
+        followed = await self._views.followed(caller.namespace, row) if made else ()
         standing = [one.compaction.id for one in made if one.undone_at is None]
         return await self._paper.page(
             "session.html",
@@ -192,15 +184,24 @@ class UiPages:
                 "started": moment(row.created_at),
                 "touched": moment(row.updated_at),
                 "branches": (await self._archive.branches(caller.namespace, row))[:_MOST_BRANCHES],
-                "turns": turns_of(page),
+                **await self._rail(caller.namespace, row, before, limit),
+                "followed": {one.compaction.id: followed_fields(one) for one in followed},
                 "force": standing[-1] if standing else None,
                 "nothing": nothing,
                 "made": {one.compaction.id: compaction_fields(one.compaction) for one in made},
-                "is_newest": before == NEWEST,
-                "next": page[-1][1].arrival if len(found) > limit else None,
                 "has_links": way_of(request) != "password",
             },
         )
+
+    async def _rail(self, namespace: str, row: SessionRow, before: int, limit: int) -> dict[str, Any]:
+        """The turns of a session's page."""
+        found = await self._views.page(namespace, row.id, before, limit + 1)
+        page = [
+            (n, one, self._views.ratio_of(namespace, one), await self._views.cost_of(namespace, one))
+            for n, one in found[:limit]
+        ]
+        after = page[-1][1].arrival if len(found) > limit else None
+        return {"turns": turns_of(page), "is_newest": before == NEWEST, "next": after}
 
     async def chosen(self, name: str, n: Annotated[int, Query(ge=1, le=10**11)] = 1) -> Response:
         """Redirect the form that asks for a turn by its number."""

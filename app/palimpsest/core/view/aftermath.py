@@ -1,0 +1,67 @@
+"""What followed a compaction: how soon the work went on, and what was done again. Pure.
+
+Measured from the conversation alone. A repeated call is not always a loss, and without a repetition one
+cannot know what would have been done: these are counts, not judgements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palimpsest.core.history.message import RESULT_ROLES, Conversation, Message
+from palimpsest.core.notes.effects import effects_of
+from palimpsest.core.notes.note import Action, FileChange
+from palimpsest.core.text.message_text import ToolCall, calls_of, text_of
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.view.view import cut_in, kept_in
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """The messages from the first one under a compaction to the next compaction.
+
+    `calls`: tool calls until the first that changed something, that one included; None while none has.
+    `repeated`: calls with the name and arguments of a folded one, whose results take `repeated_tokens` (our
+    count).
+    """
+
+    messages: int
+    all_calls: int
+    calls: int | None
+    repeated: int
+    repeated_tokens: int
+
+
+def aftermath_of(talk: Conversation, made: Compaction, start: int, end: int) -> Aftermath:
+    """What the messages `[start:end]` did under the compaction."""
+    kept = set(kept_in(made, talk))
+    folded = [talk.messages[at] for at in range(cut_in(made, talk)) if at not in kept]
+    known = {_name_of(call) for message in folded for call in calls_of(message)}
+    results = _results(talk.messages[start:end])
+    calls = [call for message in talk.messages[start:end] for call in calls_of(message)]
+    again = [call for call in calls if _name_of(call) in known]
+    changed = (place for place, call in enumerate(calls, 1) if _changes(call, results.get(call.id)))
+    return Aftermath(
+        messages=max(0, end - start),
+        all_calls=len(calls),
+        calls=next(changed, None),
+        repeated=len(again),
+        repeated_tokens=sum(results[call.id].tokens for call in again if call.id in results),
+    )
+
+
+def _results(messages: Sequence[Message]) -> dict[str, Message]:
+    return {
+        message.answers: message for message in messages if message.role in RESULT_ROLES and message.answers
+    }
+
+
+def _name_of(call: ToolCall) -> tuple[str, tuple[str, ...]]:
+    """Identifies a call: spaces and the order in its JSON do not count."""
+    return call.name, call.values()
+
+
+def _changes(call: ToolCall, result: Message | None) -> bool:
+    effects = effects_of(call, text_of(result) if result else None)
+    return any(isinstance(effect, FileChange | Action) for effect in effects)
