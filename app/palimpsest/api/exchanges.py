@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -58,10 +59,17 @@ class ExchangePages:
         return reply({"session": row.id, "exchanges": listed, "next": after})
 
     async def report(self, caller: Admitted, name: str) -> Response:
-        """What followed each compaction of the default branch: counts from the conversation, and a cost."""
+        """What followed each compaction of the default branch, and what makes it dearer than need be."""
         row = await self._archive.session(caller.namespace, name)
-        found = await self._views.followed(caller.namespace, row)
-        return reply({"session": row.id, "compactions": [followed_fields(one) for one in found]})
+        followed = await self._views.followed(caller.namespace, row)
+        findings = await self._views.findings(caller.namespace, row)
+        return reply(
+            {
+                "session": row.id,
+                "compactions": [followed_fields(one) for one in followed],
+                "findings": [asdict(one) for one in findings],
+            }
+        )
 
     async def one(self, caller: Admitted, name: str, n: str) -> Response:
         """One exchange, with the tokens of its prompt by what they are for."""

@@ -58,6 +58,7 @@ def own_pages(
                 parts.tokens,
                 parts.calibrations,
                 costs,
+                parts.windows,
             ),
             overviews=Overviews(parts.store, parts.calibrations, costs),
             erases=Eraser(parts.erasure, memory),

@@ -25,15 +25,17 @@ from palimpsest.core.view.anatomy import (
 )
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.dialects import as_sent
+from palimpsest.core.view.findings import Found, TurnCost, findings_of
 from palimpsest.core.view.outcomes import View
 from palimpsest.core.view.view import rendered
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.compaction_items import with_plain_summaries
-from palimpsest.core.wire.envelope import body_with, holds_messages
+from palimpsest.core.wire.envelope import body_with, holds_messages, tools_in
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.responses.request import RESPONSES
 from palimpsest.proxy.archive import Archive, Place, ReadBranch, missing
 from palimpsest.proxy.compacting.costs import ModelCosts
+from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.token_counts import Calibrations, ModelTokens
@@ -124,6 +126,7 @@ class ExchangeViews:
         tokens: ModelTokens,
         calibrations: Calibrations,
         costs: ModelCosts,
+        windows: Windows,
     ) -> None:
         self._store = store
         self._archive = archive
@@ -131,6 +134,7 @@ class ExchangeViews:
         self._tokens = tokens
         self._calibrations = calibrations
         self._costs = costs
+        self._windows = windows
 
     async def page(
         self, namespace: str, session: str, before: int, limit: int
@@ -224,6 +228,33 @@ class ExchangeViews:
             cost = None if prices is None else after.repeated_tokens * ratio * prices.input / 1e6
             found.append(Followed(made[ident], number, later - number, after, lookups, cost))
         return found
+
+    async def findings(self, namespace: str, row: SessionRow) -> list[Found]:
+        """What makes the session's default branch dearer than it need be; tokens as the model counts."""
+        place = await self._archive.place(namespace, row.id, None)
+        branch = await self._archive.branch(place, ())
+        turns = (await self.page(namespace, row.id, NEWEST, _MOST_TURNS))[::-1]
+        if not turns:
+            return []
+        costs = [
+            TurnCost(number, one.started_at, one.prompt_tokens, one.cached_tokens) for number, one in turns
+        ]
+        carried = await self._set(namespace, row.id, turns[-1][1].carried)
+        found = await offload(
+            MESSAGE_WEIGHT * len(branch.conversation.messages),
+            findings_of,
+            branch.conversation,
+            tools_in(carried),
+            costs,
+            self._windows.known(branch.model, namespace).tokens,
+            self._costs.of(branch.model).cache_seconds,
+            self._tokens.counter_of(branch.model).count_tools,
+        )
+        ratio = self._calibrations.ratio_of(namespace, branch.model)
+        return [
+            one if one.kind == "cold_cache" else replace(one, tokens=as_theirs(one.tokens, ratio))
+            for one in found
+        ]
 
     async def _as_spelled(
         self, namespace: str, session: str, talk: Conversation, exchange: LoggedExchange

@@ -185,6 +185,7 @@ class UiPages:
                 "touched": moment(row.updated_at),
                 "branches": (await self._archive.branches(caller.namespace, row))[:_MOST_BRANCHES],
                 **await self._rail(caller.namespace, row, before, limit),
+                "findings": await self._views.findings(caller.namespace, row),
                 "followed": {one.compaction.id: followed_fields(one) for one in followed},
                 "force": standing[-1] if standing else None,
                 "nothing": nothing,

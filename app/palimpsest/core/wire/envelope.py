@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palimpsest.core.wire.json_spans import outline
 from palimpsest.core.wire.request import ChatRequest, Edit, edited
 
 # Bytes that valid JSON contains nowhere: the place of the messages, and of a piece.
@@ -45,6 +46,15 @@ def body_with(envelope: Sequence[bytes], messages: Sequence[bytes]) -> bytes:
     texts = rest.split(_PIECE)
     whole = b"".join([part for pair in zip(texts, [*pieces, b""], strict=True) for part in pair])
     return whole.replace(_MESSAGES, b"[" + b",".join(messages) + b"]", 1)
+
+
+def tools_in(envelope: Sequence[bytes]) -> bytes | None:
+    """The raw tools of the body; None without any."""
+    if not envelope:
+        return None
+    body = body_with(envelope, ())
+    member = outline(body).last("tools")
+    return body[member.start : member.end] if member else None
 
 
 def holds_messages(envelope: Sequence[bytes]) -> bool:

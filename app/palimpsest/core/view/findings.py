@@ -1,0 +1,118 @@
+"""What makes a session dearer than it need be: large results, unused tools, caches gone cold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from palimpsest.core.history.message import RESULT_ROLES, Conversation
+from palimpsest.core.text.message_text import calls_of
+from palimpsest.core.view.compaction import context_id
+from palimpsest.core.wire.json_text import decoded, encoded
+from palimpsest.errors import InvalidJson
+
+Finding = Literal["large_result", "unused_tools", "cold_cache"]
+# A result counts as large from this share of the window on.
+_LARGE_SHARE = 0.05
+# Tools count as unused after so many turns of tool calls.
+_LEAST_TURNS = 10
+# A prompt counts as read anew when less than this share of it came from the cache.
+_WARM_SHARE = 0.1
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One finding. `tokens`: what it takes, in our count; `names` are messages, tools or turns, at most five.
+
+    `times`: how many there are; for tools, in how many turns they were sent.
+    """
+
+    kind: Finding
+    times: int
+    tokens: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCost:
+    """What the findings need of a turn: its number, when it began (s), and the upstream's counts."""
+
+    number: int
+    at: float
+    prompt_tokens: int | None
+    cached_tokens: int | None
+
+
+def findings_of(
+    talk: Conversation,
+    tools: bytes | None,
+    turns: Sequence[TurnCost],
+    window_tokens: int,
+    cache_seconds: int,
+    count_tools: Callable[[bytes], int],
+) -> list[Found]:
+    """The findings of a session; `turns` in their order, `tools` those of its newest request."""
+    found = [_large_results(talk, window_tokens), _unused(talk, tools, len(turns), count_tools)]
+    return [one for one in (*found, _cold(turns, cache_seconds)) if one is not None]
+
+
+def _large_results(talk: Conversation, window_tokens: int) -> Found | None:
+    least = _LARGE_SHARE * window_tokens
+    large = [
+        (message.tokens, talk.names[at])
+        for at, message in enumerate(talk.messages)
+        if message.role in RESULT_ROLES and message.tokens >= least
+    ]
+    if not large:
+        return None
+    names = tuple(context_id(name) for _, name in sorted(large, reverse=True)[:_MOST_NAMED])
+    return Found("large_result", len(large), sum(tokens for tokens, _ in large), names)
+
+
+def _unused(
+    talk: Conversation, tools: bytes | None, turns: int, count_tools: Callable[[bytes], int]
+) -> Found | None:
+    if tools is None or turns < _LEAST_TURNS:
+        return None
+    called = {call.name for message in talk.messages for call in calls_of(message)}
+    unused = [tool for tool in _listed(tools) if _name_of(tool) and _name_of(tool) not in called]
+    if not called or not unused:
+        # Where no tool is ever called, having none is the client's choice to make.
+        return None
+    return Found(
+        "unused_tools", turns, count_tools(encoded(unused)), tuple(map(_name_of, unused[:_MOST_NAMED]))
+    )
+
+
+def _cold(turns: Sequence[TurnCost], cache_seconds: int) -> Found | None:
+    """Prompts that were read anew after a pause in which the upstream's cache has expired."""
+    cold = [
+        turn
+        for before, turn in pairwise(turns)
+        if cache_seconds
+        and turn.at - before.at >= cache_seconds
+        and turn.prompt_tokens
+        and turn.cached_tokens is not None
+        and turn.cached_tokens < _WARM_SHARE * turn.prompt_tokens
+    ]
+    if not cold:
+        return None
+    names = tuple(str(turn.number) for turn in cold[-_MOST_NAMED:])
+    return Found("cold_cache", len(cold), sum(turn.prompt_tokens or 0 for turn in cold), names)
+
+
+def _listed(tools: bytes) -> list[Mapping[str, Any]]:
+    try:
+        listed = decoded(tools)
+    except InvalidJson:
+        return []
+    return [tool for tool in listed if isinstance(tool, dict)] if isinstance(listed, list) else []
+
+
+def _name_of(tool: Mapping[str, Any]) -> str:
+    function = tool.get("function")
+    name = function.get("name") if isinstance(function, dict) else tool.get("name")
+    return name if isinstance(name, str) else ""

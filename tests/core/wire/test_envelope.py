@@ -1,0 +1,72 @@
+"""What a body carries beside its messages: cut apart, and put together again byte for byte."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from palimpsest.core.recall.rounds.offer import offering, tools_edit
+from palimpsest.core.wire.chat import parse_chat_request
+from palimpsest.core.wire.envelope import body_with, envelope_of, holds_messages, tools_in
+from palimpsest.core.wire.request import ChatRequest, RequestLimits
+from palimpsest.core.wire.responses.request import parse_responses_request
+
+MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+TOOLS = [{"type": "function", "function": {"name": "run", "description": "long " * 200}}]
+
+
+def parsed(**fields: Any) -> ChatRequest:
+    body = json.dumps({"model": "m", "messages": MESSAGES, **fields}, separators=(",", ":")).encode()
+    return parse_chat_request(body, RequestLimits())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"tools": TOOLS}, {"tools": TOOLS, "seed": 1, "metadata": {"a": "x" * 900}}, {"stream": True}],
+)
+def test_the_pieces_make_the_body_again(fields: dict[str, Any]) -> None:
+    request = parsed(**fields)
+    envelope = envelope_of(request)
+    assert body_with(envelope, request.message_spans) == request.body
+    other = [b'{"role":"user","content":"another"}']
+    assert body_with(envelope, other) == request.spliced(other)
+    assert tools_in(envelope) == request.tools
+
+
+def test_requests_that_differ_in_a_short_member_share_the_long_ones() -> None:
+    one, two = envelope_of(parsed(tools=TOOLS, seed=1)), envelope_of(parsed(tools=TOOLS, seed=2))
+    assert one[1:] == two[1:] == (json.dumps(TOOLS, separators=(",", ":")).encode(),)
+    assert len(one[0]) < 100
+    assert envelope_of(parsed(tools=TOOLS))[1:] == one[1:]
+
+
+@pytest.mark.parametrize("fields", [{"tools": TOOLS}, {"tools": [TOOLS[0], {"type": "x"}], "seed": 3}, {}])
+def test_with_our_tools_it_is_the_body_that_offers_them(fields: dict[str, Any]) -> None:
+    request = parsed(**fields)
+    envelope = envelope_of(request, [*request.edits_beside, tools_edit(request)])
+    assert body_with(envelope, request.message_spans) == offering(request, request.message_spans)
+
+
+def test_other_edits_are_made_in_the_rest() -> None:
+    changed = replace(parsed(tools=TOOLS, store=True), dropped=("store",), upstream_model="n")
+    envelope = envelope_of(changed, changed.own_edits)
+    assert body_with(envelope, changed.message_spans) == changed.edited_body
+    assert b"store" not in envelope[0]
+
+
+def test_an_input_that_is_no_list_stays_in_the_rest() -> None:
+    body = b'{"model":"m","input":"Hello."}'
+    request = parse_responses_request(body, RequestLimits())
+    assert request is not None
+    envelope = envelope_of(request)
+    assert not holds_messages(envelope)
+    assert body_with(envelope, [b"ignored"]) == body
+
+
+def test_a_body_with_bytes_that_json_does_not_allow_is_not_cut() -> None:
+    request = parsed()
+    for mark in (b"\x00", b"\x01"):
+        assert envelope_of(replace(request, body=request.body + mark)) == ()
+    assert tools_in(()) is None
