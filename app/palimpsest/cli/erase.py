@@ -10,15 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
+from palimpsest.upstream.own_api import OwnApi, fields_of, own_api
 
-from palimpsest.core.wire.json_text import decoded
-from palimpsest.errors import NotFound, UpstreamError
-from palimpsest.upstream.http import HttpReply
-from palimpsest.upstream.own_api import OwnApi, own_api
-
-_OK = 200
-_UNKNOWN = 404
 _EVERYTHING = "namespace?confirm=everything"
 
 
@@ -41,16 +34,16 @@ async def erased(
         if not agrees(await _question(proxy, order)):
             return None
         if order.session is None:
-            return _fields(await proxy.delete(_EVERYTHING))
+            return fields_of(await proxy.delete(_EVERYTHING))
         query = "?block=true" if order.block else ""
-        return _fields(await proxy.delete(_path(order.session) + query))
+        return fields_of(await proxy.delete(_path(order.session) + query))
 
 
 async def _question(proxy: OwnApi, order: Order) -> str:
     if order.session is None:
-        sessions = _fields(await proxy.get("sessions?limit=1"))["total"]
+        sessions = fields_of(await proxy.get("sessions?limit=1"))["total"]
         return f"Erase everything of this key: {_counted(sessions, 'session')}, for good?"
-    found = _fields(await proxy.get(_path(order.session)))
+    found = fields_of(await proxy.get(_path(order.session)))
     name = f" ({found['name']})" if found.get("name") else ""
     return f"Erase session {found['id']}{name}: {_counted(found['messages'], 'message')}, for good?"
 
@@ -61,16 +54,3 @@ def _path(session: str) -> str:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _fields(reply: HttpReply) -> dict[str, Any]:
-    try:
-        fields = decoded(reply.body)
-    except (ValueError, msgspec.DecodeError):
-        fields = None
-    if reply.status == _OK and isinstance(fields, dict):
-        return fields
-    said = fields.get("error", {}).get("message") if isinstance(fields, dict) else None
-    if reply.status == _UNKNOWN and said:
-        raise NotFound(said)
-    raise UpstreamError(f"The proxy answered {reply.status}: {said or 'nothing that can be read'}")

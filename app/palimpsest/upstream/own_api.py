@@ -8,12 +8,13 @@ from typing import Any
 
 import httpx
 
-from palimpsest.core.wire.json_text import encoded
-from palimpsest.errors import UpstreamTimeout, UpstreamUnreachable
+from palimpsest.core.wire.json_text import decoded, encoded
+from palimpsest.errors import InvalidJson, NotFound, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from palimpsest.upstream.http import HttpReply
 
 # A search waits up to ten seconds for the index before it reads.
 _SECONDS = 30.0
+_OK, _UNKNOWN = 200, 404
 # Erasing waits up to two minutes for the database, and a little longer for its files.
 _ERASE_SECONDS = 150.0
 
@@ -45,6 +46,21 @@ class OwnApi:
         except httpx.HTTPError:
             raise UpstreamUnreachable("The proxy cannot be reached.") from None
         return HttpReply(reply.status_code, tuple(reply.headers.raw), reply.content)
+
+
+def fields_of(reply: HttpReply) -> dict[str, Any]:
+    """The object that the proxy answered. NotFound for a 404 of its own, else UpstreamError."""
+    try:
+        fields = decoded(reply.body)
+    except InvalidJson:
+        fields = None
+    if reply.status == _OK and isinstance(fields, dict):
+        return fields
+    error = fields.get("error") if isinstance(fields, dict) else None
+    said = error.get("message") if isinstance(error, dict) else None
+    if reply.status == _UNKNOWN and said:
+        raise NotFound(said)
+    raise UpstreamError(f"The proxy answered {reply.status}: {said or 'nothing that can be read'}")
 
 
 @asynccontextmanager

@@ -1,0 +1,88 @@
+"""`palimpsest report`: what a proxy's turns of the last days add up to, and what followed compactions.
+
+It calls the proxy by HTTP and opens no database, so the key's access is the same as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from palimpsest.upstream.own_api import fields_of, own_api
+
+# The newest sessions whose compactions are reported.
+_MOST_SESSIONS = 50
+Json = Mapping[str, Any]
+
+
+async def report(url: str, key: str | None, session: str | None, days: int) -> dict[str, Any]:
+    """The overview (None for one session alone), and the report of each session that was compacted.
+
+    NotFound when the session does not exist; UpstreamError when the proxy cannot be reached or refuses.
+    """
+    async with own_api(url, key) as proxy:
+        if session is not None:
+            path = f"sessions/{quote(session, safe='')}"
+            rows = [fields_of(await proxy.get(path))]
+            overview = None
+        else:
+            overview = fields_of(await proxy.get(f"overview?days={days}"))
+            listed = fields_of(await proxy.get(f"sessions?limit={_MOST_SESSIONS}"))["sessions"]
+            rows = [row for row in listed if row["compactions"]]
+        told = [
+            {
+                "name": row["name"],
+                "model": row["model"],
+                **fields_of(await proxy.get(f"sessions/{row['id']}/report")),
+            }
+            for row in rows
+        ]
+    return {"overview": overview, "sessions": told}
+
+
+def lines_of(told: Json) -> Iterator[str]:
+    """The report for people."""
+    if told["overview"] is not None:
+        yield from _overview(told["overview"])
+    for session in told["sessions"]:
+        yield ""
+        yield f"{session['name'] or 'Unnamed'} ({session['session']}), {session['model']}"
+        yield from map(_followed, session["compactions"])
+        yield from map(_finding, session["findings"])
+        if not session["compactions"]:
+            yield "  no compaction was in force yet"
+
+
+def _overview(overview: Json) -> Iterator[str]:
+    total = overview["total"]
+    turns, compacted = total["turns"], total["compacted"]
+    yield f"The last {overview['days']} days: {turns:,} turns, {compacted:,} of them compacted."
+    cached = total["cached_share"]
+    share = "" if cached is None else f", {100 * cached:.0f} % of it from the upstream's cache"
+    yield f"Said {total['tokens_full']:,} tokens, sent {total['tokens']:,}{share}."
+    yield f"Cost {_money(total['cost'])} (measured), saved {_money(total['saved'])} (estimated)."
+    for failure in overview["failures"]:
+        whose = f"{failure['code']}, by the {failure['cause']}"
+        yield f"Failed: {failure['turns']:,} x {whose}. {failure['cure']}"
+
+
+def _followed(one: Json) -> str:
+    changed = one["calls_until_change"]
+    until = "none has changed anything yet" if changed is None else f"change no. {changed}"
+    again = f"{one['repeated_calls']} repeated"
+    if one["repeated_cost"]:
+        again += f", {_money(one['repeated_cost'])} (estimated)"
+    return (
+        f"  turn {one['since']}: {one['turns']} turns, {one['calls']} calls ({until}; {again}), "
+        f"{one['lookups']} look-ups"
+    )
+
+
+def _finding(one: Json) -> str:
+    kind = one["kind"].replace("_", " ")
+    return f"  {kind}: {one['times']} times, {one['tokens']:,} tokens: {', '.join(one['names'])}"
+
+
+def _money(amount: float | None) -> str:
+    return "unknown" if amount is None else f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"

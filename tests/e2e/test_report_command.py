@@ -1,0 +1,62 @@
+"""`palimpsest report` against a running proxy: its lines, its JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from palimpsest.cli.main import app, main
+from typer.testing import CliRunner, Result
+
+from tests.kit.journal import AT_THE_END, compacted, read
+from tests.kit.model import ModelServer
+from tests.kit.proxy import Proxy, proxied
+
+pytestmark = pytest.mark.timeout(60)
+
+
+async def runs(proxy: Proxy, *words: str, key: str = "key-1") -> Result:
+    arguments = ["report", "--url", proxy.url, *words]
+    return await asyncio.to_thread(CliRunner().invoke, app, arguments, env={"OPENAI_API_KEY": key})
+
+
+async def test_it_tells_what_the_endpoints_tell(tmp_path: Path) -> None:
+    prices = {"models": [{"match": "test-model", "prices": {"input": 2.0}}]}
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END | prices) as proxy:
+        chat = proxy.chat(session="work")
+        await compacted(chat)
+        done = await runs(proxy)
+        assert done.exit_code == 0, done.output
+        total = (await read(proxy.http, chat, "overview"))["total"]
+        assert (
+            f"The last 7 days: {total['turns']:,} turns, {total['compacted']:,} of them compacted."
+            in done.stdout
+        )
+        assert f"Said {total['tokens_full']:,} tokens, sent {total['tokens']:,}" in done.stdout
+        assert "(measured)" in done.stdout
+        assert "(estimated)" in done.stdout
+        assert f"work ({chat.session}), test-model" in done.stdout
+        (one,) = (await read(proxy.http, chat, "sessions/work/report"))["compactions"]
+        assert f"  turn {one['since']}: {one['turns']} turns, 0 calls" in done.stdout
+        told = await runs(proxy, "--session", "work", "--json")
+        document = json.loads(told.stdout[told.stdout.index("{\n") :])
+        assert document["overview"] is None
+        assert document["sessions"][0]["compactions"] == [one]
+        nobody = await runs(proxy, key="another")
+        assert "0 turns" in nobody.stdout
+        assert chat.session not in nobody.stdout
+
+
+async def test_what_it_cannot_tell_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        for words, said in (
+            (["--url", proxy.url, "--session", "none"], "There is nothing here, or it is not yours."),
+            (["--url", "http://127.0.0.1:1"], "The proxy cannot be reached."),
+        ):
+            with pytest.raises(SystemExit) as ended:
+                await asyncio.to_thread(main, ["report", *words])
+            assert ended.value.code == 2
+            assert said in capsys.readouterr().err
+        assert (await runs(proxy, "--days", "0")).exit_code == 2
