@@ -11,7 +11,7 @@ import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from palimpsest.api.callers import CallerAuthentication
-from palimpsest.api.pages import Pages, api_of
+from palimpsest.api.pages import Pages, api_of, settings_of, ui_of
 from palimpsest.storage.search_index import POSTGRES_INDEX
 from palimpsest.storage.store import Store
 
@@ -137,11 +137,17 @@ async def said(port: int, request: str) -> bytes:
 async def test_the_doorkeeper_stands_before_every_route() -> None:
     parts = cast("Any", None)
     store = Store(parts, POSTGRES_INDEX, str)
-    api = api_of(Pages(store, parts, parts, parts, parts, completes=cast("Any", object())))
-    routes = [route for route in api.routes if isinstance(route, APIRoute)]
-    assert len(routes) == len(api.routes) >= 10
-    assert {route.path for route in routes if not _is_kept(route)} == set()
-    assert all(route.path.startswith("/api/") for route in routes)
+    some = cast("Any", object())
+    pages = Pages(store, parts, parts, parts, parts, completes=some, exchanges=some, overviews=some)
+    settings = settings_of(pages)
+    for router, prefix, least in (
+        (api_of(pages, settings), "/api/", 30),
+        (ui_of(pages, settings), "/ui", 10),
+    ):
+        routes = [route for route in router.routes if isinstance(route, APIRoute)]
+        assert len(routes) == len(router.routes) >= least
+        assert {route.path for route in routes if not _is_kept(route)} == set()
+        assert all(route.path.startswith(prefix) for route in routes)
 
 
 def _is_kept(route: APIRoute) -> bool:

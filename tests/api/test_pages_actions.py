@@ -81,6 +81,27 @@ async def test_a_message_is_pinned_on_a_turn_and_unpinned_on_the_state(proxy: Pr
     assert "Nothing is pinned." in (await page(proxy, chat, f"{home}/state")).one("main").text
 
 
+async def test_settings_are_changed_and_told_with_their_source(proxy: Proxy, chat: Chat) -> None:
+    await chat.says("Hello.")
+    home = f"/ui/sessions/{chat.session}/settings"
+    await page(proxy, chat, home)
+    for patch, status in (
+        ('{"policy": {"tail_messages": 9}}', 303),
+        ('{"policy": {"tail_messages": "no"}}', 422),
+        ('{"other": 1}', 422),
+        ("[]", 422),
+        ("{", 422),
+        ("\u00e4", 422),
+    ):
+        reply = await proxy.http.post(home, data={"patch": patch}, headers=typed(chat))
+        assert reply.status_code == status, patch
+    told = await page(proxy, chat, home)
+    (row,) = [line for line in told.all("tr") if line.text.startswith("tail_messages")]
+    assert [cell.text for cell in row.all("td")] == ["9", "session"]
+    own = (await read(proxy.http, chat, f"sessions/{chat.session}/settings"))["settings"]
+    assert own == {"policy": {"tail_messages": 9}}
+
+
 async def test_what_was_said_is_found_with_its_words_marked(proxy: Proxy, chat: Chat) -> None:
     await chat.says("The kestrel nests on the lighthouse. <script>alert(1)</script>")
     found = await page(proxy, chat, "/ui/search?q=kestrel+lighthouse")

@@ -83,7 +83,15 @@ async def test_every_page_is_accessible_small_and_harmless(
         chat = await told(proxy)
         home, last = f"{proxy.url}/ui/sessions/{chat.session}", len(chat.replies)
         async with opened(browser, width, theme) as seen:
-            pages = ("", "/turns/1", f"/turns/{last}", f"/turns/{last}?from=0", "/state", "/events")
+            pages = (
+                "",
+                "/turns/1",
+                f"/turns/{last}",
+                f"/turns/{last}?from=0",
+                "/state",
+                "/settings",
+                "/events",
+            )
             others = ("", "/overview", "/search?q=decided+port")
             for path in (*(f"{proxy.url}/ui{end}" for end in others), *(home + end for end in pages)):
                 await seen.page.goto(path)

@@ -70,7 +70,11 @@ PAGES = frozenset(
         "GET /ui/search",
         "GET /ui/sessions/{name:path}",
         "GET /ui/sessions/{name:path}/state",
-        *(f"POST /ui/sessions/{{name:path}}/{action}" for action in ("compact", "undo", "pin", "unpin")),
+        "GET /ui/sessions/{name:path}/settings",
+        *(
+            f"POST /ui/sessions/{{name:path}}/{action}"
+            for action in ("compact", "undo", "pin", "unpin", "settings")
+        ),
         "GET /ui/sessions/{name:path}/events",
         "GET /ui/sessions/{name:path}/turns",
         "GET /ui/sessions/{name:path}/turns/{n}",

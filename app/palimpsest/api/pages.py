@@ -93,10 +93,12 @@ class Pages:
 def pages_of(pages: Pages) -> FastAPI:
     """The ASGI application that serves our endpoints."""
     own = APIRouter(redirect_slashes=False)
-    api = api_of(pages)
+    # Concurrent changes of one session's settings take turns, wherever they were asked for.
+    settings = settings_of(pages)
+    api = api_of(pages, settings)
     # Not `include_router`: the first request would then build each route again (30 ms on the loop).
     own.routes.extend(api.routes)
-    own.routes.extend(ui_of(pages).routes)
+    own.routes.extend(ui_of(pages, settings).routes)
     RootPages(DescriptionPages(api)).on(own)
     if pages.recall is not None:
         McpPages(pages.access, Archive(pages.store, pages.reader), pages.recall).on(own)
@@ -106,7 +108,13 @@ def pages_of(pages: Pages) -> FastAPI:
     return app
 
 
-def api_of(pages: Pages) -> APIRouter:
+def settings_of(pages: Pages) -> SettingsPages:
+    """The settings of sessions."""
+    archive = Archive(pages.store, pages.reader)
+    return SettingsPages(archive, pages.store.journal, pages.settings, pages.unindexes)
+
+
+def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     """Everything under `/api`; every route authenticates its caller."""
     api = APIRouter(prefix="/api", dependencies=[Depends(CallerAuthentication(pages.access).admit)])
     archive = Archive(pages.store, pages.reader)
@@ -120,6 +128,7 @@ def api_of(pages: Pages) -> APIRouter:
     ViewPages(archive, pages.contexts, pages.viewing).on(api)
     PinPages(archive, pages.store.history, pages.contexts).on(api)
     ContextPages(archive).on(api)
+    settings.on(api)
     _on_session(api, pages, archive)
     DescriptionPages(api).on(api)
     if pages.windows is not None:
@@ -130,15 +139,17 @@ def api_of(pages: Pages) -> APIRouter:
     return api
 
 
-def ui_of(pages: Pages) -> APIRouter:
+def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     """Everything under `/ui`; every route authenticates its caller."""
     ui = APIRouter(dependencies=[Depends(CallerAuthentication(pages.access).admit)])
     if pages.exchanges is not None and pages.overviews is not None:
         archive = Archive(pages.store, pages.reader)
         pins = PinPages(archive, pages.store.history, pages.contexts)
-        actions = ActionPages(archive, CompactionPages(archive, pages.store), pins, pages.viewing)
+        compactions = CompactionPages(archive, pages.store)
+        actions = ActionPages(archive, compactions, pins, settings, pages.viewing)
         parts = UiParts(
-            archive, pages.store, pages.contexts, pages.exchanges, pages.overviews, pins, pages.searching
+            *(archive, pages.store, pages.contexts, pages.exchanges, pages.overviews),
+            *(pins, settings, pages.searching),
         )
         UiPages(parts, actions).on(ui)
     return ui
@@ -148,7 +159,6 @@ def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
     """Register the endpoints of one session other than its messages."""
     store, contexts = pages.store, pages.contexts
     streams = EventStreams(store.journal, pages.settings.limits.event_streams, pages.ended)
-    SettingsPages(archive, store.journal, pages.settings, pages.unindexes).on(api)
     StatusPages(archive, store, contexts, pages.viewing).on(api)
     CompactionPages(archive, store).on(api)
     CheckpointPages(archive, store.journal).on(api)

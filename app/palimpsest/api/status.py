@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -58,34 +58,40 @@ class SettingsPages:
     async def read(self, caller: Admitted, name: str) -> Response:
         """The session's own settings, and its policy: each number and where it comes from."""
         row = await self._archive.session(caller.namespace, name)
-        return self._told(row, await self._journal.settings_of(caller.namespace, row.id))
+        return reply(await self.fields(caller.namespace, row))
 
     async def patch(self, request: Request, caller: Admitted, name: str) -> Response:
         """Merge a patch, which takes effect at the next request; 422 names an invalid field."""
         patch = (await order_of(request, Patch)).root
         row = await self._archive.session(caller.namespace, name)
+        return reply(await self.patched(caller.namespace, row, patch))
+
+    async def patched(self, namespace: str, row: SessionRow, patch: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge the patch, and give what `patch` answers. InvalidField names an invalid field."""
         async with self._patching:
-            current = await self._journal.settings_of(caller.namespace, row.id)
+            current = await self._journal.settings_of(namespace, row.id)
             stored = patched(current, patch, self._settings, row.model)
             if stored != current:
-                await self._journal.put_settings(caller.namespace, row.id, stored)
+                await self._journal.put_settings(namespace, row.id, stored)
             if self._unindexes and not recall_enabled(self._settings, stored):
                 # Also where nothing changed: a repeated call completes one that failed here.
-                await self._unindexes(caller.namespace, row.id)
-        return self._told(row, stored)
+                await self._unindexes(namespace, row.id)
+        return self._fields(row, stored)
 
-    def _told(self, row: SessionRow, stored: bytes | None) -> Response:
+    async def fields(self, namespace: str, row: SessionRow) -> dict[str, Any]:
+        """What `read` answers."""
+        return self._fields(row, await self._journal.settings_of(namespace, row.id))
+
+    def _fields(self, row: SessionRow, stored: bytes | None) -> dict[str, Any]:
         policy = session_policy(self._settings, row.model, stored)
         sources = origins(self._settings, row.model, stored)
         numbers = {field: {"value": value, "from": sources[field]} for field, value in asdict(policy).items()}
-        return reply(
-            {
-                "session": row.id,
-                "model": row.model,
-                "settings": own_settings(stored),
-                "policy": numbers,
-            }
-        )
+        return {
+            "session": row.id,
+            "model": row.model,
+            "settings": own_settings(stored),
+            "policy": numbers,
+        }
 
 
 class StatusPages:

@@ -44,8 +44,8 @@ from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import StoredEvent
 from palimpsest.storage.store import Store
 
-# Turns and look-ups of a session that are read to tell what followed its compactions.
-_MOST_TURNS = 10_000
+# The newest turns and look-ups of a session that are read for its report.
+_MOST_TURNS = 2_000
 # The member that holds the messages, before their mark.
 _LISTED = re.compile(rb'"(\w+)"\s*:\s*\x01')
 _OUR_NAMES = tuple(f'"{name}"'.encode() for name in sorted(NAMES))

@@ -1,4 +1,4 @@
-"""What a person can do on the pages: compact now, undo a compaction, pin a message and take the pin back.
+"""What a person can do on the pages: compact now, undo a compaction, pin, unpin, change settings.
 
 Plain forms, so that a browser sends the key it was given. A form on another site's page is refused at the
 front door by its origin (`core.wire.web_origins`), as any request of another origin is.
@@ -15,7 +15,9 @@ from palimpsest.api.body import read_body
 from palimpsest.api.callers import ORDER_BYTES, ORDER_SECONDS, Admitted, credentials_of
 from palimpsest.api.compactions import CompactionPages
 from palimpsest.api.pins import PinPages
-from palimpsest.errors import InvalidParameter
+from palimpsest.api.status import SettingsPages
+from palimpsest.core.wire.json_text import decoded
+from palimpsest.errors import InvalidJson, InvalidParameter
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 
@@ -24,17 +26,26 @@ class ActionPages:
     """The forms of the pages; each answers with the page that shows what was done."""
 
     def __init__(
-        self, archive: Archive, compactions: CompactionPages, pins: PinPages, viewing: ViewPlanner
+        self,
+        archive: Archive,
+        compactions: CompactionPages,
+        pins: PinPages,
+        settings: SettingsPages,
+        viewing: ViewPlanner,
     ) -> None:
         self._archive = archive
         self._compactions = compactions
         self._pins = pins
+        self._settings = settings
         self._viewing = viewing
 
     def on(self, ui: APIRouter, kind: type[APIRoute]) -> None:
         """Register the routes."""
         ui.add_api_route(
             "/ui/sessions/{name:path}/compact", self.compact, methods=["POST"], route_class_override=kind
+        )
+        ui.add_api_route(
+            "/ui/sessions/{name:path}/settings", self.set, methods=["POST"], route_class_override=kind
         )
         ui.add_api_route(
             "/ui/sessions/{name:path}/undo", self.undo, methods=["POST"], route_class_override=kind
@@ -45,6 +56,18 @@ class ActionPages:
         ui.add_api_route(
             "/ui/sessions/{name:path}/unpin", self.unpin, methods=["POST"], route_class_override=kind
         )
+
+    async def set(self, request: Request, caller: Admitted, name: str) -> Response:
+        """Merge the JSON of the form into the session's settings."""
+        row = await self._archive.session(caller.namespace, name)
+        try:
+            patch = decoded((await _field(request, "patch")).encode("latin-1"))
+        except InvalidJson as error:
+            raise InvalidParameter(f"The settings are not JSON: {error.message}", param="patch") from None
+        if not isinstance(patch, dict):
+            raise InvalidParameter("The settings are no JSON object.", param="patch")
+        await self._settings.patched(caller.namespace, row, patch)
+        return _shown(row.id, "/settings")
 
     async def compact(self, request: Request, caller: Admitted, name: str) -> Response:
         """Compact the default branch now."""
@@ -73,7 +96,7 @@ class ActionPages:
 async def _field(request: Request, name: str) -> str:
     """A field of the form. InvalidParameter when it is missing, or there twice."""
     body = await read_body(request.scope, request.receive, ORDER_BYTES, ORDER_SECONDS)
-    found = parse_qs(body.decode("latin-1")).get(name, [])
+    found = parse_qs(body.decode("latin-1"), encoding="latin-1").get(name, [])
     if len(found) != 1:
         raise InvalidParameter(f"The form needs one field {name}.", param=name)
     return found[0]

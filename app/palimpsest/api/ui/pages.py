@@ -6,6 +6,7 @@ Everything that they show is also an endpoint under `/api`, which the pages name
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from palimpsest.api.exchanges import followed_fields
 from palimpsest.api.overview import Days
 from palimpsest.api.pins import PinPages
 from palimpsest.api.sessions import IdText, compaction_fields
+from palimpsest.api.status import SettingsPages
 from palimpsest.api.ui.actions import ActionPages
 from palimpsest.api.ui.entries import (
     CHOICES,
@@ -73,6 +75,7 @@ class UiParts:
     views: ExchangeViews
     overviews: Overviews
     pins: PinPages
+    settings: SettingsPages
     searching: Searcher | None
 
 
@@ -86,6 +89,7 @@ class UiPages:
         self._views = parts.views
         self._overviews = parts.overviews
         self._pins = parts.pins
+        self._settings = parts.settings
         self._searching = parts.searching
         self._actions = actions
         self._paper = PageTemplates()
@@ -99,6 +103,9 @@ class UiPages:
         self._actions.on(ui, kind)
         ui.add_api_route(
             "/ui/sessions/{name:path}/state", self.state, methods=["GET"], route_class_override=kind
+        )
+        ui.add_api_route(
+            "/ui/sessions/{name:path}/settings", self.settings, methods=["GET"], route_class_override=kind
         )
         ui.add_api_route(
             "/ui/sessions/{name:path}/events", self.events, methods=["GET"], route_class_override=kind
@@ -256,6 +263,21 @@ class UiPages:
                     for one in await self._store.journal.checkpoints(*at, _MOST_KEPT)
                 ],
                 "has_links": way_of(request) != "password",
+            },
+        )
+
+    async def settings(self, request: Request, caller: Admitted, name: str) -> Response:
+        """A session's own settings as a page, and its policy: each number and where it comes from."""
+        row = await self._row(request, caller.namespace, name)
+        fields = await self._settings.fields(caller.namespace, row)
+        facts = {"own": json.dumps(fields["settings"], indent=2, ensure_ascii=False)}
+        return await self._paper.page(
+            "settings.html",
+            {
+                "session": row,
+                "policy": fields["policy"],
+                "has_links": way_of(request) != "password",
+                **facts,
             },
         )
 
