@@ -188,6 +188,16 @@ async def test_a_list_stays_up_to_date_until_it_is_paused(tmp_path: Path, browse
             await page.locator("li.turn").nth(2).wait_for()
 
 
+async def test_the_first_request_shows_up_by_itself(tmp_path: Path, browser: Browser) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy, opened(browser) as seen:
+        await seen.page.goto(f"{proxy.url}/ui")
+        assert "waiting for the first request" in await seen.page.inner_text("main")
+        chat = proxy.chat(session="work")
+        chat.headers.pop("authorization")
+        await chat.says("Hello.")
+        await seen.page.locator("tbody th a", has_text="work").wait_for()
+
+
 async def test_a_session_that_is_erased_while_it_is_looked_at(tmp_path: Path, browser: Browser) -> None:
     async with proxied(ModelServer(), tmp_path) as proxy:
         chat = proxy.chat(session="work")
