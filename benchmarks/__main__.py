@@ -2,8 +2,8 @@
 
 Names: parse, store_writes, upstream_client, overhead, conversations. Without one they run one after the other
 with their defaults, in about eight minutes; `presets` only by its name, for it takes as long again, and
-`policy` and `day`, which measure no speed, `soak`, which measures memory, `stalls`, and `rebuilding`, which
-measures what records keep.
+`policy` and `day`, which measure no speed, `soak`, which measures memory, `stalls`, `pages`, which needs a
+browser, and `rebuilding`, which measures what records keep.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ALL: dict[str, list[str]] = {
     "store_writes": ["--seconds", "1.5"],
     "upstream_client": ["--seconds", "0.5", "--rounds", "2"],
     "overhead": ["--rounds", "2"],
-    "conversations": ["--rounds", "2"],
+    "conversations": ["--rounds", "2", "--clients", "1,16,64"],
 }
 # Those that run when they are named.
 _NAMED = (
@@ -31,6 +31,7 @@ _NAMED = (
     "day",
     "soak",
     "stalls",
+    "pages",
     "rebuilding",
 )
 

@@ -220,7 +220,7 @@ async def test_a_session_that_is_erased_while_it_is_looked_at(tmp_path: Path, br
 async def test_ten_thousand_messages_make_a_small_page(tmp_path: Path, browser: Browser) -> None:
     async with proxied(ModelServer(window=10_000_000), tmp_path) as proxy:
         said: list[dict[str, Any]] = [
-            {"role": ("user", "assistant")[at % 2], "content": f"Message {at}. " + "word " * 40}
+            {"role": ("user", "assistant")[at % 2], "content": f"Message {at}. " + 'the "word" ' * 60}
             for at in range(9_999)
         ]
         body = {"model": "test-model", "messages": said}

@@ -21,12 +21,12 @@ from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.exchange_views import Cost, SeenExchange
 from palimpsest.storage.exchange_log import LoggedExchange
 
-# Characters and lines of a message on a page.
-_TEXT_CHARS, _TEXT_LINES = 600, 12
+# Characters and lines of a message on a page, and its calls: so that a page stays below 300 kB.
+_TEXT_CHARS, _TEXT_LINES, _MOST_CALLS = 500, 12, 3
 # A longer run of folded messages is one row, which opens to the first of them.
 _FOLDED_AT_ONCE, _FOLDED_SHOWN = 4, 12
 # Rows on one page; older ones are a link away.
-MOST_ROWS = 150
+MOST_ROWS = 100
 # Messages shown of each side of a difference.
 _MOST_CHANGES = 6
 FATES = {
@@ -225,7 +225,7 @@ def _row(ident: str, raw: bytes, tokens: int, label: str, kind: str, reason: str
         label,
         kind,
         reason,
-        tuple(_calls(fields.get("tool_calls"))),
+        tuple(islice(_calls(fields.get("tool_calls")), _MOST_CALLS)),
     )
 
 
