@@ -18,6 +18,7 @@ def upgrade() -> None:
         ("said", sa.BigInteger()),
         ("carried", sa.LargeBinary()),
         ("sent", sa.LargeBinary()),
+        ("body_digest", sa.LargeBinary()),
         ("client", sa.Text()),
         ("first_at", sa.Double()),
         ("written_tokens", sa.BigInteger()),

@@ -158,7 +158,8 @@ async def test_the_timeline_is_a_page(told: Told) -> None:
         reply = await told.proxy.http.get(f"/{path}", headers=KEY | {"accept": "text/html"})
         assert reply.status_code == 200, reply.text
         pages.append(page_of(reply.text))
-    (row,) = [line for line in pages[0].all("tr") if "walrus" in line.text]
+    home = f"/ui/sessions/{told.chat.session}"
+    (row,) = [line for line in pages[0].all("tr") if home in (a.attributes["href"] for a in line.all("a"))]
     stored, tokens = [cell.text for cell in row.all("td")][2:4]
     assert (stored, int(tokens) > 100) == ("4", True)
     assert "Messages4" in pages[1].one("main").text

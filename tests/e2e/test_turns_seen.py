@@ -12,7 +12,6 @@ from tests.kit.chat import Chat
 from tests.kit.journal import AT_THE_END, compacted, read
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
-from tests.kit.recalls import GREP, compacted_chat, saying
 
 pytestmark = pytest.mark.timeout(90)
 Json = dict[str, Any]
@@ -24,45 +23,6 @@ TOOL = {
 
 async def turn(proxy: Proxy, chat: Chat, n: object, end: str = "") -> Json:
     return await read(proxy.http, chat, f"sessions/{chat.session}/exchanges/{n}{end}")
-
-
-async def body(proxy: Proxy, chat: Chat, n: int) -> bytes:
-    reply = await proxy.http.get(f"/api/sessions/{chat.session}/exchanges/{n}/body", headers=chat.headers)
-    assert reply.status_code == 200, reply.text
-    return reply.content
-
-
-@pytest.mark.spec("P1")
-async def test_every_body_is_as_the_upstream_received_it(tmp_path: Path) -> None:
-    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
-        chat = proxy.chat(system="You are careful.", session="work", extra={"tools": [TOOL], "seed": 1})
-        await compacted(chat, rounds=2)
-        # What differs from turn to turn is a short member; the tools are stored once.
-        chat.extra["seed"] = 2
-        await chat.says("And now?")
-        received = proxy.model.prompts
-        assert len(received) == len(chat.replies)
-        for n, seen in enumerate(received, 1):
-            assert await body(proxy, chat, n) == seen.raw, n
-        views = [(await turn(proxy, chat, n))["view"] for n in range(1, len(received) + 1)]
-        assert views[0] == "original"
-        assert views[-1] == "compacted"
-
-
-@pytest.mark.spec("P1")
-@pytest.mark.parametrize("stream", [True, False])
-async def test_with_our_tools_and_their_hidden_rounds_too(stream: bool, tmp_path: Path) -> None:
-    few = {"recall.result_chars": 500}
-    async with compacted_chat(tmp_path, stream=stream, overrides=few) as (proxy, chat):
-        proxy.model.answers.extend([saying("Hm. ", GREP), saying("Port 8000.")])
-        await chat.says("Which port?")
-        proxy.model.seen.clear()
-        await chat.says("Thanks.")
-        (seen,) = proxy.model.prompts
-        newest = (await read(proxy.http, chat, f"sessions/{chat.session}/exchanges"))["exchanges"][0]
-        assert await body(proxy, chat, newest["n"]) == seen.raw
-        assert b"context_grep" in seen.raw
-        assert b'"read_file"' in seen.raw
 
 
 async def test_a_turn_says_what_became_of_each_message(tmp_path: Path) -> None:
@@ -171,7 +131,8 @@ async def test_what_it_carried_is_erased_with_the_session(tmp_path: Path) -> Non
     async with proxied(ModelServer(), tmp_path) as proxy:
         chat = proxy.chat(session="work", extra={"tools": [tool], "user": word})
         await chat.says("Hello.")
-        assert word in (await body(proxy, chat, 1)).decode()
+        sent = await proxy.http.get(f"/api/sessions/{chat.session}/exchanges/1/body", headers=chat.headers)
+        assert word in sent.text
         receipt = await proxy.http.delete(f"/api/sessions/{chat.session}", headers=chat.headers)
         assert receipt.json()["rows"]["preambles"] == 1
     assert word.encode() not in (tmp_path / "palimpsest.db").read_bytes()

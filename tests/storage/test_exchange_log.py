@@ -57,12 +57,11 @@ async def test_a_session_begins_with_the_first_words_of_its_user(store: Store) -
     assert await store.exchange_log.openings("other", [talk.session]) == {}
 
 
-async def test_a_message_is_spelled_as_the_client_did_it_last_by_then(store: Store) -> None:
+async def test_every_spelling_of_a_message_is_kept_with_its_time(store: Store) -> None:
     talk = Talk(store)
     said = [b"question", b"answer", b"more", b"answer 2", b"and more"]
     chains = talk.chains(said)
     await talk.asks(said[:3])
-    first = talk.clock
 
     def spelled(body: bytes) -> Variant:
         return Variant(chains[1], body, sha256(body).digest())
@@ -72,10 +71,10 @@ async def test_a_message_is_spelled_as_the_client_did_it_last_by_then(store: Sto
     await talk.asks(said, stored=4, variants=[spelled(b"ANSWER")])
     third = talk.clock
     log = store.exchange_log
-    found = [await log.spellings("ns", talk.session, chains, at) for at in (first, second, third)]
-    assert found == [{}, {chains[1]: b"Answer"}, {chains[1]: b"ANSWER"}]
-    assert await log.spellings("ns", talk.session, chains[2:], third) == {}
-    assert await log.spellings("other", talk.session, chains, third) == {}
+    found = await log.spellings("ns", talk.session, chains)
+    assert found == {chains[1]: [(second, b"Answer"), (third, b"ANSWER")]}
+    assert await log.spellings("ns", talk.session, chains[2:]) == {}
+    assert await log.spellings("other", talk.session, chains) == {}
 
 
 async def ended(talk: Talk, opened: OpenExchange, **more: Any) -> None:

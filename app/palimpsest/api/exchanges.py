@@ -74,12 +74,14 @@ class ExchangePages:
     async def one(self, caller: Admitted, name: str, n: str) -> Response:
         """One exchange, with the tokens of its prompt by what they are for."""
         seen = await self._seen(caller.namespace, name, n)
+        weight = MESSAGE_WEIGHT * len(seen.talk.messages)
         return reply(
             {
                 **await self._fields(caller.namespace, seen),
-                "shares": self._views.shares(seen),
+                "shares": await offload(weight, self._views.shares, seen),
                 "fates": _counted(seen),
                 "is_body_kept": seen.body is not None,
+                "is_exact": seen.is_exact,
             }
         )
 
@@ -95,11 +97,15 @@ class ExchangePages:
         return raw_reply(await offload(weight, _view, fields, seen))
 
     async def body(self, caller: Admitted, name: str, n: str) -> Response:
-        """The request's body as it was sent to the upstream; white space between messages may differ."""
+        """The request's body as it was sent to the upstream, decoded.
+
+        The header `x-palimpsest-exact` says whether it has the digest of the body that was sent.
+        """
         seen = await self._seen(caller.namespace, name, n)
         if seen.body is None:
-            raise NotFound("What this request carried beside its messages was not kept.")
-        return raw_reply(seen.body)
+            raise NotFound("Nothing was sent, or what the request carried beside its messages was not kept.")
+        exact = {} if seen.is_exact is None else {"x-palimpsest-exact": str(seen.is_exact).lower()}
+        return raw_reply(seen.body, headers=exact)
 
     async def diff(
         self, caller: Admitted, name: str, n: str, against: Literal["previous", "said"] = "previous"

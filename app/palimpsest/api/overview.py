@@ -44,7 +44,9 @@ def sums_fields(sums: Sums) -> dict[str, Any]:
     """Sums; null is unknown, and `saved` an estimate."""
     known = asdict(sums)
     known |= {"first_byte_seconds": sums.first_byte_seconds, "cached_share": sums.cached_share}
-    return {name: value for name, value in known.items() if name not in ("waited", "answered")}
+    return {
+        name: value for name, value in known.items() if name not in ("waited", "answered", "stated_cache")
+    }
 
 
 def _listed(name: str, by: Mapping[str, Sums]) -> list[dict[str, Any]]:

@@ -73,10 +73,8 @@ def _followed(one: Json) -> str:
     again = f"{one['repeated_calls']} repeated"
     if one["repeated_cost"]:
         again += f", {_money(one['repeated_cost'])} (estimated)"
-    return (
-        f"  turn {one['since']}: {one['turns']} turns, {one['calls']} calls ({until}; {again}), "
-        f"{one['lookups']} look-ups"
-    )
+    calls = f"{one['calls']} calls ({until}; {again})" if one["calls"] else "no calls"
+    return f"  turn {one['since']}: {one['turns']} turns, {calls}, {one['lookups']} look-ups"
 
 
 def _finding(one: Json) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import islice, product
 from typing import Any
 
-from palimpsest.core.budget.economy import Prices
+from palimpsest.core.budget.economy import Prices, prompt_cost
 from palimpsest.core.budget.upstream_counts import as_theirs
-from palimpsest.core.history.message import Conversation
-from palimpsest.core.recall.rounds.hidden import replayed, translated_rounds
+from palimpsest.core.history.message import Conversation, Message
+from palimpsest.core.recall.rounds.hidden import HiddenRounds, replayed, translated_rounds
 from palimpsest.core.recall.tool_calls import NAMES
 from palimpsest.core.view.aftermath import Aftermath, aftermath_of
 from palimpsest.core.view.anatomy import (
@@ -27,18 +29,20 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.dialects import as_sent
 from palimpsest.core.view.findings import Found, TurnCost, findings_of
 from palimpsest.core.view.outcomes import View
-from palimpsest.core.view.view import rendered
+from palimpsest.core.view.view import cut_in, kept_in, rendered
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.compaction_items import with_plain_summaries
-from palimpsest.core.wire.envelope import body_with, holds_messages, tools_in
+from palimpsest.core.wire.envelope import body_with, tools_in
 from palimpsest.core.wire.json_text import decoded
+from palimpsest.core.wire.request import Wire
 from palimpsest.core.wire.responses.request import RESPONSES
+from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive, Place, ReadBranch, missing
 from palimpsest.proxy.compacting.costs import ModelCosts
 from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.proxy.sessions.reader import MessageReader
-from palimpsest.proxy.token_counts import Calibrations, ModelTokens
+from palimpsest.proxy.token_counts import PRIMING_TOKENS, Calibrations, ModelTokens
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import StoredEvent
@@ -46,6 +50,8 @@ from palimpsest.storage.store import Store
 
 # The newest turns and look-ups of a session that are read for its report.
 _MOST_TURNS = 2_000
+# Combinations of spellings that are tried; hardly any session has more than two.
+_MOST_SPELLINGS = 32
 # The member that holds the messages, before their mark.
 _LISTED = re.compile(rb'"(\w+)"\s*:\s*\x01')
 _OUR_NAMES = tuple(f'"{name}"'.encode() for name in sorted(NAMES))
@@ -72,9 +78,11 @@ class Cost:
 class SeenExchange:
     """An exchange with everything that was said and sent.
 
-    `start`: the index of the first message that the request contained. `shown` are the messages of the
-    prompt, hidden rounds of earlier turns included; `body` is the request as sent, None where what it carried
-    beside its messages was not kept (records of older versions). `ratio`: the model's tokens for one of ours.
+    `start`: the index of the first message that the request contained. `view` is as the upstream was sent it;
+    `shown` are its messages, with hidden rounds of earlier turns, or those of the request alone where the
+    upstream keeps the others. `body` is the request as sent, None where what it carried beside its messages
+    was not kept (records of older versions), and where nothing was sent. `is_exact`: the body has the digest
+    of the one that was sent; None when that is not known. `ratio`: the model's tokens for one of ours.
     """
 
     number: int
@@ -87,6 +95,8 @@ class SeenExchange:
     fates: Sequence[SeenMessage]
     shown: Sequence[bytes]
     body: bytes | None
+    is_exact: bool | None
+    tools: bytes | None
     ratio: float
 
     def for_model(self, tokens: int) -> int:
@@ -156,20 +166,34 @@ class ExchangeViews:
         branch = await self._archive.branch(place, ())
         if exchange.head and not branch.conversation.messages:
             raise missing()
-        talk = await self._as_spelled(namespace, row.id, branch.conversation, exchange)
         made = [stored.compaction for stored in await self._store.compactions.of_session(namespace, row.id)]
+        if exchange.view is None and made:
+            raise NotFound("What was sent at this turn is not known yet, or the proxy was killed meanwhile.")
         force = next((one for one in made if one.id == exchange.compaction), None)
-        weight = MESSAGE_WEIGHT * len(talk.messages)
-        count_text = self._tokens.counter_of(exchange.model).count_text
-        view = await offload(weight, rendered, talk, force, count_text)
-        fates = await offload(weight, fates_of, talk, view, lineage_of(force, made))
+        spelled = await self._spelled(namespace, row.id, branch.conversation, exchange)
         carried = await self._set(namespace, row.id, exchange.carried)
         sent = await self._set(namespace, row.id, exchange.sent) or carried
-        shown = await self._shown(namespace, row.id, talk, as_sent(view), sent)
-        start = said_messages(talk, exchange.said)[1]
-        body = await offload(sum(map(len, shown)), _body, sent, shown) if sent else None
-        ratio = self.ratio_of(namespace, exchange)
-        return SeenExchange(number, exchange, branch, talk, start, view, force, fates, shown, body, ratio)
+        rounds = await self._rounds(namespace, row.id, branch.conversation, force, carried, sent)
+        weight = MESSAGE_WEIGHT * len(branch.conversation.messages)
+        count_text = self._tokens.counter_of(exchange.model).count_text
+        material = _Material(exchange, branch.conversation, spelled, force, rounds, carried, sent, count_text)
+        rebuilt = await offload(weight, _rebuilt, material)
+        fates = await offload(weight, fates_of, rebuilt.talk, rebuilt.plain, lineage_of(force, made))
+        return SeenExchange(
+            number=number,
+            exchange=exchange,
+            branch=branch,
+            talk=rebuilt.talk,
+            start=said_messages(rebuilt.talk, exchange.said)[1],
+            view=as_sent(rebuilt.plain),
+            force=force,
+            fates=fates,
+            shown=rebuilt.shown,
+            body=None if exchange.state == "refused" else rebuilt.body,
+            is_exact=rebuilt.is_exact,
+            tools=rebuilt.tools,
+            ratio=self.ratio_of(namespace, exchange),
+        )
 
     def ratio_of(self, namespace: str, exchange: LoggedExchange) -> float:
         """The model's tokens for one of ours, by the upstream's own count of this prompt if it stated one."""
@@ -180,7 +204,7 @@ class ExchangeViews:
     async def cost_of(self, namespace: str, exchange: LoggedExchange) -> Cost | None:
         """What it cost; None when the model's prices, or its tokens, are unknown."""
         prices = await self._costs.known(exchange.model)
-        if prices is None or exchange.prompt_tokens is None or exchange.completion_tokens is None:
+        if prices is None or exchange.prompt_tokens is None:
             return None
         return cost_of(exchange, prices, self.ratio_of(namespace, exchange))
 
@@ -190,6 +214,11 @@ class ExchangeViews:
         fixed = max(0, (seen.exchange.tokens_forwarded or said) - said)
         count: Callable[[Mapping[str, Any]], int] = self._tokens.counter_of(seen.exchange.model).count_message
         ours = shares_of(seen.view.parts, fixed, count)
+        if len(seen.shown) > len(seen.view.parts) or seen.exchange.sent:
+            # What is not tools are look-ups of this turn and of earlier ones, with their results.
+            schemas = PRIMING_TOKENS + self._tokens.schema_tokens(seen.exchange.model, seen.tools)
+            if schemas < fixed:
+                ours = {**ours, "tools": schemas, "lookups": fixed - schemas}
         return {category: seen.for_model(tokens) for category, tokens in ours.items()}
 
     async def lost(self, seen: SeenExchange) -> list[Lost]:
@@ -256,43 +285,111 @@ class ExchangeViews:
             for one in found
         ]
 
-    async def _as_spelled(
+    async def _spelled(
         self, namespace: str, session: str, talk: Conversation, exchange: LoggedExchange
-    ) -> Conversation:
-        """The conversation with each message as the client spelled it in this request."""
-        spelled = await self._store.exchange_log.spellings(
-            namespace, session, talk.names, exchange.started_at
-        )
-        if not spelled:
-            return talk
-        places = [at for at, name in enumerate(talk.names) if name in spelled]
-        read = await self._reader.read_stored([spelled[talk.names[at]] for at in places], exchange.model)
-        messages = list(talk.messages)
-        for at, message in zip(places, read, strict=True):
-            messages[at] = message
-        return replace(talk, messages=tuple(messages))
+    ) -> Mapping[int, Sequence[Message]]:
+        """Spellings of messages that the client has sent in several, by index; the likeliest first.
+
+        That is the one that was new last by then; where new messages alone were sent, the stored one.
+        """
+        found = await self._store.exchange_log.spellings(namespace, session, talk.names)
+        spelled: dict[int, Sequence[Message]] = {}
+        for at, name in enumerate(talk.names):
+            if name not in found:
+                continue
+            bodies = [body for _, body in found[name]]
+            others = await self._reader.read_stored(bodies, exchange.model)
+            known = sum(when <= exchange.started_at for when, _ in found[name])
+            by_then = [talk.messages[at], *others[:known]]
+            order = by_then if exchange.mode == "append" else by_then[::-1]
+            spelled[at] = [*order, *others[known:]]
+        return spelled
 
     async def _set(self, namespace: str, session: str, digest: bytes | None) -> Sequence[bytes]:
         if digest is None:
             return ()
         return await self._store.history.preamble(namespace, session, digest)
 
-    async def _shown(
-        self, namespace: str, session: str, talk: Conversation, view: View, sent: Sequence[bytes]
-    ) -> Sequence[bytes]:
-        """The view's messages, with the hidden rounds of earlier turns where our tools were sent."""
-        if view.compaction is None or not any(name in piece for piece in sent for name in _OUR_NAMES):
-            return view.messages
-        shown = {part.index for part in view.parts}
-        answers = {
-            talk.chains[at]: at
-            for at, message in enumerate(talk.messages)
-            if at in shown and message.role == "assistant"
-        }
+    async def _rounds(
+        self,
+        namespace: str,
+        session: str,
+        talk: Conversation,
+        force: Compaction | None,
+        carried: Sequence[bytes],
+        sent: Sequence[bytes],
+    ) -> Mapping[int, HiddenRounds]:
+        """The hidden rounds of the answers in the view, where our tools were sent; by the answer's index."""
+        if force is None or _names_ours(carried) or not _names_ours(sent):
+            return {}
+        shown = {*kept_in(force, talk), *range(cut_in(force, talk), len(talk.messages))}
+        answers = {talk.chains[at]: at for at in shown if talk.messages[at].role == "assistant"}
         found = await self._store.exchanges.hidden_rounds(namespace, session, list(answers))
-        wire = RESPONSES if _listed_in(sent) == RESPONSES.listed else CHAT
+        wire = _wire_of(sent)
         rounds = {answers[chain]: translated_rounds(hidden, wire) for chain, hidden in found.items()}
-        return replayed(view, talk, {at: each for at, each in rounds.items() if each is not None})
+        return {at: each for at, each in rounds.items() if each is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Material:
+    """What a prompt is put together from; `spelled`: spellings of messages by index, the likeliest first."""
+
+    exchange: LoggedExchange
+    talk: Conversation
+    spelled: Mapping[int, Sequence[Message]]
+    force: Compaction | None
+    rounds: Mapping[int, HiddenRounds]
+    carried: Sequence[bytes]
+    sent: Sequence[bytes]
+    count_text: Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rebuilt:
+    """A prompt; `plain` is its view before user messages are merged."""
+
+    talk: Conversation
+    plain: View
+    shown: Sequence[bytes]
+    body: bytes | None
+    is_exact: bool | None
+    tools: bytes | None
+
+
+def _rebuilt(material: _Material) -> _Rebuilt:
+    """The candidate whose body has the digest of the one that was sent; without a match the likeliest."""
+    first: _Rebuilt | None = None
+    for talk in islice(_talks(material), _MOST_SPELLINGS):
+        plain = rendered(talk, material.force, material.count_text)
+        for envelope, shown in _candidates(material, talk, plain):
+            body = _body(envelope, shown) if envelope else None
+            known = material.exchange.body_digest
+            is_exact = None if known is None or body is None else sha256(body).digest() == known
+            found = _Rebuilt(talk, plain, shown, body, is_exact, tools_in(envelope))
+            if is_exact:
+                return found
+            first = first or found
+    assert first is not None
+    return first
+
+
+def _talks(material: _Material) -> Iterator[Conversation]:
+    """The conversation in each combination of spellings, the likeliest first."""
+    for chosen in product(*material.spelled.values()):
+        messages = list(material.talk.messages)
+        for at, message in zip(material.spelled, chosen, strict=True):
+            messages[at] = message
+        yield replace(material.talk, messages=tuple(messages))
+
+
+def _candidates(
+    material: _Material, talk: Conversation, plain: View
+) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+    """What may have been sent: the view, or the client's own messages where the upstream keeps the others."""
+    yield material.sent, replayed(as_sent(plain), talk, material.rounds)
+    said, start = said_messages(talk, material.exchange.said)
+    if start and material.carried:
+        yield material.carried, [message.raw for message in said]
 
 
 def _first_turns(
@@ -314,21 +411,27 @@ def _is_models(event: StoredEvent) -> bool:
 
 def cost_of(exchange: LoggedExchange, prices: Prices, ratio: float) -> Cost:
     """The cost of an exchange whose tokens are known; prices are per million tokens."""
-    cached, written = exchange.cached_tokens or 0, exchange.written_tokens or 0
-    plain = max(0, (exchange.prompt_tokens or 0) - cached - written)
-    prompt = plain * prices.input + cached * prices.cached + written * prices.written
+    prompt = prompt_cost(
+        exchange.prompt_tokens or 0, exchange.cached_tokens or 0, exchange.written_tokens or 0, prices
+    )
     left_out = max(0, (exchange.tokens_full or 0) - (exchange.tokens_forwarded or 0)) * ratio
     return Cost(
         prompt / 1e6, (exchange.completion_tokens or 0) * prices.output / 1e6, left_out * prices.cached / 1e6
     )
 
 
-def _listed_in(envelope: Sequence[bytes]) -> str:
-    found = _LISTED.search(envelope[0])
-    return found[1].decode() if found else ""
+def _names_ours(envelope: Sequence[bytes]) -> bool:
+    return any(name in piece for piece in envelope for name in _OUR_NAMES)
+
+
+def _wire_of(envelope: Sequence[bytes]) -> Wire:
+    """The API of a body, by the member that holds its messages."""
+    found = _LISTED.search(envelope[0]) if envelope else None
+    return RESPONSES if found and found[1].decode() == RESPONSES.listed else CHAT
 
 
 def _body(envelope: Sequence[bytes], shown: Sequence[bytes]) -> bytes:
-    if holds_messages(envelope) and _listed_in(envelope) == RESPONSES.listed:
-        shown = [with_plain_summaries(raw) for raw in shown]
-    return body_with(envelope, shown)
+    """The body; messages of another API are told in this one's form, as they were when they were sent."""
+    wire = _wire_of(envelope)
+    told = [wire.translated(raw) or raw for raw in shown]
+    return body_with(envelope, [with_plain_summaries(raw) for raw in told] if wire.has_compactions else told)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from palimpsest.core.budget.economy import Prices
+from palimpsest.core.budget.economy import Prices, prompt_cost
 from palimpsest.proxy.compacting.costs import DAY, ModelCosts
 from palimpsest.proxy.token_counts import Calibrations
 from palimpsest.storage.exchange_log import Total
@@ -48,6 +48,7 @@ class Sums:
     completion_tokens: int = 0
     cached_tokens: int = 0
     written_tokens: int = 0
+    stated_cache: int = 0
     cost: float | None = None
     saved: float | None = None
     waited: float = 0.0
@@ -60,8 +61,10 @@ class Sums:
 
     @property
     def cached_share(self) -> float | None:
-        """The share of prompt tokens that the upstream served from its cache; None where it counted none."""
-        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+        """The share of prompt tokens that the upstream served from its cache; None where it stated none."""
+        if not (self.prompt_tokens and self.stated_cache):
+            return None
+        return min(1.0, self.cached_tokens / self.prompt_tokens)
 
     def add(self, total: Total, prices: Prices | None, ratio: float) -> None:
         """Add the sums of one day, model and end; `ratio`: the model's tokens for one of ours."""
@@ -74,12 +77,12 @@ class Sums:
         self.completion_tokens += total.completion_tokens
         self.cached_tokens += total.cached_tokens
         self.written_tokens += total.written_tokens
+        self.stated_cache += total.stated_cache
         self.waited += total.waited
         self.answered += total.answered
         if prices is not None and total.priced:
-            plain = max(0, total.prompt_tokens - total.cached_tokens - total.written_tokens)
-            spent = plain * prices.input + total.cached_tokens * prices.cached
-            spent += total.written_tokens * prices.written + total.completion_tokens * prices.output
+            spent = prompt_cost(total.prompt_tokens, total.cached_tokens, total.written_tokens, prices)
+            spent += total.completion_tokens * prices.output
             left_out = max(0, total.tokens_full - total.tokens_forwarded) * ratio
             self.cost = (self.cost or 0.0) + spent / 1e6
             self.saved = (self.saved or 0.0) + left_out * prices.cached / 1e6

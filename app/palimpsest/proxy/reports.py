@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import structlog
 
@@ -77,6 +77,8 @@ _EXPECTED = frozenset({"server_busy", "shutdown"})
 _FAILURE = 400
 _log = structlog.get_logger("palimpsest.exchange")
 
+# In an entry `bytes` is a number.
+Digest: TypeAlias = bytes
 Cause = Literal["client", "proxy", "upstream"]
 End = Literal["whole", "cut", "left"]
 Level = Literal["info", "warning", "error"]
@@ -115,6 +117,8 @@ class RequestEntry:
     first_byte_seconds: float | None = None
     # In UTC seconds.
     first_byte_at: float | None = None
+    # The sha256 of the body as it was sent upstream, decoded and before hidden rounds.
+    body_digest: Digest | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.perf_counter)
     _asked: float = 0.0

@@ -66,14 +66,16 @@ class LoggedExchange:
     said: int | None
     carried: bytes | None
     sent: bytes | None
+    body_digest: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
     """Sums of a namespace's exchanges of one day, model and end; `day` counts days since 1970 (UTC).
 
-    Tokens as in `LoggedExchange`; `priced` are turns whose prompt the upstream counted. `waited` is the sum
-    of the seconds to the first byte of `answered` turns.
+    Tokens as in `LoggedExchange`; `priced` are turns whose prompt the upstream counted, `stated_cache` those
+    of which it stated the cached part. `waited` is the sum of the seconds to the first byte of `answered`
+    turns.
     """
 
     day: int
@@ -90,6 +92,7 @@ class Total:
     completion_tokens: int
     cached_tokens: int
     written_tokens: int
+    stated_cache: int
     waited: float
     answered: int
 
@@ -153,23 +156,26 @@ class ExchangeLog:
         return {session: bytes(body) for session, body in rows if body is not None}
 
     async def spellings(
-        self, namespace: str, session: str, chains: Sequence[bytes], at: float
-    ) -> dict[bytes, bytes]:
-        """The messages at these chains as the client had spelled them last `at` that time (UTC seconds).
+        self, namespace: str, session: str, chains: Sequence[bytes]
+    ) -> dict[bytes, list[tuple[float, bytes]]]:
+        """Other spellings of the messages at these chains, oldest first, each with when it was first seen.
 
-        Those that it repeats byte for byte as they are stored are left out.
+        Those that the client has always repeated byte for byte are left out.
         """
-        return await self._db.read_snapshot(_spellings(namespace, session, chains, at))
+        return await self._db.read_snapshot(_spellings(namespace, session, chains))
 
 
 def _spellings(
-    namespace: str, session: str, chains: Sequence[bytes], at: float
-) -> Reading[dict[bytes, bytes]]:
-    asked = {"namespace": namespace, "session": session, "at": at}
+    namespace: str, session: str, chains: Sequence[bytes]
+) -> Reading[dict[bytes, list[tuple[float, bytes]]]]:
+    asked = {"namespace": namespace, "session": session}
     rows = yield from rows_among(_VARIANTS, "chain", chains, **asked)
-    newest = {row[0]: row[1] for row in sorted(rows, key=lambda row: row[2])}
-    bodies = yield from bodies_of(namespace, newest.values())
-    return {chain: bodies[digest] for chain, digest in newest.items() if digest in bodies}
+    bodies = yield from bodies_of(namespace, [row[1] for row in rows])
+    found: dict[bytes, list[tuple[float, bytes]]] = {}
+    for chain, digest, at in sorted(rows, key=lambda row: row[2]):
+        if digest in bodies:
+            found.setdefault(chain, []).append((at, bodies[digest]))
+    return found
 
 
 def _newest() -> sa.Select[Any]:
@@ -216,6 +222,7 @@ def _totals() -> sa.Select[Any]:
         *(_sum(EXCHANGES.c[name]) for name in ("tokens_full", "tokens_forwarded")),
         sa.func.count(EXCHANGES.c.prompt_tokens),
         *(_sum(sa.case((said, EXCHANGES.c[f"{name}_tokens"]))) for name in _COUNTED),
+        sa.func.count(EXCHANGES.c.cached_tokens),
         sa.func.coalesce(
             sa.func.sum(EXCHANGES.c.first_at - EXCHANGES.c.started_at), sa.literal_column("0.0")
         ),
@@ -251,7 +258,6 @@ _VARIANTS = sized(
     lambda size: sa.select(*columns_of(VARIANTS, "chain", "digest", "created_at")).where(
         of_session(VARIANTS),
         among(VARIANTS.c.chain, "chain", size),
-        VARIANTS.c.created_at <= p("at", sa.Double),
     )
 )
 _NEWEST, _OPENINGS, _TOTALS = Statement(_newest()), Statement(_openings()), Statement(_totals())

@@ -112,7 +112,8 @@ class CloseExchange:
     unknown. `response_id` is the upstream's id of the answer; of equal ids the newest counts. `hidden` are
     the hidden rounds of a single answer; results are stored separately (rule 31). `by_upstream`: the upstream
     answered, which proves the namespace (rule 26). `items` are the ids of items in the answers. `sent` is
-    what was sent beside the messages, empty if that is what the client's request carried. `first_at`: when
+    what was sent beside the messages, empty if that is what the client's request carried; `body_digest` is
+    the sha256 of the body that was sent first, before hidden rounds. `first_at`: when
     the answer's first byte came. `code` and `cause` (client, proxy, upstream) of a failure, None if unknown.
     """
 
@@ -140,6 +141,7 @@ class CloseExchange:
     is_overtaken: bool = False
     sent: Bodies = ()
     sent_digest: bytes | None = None
+    body_digest: bytes | None = None
     first_at: float | None = None
     code: str | None = None
     cause: str | None = None

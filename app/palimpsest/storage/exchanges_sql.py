@@ -177,7 +177,7 @@ PUT_EXCHANGE = Statement(
 _CLOSED = (
     *("state", "finish_reason", "status", "view", "tokens_full", "tokens_forwarded", "compaction"),
     *("prompt_tokens", "completion_tokens", "cached_tokens", "finished_at", "response_id", "answer"),
-    *("sent", "first_at", "written_tokens", "code", "cause"),
+    *("sent", "body_digest", "first_at", "written_tokens", "code", "cause"),
 )
 CLOSE_EXCHANGE = Statement(
     sa.update(EXCHANGES)

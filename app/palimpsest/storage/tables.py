@@ -144,8 +144,8 @@ PREAMBLES = table(
 # answer if later requests may continue from it; `answer` is the answer's chain. `server` is working on it,
 # where several share the database. `mark`: the request is beside a conversation (rule 33). `said`: how many
 # messages of the conversation the request contained. `carried` and `sent` name the rows of `preambles` that
-# list what the client and the upstream were sent beside the messages; null in `sent`: the same. `code` and
-# `cause` say why there is no answer.
+# list what the client and the upstream were sent beside the messages; null in `sent`: the same. `body_digest`
+# is the sha256 of the body as it was sent first. `code` and `cause` say why there is no answer.
 EXCHANGES = table(
     "exchanges",
     *(text("id", key=True), text("namespace", key=True)),
@@ -162,6 +162,7 @@ EXCHANGES = table(
     *(text("response_id", null=True), binary("answer", null=True)),
     *(text("server", null=True), text("mark", null=True)),
     *(whole("said", null=True), binary("carried", null=True), binary("sent", null=True)),
+    binary("body_digest", null=True),
     *(text("client", null=True), moment("first_at", null=True), whole("written_tokens", null=True)),
     *(text("code", null=True), text("cause", null=True)),
     sqlite_with_rowid=False,

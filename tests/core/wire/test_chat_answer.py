@@ -97,6 +97,9 @@ def test_nothing_raises(body: bytes) -> None:
         ({"prompt_tokens": "9", "completion_tokens": True}, Usage()),
         ({"prompt_tokens": -1, "completion_tokens": 0, "prompt_tokens_details": None}, Usage(None, 0, None)),
         ({"prompt_tokens": 9, "prompt_cache_hit_tokens": 5}, Usage(9, None, 5)),
+        # No prompt has as many, and the sum of two such counts does not fit a column.
+        ({"prompt_tokens": 10**12, "completion_tokens": 10**12 + 1}, Usage(10**12)),
+        ({"prompt_tokens": 2**63 - 1, "prompt_cache_hit_tokens": 2**53}, Usage()),
     ],
 )
 def test_counts_are_taken_only_where_they_are_counts(value: Any, usage: Usage) -> None:

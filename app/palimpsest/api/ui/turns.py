@@ -44,6 +44,7 @@ _LABELS: Mapping[Category, str] = {
     "kept": "Kept and pinned",
     "summary": "Summary",
     "memory": "Memory",
+    "lookups": "Look-ups",
     "pictures": "Pictures",
     "tail": "Newest messages",
     "framing": "Framing",
@@ -89,7 +90,7 @@ def turns_of(page: Sequence[tuple[int, LoggedExchange, float, Cost | None]]) -> 
     """The rail, newest first; `begins` is the compaction whose first turn this is."""
     fields = [exchange_fields(*one) for one in page]
     widest = max([one["tokens_full"] or 0 for one in fields], default=0) or 1
-    before: list[str | None] = [*[one["compaction"] for one in fields[1:]], None]
+    before: list[str | None] = [*[one["compaction"] for one in fields], None][1:]
     return [
         TurnRow(
             one,
@@ -134,6 +135,7 @@ def turn_facts(
         "fates": {label: sum(fate.fate == name for fate in seen.fates) for name, label in FATES.items()},
         "differs": None if before is None else _change(before, seen.shown),
         "has_body": seen.body is not None,
+        "is_exact": seen.is_exact,
     }
 
 

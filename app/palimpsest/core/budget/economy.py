@@ -159,6 +159,17 @@ def prices_of(
     )
 
 
+def prompt_cost(prompt: int, cached: int, written: int, prices: Prices) -> float:
+    """What a prompt costs, of which an upstream says that so much came from its cache, or was put into it.
+
+    No more of either counts than the prompt has.
+    """
+    cached = min(cached, prompt)
+    written = min(written, prompt - cached)
+    plain = prompt - cached - written
+    return plain * prices.input + cached * prices.cached + written * prices.written
+
+
 def grown(growth: TurnGrowth, tokens: int) -> TurnGrowth:
     """The growth after a turn that added `tokens`; unchanged when it added none (a retry, a rewind)."""
     if tokens <= 0:

@@ -24,7 +24,17 @@ from palimpsest.core.wire.responses.items import as_chat
 # again: folded, and told once more behind the summary. folded: not sent, a summary stands for it.
 Fate = Literal["whole", "masked", "kept", "again", "folded"]
 Category = Literal[
-    "instructions", "tools", "rules", "task", "kept", "summary", "memory", "pictures", "tail", "framing"
+    "instructions",
+    "tools",
+    "rules",
+    "task",
+    "kept",
+    "summary",
+    "memory",
+    "lookups",
+    "pictures",
+    "tail",
+    "framing",
 ]
 _CATEGORIES: Mapping[PartKind, Category] = {
     "preamble": "instructions",

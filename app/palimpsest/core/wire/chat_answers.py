@@ -42,6 +42,10 @@ class Usage:
     written_tokens: int | None = None
 
 
+# No prompt has as many: sums of such counts still fit 64 bits.
+_MOST_TOKENS = 10**12
+
+
 def usage_of(value: Any) -> Usage:
     """The counts in a `usage` object; all None for anything else."""
     if not isinstance(value, dict):
@@ -67,7 +71,8 @@ def usage_of(value: Any) -> Usage:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
+    return value if is_count else None
 
 
 @dataclass(frozen=True, slots=True)

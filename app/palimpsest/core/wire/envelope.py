@@ -17,16 +17,18 @@ _MESSAGES, _PIECE = b"\x01", b"\x00"
 _LONG_BYTES = 512
 
 
-def envelope_of(request: ChatRequest, edits: Sequence[Edit] = ()) -> tuple[bytes, ...]:
+def envelope_of(
+    request: ChatRequest, edits: Sequence[Edit] = (), *, is_spliced: bool = False
+) -> tuple[bytes, ...]:
     """The rest of the body with marks for what is cut out, then the long values in their order.
 
-    `edits` are those made in the body beside its messages. Messages that are no list stay in the rest. Empty
-    for a body with bytes that JSON does not allow.
+    `edits` are those made in the body beside its messages. Messages that are no list stay in the rest, unless
+    a list was put in their place (`is_spliced`). Empty for a body with bytes that JSON does not allow.
     """
     body, at = request.body, request.messages_at
     if _PIECE in body or _MESSAGES in body:
         return ()
-    cuts = [(*at, _MESSAGES)] if body.startswith(b"[", at[0]) else []
+    cuts = [(*at, _MESSAGES)] if is_spliced or body.startswith(b"[", at[0]) else []
     pieces, left = [], list(edits)
     for member in request.shape.members:
         start, end = member.start, member.end

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Literal
 
+from palimpsest.core.recall.rounds.offer import offering
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import UpstreamError
 from palimpsest.proxy.answer_kinds import IncomingAnswer, Kind, kind_of
@@ -19,6 +21,7 @@ from palimpsest.proxy.answering.relay import Relay, RelayContext
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.destinations import Destinations
 from palimpsest.proxy.incoming import Headers
+from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.kept_answers import KeptAnswers
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
 from palimpsest.proxy.lookups.rounds import RecallRounds
@@ -108,7 +111,8 @@ class Delivery:
     ) -> Refusal | None:
         """Send the view once; None when the answer has been relayed."""
         hidden_log = self._sending.recalling.begun(turn, shown) if shown.has_our_tools else None
-        opening = self._opening(turn, shown, hidden_log)
+        opening, body = self._opening(turn, shown, hidden_log)
+        client.entry.body_digest = await offload(len(body), _digest, body)
         near = self._recovery.is_near_window(turn, shown)
         relaying = False
         client.entry.forwarded(self._sending.destinations.of(turn.model).upstream.origin, turn, shown)
@@ -138,14 +142,15 @@ class Delivery:
 
     def _opening(
         self, turn: Turn, shown: ForwardedView, hidden_log: HiddenRoundLog | None
-    ) -> AbstractAsyncContextManager[IncomingAnswer]:
-        """The upstream request for the view, with our tools if they are offered."""
+    ) -> tuple[AbstractAsyncContextManager[IncomingAnswer], bytes]:
+        """The upstream request for the view, with our tools if they are offered; and its body, decoded."""
         there = self._sending.destinations.of(turn.model)
         headers = there.outgoing(turn.incoming.headers)
         kept = self._sending.kept if turn.wire.keeps_answers else None
         complete = kept.with_items(turn) if kept else turn
         if hidden_log is not None:
-            return self._sending.recalling.open(complete, shown, headers, hidden_log)
+            opening = self._sending.recalling.open(complete, shown, headers, hidden_log)
+            return opening, offering(complete.request, shown.replayed)
         body = body_of(
             complete,
             shown,
@@ -154,7 +159,8 @@ class Delivery:
         )
         if body is not turn.incoming.body:
             headers = [header for header in headers if header[0].lower() not in OF_THE_BYTES]
-        return there.upstream.open("POST", there.outgoing.target(turn.incoming.target), headers, body)
+        plain = turn.request.body if body is turn.incoming.body else body
+        return there.upstream.open("POST", there.outgoing.target(turn.incoming.target), headers, body), plain
 
     async def _relayed(self, context: RelayContext) -> Refusal | None:
         relays = self._relay.body if context.kind == "whole" else self._relay.stream
@@ -180,6 +186,10 @@ class Delivery:
         headers = [*answer_headers(refusal.headers), *self._headers(turn, shown)]
         await client.start(refusal.status, headers)
         await client.end(refusal.body)
+
+
+def _digest(body: bytes) -> bytes:
+    return sha256(body).digest()
 
 
 def body_of(turn: Turn, shown: ForwardedView, *, may_continue: bool, may_pass: bool) -> bytes:

@@ -253,9 +253,13 @@ def _sent(turn: Turn, shown: ForwardedView) -> tuple[bytes, ...]:
     """What the upstream was sent beside the messages; empty if it is what the client's request carried."""
     request = turn.request
     if shown.has_our_tools:
-        return envelope_of(request, [*request.edits_beside, tools_edit(request)])
-    edits = request.own_edits if shown.is_original else request.edits_beside
-    return envelope_of(request, edits) if edits else ()
+        return envelope_of(request, [*request.edits_beside, tools_edit(request)], is_spliced=True)
+    if shown.is_original and not turn.is_delta:
+        return envelope_of(request, request.own_edits) if request.own_edits else ()
+    # Without edits, a list is put in its own place.
+    is_list = request.body.startswith(b"[", request.messages_at[0])
+    edits = request.edits_beside
+    return envelope_of(request, edits, is_spliced=True) if edits or not is_list else ()
 
 
 def _is_full_history(turn: Turn) -> bool:
@@ -298,6 +302,7 @@ def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEn
         items=ids_in(outcome.answers[0].raw) if outcome.answers and turn.wire.keeps_answers else (),
         sent=sent,
         sent_digest=sent_digest,
+        body_digest=entry.body_digest if entry else None,
         first_at=entry.first_byte_at if entry else None,
         code=entry.code if entry else None,
         cause=entry.cause if entry else None,
