@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from palimpsest.cli.doctor import search_index_of
 from palimpsest.cli.main import main
+from palimpsest.settings.settings import known_keys
 
 from tests.house.sources import ROOT
 
@@ -99,8 +100,10 @@ def test_help_names_every_command(terminal: Terminal) -> None:
             "migrate",
             "backup",
             "restore",
+            "settings",
             "mcp",
             "erase",
+            "report",
             "keys",
             "version",
         )
@@ -250,6 +253,47 @@ def test_an_address_is_shown_without_its_query(terminal: Terminal) -> None:
         said = process.stdout.readline()
     assert said == "Upstream: http://127.0.0.1:1/v1\n"
     assert "Kanarienvogel" not in found.out
+
+
+def test_settings_are_shown_with_their_sources(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = "palimpsest.yaml"
+    (terminal.folder / file).write_text("server: {port: 9000, workers: 1}\nmodels: [{match: m}]\n")
+    monkeypatch.setenv("PALIMPSEST_SERVER__PORT", "9001")
+    told = terminal.run("settings", "--json", "--upstream", "http://a/v1")
+    sources = {one["key"]: (one["value"], one["source"]) for one in json.loads(told.out)}
+    assert sources.pop("database.url")[1] == "environment, PALIMPSEST_DATABASE__URL"
+    assert sources.pop("database.data_folder")[1] == "environment, PALIMPSEST_DATABASE__DATA_FOLDER"
+    assert sources == {
+        "server.port": (9001, "environment, PALIMPSEST_SERVER__PORT"),
+        "server.workers": (1, file),
+        "models": ([{"match": "m"}], file),
+        "upstream.base_url": ("http://a/v1", "command line"),
+    }
+    every = terminal.run("settings", "--all").out.splitlines()
+    assert len(every) == len(known_keys())
+    assert 'server.host: "127.0.0.1"  # default' in every
+    monkeypatch.setenv("PALIMPSEST_SERVER__PORT", "none")
+    assert terminal.run("settings").code == 2
+
+
+@pytest.mark.spec("P6")
+def test_no_secret_is_shown(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    word = "Kanarienvogel"
+    route = {"match": "a*", "base_url": f"http://h/v1?code={word}", "headers": {"x-a": word}, "api_key": word}
+    for name, value in {
+        "DATABASE__URL": f"postgresql://me:{word}@h/d",
+        "UPSTREAM__API_KEY": word,
+        "UPSTREAM__BASE_URL": f"http://h/v1?code={word}",
+        "UPSTREAM__PROXY_URL": f"http://me:{word}@p:3128",
+        "UPSTREAM__HEADERS": json.dumps({"x-a": word}),
+        "ROUTES": json.dumps([route]),
+    }.items():
+        monkeypatch.setenv(f"PALIMPSEST_{name}", value)
+    for more in ([], ["--json"], ["--all"]):
+        told = terminal.run("settings", *more)
+        assert told.code == 0, told.err
+        assert word not in told.out + told.err
+        assert "postgresql://me:***@h/d" in told.out
 
 
 def test_a_key_is_shown_once_listed_and_revoked(terminal: Terminal) -> None:

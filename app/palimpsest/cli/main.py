@@ -132,6 +132,29 @@ def doctor(
 
 
 @app.command()
+def settings(
+    everything: Annotated[bool, typer.Option("--all", help="Defaults, too.")] = False,
+    upstream: UpstreamUrl = None,
+    database: Database = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the settings that a start would use, each with its source; secrets are masked."""
+    from palimpsest.cli.effective import DEFAULT, effective
+    from palimpsest.settings.load import sources_of
+
+    found = effective(sources_of(config, {"database.url": database, "upstream.base_url": upstream}))
+    shown = [one for one in found if everything or one.source != DEFAULT]
+    if as_json:
+        _print_json([one._asdict() for one in shown])
+        return
+    for one in shown:
+        typer.echo(f"{one.key}: {json.dumps(one.value, ensure_ascii=False)}  # {one.source}")
+    if not shown:
+        typer.echo("Nothing is set: every value is its default. `--all` prints them.", err=True)
+
+
+@app.command()
 def migrate(database: Database = None, config: Config = None) -> None:
     """Bring the database to the schema of this version; repeating it changes nothing."""
     from palimpsest.cli.schema import migrated, without_password

@@ -76,14 +76,27 @@ def load_settings(
     it PALIMPSEST_CONFIG does, else `palimpsest.yaml` in the working folder is read if it exists. An empty
     variable counts as not set. Raises SettingsError.
     """
+    return settings_of(sources_of(config, overrides, environ))
+
+
+def sources_of(
+    config: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> list[Source]:
+    """What the command line, the environment and the file set, the strongest first. As `load_settings`."""
     environ = os.environ if environ is None else environ
     _refuse_unknown_variables(environ)
     file, content = _read_file(config, environ)
-    sources = [
+    return [
         Source("command line", str, _nested(overrides or {})),
         Source("environment", variable_of, _read_environment(environ)),
         Source(str(file), str, content),
     ]
+
+
+def settings_of(sources: Sequence[Source]) -> Settings:
+    """The sources merged, the strongest first. Raises SettingsError."""
     merged: Tree = {}
     for source in reversed(sources):
         merged = _merge(merged, source.tree)
