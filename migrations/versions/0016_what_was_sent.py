@@ -13,7 +13,7 @@ down_revision = "0015"
 
 
 def upgrade() -> None:
-    """Columns that older rows, and servers of the older version, leave empty."""
+    """Columns that older rows, and older servers, leave empty; an index to count compactions."""
     for name, kind in (
         ("said", sa.BigInteger()),
         ("carried", sa.LargeBinary()),
@@ -26,3 +26,5 @@ def upgrade() -> None:
         ("cause", sa.Text()),
     ):
         op.add_column("exchanges", sa.Column(name, kind, nullable=True))
+    made = ["namespace", "created_at", "author"]
+    op.create_index("ix_compactions_namespace_created_at_author", "compactions", made)

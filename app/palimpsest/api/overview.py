@@ -35,6 +35,7 @@ class OverviewPages:
                 "total": sums_fields(found.whole),
                 "by_day": _listed("day", found.by_day),
                 "by_model": _listed("model", found.by_model),
+                "summaries": found.summaries,
                 "failures": [asdict(failure) for failure in found.failures],
             }
         )

@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import get_args
 
 from palimpsest.core.budget.economy import Prices, prompt_cost
+from palimpsest.core.view.compaction import Author
 from palimpsest.proxy.compacting.costs import DAY, ModelCosts
 from palimpsest.proxy.token_counts import Calibrations
 from palimpsest.storage.exchange_log import Total
@@ -100,12 +102,16 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The sums of the last `days`: of all turns, by day (newest first, YYYY-MM-DD) and by model."""
+    """The sums of the last `days`: of all turns, by day (newest first, YYYY-MM-DD) and by model.
+
+    `summaries`: compactions made, also undone ones, by who wrote the summary.
+    """
 
     days: int
     whole: Sums
     by_day: Mapping[str, Sums]
     by_model: Mapping[str, Sums]
+    summaries: Mapping[Author, int]
     failures: Sequence[FailureCount] = field(default=())
 
 
@@ -119,7 +125,10 @@ class Overviews:
 
     async def of(self, namespace: str, days: int, now: float) -> Overview:
         """The turns of the last `days` days, today (UTC) included."""
-        totals = await self._store.exchange_log.totals(namespace, now - now % DAY - (days - 1) * DAY)
+        since = now - now % DAY - (days - 1) * DAY
+        totals = await self._store.exchange_log.totals(namespace, since)
+        written = await self._store.compactions.authors(namespace, since)
+        summaries: dict[Author, int] = {author: written.get(author, 0) for author in get_args(Author)}
         prices = {model: await self._costs.known(model) for model in {total.model for total in totals}}
         whole = Sums()
         by_day: defaultdict[str, Sums] = defaultdict(Sums)
@@ -129,7 +138,7 @@ class Overviews:
             day = datetime.fromtimestamp(total.day * DAY, UTC).strftime("%Y-%m-%d")
             for sums in (whole, by_day[day], by_model[total.model]):
                 sums.add(total, prices[total.model], ratio)
-        return Overview(days, whole, by_day, by_model, _failures(totals))
+        return Overview(days, whole, by_day, by_model, summaries, _failures(totals))
 
     def _ratio_of(self, namespace: str, total: Total) -> float:
         if total.priced == total.turns and total.prompt_tokens and total.tokens_forwarded:

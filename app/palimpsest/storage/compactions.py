@@ -111,6 +111,11 @@ class Compactions:
             self._known.plain(namespace, session)
         return None if payload is None else bytes(payload), made
 
+    async def authors(self, namespace: str, since: float) -> dict[str, int]:
+        """How many compactions of all sessions were made since that time (UTC seconds), by their author."""
+        rows = await self._db.read_snapshot(rows_of(_AUTHORS, namespace=namespace, since=since))
+        return {row[0]: row[1] for row in rows}
+
     async def get(self, namespace: str, compaction_id: str) -> tuple[str, StoredCompaction] | None:
         """The compaction with this id and its session; when imported sessions share it, the newest one's."""
         rows = await self._db.read_bounded(rows_of(_BY_ID, namespace=namespace, id=plain(compaction_id)))
@@ -215,6 +220,11 @@ _BY_ID = Statement(
     .where(COMPACTIONS.c.id == p("id"), of_namespace(COMPACTIONS))
     .order_by(COMPACTIONS.c.session.desc())
     .limit(ONE)
+)
+_AUTHORS = Statement(
+    sa.select(COMPACTIONS.c.author, sa.func.count())
+    .where(of_namespace(COMPACTIONS), COMPACTIONS.c.created_at >= p("since", sa.Double))
+    .group_by(COMPACTIONS.c.author)
 )
 _OF_SESSION = Statement(sa.select(*_STORED).where(of_session(COMPACTIONS)).order_by(COMPACTIONS.c.arrival))
 _ONE_ROW = sa.select(ONE.label("one")).subquery()

@@ -197,6 +197,7 @@ COMPACTIONS = table(
 )
 sa.Index(None, COMPACTIONS.c.session, COMPACTIONS.c.namespace, COMPACTIONS.c.arrival)
 sa.Index(None, COMPACTIONS.c.id, COMPACTIONS.c.namespace)
+sa.Index(None, COMPACTIONS.c.namespace, COMPACTIONS.c.created_at, COMPACTIONS.c.author)
 
 # A compaction written ahead and not in force yet, at most one per session; `model` is the conversation's.
 PREPARED = table("prepared", *session_key(), *(text("id"), text("model"), binary("payload")))
