@@ -33,6 +33,7 @@ from palimpsest.api.status import IndexRemoval, SettingsPages, StatusPages
 from palimpsest.api.transfer import ErasePages, SessionEraser, SessionTransfer, TransferPages
 from palimpsest.api.ui.actions import ActionPages
 from palimpsest.api.ui.pages import UiPages, UiParts
+from palimpsest.api.ui.paper import PageTemplates, route_of
 from palimpsest.api.views import ContextPages, ViewPages
 from palimpsest.api.windows import WindowPages
 from palimpsest.errors import NotFound, PalimpsestError, WrongBaseUrl
@@ -141,17 +142,20 @@ def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
 
 def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     """Everything under `/ui`; every route authenticates its caller."""
-    ui = APIRouter(dependencies=[Depends(CallerAuthentication(pages.access).admit)])
+    paper = PageTemplates()
+    ui = APIRouter(
+        dependencies=[Depends(CallerAuthentication(pages.access).admit)], route_class=route_of(paper)
+    )
     if pages.exchanges is not None and pages.overviews is not None:
         archive = Archive(pages.store, pages.reader)
         pins = PinPages(archive, pages.store.history, pages.contexts)
         compactions = CompactionPages(archive, pages.store)
-        actions = ActionPages(archive, compactions, pins, settings, pages.viewing)
+        ActionPages(archive, compactions, pins, settings, pages.viewing).on(ui)
         parts = UiParts(
-            *(archive, pages.store, pages.contexts, pages.exchanges, pages.overviews),
+            *(paper, archive, pages.store, pages.contexts, pages.exchanges, pages.overviews),
             *(pins, settings, pages.searching),
         )
-        UiPages(parts, actions).on(ui)
+        UiPages(parts).on(ui)
     return ui
 
 

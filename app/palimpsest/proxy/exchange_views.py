@@ -1,19 +1,17 @@
-"""What the model saw at a turn: an exchange's view and body, put together again from what is stored."""
+"""What the model saw at a turn, from what is stored: views and bodies; and what followed compactions."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
-from itertools import islice, product
+from itertools import pairwise
 from typing import Any
 
 from palimpsest.core.budget.economy import Prices, prompt_cost
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Conversation, Message
-from palimpsest.core.recall.rounds.hidden import HiddenRounds, replayed, translated_rounds
-from palimpsest.core.recall.tool_calls import NAMES
+from palimpsest.core.recall.rounds.hidden import HiddenRounds, translated_rounds
+from palimpsest.core.sent_body import Material, names_ours, sent_body, wire_of
 from palimpsest.core.view.aftermath import Aftermath, aftermath_of
 from palimpsest.core.view.anatomy import (
     Category,
@@ -29,13 +27,9 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.dialects import as_sent
 from palimpsest.core.view.findings import Found, TurnCost, findings_of
 from palimpsest.core.view.outcomes import View
-from palimpsest.core.view.view import cut_in, kept_in, rendered
-from palimpsest.core.wire.chat import CHAT
-from palimpsest.core.wire.compaction_items import with_plain_summaries
-from palimpsest.core.wire.envelope import body_with, tools_in
+from palimpsest.core.view.view import cut_in, kept_in
+from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
-from palimpsest.core.wire.request import Wire
-from palimpsest.core.wire.responses.request import RESPONSES
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive, Place, ReadBranch, missing
 from palimpsest.proxy.compacting.costs import ModelCosts
@@ -50,11 +44,6 @@ from palimpsest.storage.store import Store
 
 # The newest turns and look-ups of a session that are read for its report.
 _MOST_TURNS = 2_000
-# Combinations of spellings that are tried; hardly any session has more than two.
-_MOST_SPELLINGS = 32
-# The member that holds the messages, before their mark.
-_LISTED = re.compile(rb'"(\w+)"\s*:\s*\x01')
-_OUR_NAMES = tuple(f'"{name}"'.encode() for name in sorted(NAMES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +71,8 @@ class SeenExchange:
     `shown` are its messages, with hidden rounds of earlier turns, or those of the request alone where the
     upstream keeps the others. `body` is the request as sent, None where what it carried beside its messages
     was not kept (records of older versions), and where nothing was sent. `is_exact`: the body has the digest
-    of the one that was sent; None when that is not known. `ratio`: the model's tokens for one of ours.
+    of the one that was sent; None when that is not known. `envelope`: what it carried
+    beside its messages. `ratio`: the model's tokens for one of ours.
     """
 
     number: int
@@ -96,7 +86,7 @@ class SeenExchange:
     shown: Sequence[bytes]
     body: bytes | None
     is_exact: bool | None
-    tools: bytes | None
+    envelope: Sequence[bytes]
     ratio: float
 
     def for_model(self, tokens: int) -> int:
@@ -170,14 +160,9 @@ class ExchangeViews:
         if exchange.view is None and made:
             raise NotFound("What was sent at this turn is not known yet, or the proxy was killed meanwhile.")
         force = next((one for one in made if one.id == exchange.compaction), None)
-        spelled = await self._spelled(namespace, row.id, branch.conversation, exchange)
-        carried = await self._set(namespace, row.id, exchange.carried)
-        sent = await self._set(namespace, row.id, exchange.sent) or carried
-        rounds = await self._rounds(namespace, row.id, branch.conversation, force, carried, sent)
+        material = await self._material(namespace, row.id, branch.conversation, force, exchange)
         weight = MESSAGE_WEIGHT * len(branch.conversation.messages)
-        count_text = self._tokens.counter_of(exchange.model).count_text
-        material = _Material(exchange, branch.conversation, spelled, force, rounds, carried, sent, count_text)
-        rebuilt = await offload(weight, _rebuilt, material)
+        rebuilt = await offload(weight, sent_body, material)
         fates = await offload(weight, fates_of, rebuilt.talk, rebuilt.plain, lineage_of(force, made))
         return SeenExchange(
             number=number,
@@ -191,7 +176,7 @@ class ExchangeViews:
             shown=rebuilt.shown,
             body=None if exchange.state == "refused" else rebuilt.body,
             is_exact=rebuilt.is_exact,
-            tools=rebuilt.tools,
+            envelope=rebuilt.envelope,
             ratio=self.ratio_of(namespace, exchange),
         )
 
@@ -216,7 +201,9 @@ class ExchangeViews:
         ours = shares_of(seen.view.parts, fixed, count)
         if len(seen.shown) > len(seen.view.parts) or seen.exchange.sent:
             # What is not tools are look-ups of this turn and of earlier ones, with their results.
-            schemas = PRIMING_TOKENS + self._tokens.schema_tokens(seen.exchange.model, seen.tools)
+            schemas = PRIMING_TOKENS + self._tokens.schema_tokens(
+                seen.exchange.model, tools_in(seen.envelope)
+            )
             if schemas < fixed:
                 ours = {**ours, "tools": schemas, "lookups": fixed - schemas}
         return {category: seen.for_model(tokens) for category, tokens in ours.items()}
@@ -236,17 +223,8 @@ class ExchangeViews:
         firsts = await offload(MESSAGE_WEIGHT * len(turns), _first_turns, turns[::-1], talk)
         recalled = await self._store.journal.events(namespace, row.id, 0, _MOST_TURNS, ["context_recalled"])
         found = []
-        for at, (ident, number, arrival, start) in enumerate(firsts):
-            _, later, until, end = (
-                firsts[at + 1]
-                if at + 1 < len(firsts)
-                else (
-                    "",
-                    turns[0][0] + 1,
-                    NEWEST,
-                    len(talk.messages),
-                )
-            )
+        end_of_all = "", turns[0][0] + 1 if turns else 1, NEWEST, len(talk.messages)
+        for (ident, number, arrival, start), (_, later, until, end) in pairwise([*firsts, end_of_all]):
             if ident not in made:
                 continue
             weight = MESSAGE_WEIGHT * len(talk.messages)
@@ -285,6 +263,29 @@ class ExchangeViews:
             for one in found
         ]
 
+    async def _material(
+        self,
+        namespace: str,
+        session: str,
+        talk: Conversation,
+        force: Compaction | None,
+        exchange: LoggedExchange,
+    ) -> Material:
+        """What is stored of the request that was sent."""
+        carried = await self._set(namespace, session, exchange.carried)
+        sent = await self._set(namespace, session, exchange.sent) or carried
+        return Material(
+            talk=talk,
+            spelled=await self._spelled(namespace, session, talk, exchange),
+            force=force,
+            rounds=await self._rounds(namespace, session, talk, force, carried, sent),
+            carried=carried,
+            sent=sent,
+            said=exchange.said,
+            digest=exchange.body_digest,
+            count_text=self._tokens.counter_of(exchange.model).count_text,
+        )
+
     async def _spelled(
         self, namespace: str, session: str, talk: Conversation, exchange: LoggedExchange
     ) -> Mapping[int, Sequence[Message]]:
@@ -320,76 +321,14 @@ class ExchangeViews:
         sent: Sequence[bytes],
     ) -> Mapping[int, HiddenRounds]:
         """The hidden rounds of the answers in the view, where our tools were sent; by the answer's index."""
-        if force is None or _names_ours(carried) or not _names_ours(sent):
+        if force is None or names_ours(carried) or not names_ours(sent):
             return {}
         shown = {*kept_in(force, talk), *range(cut_in(force, talk), len(talk.messages))}
         answers = {talk.chains[at]: at for at in shown if talk.messages[at].role == "assistant"}
         found = await self._store.exchanges.hidden_rounds(namespace, session, list(answers))
-        wire = _wire_of(sent)
+        wire = wire_of(sent)
         rounds = {answers[chain]: translated_rounds(hidden, wire) for chain, hidden in found.items()}
         return {at: each for at, each in rounds.items() if each is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class _Material:
-    """What a prompt is put together from; `spelled`: spellings of messages by index, the likeliest first."""
-
-    exchange: LoggedExchange
-    talk: Conversation
-    spelled: Mapping[int, Sequence[Message]]
-    force: Compaction | None
-    rounds: Mapping[int, HiddenRounds]
-    carried: Sequence[bytes]
-    sent: Sequence[bytes]
-    count_text: Callable[[str], int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Rebuilt:
-    """A prompt; `plain` is its view before user messages are merged."""
-
-    talk: Conversation
-    plain: View
-    shown: Sequence[bytes]
-    body: bytes | None
-    is_exact: bool | None
-    tools: bytes | None
-
-
-def _rebuilt(material: _Material) -> _Rebuilt:
-    """The candidate whose body has the digest of the one that was sent; without a match the likeliest."""
-    first: _Rebuilt | None = None
-    for talk in islice(_talks(material), _MOST_SPELLINGS):
-        plain = rendered(talk, material.force, material.count_text)
-        for envelope, shown in _candidates(material, talk, plain):
-            body = _body(envelope, shown) if envelope else None
-            known = material.exchange.body_digest
-            is_exact = None if known is None or body is None else sha256(body).digest() == known
-            found = _Rebuilt(talk, plain, shown, body, is_exact, tools_in(envelope))
-            if is_exact:
-                return found
-            first = first or found
-    assert first is not None
-    return first
-
-
-def _talks(material: _Material) -> Iterator[Conversation]:
-    """The conversation in each combination of spellings, the likeliest first."""
-    for chosen in product(*material.spelled.values()):
-        messages = list(material.talk.messages)
-        for at, message in zip(material.spelled, chosen, strict=True):
-            messages[at] = message
-        yield replace(material.talk, messages=tuple(messages))
-
-
-def _candidates(
-    material: _Material, talk: Conversation, plain: View
-) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
-    """What may have been sent: the view, or the client's own messages where the upstream keeps the others."""
-    yield material.sent, replayed(as_sent(plain), talk, material.rounds)
-    said, start = said_messages(talk, material.exchange.said)
-    if start and material.carried:
-        yield material.carried, [message.raw for message in said]
 
 
 def _first_turns(
@@ -418,20 +357,3 @@ def cost_of(exchange: LoggedExchange, prices: Prices, ratio: float) -> Cost:
     return Cost(
         prompt / 1e6, (exchange.completion_tokens or 0) * prices.output / 1e6, left_out * prices.cached / 1e6
     )
-
-
-def _names_ours(envelope: Sequence[bytes]) -> bool:
-    return any(name in piece for piece in envelope for name in _OUR_NAMES)
-
-
-def _wire_of(envelope: Sequence[bytes]) -> Wire:
-    """The API of a body, by the member that holds its messages."""
-    found = _LISTED.search(envelope[0]) if envelope else None
-    return RESPONSES if found and found[1].decode() == RESPONSES.listed else CHAT
-
-
-def _body(envelope: Sequence[bytes], shown: Sequence[bytes]) -> bytes:
-    """The body; messages of another API are told in this one's form, as they were when they were sent."""
-    wire = _wire_of(envelope)
-    told = [wire.translated(raw) or raw for raw in shown]
-    return body_with(envelope, [with_plain_summaries(raw) for raw in told] if wire.has_compactions else told)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from palimpsest.core.recall.rounds.offer import offering, tools_edit
 from palimpsest.core.wire.chat import parse_chat_request
-from palimpsest.core.wire.envelope import body_with, envelope_of, holds_messages, tools_in
+from palimpsest.core.wire.envelope import body_with, envelope_of, tools_in
 from palimpsest.core.wire.request import ChatRequest, RequestLimits
 from palimpsest.core.wire.responses.request import parse_responses_request
 
@@ -61,7 +61,6 @@ def test_an_input_that_is_no_list_stays_in_the_rest() -> None:
     request = parse_responses_request(body, RequestLimits())
     assert request is not None
     envelope = envelope_of(request)
-    assert not holds_messages(envelope)
     assert body_with(envelope, [b"ignored"]) == body
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
 
 from palimpsest.api.body import read_body
 from palimpsest.api.callers import ORDER_BYTES, ORDER_SECONDS, Admitted, credentials_of
@@ -39,23 +38,13 @@ class ActionPages:
         self._settings = settings
         self._viewing = viewing
 
-    def on(self, ui: APIRouter, kind: type[APIRoute]) -> None:
+    def on(self, ui: APIRouter) -> None:
         """Register the routes."""
-        ui.add_api_route(
-            "/ui/sessions/{name:path}/compact", self.compact, methods=["POST"], route_class_override=kind
-        )
-        ui.add_api_route(
-            "/ui/sessions/{name:path}/settings", self.set, methods=["POST"], route_class_override=kind
-        )
-        ui.add_api_route(
-            "/ui/sessions/{name:path}/undo", self.undo, methods=["POST"], route_class_override=kind
-        )
-        ui.add_api_route(
-            "/ui/sessions/{name:path}/pin", self.pin, methods=["POST"], route_class_override=kind
-        )
-        ui.add_api_route(
-            "/ui/sessions/{name:path}/unpin", self.unpin, methods=["POST"], route_class_override=kind
-        )
+        ui.add_api_route("/ui/sessions/{name:path}/compact", self.compact, methods=["POST"])
+        ui.add_api_route("/ui/sessions/{name:path}/settings", self.set, methods=["POST"])
+        ui.add_api_route("/ui/sessions/{name:path}/undo", self.undo, methods=["POST"])
+        ui.add_api_route("/ui/sessions/{name:path}/pin", self.pin, methods=["POST"])
+        ui.add_api_route("/ui/sessions/{name:path}/unpin", self.unpin, methods=["POST"])
 
     async def set(self, request: Request, caller: Admitted, name: str) -> Response:
         """Merge the JSON of the form into the session's settings."""

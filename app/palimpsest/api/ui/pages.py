@@ -24,7 +24,6 @@ from palimpsest.api.overview import Days
 from palimpsest.api.pins import PinPages
 from palimpsest.api.sessions import IdText, compaction_fields
 from palimpsest.api.status import SettingsPages
-from palimpsest.api.ui.actions import ActionPages
 from palimpsest.api.ui.entries import (
     CHOICES,
     Listed,
@@ -36,7 +35,7 @@ from palimpsest.api.ui.entries import (
     use_of,
 )
 from palimpsest.api.ui.kept import hits_of, lines_of
-from palimpsest.api.ui.paper import ASKS, PageTemplates, route_of, way_of
+from palimpsest.api.ui.paper import ASKS, PageTemplates, way_of
 from palimpsest.api.ui.turns import message_rows, turn_facts, turns_of
 from palimpsest.core.recall.filters import Filters
 from palimpsest.core.summary.styles import state_fields
@@ -58,17 +57,16 @@ _MOST_EVENTS = 500
 _MOST_HITS, _MOST_KEPT = 20, 50
 # Nobody reads more branches than these: a chat front end leaves three for every question.
 _MOST_BRANCHES = 40
-Show = Literal["all", "compactions", "trouble"]
-
-
 # Turns on one page of the rail.
 _MOST_TURNS = 200
+Show = Literal["all", "compactions", "trouble"]
 
 
 @dataclass(frozen=True, slots=True)
 class UiParts:
     """What the pages are made of."""
 
+    paper: PageTemplates
     archive: Archive
     store: Store
     contexts: ContextLoader
@@ -82,7 +80,7 @@ class UiParts:
 class UiPages:
     """The pages below `/ui`."""
 
-    def __init__(self, parts: UiParts, actions: ActionPages) -> None:
+    def __init__(self, parts: UiParts) -> None:
         self._archive = parts.archive
         self._store = parts.store
         self._contexts = parts.contexts
@@ -91,32 +89,19 @@ class UiPages:
         self._pins = parts.pins
         self._settings = parts.settings
         self._searching = parts.searching
-        self._actions = actions
-        self._paper = PageTemplates()
+        self._paper = parts.paper
 
     def on(self, ui: APIRouter) -> None:
-        """Register the routes, which also answer errors with pages; names of sessions may have slashes."""
-        kind = route_of(self._paper)
-        ui.add_api_route("/ui", self.sessions, methods=["GET"], route_class_override=kind)
-        ui.add_api_route("/ui/overview", self.overview, methods=["GET"], route_class_override=kind)
-        ui.add_api_route("/ui/search", self.search, methods=["GET"], route_class_override=kind)
-        self._actions.on(ui, kind)
-        ui.add_api_route(
-            "/ui/sessions/{name:path}/state", self.state, methods=["GET"], route_class_override=kind
-        )
-        ui.add_api_route(
-            "/ui/sessions/{name:path}/settings", self.settings, methods=["GET"], route_class_override=kind
-        )
-        ui.add_api_route(
-            "/ui/sessions/{name:path}/events", self.events, methods=["GET"], route_class_override=kind
-        )
-        ui.add_api_route(
-            "/ui/sessions/{name:path}/turns", self.chosen, methods=["GET"], route_class_override=kind
-        )
-        ui.add_api_route(
-            "/ui/sessions/{name:path}/turns/{n}", self.turn, methods=["GET"], route_class_override=kind
-        )
-        ui.add_api_route("/ui/sessions/{name:path}", self.session, methods=["GET"], route_class_override=kind)
+        """Register the routes; names of sessions may have slashes."""
+        ui.add_api_route("/ui", self.sessions, methods=["GET"])
+        ui.add_api_route("/ui/overview", self.overview, methods=["GET"])
+        ui.add_api_route("/ui/search", self.search, methods=["GET"])
+        ui.add_api_route("/ui/sessions/{name:path}/state", self.state, methods=["GET"])
+        ui.add_api_route("/ui/sessions/{name:path}/settings", self.settings, methods=["GET"])
+        ui.add_api_route("/ui/sessions/{name:path}/events", self.events, methods=["GET"])
+        ui.add_api_route("/ui/sessions/{name:path}/turns", self.chosen, methods=["GET"])
+        ui.add_api_route("/ui/sessions/{name:path}/turns/{n}", self.turn, methods=["GET"])
+        ui.add_api_route("/ui/sessions/{name:path}", self.session, methods=["GET"])
 
     async def sessions(
         self,
@@ -186,11 +171,7 @@ class UiPages:
         return await self._paper.page(
             "session.html",
             {
-                "session": row,
-                "use": await self._use(request, caller.namespace, row),
-                "started": moment(row.created_at),
-                "touched": moment(row.updated_at),
-                "branches": (await self._archive.branches(caller.namespace, row))[:_MOST_BRANCHES],
+                **await self._about(request, caller.namespace, row),
                 **await self._rail(caller.namespace, row, before, limit),
                 "findings": await self._views.findings(caller.namespace, row),
                 "followed": {one.compaction.id: followed_fields(one) for one in followed},
@@ -325,11 +306,7 @@ class UiPages:
         return await self._paper.page(
             "events.html",
             {
-                "session": row,
-                "use": await self._use(request, caller.namespace, row),
-                "started": moment(row.created_at),
-                "touched": moment(row.updated_at),
-                "branches": (await self._archive.branches(caller.namespace, row))[:_MOST_BRANCHES],
+                **await self._about(request, caller.namespace, row),
                 "days": days_of([entry_of(one) for one in page]),
                 "show": show,
                 "choices": tuple(CHOICES),
@@ -355,6 +332,16 @@ class UiPages:
         if way == "password":
             return await self._store.history.session_count(namespace, "") > 0
         return way == "header"
+
+    async def _about(self, request: Request, namespace: str, row: SessionRow) -> dict[str, Any]:
+        """What the pages of a session's turns and events say of it above them."""
+        return {
+            "session": row,
+            "use": await self._use(request, namespace, row),
+            "started": moment(row.created_at),
+            "touched": moment(row.updated_at),
+            "branches": (await self._archive.branches(namespace, row))[:_MOST_BRANCHES],
+        }
 
     async def _use(self, request: Request, namespace: str, row: SessionRow) -> Use:
         place = await self._archive.place(namespace, row.id, None)

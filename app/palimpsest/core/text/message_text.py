@@ -160,6 +160,14 @@ def _attachment_note(part: Mapping[str, Any]) -> str:
     return f"[{label} {url[:300]}]" if url.startswith(("http:", "https:")) else f"[{label} {len(url)} chars]"
 
 
+def tool_name(tool: object) -> str | None:
+    """The name of a tool that a request offers, in the form of either API; None for one without a name."""
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    named = function if isinstance(function, Mapping) else tool
+    name = named.get("name") if isinstance(named, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
 def _call(call: Mapping[str, Any]) -> ToolCall:
     function = call.get("function") or call.get("custom")
     function = function if isinstance(function, Mapping) else {}

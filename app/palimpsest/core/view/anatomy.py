@@ -48,6 +48,7 @@ _CATEGORIES: Mapping[PartKind, Category] = {
 }
 # What a reader of a view would miss first.
 _MISSED: tuple[Kind, ...] = ("rule", "change", "command", "failure", "fact")
+_NUMBER = re.compile(r"\d[\d.,:/-]*\d|\d")
 _PICTURES = ("image_url", "input_image", "image")
 
 
@@ -181,9 +182,6 @@ def _is_shown(note: Note, shown: str) -> bool:
     if numbers:
         return all(number in shown for number in numbers)
     return " ".join(note.text.split()).casefold().rstrip(".") in shown
-
-
-_NUMBER = re.compile(r"\d[\d.,:/-]*\d|\d")
 
 
 def said_messages(talk: Conversation, said: int | None) -> tuple[Sequence[Message], int]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from palimpsest.core.history.message import RESULT_ROLES, Conversation
-from palimpsest.core.text.message_text import calls_of
+from palimpsest.core.text.message_text import calls_of, tool_name
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.wire.json_text import decoded, encoded
 from palimpsest.errors import InvalidJson
@@ -78,13 +78,13 @@ def _unused(
     if tools is None or turns < _LEAST_TURNS:
         return None
     called = {call.name for message in talk.messages for call in calls_of(message)}
-    unused = [tool for tool in _listed(tools) if _name_of(tool) and _name_of(tool) not in called]
+    offered = [(tool, tool_name(tool)) for tool in _listed(tools)]
+    unused = [(tool, name) for tool, name in offered if name and name not in called]
     if not called or not unused:
         # Where no tool is ever called, having none is the client's choice to make.
         return None
-    return Found(
-        "unused_tools", turns, count_tools(encoded(unused)), tuple(map(_name_of, unused[:_MOST_NAMED]))
-    )
+    tokens = count_tools(encoded([tool for tool, _ in unused]))
+    return Found("unused_tools", turns, tokens, tuple(name for _, name in unused[:_MOST_NAMED]))
 
 
 def _cold(turns: Sequence[TurnCost], cache_seconds: int) -> Found | None:
@@ -110,9 +110,3 @@ def _listed(tools: bytes) -> list[Mapping[str, Any]]:
     except InvalidJson:
         return []
     return [tool for tool in listed if isinstance(tool, dict)] if isinstance(listed, list) else []
-
-
-def _name_of(tool: Mapping[str, Any]) -> str:
-    function = tool.get("function")
-    name = function.get("name") if isinstance(function, dict) else tool.get("name")
-    return name if isinstance(name, str) else ""

@@ -57,8 +57,3 @@ def tools_in(envelope: Sequence[bytes]) -> bytes | None:
     body = body_with(envelope, ())
     member = outline(body).last("tools")
     return body[member.start : member.end] if member else None
-
-
-def holds_messages(envelope: Sequence[bytes]) -> bool:
-    """Whether the messages are to be put into it; False where they are part of the rest."""
-    return _MESSAGES in envelope[0]

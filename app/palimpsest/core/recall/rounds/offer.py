@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palimpsest.core.recall.tool_calls import FUNCTIONS, NAMES
+from palimpsest.core.text.message_text import tool_name
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.request import ChatRequest, Edit, Wire, edited
@@ -65,10 +66,7 @@ def with_ours(tools: bytes | None, wire: Wire) -> bytes:
 
 def is_named_as_ours(tool: object) -> bool:
     """Whether a tool of a request has one of our names."""
-    function = tool.get("function") if isinstance(tool, dict) else None
-    named = function if isinstance(function, dict) else tool
-    name = named.get("name") if isinstance(named, dict) else None
-    return isinstance(name, str) and name in NAMES
+    return tool_name(tool) in NAMES
 
 
 def _has_our_name(tool: object) -> bool:
