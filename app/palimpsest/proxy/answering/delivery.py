@@ -149,8 +149,8 @@ class Delivery:
         kept = self._sending.kept if turn.wire.keeps_answers else None
         complete = kept.with_items(turn) if kept else turn
         if hidden_log is not None:
-            opening = self._sending.recalling.open(complete, shown, headers, hidden_log)
-            return opening, offering(complete.request, shown.replayed)
+            body = offering(complete.request, shown.replayed)
+            return self._sending.recalling.open(complete, shown, headers, body, hidden_log), body
         body = body_of(
             complete,
             shown,

@@ -74,9 +74,9 @@ class Rounds:
         self.may_hide = means.limits.rounds > 0
         self.client_answer = client_answer(turn.wire)
 
-    async def begun(self) -> IncomingAnswer:
-        """The answer for the client: the upstream's own unless it calls our tools."""
-        answer: IncomingAnswer = await self._ask(offering(self._turn.request, self._messages))
+    async def begun(self, body: bytes) -> IncomingAnswer:
+        """The answer for the client to a body with our tools: the upstream's own unless it calls them."""
+        answer: IncomingAnswer = await self._ask(body)
         if answer.status == 400:
             return await self._refused(answer)
         if answer.status >= 300 or decoder_for(answer.headers, self.limits.answer_bytes) is None:
@@ -204,12 +204,17 @@ class Opener:
 
 @asynccontextmanager
 async def opened_rounds(
-    means: RoundMeans, turn: Turn, shown: ForwardedView, headers: Headers, hidden_log: HiddenRoundLog
+    means: RoundMeans,
+    turn: Turn,
+    shown: ForwardedView,
+    headers: Headers,
+    body: bytes,
+    hidden_log: HiddenRoundLog,
 ) -> AsyncIterator[IncomingAnswer]:
     """As `Upstream.open`, for a request with our tools; leaving the context closes every round."""
     async with AsyncExitStack() as stack:
         opener = Opener(means.destinations.of(turn.model), _plain(headers), stack)
-        yield await Rounds(means, turn, shown, hidden_log, opener).begun()
+        yield await Rounds(means, turn, shown, hidden_log, opener).begun(body)
 
 
 def _said(wire: Wire, body: bytes) -> tuple[AnsweredChoice | None, Called, int]:
@@ -238,7 +243,7 @@ class RecallRounds:
         return HiddenRoundLog(self.means.executing.count_for(turn.model), shown.room_tokens)
 
     def open(
-        self, turn: Turn, shown: ForwardedView, headers: Headers, hidden_log: HiddenRoundLog
+        self, turn: Turn, shown: ForwardedView, headers: Headers, body: bytes, hidden_log: HiddenRoundLog
     ) -> AbstractAsyncContextManager[IncomingAnswer]:
-        """As `Upstream.open`, with our tools; yields the answer for the client."""
-        return opened_rounds(self.means, turn, shown, headers, hidden_log)
+        """As `Upstream.open`, for a body with our tools; yields the answer for the client."""
+        return opened_rounds(self.means, turn, shown, headers, body, hidden_log)
