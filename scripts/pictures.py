@@ -124,9 +124,13 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1_100, "height": 860})
         home = f"{address}/ui/sessions/{session}"
+        made = httpx.get(f"{address}/api/sessions/{session}/compactions").json()["compactions"]
         for name, url in (
+            ("sessions", f"{address}/ui"),
             ("session", home),
             ("turn", f"{home}/turns/{len(STEPS)}"),
+            ("conversation", f"{home}/messages"),
+            ("compaction", f"{home}/compactions/{made[0]['id']}"),
             ("overview", f"{address}/ui/overview"),
         ):
             page.goto(url)

@@ -138,7 +138,9 @@ async def test_the_doorkeeper_stands_before_every_route() -> None:
     parts = cast("Any", None)
     store = Store(parts, POSTGRES_INDEX, str)
     some = cast("Any", object())
-    pages = Pages(store, parts, parts, parts, parts, completes=some, exchanges=some, overviews=some)
+    pages = Pages(
+        store, parts, parts, parts, parts, completes=some, exchanges=some, compactions=some, overviews=some
+    )
     settings = settings_of(pages)
     for router, prefix, least in (
         (api_of(pages, settings), "/api/", 30),

@@ -83,8 +83,13 @@ async def test_every_page_is_accessible_small_and_harmless(
         chat = await told(proxy)
         home, last = f"{proxy.url}/ui/sessions/{chat.session}", len(chat.replies)
         async with opened(browser, width, theme) as seen:
+            made = await read(proxy.http, chat, f"sessions/{chat.session}/compactions")
             pages = (
                 "",
+                "/messages",
+                "/messages?raw=true",
+                "/messages?from=0&limit=1",
+                f"/compactions/{made['compactions'][-1]['id']}",
                 "/turns/1",
                 f"/turns/{last}",
                 f"/turns/{last}?from=0",
@@ -228,7 +233,14 @@ async def test_ten_thousand_messages_make_a_small_page(tmp_path: Path, browser: 
         assert reply.status_code == 200
         home = f"{proxy.url}/ui/sessions/{reply.headers['x-palimpsest-session']}"
         async with opened(browser) as seen:
-            for end, shown in (("", ""), ("/turns/1", "Message 9998."), ("/turns/1?from=0", "Message 0.")):
+            for end, shown in (
+                ("", ""),
+                ("/turns/1", "Message 9998."),
+                ("/turns/1?from=0", "Message 0."),
+                ("/messages", "Message 9998."),
+                ("/messages?from=0", "Message 0."),
+                ("/messages?from=5000&raw=true", "Message 5000."),
+            ):
                 await seen.page.goto(home + end)
                 assert shown in await seen.page.inner_text("main")
                 assert 0 < await seen.weight() < MOST_BYTES

@@ -51,7 +51,7 @@ def test_every_type_of_event_is_named() -> None:
 def test_every_endpoint_of_a_session_has_an_example() -> None:
     """A curl line each, for those that are more than a list of what was said."""
     ends = {route.rpartition("/")[2] for route in SCOPED if "{name:path}/" in route}
-    plain = {"messages", "compact", "pins", "{message}", "{checkpoint}", "{n}"}
+    plain = {"messages", "compact", "pins", "{message}", "{checkpoint}", "{n}", "{compaction}"}
     shown = set(re.findall(r"curl .*/api/sessions/tour/([a-z-]+)", _PAGE))
     shown |= set(re.findall(r"curl .*/(undo|restore|body|diff|lost)$", _PAGE, re.MULTILINE))
     assert ends - plain <= shown

@@ -29,6 +29,7 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}/export",
         "POST /sessions/import",
         "GET /sessions/{name:path}/compactions",
+        "GET /sessions/{name:path}/compactions/{compaction}",
         "POST /sessions/{name:path}/compact",
         "GET /sessions/{name:path}/pins",
         "POST /sessions/{name:path}/pins",
@@ -69,6 +70,8 @@ PAGES = frozenset(
         "GET /ui/overview",
         "GET /ui/search",
         "GET /ui/sessions/{name:path}",
+        "GET /ui/sessions/{name:path}/messages",
+        "GET /ui/sessions/{name:path}/compactions/{compaction}",
         "GET /ui/sessions/{name:path}/state",
         "GET /ui/sessions/{name:path}/settings",
         *(

@@ -97,7 +97,9 @@ async def test_turns_are_summed_up_by_day_model_and_end(store: Store) -> None:
     for number, (at, model) in enumerate(begins):
         talk.clock = at - 1.0
         opened = await talk.asks([b"%d" % number], model=model, exchange=id_at(at, number))
-        await ended(talk, opened, usage=usage, first_at=at + 0.5)
+        waited = 2.0 if number == 1 else None
+        took = {"first_at": at + 0.5, "prepared_seconds": 0.25 + (waited or 0), "waited_seconds": waited}
+        await ended(talk, opened, usage=usage, **took)
     talk.clock = 101 * DAY - 1.0
     opened = await talk.asks([b"bad"], model="a", exchange=id_at(101 * DAY, 9))
     failed = {"state": "failed", "code": "upstream_cut", "cause": "upstream", "usage": Usage(), "answers": ()}
@@ -113,7 +115,10 @@ async def test_turns_are_summed_up_by_day_model_and_end(store: Store) -> None:
     both = told[100, "a", None]
     counts = both.prompt_tokens, both.completion_tokens, both.cached_tokens, both.written_tokens
     assert counts == (200, 20, 80, 14)
-    assert (both.priced, both.answered, both.waited) == (2, 2, 1.0)
+    assert (both.priced, both.answered, both.first_byte) == (2, 2, 1.0)
+    assert (both.prepared, both.plain, both.most_prepared) == (0.25, 1, 0.25)
+    assert (both.waited, both.waits, both.most_waited) == (2.0, 1, 2.0)
     bad = told[101, "a", "upstream_cut"]
+    assert (bad.plain, bad.waits, bad.most_waited) == (0, 0, 0.0)
     assert (bad.state, bad.cause, bad.priced, bad.answered) == ("failed", "upstream", 0, 0)
     assert await store.exchange_log.totals("other", 0) == []

@@ -161,7 +161,8 @@ async def test_spending_adds_up_for_each_day(store: Store) -> None:
     await asyncio.gather(*(store.journal.add_spending("ns", "2026-11-22", one) for one in spent))
     await store.journal.add_spending("ns", "2026-11-23", TokensSpent(1, 2**40, 0))
     await store.journal.add_spending("other", "2026-11-22", TokensSpent(9, 9, 9, 9))
-    assert await store.journal.spending("ns", "2026-11-22") == TokensSpent(5, 500, 10, 450)
+    # From a day on.
+    assert await store.journal.spending("ns", "2026-11-22") == TokensSpent(6, 500 + 2**40, 10, 450)
     assert await store.journal.spending("ns", "2026-11-23") == TokensSpent(1, 2**40, 0, 0)
     assert await store.journal.spending("other", "2026-11-23") == TokensSpent()
 

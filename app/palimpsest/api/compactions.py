@@ -11,7 +11,7 @@ from fastapi import APIRouter, Response
 
 from palimpsest.api.callers import Admitted
 from palimpsest.api.replies import reply
-from palimpsest.api.sessions import compaction_fields, place_fields
+from palimpsest.api.sessions import place_fields, stored_fields
 from palimpsest.core.recall.lineage import Lineage
 from palimpsest.core.runtime.events import compaction_undone
 from palimpsest.core.view.compaction import Compaction, builders, context_id, edges, restored
@@ -57,7 +57,7 @@ class CompactionPages:
         if graph:
             lineages = await lineages_in(self._store.history, caller.namespace, row.id, stored)
             return reply({"session": row.id, **_graph(stored, lineages)})
-        return reply({"session": row.id, "compactions": [_fields(one) for one in stored]})
+        return reply({"session": row.id, "compactions": [stored_fields(one) for one in stored]})
 
     async def undo(self, caller: Admitted, name: str, compaction: str) -> Response:
         """Undo a compaction from the next request on; the one it was made from is in force again.
@@ -145,11 +145,6 @@ def _end_of(checkpoint: CheckpointRow) -> str:
         return msgspec.json.decode(checkpoint.payload, type=_Known).span.to_id
     except msgspec.MsgspecError:
         return ""
-
-
-def _fields(stored: StoredCompaction) -> dict[str, Any]:
-    times = {"created_at": stored.created_at, "undone_at": stored.undone_at}
-    return {**compaction_fields(stored.compaction), **times}
 
 
 def _graph(stored: Sequence[StoredCompaction], lineages: Mapping[str, Lineage]) -> dict[str, Any]:

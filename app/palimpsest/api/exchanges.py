@@ -1,4 +1,4 @@
-"""Endpoints for a session's exchanges: what the model saw at each turn, its cost, what was left out."""
+"""Endpoints for a session's exchanges and compactions: what the model saw, its cost, what was left out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from fastapi import APIRouter, Query, Response
 
 from palimpsest.api.callers import Admitted
 from palimpsest.api.replies import array_of, object_with, raw_reply, reply
+from palimpsest.api.sessions import stored_fields
 from palimpsest.core.view.anatomy import SeenMessage, difference
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.outcomes import ViewPart
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.exchange_views import Cost, ExchangeViews, Followed, SeenExchange
+from palimpsest.proxy.compaction_views import CompactionViews, Folding, Followed
+from palimpsest.proxy.exchange_views import Cost, ExchangeViews, SeenExchange
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 
@@ -24,14 +26,16 @@ _MOST = 500
 class ExchangePages:
     """The endpoints below `/sessions/{name}/exchanges`; `{n}` is a number from 1 or an exchange's id."""
 
-    def __init__(self, archive: Archive, views: ExchangeViews) -> None:
+    def __init__(self, archive: Archive, views: ExchangeViews, compactions: CompactionViews) -> None:
         self._archive = archive
         self._views = views
+        self._compactions = compactions
 
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
         api.add_api_route("/sessions/{name:path}/exchanges", self.listed, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/report", self.report, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/compactions/{compaction}", self.folding, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/exchanges/{n}", self.one, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/exchanges/{n}/view", self.view, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/exchanges/{n}/body", self.body, methods=["GET"])
@@ -61,7 +65,7 @@ class ExchangePages:
     async def report(self, caller: Admitted, name: str) -> Response:
         """What followed each compaction of the default branch, and what makes it dearer than need be."""
         row = await self._archive.session(caller.namespace, name)
-        followed = await self._views.followed(caller.namespace, row)
+        followed = await self._compactions.followed(caller.namespace, row)
         findings = await self._views.findings(caller.namespace, row)
         return reply(
             {
@@ -70,6 +74,13 @@ class ExchangePages:
                 "findings": [asdict(one) for one in findings],
             }
         )
+
+    async def folding(self, caller: Admitted, name: str, compaction: str) -> Response:
+        """One compaction: what it folded, and each line of its summary with the messages it comes from."""
+        row = await self._archive.session(caller.namespace, name)
+        found = await self._compactions.folding(caller.namespace, row, compaction)
+        cost = await self._compactions.cost_of(found.stored.compaction)
+        return reply({"session": row.id, **folding_fields(found, cost)})
 
     async def one(self, caller: Admitted, name: str, n: str) -> Response:
         """One exchange, with the tokens of its prompt by what they are for."""
@@ -178,13 +189,15 @@ def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: C
         "cost": cost_fields(cost),
         "finish_reason": exchange.finish_reason,
         "started_at": began,
+        "prepared_seconds": exchange.prepared_seconds,
+        "waited_seconds": exchange.waited_seconds,
         "first_byte_seconds": None if first is None else round(first - began, 3),
         "seconds": None if end is None else round(end - began, 3),
     }
 
 
 def followed_fields(one: Followed) -> dict[str, Any]:
-    """What followed a compaction; `repeated_cost` is an estimate, null without a price."""
+    """What followed a compaction; `repeated_cost` and `saved` are estimates, null without a price."""
     return {
         "compaction": one.compaction.id,
         "since": one.since,
@@ -192,8 +205,26 @@ def followed_fields(one: Followed) -> dict[str, Any]:
         "calls": one.after.all_calls,
         "calls_until_change": one.after.calls,
         "repeated_calls": one.after.repeated,
-        "repeated_cost": one.cost,
+        "repeated_cost": one.repeated_cost,
         "lookups": one.lookups,
+        "cost": one.cost,
+        "saved": one.saved,
+        "waited_seconds": one.waited_seconds,
+    }
+
+
+def folding_fields(found: Folding, cost: float | None) -> dict[str, Any]:
+    """A compaction with what it folded; `newly_folded` were not folded before. `cost` is of its text."""
+    ids = [] if found.talk is None else [context_id(name) for name in found.talk.names]
+    return {
+        **stored_fields(found.stored),
+        "cost": cost,
+        "folded": [ids[at] for at in found.folded],
+        "newly_folded": sum(at >= found.since for at in found.folded),
+        "lines": [
+            {"text": line.text, "is_heading": line.is_heading, "sources": [ids[at] for at in line.sources]}
+            for line in found.lines
+        ],
     }
 
 

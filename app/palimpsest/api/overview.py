@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Response
 
 from palimpsest.api.callers import Admitted
 from palimpsest.api.replies import reply
-from palimpsest.proxy.overview import Overviews, Sums
+from palimpsest.proxy.overview import Durations, Overviews, Sums
 
 Days = Annotated[int, Query(ge=1, le=90)]
 
@@ -36,6 +36,7 @@ class OverviewPages:
                 "by_day": _listed("day", found.by_day),
                 "by_model": _listed("model", found.by_model),
                 "summaries": found.summaries,
+                "summary_calls": asdict(found.spent),
                 "failures": [asdict(failure) for failure in found.failures],
             }
         )
@@ -45,9 +46,14 @@ def sums_fields(sums: Sums) -> dict[str, Any]:
     """Sums; null is unknown, and `saved` an estimate."""
     known = asdict(sums)
     known |= {"first_byte_seconds": sums.first_byte_seconds, "cached_share": sums.cached_share}
-    return {
-        name: value for name, value in known.items() if name not in ("waited", "answered", "stated_cache")
-    }
+    known |= {"overhead": _duration(sums.overhead), "compaction_waits": _duration(sums.compaction_waits)}
+    return {name: value for name, value in known.items() if name not in ("first_byte", "stated_cache")}
+
+
+def _duration(took: Durations) -> dict[str, float | None]:
+    """Seconds; null without any turn."""
+    longest = took.longest if took.times else None
+    return {"turns": took.times, "mean_seconds": took.mean, "longest_seconds": longest}
 
 
 def _listed(name: str, by: Mapping[str, Sums]) -> list[dict[str, Any]]:

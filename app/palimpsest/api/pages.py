@@ -32,8 +32,10 @@ from palimpsest.api.sessions import SessionPages
 from palimpsest.api.status import IndexRemoval, SettingsPages, StatusPages
 from palimpsest.api.transfer import ErasePages, SessionEraser, SessionTransfer, TransferPages
 from palimpsest.api.ui.actions import ActionPages
-from palimpsest.api.ui.pages import UiPages, UiParts
+from palimpsest.api.ui.pages import UiPages
 from palimpsest.api.ui.paper import PageTemplates, route_of
+from palimpsest.api.ui.parts import UiParts
+from palimpsest.api.ui.session_pages import SessionUi
 from palimpsest.api.views import ContextPages, ViewPages
 from palimpsest.api.windows import WindowPages
 from palimpsest.errors import NotFound, PalimpsestError, WrongBaseUrl
@@ -42,6 +44,7 @@ from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compacting.windows import Windows
+from palimpsest.proxy.compaction_views import CompactionViews
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
 from palimpsest.proxy.memory_blocks import Asks, MemoryBlocks
@@ -86,6 +89,7 @@ class Pages:
     unindexes: IndexRemoval | None = None
     windows: Windows | None = None
     exchanges: ExchangeViews | None = None
+    compactions: CompactionViews | None = None
     overviews: Overviews | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     new_id: Callable[[], str] = _new_id
@@ -121,9 +125,9 @@ def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     archive = Archive(pages.store, pages.reader)
     sessions = SessionPages(archive, pages.store)
     sessions.on(api)
-    if pages.exchanges is not None:
+    if pages.exchanges is not None and pages.compactions is not None:
         # Before `/sessions/{name}/view`, which would match too.
-        ExchangePages(archive, pages.exchanges).on(api)
+        ExchangePages(archive, pages.exchanges, pages.compactions).on(api)
     if pages.overviews is not None:
         OverviewPages(pages.overviews).on(api)
     ViewPages(archive, pages.contexts, pages.viewing).on(api)
@@ -146,16 +150,17 @@ def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     ui = APIRouter(
         dependencies=[Depends(CallerAuthentication(pages.access).admit)], route_class=route_of(paper)
     )
-    if pages.exchanges is not None and pages.overviews is not None:
+    if pages.exchanges is not None and pages.compactions is not None and pages.overviews is not None:
         archive = Archive(pages.store, pages.reader)
         pins = PinPages(archive, pages.store.history, pages.contexts)
         compactions = CompactionPages(archive, pages.store)
         ActionPages(archive, compactions, pins, settings, pages.viewing).on(ui)
         parts = UiParts(
-            *(paper, archive, pages.store, pages.contexts, pages.exchanges, pages.overviews),
-            *(pins, settings, pages.searching),
+            *(paper, archive, pages.store, pages.contexts, pages.exchanges, pages.compactions),
+            *(pages.overviews, pins, settings, pages.searching),
         )
         UiPages(parts).on(ui)
+        SessionUi(parts).on(ui)
     return ui
 
 

@@ -74,7 +74,7 @@ class RootPages:
             "clients": settings_lines(request.scope),
             "operations": operations_of(self._described.document),
         }
-        return await self._paper.page("docs.html", facts)
+        return await self._paper.page(request, "docs.html", facts)
 
 
 def operations_of(document: Mapping[str, Any]) -> list[Operation]:

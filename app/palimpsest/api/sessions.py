@@ -13,7 +13,7 @@ from palimpsest.api.callers import Admitted
 from palimpsest.api.replies import array_of, object_with, raw_reply, reply
 from palimpsest.core.history.message import Message
 from palimpsest.core.view.clients import is_client_summary, may_be_client_summary
-from palimpsest.core.view.compaction import Compaction, context_id
+from palimpsest.core.view.compaction import Compaction, SpentTokens, context_id
 from palimpsest.core.view.view import cut_in, kept_in
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.responses.items import as_chat
@@ -184,6 +184,7 @@ def compaction_fields(compaction: Compaction) -> dict[str, Any]:
         "tokens_before": compaction.tokens_before,
         "tokens_after": compaction.tokens_after,
         "tokens_freed": compaction.tokens_before - compaction.tokens_after,
+        "spent": spent_fields(compaction.spent),
         "messages_folded": compaction.messages_folded,
         "watermark": context_id(compaction.watermark) if compaction.watermark else None,
         "kept": [context_id(chain) for chain in compaction.kept],
@@ -193,6 +194,23 @@ def compaction_fields(compaction: Compaction) -> dict[str, Any]:
         "summary": compaction.summary,
         "memory": compaction.memory,
     }
+
+
+def spent_fields(spent: SpentTokens | None) -> dict[str, int] | None:
+    """Tokens that the calls for a summary took; null when code wrote it, or where it was not kept."""
+    if spent is None:
+        return None
+    return {
+        "prompt_tokens": spent.prompt,
+        "cached_tokens": spent.cached,
+        "completion_tokens": spent.completion,
+    }
+
+
+def stored_fields(stored: StoredCompaction) -> dict[str, Any]:
+    """A compaction's record with its times (UTC seconds)."""
+    times = {"created_at": stored.created_at, "undone_at": stored.undone_at}
+    return {**compaction_fields(stored.compaction), **times}
 
 
 def _branches(heads: Sequence[Head]) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -20,6 +19,7 @@ from palimpsest.core.summary.styles import slot_count_label, state_fields
 from palimpsest.core.view.outcomes import Fold, MaskOnly
 from palimpsest.proxy.archive import Archive, Place
 from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.compacting.costs import day_of
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.settings.session import origins, own_settings, patched, recall_enabled, session_policy
@@ -160,7 +160,7 @@ class StatusPages:
 
     async def _spending(self, namespace: str) -> dict[str, Any]:
         """The summary spending of all the caller's sessions today (UTC)."""
-        day = datetime.fromtimestamp(time.time(), UTC).date().isoformat()
+        day = day_of(time.time())
         spent = await self._store.journal.spending(namespace, day)
         return {
             "day": day,

@@ -16,6 +16,7 @@ from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.summary_writer import SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.compaction_views import CompactionViews
 from palimpsest.proxy.erasing import Eraser, HeldInMemory
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.journal.runtime import Readings
@@ -36,6 +37,10 @@ def own_pages(
 ) -> FastAPI:
     """Everything that is not below `/v1/`, except health checks."""
     costs = costs_of(parts)
+    archive = Archive(parts.store, parts.reader)
+    exchanges = ExchangeViews(
+        *(parts.store, archive, parts.reader, parts.tokens, parts.calibrations, costs, parts.windows)
+    )
     return pages_of(
         Pages(
             parts.store,
@@ -51,15 +56,8 @@ def own_pages(
             recall=recall.tools,
             unindexes=recall.indexing.drop,
             windows=parts.windows,
-            exchanges=ExchangeViews(
-                parts.store,
-                Archive(parts.store, parts.reader),
-                parts.reader,
-                parts.tokens,
-                parts.calibrations,
-                costs,
-                parts.windows,
-            ),
+            exchanges=exchanges,
+            compactions=CompactionViews(parts.store, archive, exchanges, costs),
             overviews=Overviews(parts.store, parts.calibrations, costs),
             erases=Eraser(parts.erasure, memory),
             ended=stopping,

@@ -18,7 +18,7 @@ from palimpsest.core.summary.acceptance import Style, WrittenBlock
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.summary.styles import style_of
 from palimpsest.core.view.clients import client_summary_of, opening_of
-from palimpsest.core.view.compaction import OWED, Compaction
+from palimpsest.core.view.compaction import OWED, Compaction, SpentTokens
 from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
@@ -57,7 +57,7 @@ Planner: TypeAlias = Callable[
 
 @dataclass(frozen=True, slots=True)
 class SummaryText:
-    """An accepted text of `model`, the last of `passes` calls of the run `run_id`.
+    """An accepted text of `model`, the last of `passes` calls of the run `run_id`, which took `spent`.
 
     `rebuilt`: the number of messages that it was rewritten from; 0: it continues the previous record.
     """
@@ -67,6 +67,7 @@ class SummaryText:
     passes: int
     run_id: str
     rebuilt: int = 0
+    spent: SpentTokens | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +362,12 @@ class CompactionContext:
         if summary is not None:
             guard = self._guard(fold, summary, block)
             written = replace(
-                written, model=summary.model, passes=summary.passes, run_id=summary.run_id, guard_tokens=guard
+                written,
+                model=summary.model,
+                passes=summary.passes,
+                run_id=summary.run_id,
+                spent=summary.spent,
+                guard_tokens=guard,
             )
         if summary is not None and summary.rebuilt:
             written = replace(written, rebuilt=summary.rebuilt, chained=0)

@@ -1,10 +1,9 @@
-"""What the model saw at a turn, from what is stored: views and bodies; and what followed compactions."""
+"""What the model saw at a turn, from what is stored: views and bodies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from palimpsest.core.budget.economy import Prices, prompt_cost
@@ -12,7 +11,6 @@ from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.recall.rounds.hidden import HiddenRounds, translated_rounds
 from palimpsest.core.sent_body import Material, names_ours, sent_body, wire_of
-from palimpsest.core.view.aftermath import Aftermath, aftermath_of
 from palimpsest.core.view.anatomy import (
     Category,
     Lost,
@@ -29,7 +27,6 @@ from palimpsest.core.view.findings import Found, TurnCost, findings_of
 from palimpsest.core.view.outcomes import View
 from palimpsest.core.view.view import cut_in, kept_in
 from palimpsest.core.wire.envelope import tools_in
-from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive, Place, ReadBranch, missing
 from palimpsest.proxy.compacting.costs import ModelCosts
@@ -39,10 +36,9 @@ from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.token_counts import PRIMING_TOKENS, Calibrations, ModelTokens
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 from palimpsest.storage.history import SessionRow
-from palimpsest.storage.journal import StoredEvent
 from palimpsest.storage.store import Store
 
-# The newest turns and look-ups of a session that are read for its report.
+# The newest turns of a session that are read for its findings.
 _MOST_TURNS = 2_000
 
 
@@ -97,22 +93,6 @@ class SeenExchange:
     def said(self) -> Sequence[bytes]:
         """The whole list that the view stands for: instructions, then every message."""
         return [message.raw for message in (*self.talk.preamble, *self.talk.messages)]
-
-
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """What followed a compaction from the turn `since` on, the first under it.
-
-    `lookups`: how often the model asked recall meanwhile. `cost` is what the results of repeated calls cost
-    once more in a prompt, an estimate; None without a price.
-    """
-
-    compaction: Compaction
-    since: int
-    turns: int
-    after: Aftermath
-    lookups: int
-    cost: float | None
 
 
 class ExchangeViews:
@@ -213,29 +193,6 @@ class ExchangeViews:
         weight = sum(len(message.raw) for message in seen.talk.messages)
         return await offload(weight, lost_in, seen.talk, seen.fates, seen.view.parts)
 
-    async def followed(self, namespace: str, row: SessionRow) -> list[Followed]:
-        """What followed each compaction of the session's default branch, oldest first."""
-        place = await self._archive.place(namespace, row.id, None)
-        talk = (await self._archive.branch(place, ())).conversation
-        stored = await self._store.compactions.of_session(namespace, row.id)
-        made = {one.compaction.id: one.compaction for one in stored}
-        turns = await self.page(namespace, row.id, NEWEST, _MOST_TURNS)
-        firsts = await offload(MESSAGE_WEIGHT * len(turns), _first_turns, turns[::-1], talk)
-        recalled = await self._store.journal.events(namespace, row.id, 0, _MOST_TURNS, ["context_recalled"])
-        found = []
-        end_of_all = "", turns[0][0] + 1 if turns else 1, NEWEST, len(talk.messages)
-        for (ident, number, arrival, start), (_, later, until, end) in pairwise([*firsts, end_of_all]):
-            if ident not in made:
-                continue
-            weight = MESSAGE_WEIGHT * len(talk.messages)
-            after = await offload(weight, aftermath_of, talk, made[ident], start, end)
-            lookups = sum(arrival <= event.seq < until and _is_models(event) for event in recalled)
-            prices = await self._costs.known(row.model)
-            ratio = self._calibrations.ratio_of(namespace, row.model)
-            cost = None if prices is None else after.repeated_tokens * ratio * prices.input / 1e6
-            found.append(Followed(made[ident], number, later - number, after, lookups, cost))
-        return found
-
     async def findings(self, namespace: str, row: SessionRow) -> list[Found]:
         """What makes the session's default branch dearer than it need be; tokens as the model counts."""
         place = await self._archive.place(namespace, row.id, None)
@@ -329,23 +286,6 @@ class ExchangeViews:
         wire = wire_of(sent)
         rounds = {answers[chain]: translated_rounds(hidden, wire) for chain, hidden in found.items()}
         return {at: each for at, each in rounds.items() if each is not None}
-
-
-def _first_turns(
-    turns: Sequence[tuple[int, LoggedExchange]], talk: Conversation
-) -> list[tuple[str, int, int, int]]:
-    """The first turn of the branch under each compaction: its id, number, arrival and the messages before."""
-    places = {name: at for at, name in enumerate(talk.names)}
-    found: dict[str, tuple[str, int, int, int]] = {}
-    for number, one in turns:
-        if one.compaction is not None and one.compaction not in found and one.head in places:
-            found[one.compaction] = one.compaction, number, one.arrival, places[one.head] + 1
-    return list(found.values())
-
-
-def _is_models(event: StoredEvent) -> bool:
-    payload = decoded(event.event.payload)
-    return isinstance(payload, dict) and payload.get("via") == "model"
 
 
 def cost_of(exchange: LoggedExchange, prices: Prices, ratio: float) -> Cost:

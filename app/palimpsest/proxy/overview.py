@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import get_args
 
 from palimpsest.core.budget.economy import Prices, prompt_cost
 from palimpsest.core.view.compaction import Author
-from palimpsest.proxy.compacting.costs import DAY, ModelCosts
+from palimpsest.proxy.compacting.costs import DAY, ModelCosts, day_of
 from palimpsest.proxy.token_counts import Calibrations
 from palimpsest.storage.exchange_log import Total
+from palimpsest.storage.journal import TokensSpent
 from palimpsest.storage.store import Store
 
 # How a failure with this code is cured, and one of a party without a line of its own.
@@ -38,8 +38,32 @@ _BY_PARTY = {
 
 
 @dataclass(slots=True)
+class Durations:
+    """How long something took, in seconds: the sum, how often, and the longest."""
+
+    seconds: float = 0.0
+    times: int = 0
+    longest: float = 0.0
+
+    @property
+    def mean(self) -> float | None:
+        """The mean; None when it never happened."""
+        return self.seconds / self.times if self.times else None
+
+    def add(self, seconds: float, times: int, longest: float) -> None:
+        """Add others."""
+        self.seconds += seconds
+        self.times += times
+        self.longest = max(self.longest, longest)
+
+
+@dataclass(slots=True)
 class Sums:
-    """Sums over turns. Tokens are the model's; `cost` and `saved` are None when no turn's price is known."""
+    """Sums over turns. Tokens are the model's; `cost` and `saved` are None when no turn's price is known.
+
+    `overhead`: from a request's arrival until the upstream was asked, of turns that waited for no compaction;
+    `compaction_waits`: how long the others waited.
+    """
 
     turns: int = 0
     compacted: int = 0
@@ -53,13 +77,14 @@ class Sums:
     stated_cache: int = 0
     cost: float | None = None
     saved: float | None = None
-    waited: float = 0.0
-    answered: int = 0
+    first_byte: Durations = field(default_factory=Durations)
+    overhead: Durations = field(default_factory=Durations)
+    compaction_waits: Durations = field(default_factory=Durations)
 
     @property
     def first_byte_seconds(self) -> float | None:
         """The mean time to an answer's first byte; None without answers."""
-        return self.waited / self.answered if self.answered else None
+        return self.first_byte.mean
 
     @property
     def cached_share(self) -> float | None:
@@ -80,8 +105,9 @@ class Sums:
         self.cached_tokens += total.cached_tokens
         self.written_tokens += total.written_tokens
         self.stated_cache += total.stated_cache
-        self.waited += total.waited
-        self.answered += total.answered
+        self.first_byte.add(total.first_byte, total.answered, 0.0)
+        self.overhead.add(total.prepared, total.plain, total.most_prepared)
+        self.compaction_waits.add(total.waited, total.waits, total.most_waited)
         if prices is not None and total.priced:
             spent = prompt_cost(total.prompt_tokens, total.cached_tokens, total.written_tokens, prices)
             spent += total.completion_tokens * prices.output
@@ -104,7 +130,8 @@ class FailureCount:
 class Overview:
     """The sums of the last `days`: of all turns, by day (newest first, YYYY-MM-DD) and by model.
 
-    `summaries`: compactions made, also undone ones, by who wrote the summary.
+    `summaries`: compactions made, also undone ones, by who wrote the summary; `spent`: what the calls for
+    them took, failed ones included.
     """
 
     days: int
@@ -112,6 +139,7 @@ class Overview:
     by_day: Mapping[str, Sums]
     by_model: Mapping[str, Sums]
     summaries: Mapping[Author, int]
+    spent: TokensSpent
     failures: Sequence[FailureCount] = field(default=())
 
 
@@ -128,6 +156,7 @@ class Overviews:
         since = now - now % DAY - (days - 1) * DAY
         totals = await self._store.exchange_log.totals(namespace, since)
         written = await self._store.compactions.authors(namespace, since)
+        spent = await self._store.journal.spending(namespace, day_of(since))
         summaries: dict[Author, int] = {author: written.get(author, 0) for author in get_args(Author)}
         prices = {model: await self._costs.known(model) for model in {total.model for total in totals}}
         whole = Sums()
@@ -135,10 +164,9 @@ class Overviews:
         by_model: defaultdict[str, Sums] = defaultdict(Sums)
         for total in totals:
             ratio = self._ratio_of(namespace, total)
-            day = datetime.fromtimestamp(total.day * DAY, UTC).strftime("%Y-%m-%d")
-            for sums in (whole, by_day[day], by_model[total.model]):
+            for sums in (whole, by_day[day_of(total.day * DAY)], by_model[total.model]):
                 sums.add(total, prices[total.model], ratio)
-        return Overview(days, whole, by_day, by_model, summaries, _failures(totals))
+        return Overview(days, whole, by_day, by_model, summaries, spent, _failures(totals))
 
     def _ratio_of(self, namespace: str, total: Total) -> float:
         if total.priced == total.turns and total.prompt_tokens and total.tokens_forwarded:

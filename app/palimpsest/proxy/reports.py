@@ -114,6 +114,8 @@ class RequestEntry:
     request_id: str | None = None
     upstream: str | None = None
     attempts: int = 0
+    # From the arrival to when the upstream was asked first: our own work, and waiting for a compaction.
+    prepared_seconds: float | None = None
     first_byte_seconds: float | None = None
     # In UTC seconds.
     first_byte_at: float | None = None
@@ -153,6 +155,8 @@ class RequestEntry:
         self.upstream = upstream
         self.attempts += 1
         self._asked = time.perf_counter()
+        if self.prepared_seconds is None:
+            self.prepared_seconds = round(self._asked - self.began, 4)
         if turn is not None and shown is not None:
             self.facts["view"] = "original" if shown.is_original else "compacted"
             self.facts["tokens_full"] = shown.for_model(turn.tokens)
@@ -191,6 +195,7 @@ class RequestEntry:
             **self.facts,
             "upstream": self.upstream,
             "attempts": self.attempts or None,
+            "prepared_seconds": self.prepared_seconds,
             "first_byte_seconds": self.first_byte_seconds,
             "seconds": round(time.perf_counter() - self.began, 3),
             "bytes": self.bytes,

@@ -128,6 +128,7 @@ class ForwardedView:
     `has_our_tools`: our tools are sent with it. Then `replayed` are the messages of the view with the hidden
     rounds of earlier turns, `tokens` includes both, and new rounds may take `room_tokens`. `ratio`: the
     model's tokens for one of ours. `window_tokens`: the model's window in its tokens, 0 if not looked up.
+    `waited_seconds`: how long the request waited for a compaction, None when none was made for it.
     """
 
     view: View
@@ -137,6 +138,7 @@ class ForwardedView:
     room_tokens: int = 0
     ratio: float = 1.0
     window_tokens: int = 0
+    waited_seconds: float | None = None
 
     def for_model(self, tokens: int) -> int:
         """Tokens of our count as the model counts them, for people."""

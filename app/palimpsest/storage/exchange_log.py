@@ -67,6 +67,8 @@ class LoggedExchange:
     carried: bytes | None
     sent: bytes | None
     body_digest: bytes | None
+    prepared_seconds: float | None
+    waited_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,9 @@ class Total:
     """Sums of a namespace's exchanges of one day, model and end; `day` counts days since 1970 (UTC).
 
     Tokens as in `LoggedExchange`; `priced` are turns whose prompt the upstream counted, `stated_cache` those
-    of which it stated the cached part. `waited` is the sum of the seconds to the first byte of `answered`
-    turns.
+    of which it stated the cached part. Sums of seconds: `first_byte` to the first byte of `answered` turns,
+    `prepared` until the upstream was asked of `plain` turns, which waited for no compaction, `waited` of
+    `waits` turns that did; with the longest of each, 0 without any.
     """
 
     day: int
@@ -93,8 +96,14 @@ class Total:
     cached_tokens: int
     written_tokens: int
     stated_cache: int
-    waited: float
+    first_byte: float
     answered: int
+    prepared: float
+    plain: int
+    most_prepared: float
+    waited: float
+    waits: int
+    most_waited: float
 
 
 class ExchangeLog:
@@ -216,6 +225,7 @@ def _totals() -> sa.Select[Any]:
     day = sa.func.floor(EXCHANGES.c.started_at / sa.literal_column("86400")).label("day")
     ends = columns_of(EXCHANGES, "model", "state", "code", "cause")
     said = EXCHANGES.c.prompt_tokens.is_not(None)
+    waited = EXCHANGES.c.waited_seconds
     sums = [
         sa.func.count(),
         sa.func.count(EXCHANGES.c.compaction),
@@ -223,10 +233,10 @@ def _totals() -> sa.Select[Any]:
         sa.func.count(EXCHANGES.c.prompt_tokens),
         *(_sum(sa.case((said, EXCHANGES.c[f"{name}_tokens"]))) for name in _COUNTED),
         sa.func.count(EXCHANGES.c.cached_tokens),
-        sa.func.coalesce(
-            sa.func.sum(EXCHANGES.c.first_at - EXCHANGES.c.started_at), sa.literal_column("0.0")
-        ),
+        _or_zero(sa.func.sum(EXCHANGES.c.first_at - EXCHANGES.c.started_at)),
         sa.func.count(EXCHANGES.c.first_at),
+        *_durations(sa.case((waited.is_(None), EXCHANGES.c.prepared_seconds))),
+        *_durations(waited),
     ]
     since = EXCHANGES.c.id >= p("since", sa.Text)
     rows = sa.select(day, *ends, *sums).where(of_namespace(EXCHANGES), since).group_by(day, *ends)
@@ -235,6 +245,15 @@ def _totals() -> sa.Select[Any]:
 
 def _sum(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
     return sa.cast(sa.func.coalesce(sa.func.sum(column), sa.literal_column("0")), sa.BigInteger)
+
+
+def _durations(seconds: sa.ColumnElement[float]) -> Sequence[sa.ColumnElement[Any]]:
+    """Sum, number and longest."""
+    return _or_zero(sa.func.sum(seconds)), sa.func.count(seconds), _or_zero(sa.func.max(seconds))
+
+
+def _or_zero(seconds: sa.ColumnElement[float]) -> sa.ColumnElement[float]:
+    return sa.func.coalesce(seconds, sa.literal_column("0.0"))
 
 
 def _id_at(seconds: float) -> str:

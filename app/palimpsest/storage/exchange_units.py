@@ -114,7 +114,9 @@ class CloseExchange:
     answered, which proves the namespace (rule 26). `items` are the ids of items in the answers. `sent` is
     what was sent beside the messages, empty if that is what the client's request carried; `body_digest` is
     the sha256 of the body that was sent first, before hidden rounds. `first_at`: when
-    the answer's first byte came. `code` and `cause` (client, proxy, upstream) of a failure, None if unknown.
+    the answer's first byte came. `prepared_seconds`: from the request's arrival to when the upstream was
+    asked; `waited_seconds`: how long the turn waited for a compaction, None without one.
+    `code` and `cause` (client, proxy, upstream) of a failure, None if unknown.
     """
 
     namespace: str
@@ -143,6 +145,8 @@ class CloseExchange:
     sent_digest: bytes | None = None
     body_digest: bytes | None = None
     first_at: float | None = None
+    prepared_seconds: float | None = None
+    waited_seconds: float | None = None
     code: str | None = None
     cause: str | None = None
 

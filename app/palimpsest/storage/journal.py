@@ -286,10 +286,10 @@ class Journal:
         """Add to the sum of `day`, a UTC date as YYYY-MM-DD. Not idempotent."""
         await self._db.write([step(_ADD_SPENDING, namespace=namespace, day=day, **fields_of(spent))])
 
-    async def spending(self, namespace: str, day: str) -> TokensSpent:
-        """The sum of `day`."""
-        rows = await self._db.read_bounded(rows_of(_SPENDING, namespace=namespace, day=day))
-        return TokensSpent(*rows[0]) if rows else TokensSpent()
+    async def spending(self, namespace: str, since: str) -> TokensSpent:
+        """The sum of the day `since` and later ones."""
+        rows = await self._db.read_bounded(rows_of(_SPENDING, namespace=namespace, day=since))
+        return TokensSpent(*map(int, rows[0]))
 
     async def take_lease(self, key: str, holder: str, now: float, seconds: float) -> bool:
         """Give `holder` the lease until `now + seconds`; False when another holder has it still.
@@ -443,7 +443,11 @@ _SPENT = {name: sa.func.coalesce(SPENDING.c[name], 0) for name in fields_of(Toke
 _NEW_SPENDING = new_row(SPENDING)
 _ADDED = {name: spent + _NEW_SPENDING.excluded[name] for name, spent in _SPENT.items()}
 _ADD_SPENDING = Statement(replacing(_NEW_SPENDING, **_ADDED))
-_SPENDING = Statement(sa.select(*_SPENT.values()).where(of_namespace(SPENDING), SPENDING.c.day == p("day")))
+_SPENDING = Statement(
+    sa.select(
+        *(sa.func.coalesce(sa.func.sum(spent), sa.literal_column("0")) for spent in _SPENT.values())
+    ).where(of_namespace(SPENDING), SPENDING.c.day >= p("day"))
+)
 
 _HELD = (LEASES.c.key == p("key"), LEASES.c.holder == p("holder"))
 # Evaluated once the row is locked: of two concurrent takers the second sees the first's lease.

@@ -46,7 +46,7 @@ def flag(name: str, *, null: bool = False) -> sa.Column[bool]:
 
 
 def moment(name: str, *, null: bool = False) -> sa.Column[float]:
-    """A time column, in UTC seconds."""
+    """A column of seconds: a time in UTC, or a duration."""
     return sa.Column(name, sa.Double, nullable=null)
 
 
@@ -165,6 +165,7 @@ EXCHANGES = table(
     binary("body_digest", null=True),
     *(text("client", null=True), moment("first_at", null=True), whole("written_tokens", null=True)),
     *(text("code", null=True), text("cause", null=True)),
+    *(moment("prepared_seconds", null=True), moment("waited_seconds", null=True)),
     sqlite_with_rowid=False,
 )
 sa.Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("session", "head", "namespace", "arrival")))

@@ -19,6 +19,7 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 
@@ -109,6 +110,20 @@ _SHOWN = {code: f"[U+{code:04X}]" for code in (*_DIRECTIONS, *_CONTROLS)} | dict
 )
 
 
+class _Markdown:
+    """Renders what models and users wrote: HTML in it is text, pictures are links, headings paragraphs."""
+
+    def __init__(self) -> None:
+        # Headings would stand among those of the page, and a picture would be fetched from elsewhere.
+        self._reader = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+        self._reader.add_render_rule("heading_open", lambda *_: '<p class="heading">')
+        self._reader.add_render_rule("heading_close", lambda *_: "</p>\n")
+
+    def rendered(self, text: str) -> Markup:
+        """The text as HTML."""
+        return Markup(self._reader.render(_visible(text)))  # noqa: S704  # the renderer escapes all that it is given
+
+
 class PageTemplates:
     """The templates, read once. Pages run our own script alone, load nothing else, and may not be framed."""
 
@@ -123,6 +138,7 @@ class PageTemplates:
             auto_reload=False,
         )
         self._templates.filters["grouped"] = grouped
+        self._templates.filters["markdown"] = _Markdown().rendered
         style = self._templates.get_template("style.css").render()
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
         self._headers = {
@@ -145,8 +161,12 @@ class PageTemplates:
             self._script, 200, {"cache-control": "no-cache", "x-content-type-options": "nosniff"}, kind
         )
 
-    async def page(self, name: str, facts: Mapping[str, Any]) -> Response:
-        """A template's page, rendered on another thread: summaries may be long."""
+    async def page(self, request: Request, name: str, facts: Mapping[str, Any]) -> Response:
+        """A template's page, rendered on another thread: summaries may be long.
+
+        A browser shows a password to pages alone, so that its user cannot follow links to JSON.
+        """
+        facts = {**facts, "has_links": way_of(request) != "password"}
         return self._response(await asyncio.to_thread(self._filled, name, facts), 200, {})
 
     def problem(self, facts: Mapping[str, Any], status: int, headers: Mapping[str, str]) -> Response:
@@ -166,6 +186,6 @@ def _visible(value: Any) -> Any:
 
 
 def way_of(request: Request) -> Way:
-    """How the request's key was sent."""
-    way: Way = request.state.way
+    """How the request's key was sent; a page that is open to anybody reads none."""
+    way: Way = getattr(request.state, "way", "none")
     return way

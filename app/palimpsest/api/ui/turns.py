@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from palimpsest.api.exchanges import exchange_fields
 from palimpsest.api.sessions import compaction_fields
@@ -23,6 +23,8 @@ from palimpsest.storage.exchange_log import LoggedExchange
 
 # Characters and lines of a message on a page, and its calls: so that a page stays below 300 kB.
 _TEXT_CHARS, _TEXT_LINES, _MOST_CALLS = 500, 12, 3
+# A longer text has a line for so many of its characters.
+_LINE_CHARS = 25
 # A longer run of folded messages is one row, which opens to the first of them.
 _FOLDED_AT_ONCE, _FOLDED_SHOWN = 4, 12
 # Rows on one page; older ones are a link away.
@@ -49,6 +51,26 @@ _LABELS: Mapping[Category, str] = {
     "tail": "Newest messages",
     "framing": "Framing",
 }
+
+
+class Cut(NamedTuple):
+    """How much of a message is shown; `as_stored`: of its JSON."""
+
+    chars: int
+    as_stored: bool = False
+
+
+_BRIEF = Cut(_TEXT_CHARS)
+
+
+class About(NamedTuple):
+    """What a page says of a message beside its text. `kind` is of `label`, `reason` why it has it."""
+
+    id: str = ""
+    tokens: int = 0
+    label: str = ""
+    kind: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +164,8 @@ def turn_facts(
 def _change(before: Sequence[bytes], after: Sequence[bytes]) -> dict[str, Any]:
     """How a prompt differs from the one before, with the first messages of both sides."""
     found = difference(before, after)
-    gone = [_row("", raw, 0, "gone", "gone", "") for raw in found.gone[:_MOST_CHANGES]]
-    new = [_row("", raw, 0, "new", "new", "") for raw in found.new[:_MOST_CHANGES]]
+    gone = [text_row(raw, About(label="gone", kind="gone")) for raw in found.gone[:_MOST_CHANGES]]
+    new = [text_row(raw, About(label="new", kind="new")) for raw in found.new[:_MOST_CHANGES]]
     return {
         "same": found.same_before,
         "gone": len(found.gone),
@@ -165,7 +187,7 @@ def said_rows(seen: SeenExchange, start: int) -> Iterator[TextRow | FoldedRun]:
 
 def message_rows(messages: Sequence[bytes]) -> list[TextRow]:
     """Messages by themselves."""
-    return [_row("", raw, 0, "", "", "") for raw in messages]
+    return [text_row(raw, About()) for raw in messages]
 
 
 def share_bars(shares: Mapping[Category, int], most: int) -> list[tuple[Bar, float]]:
@@ -204,30 +226,32 @@ def marks_of(context: CompactionContext, most: int) -> list[Bar]:
 def _said(seen: SeenExchange, fate: SeenMessage) -> TextRow:
     message = seen.talk.messages[fate.index]
     ident = context_id(seen.talk.names[fate.index])
-    return _row(ident, message.raw, seen.for_model(message.tokens), FATES[fate.fate], fate.fate, fate.reason)
+    tokens = seen.for_model(message.tokens)
+    return text_row(message.raw, About(ident, tokens, FATES[fate.fate], fate.fate, fate.reason))
 
 
 def _part(seen: SeenExchange, part: ViewPart) -> TextRow:
     ident = "" if part.index is None else context_id(seen.talk.names[part.index])
     kind = "masked" if part.masked else part.kind
-    return _row(ident, part.raw, seen.for_model(part.tokens), kind, kind, part.reason)
+    return text_row(part.raw, About(ident, seen.for_model(part.tokens), kind, kind, part.reason))
 
 
-def _row(ident: str, raw: bytes, tokens: int, label: str, kind: str, reason: str) -> TextRow:
+def text_row(raw: bytes, about: About, cut: Cut = _BRIEF) -> TextRow:
+    """A message, or a part of a prompt, cut to size."""
     fields = as_chat(decoded(raw))
-    text = text_of(fields)
-    shown = "\n".join(text[:_TEXT_CHARS].split("\n")[:_TEXT_LINES])
+    text = raw.decode("utf-8", "surrogatepass") if cut.as_stored else text_of(fields)
+    shown = "\n".join(text[: cut.chars].split("\n")[: max(_TEXT_LINES, cut.chars // _LINE_CHARS)])
     role = fields.get("role")
     return TextRow(
-        ident,
+        about.id,
         role if isinstance(role, str) else "message",
         shown,
         len(text) - len(shown),
-        tokens,
-        label,
-        kind,
-        reason,
-        tuple(islice(_calls(fields.get("tool_calls")), _MOST_CALLS)),
+        about.tokens,
+        about.label,
+        about.kind,
+        about.reason,
+        () if cut.as_stored else tuple(islice(_calls(fields.get("tool_calls")), _MOST_CALLS)),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 CompactionKind = Literal["message_removal", "tool_truncation_only"]
 Trigger = Literal["proactive", "reactive", "overflow", "manual", "background"]
@@ -36,7 +36,15 @@ def reference_to(tool: str, name: str) -> str:
 # which records are rewritten.
 OWED = 1_000_000
 # Details that describe how the text was written.
-_EFFORT = frozenset({"passes", "run_id", "rebuilt", "chained", "guard_tokens"})
+_EFFORT = frozenset({"passes", "run_id", "rebuilt", "chained", "guard_tokens", "spent"})
+
+
+class SpentTokens(NamedTuple):
+    """Tokens that the calls for a summary took; `cached` is the part of `prompt` that a cache served."""
+
+    prompt: int
+    cached: int
+    completion: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +138,12 @@ class Compaction:
     def passes(self) -> int:
         """Calls to a model that wrote its text."""
         return self._number("passes")
+
+    @property
+    def spent(self) -> SpentTokens | None:
+        """What its text took, rejected answers of the same run included; None where it was not kept."""
+        found = json.loads(self.details).get("spent") if b'"spent"' in self.details else None
+        return SpentTokens(*found) if found else None
 
     def with_rebuild_due(self) -> Compaction:
         """The same compaction, with its record due to be rewritten from the messages."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from palimpsest.core.budget.budget import LEAST_SUMMARY_TOKENS, Budget
 from palimpsest.core.history.message import Conversation
-from palimpsest.core.view.compaction import Author, Compaction
+from palimpsest.core.view.compaction import Author, Compaction, SpentTokens
 from palimpsest.core.view.outcomes import Fold, MaskOnly
 from palimpsest.core.view.view import (
     CountText,
@@ -31,7 +31,8 @@ class RecordInput:
     memory block, which masks alone leave as it is; `leaves_memory_out`: there was no room for it.
     `as_system`: the summary has the system role (B15).
 
-    `passes`: calls to a model that wrote the text, in the run `run_id`; 0 and "" without one. `rebuilt`: the
+    `passes`: calls to a model that wrote the text, in the run `run_id`, which took `spent`; 0, "" and None
+    without one. `rebuilt`: the
     number of messages from which it was written anew; `chained`: folds since that was last done.
     `guard_tokens`: the summary's tokens before it was shortened for the ceiling, its tokens now, and the
     ceiling (A27).
@@ -51,6 +52,7 @@ class RecordInput:
     leaves_memory_out: bool = False
     passes: int = 0
     run_id: str = ""
+    spent: SpentTokens | None = None
     rebuilt: int = 0
     chained: int = 0
     guard_tokens: tuple[int, int, int] | None = None
@@ -207,6 +209,7 @@ def _details(written: RecordInput, budget: Budget) -> bytes:
         "leaves_memory_out": written.leaves_memory_out,
         "passes": written.passes,
         "run_id": written.run_id,
+        "spent": written.spent,
         "rebuilt": written.rebuilt,
         "chained": written.chained,
         "guard_tokens": written.guard_tokens,

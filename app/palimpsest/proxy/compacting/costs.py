@@ -86,6 +86,11 @@ REMEMBERED_NAMESPACES = 10_000
 DAY = 86_400
 
 
+def day_of(seconds: float) -> str:
+    """The UTC date of a time, YYYY-MM-DD."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
+
+
 class SpendingLimit:
     """Limits the tokens spent on summaries to `limit_tokens` for each namespace and day; 0: no limit.
 
@@ -146,7 +151,7 @@ class SpendingLimit:
             _spending_log.warning("event_not_stored", error=type(error).__name__, session=session)
 
     def _today(self, namespace: str) -> tuple[str, int, bool]:
-        day = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%d")
+        day = day_of(self._clock())
         known = self._known.get(namespace)
         return known if known is not None and known[0] == day else (day, 0, False)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -29,8 +29,9 @@ from palimpsest.core.summary.prompt import (
 )
 from palimpsest.core.summary.self_check import check_request, is_unchanged
 from palimpsest.core.summary.source import SummarySource
+from palimpsest.core.view.compaction import SpentTokens
 from palimpsest.core.view.outcomes import Fold
-from palimpsest.core.wire.chat_answers import QuestionAnswer
+from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import Members
 from palimpsest.errors import SummaryRejected
 from palimpsest.proxy.compacting.breaker import Cause, SummaryGuard
@@ -92,12 +93,22 @@ class SummaryFailure:
 class Run:
     """One attempt at a summary with all its calls; its deadline is `ends` (monotonic seconds).
 
-    `hurried` is set once a request waits for it.
+    `hurried` is set once a request waits for it. `usages` are of its calls so far.
     """
 
     id: str
     ends: float
     hurried: asyncio.Event
+    usages: list[Usage] = field(default_factory=list)
+
+    @property
+    def spent(self) -> SpentTokens:
+        """What its calls have taken."""
+        return SpentTokens(
+            sum(usage.prompt_tokens or 0 for usage in self.usages),
+            sum(usage.cached_tokens or 0 for usage in self.usages),
+            sum(usage.completion_tokens or 0 for usage in self.usages),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +200,7 @@ class SummaryWriter:
                     return SummaryFailure(reason, may_again=failure.counts and reason != "too_long")
             else:
                 self._succeeded(context)
-                return result
+                return replace(result, spent=run.spent)
         self._failed(context, reason)
         return SummaryFailure(reason)
 
@@ -221,7 +232,7 @@ class SummaryWriter:
         else:
             if result is not None:
                 self._succeeded(context)
-                return replace(result, rebuilt=len(anew.fresh))
+                return replace(result, rebuilt=len(anew.fresh), spent=run.spent)
         _log.warning("rebuild_failed", reason=reason, session=context.turn.session)
         if not chained.fresh:
             self._failed(context, reason)
@@ -445,6 +456,7 @@ class SummaryWriter:
         if usage.completion_tokens is None:
             usage = replace(usage, completion_tokens=context.count_text(answer.text))
         model = self.model_for(context)
+        run.usages.append(usage)
         self._thoughts.answered(turn.namespace, model, usage)
         if answer.finish_reason == "length" and not answer.text.strip():
             self._thoughts.used_up(turn.namespace, model, request.max_tokens)

@@ -7,6 +7,7 @@ unchanged, or under a summary made by code (P8).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -130,6 +131,7 @@ class ViewPlanner:
     async def _smaller(self, turn: Turn, sent: ForwardedView, at_most: int | None) -> ForwardedView:
         if state := self._states.get(turn.exchange):
             state.due = None
+        began = time.perf_counter()
         async with self._one_at_a_time(turn):
             context = await self._contexts.of(turn, at_most=at_most)
             now = await context.done(CompactionContext.under, context.current)
@@ -146,7 +148,8 @@ class ViewPlanner:
                 adopted = await self._compactor.mask(context, plan)
             else:
                 adopted = await self._compactor.fold(context, plan)
-            return await context.done(CompactionContext.under, adopted.compaction)
+            smaller = await context.done(CompactionContext.under, adopted.compaction)
+            return _waited(smaller, began, sent.waited_seconds or 0.0)
 
     async def _decided(self, turn: Turn) -> ForwardedView:
         context = await self._contexts.of(turn, untouched=turn.is_new)
@@ -160,8 +163,9 @@ class ViewPlanner:
             return await self._sent(turn, context, plan)
         if isinstance(plan, Fold) and (shown := await self._without_waiting(turn, context, plan)):
             return shown
+        began = time.perf_counter()
         async with self._one_at_a_time(turn):
-            return await self._compacted(turn)
+            return _waited(await self._compacted(turn), began)
 
     async def _compacted(self, turn: Turn) -> ForwardedView:
         waited: float | None = None
@@ -281,6 +285,11 @@ def _may_be_due(context: CompactionContext, tokens: int, answer: Message) -> boo
 def _with_answer(turn: Turn, answer: Message) -> Turn:
     """The turn with its answer appended, as the next request will send it."""
     return replace(turn, conversation=turn.conversation.extended([answer]))
+
+
+def _waited(shown: ForwardedView, began: float, before: float = 0.0) -> ForwardedView:
+    """The view, for which the request has waited since `began`, and `before` seconds earlier."""
+    return replace(shown, waited_seconds=before + time.perf_counter() - began)
 
 
 def _refuse(turn: Turn, plan: Refuse) -> NoReturn:

@@ -304,6 +304,8 @@ def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEn
         sent_digest=sent_digest,
         body_digest=entry.body_digest if entry else None,
         first_at=entry.first_byte_at if entry else None,
+        prepared_seconds=entry.prepared_seconds if entry else None,
+        waited_seconds=shown.waited_seconds,
         code=entry.code if entry else None,
         cause=entry.cause if entry else None,
     )

@@ -12,6 +12,13 @@ for (const slider of document.querySelectorAll("input[type=range]")) {
   slider.addEventListener("input", () => { slider.nextElementSibling.value = slider.value; });
   slider.addEventListener("change", () => slider.form.requestSubmit());
 }
+for (const line of document.querySelectorAll("[data-lights]")) {
+  const sources = line.dataset.lights.split(" ").map((id) => id && document.getElementById(id)).filter(Boolean);
+  const light = (on) => sources.forEach((message) => message.classList.toggle("lit", on));
+  for (const [kind, on] of [["mouseenter", true], ["focusin", true], ["mouseleave", false], ["focusout", false]]) {
+    line.addEventListener(kind, () => light(on));
+  }
+}
 const live = document.querySelector("[data-live]");
 live?.addEventListener("click", () => {
   live.setAttribute("aria-pressed", String(live.getAttribute("aria-pressed") !== "true"));

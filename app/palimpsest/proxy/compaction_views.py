@@ -1,0 +1,203 @@
+"""What a compaction did, from what is stored: what it folded, what its text cost, and what followed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from palimpsest.core.budget.economy import prompt_cost
+from palimpsest.core.history.message import Conversation
+from palimpsest.core.summary.line_sources import SummaryLine, lines_of
+from palimpsest.core.text.message_text import text_with_calls
+from palimpsest.core.view.aftermath import Aftermath, aftermath_of
+from palimpsest.core.view.compaction import Compaction, context_id
+from palimpsest.core.view.view import applies, cut_in, kept_in
+from palimpsest.core.wire.json_text import decoded
+from palimpsest.errors import NotFound
+from palimpsest.proxy.archive import Archive, missing
+from palimpsest.proxy.compacting.costs import ModelCosts
+from palimpsest.proxy.exchange_views import ExchangeViews, cost_of
+from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
+from palimpsest.storage.compactions import StoredCompaction
+from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
+from palimpsest.storage.history import SessionRow
+from palimpsest.storage.journal import StoredEvent
+from palimpsest.storage.store import Store
+
+# The newest turns and look-ups of a session that are read for its report.
+MOST_TURNS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What followed a compaction from the turn `since` on, the first under it.
+
+    `lookups`: how often the model asked recall meanwhile. Estimates, None without a price: `repeated_cost` is
+    what the results of repeated calls cost once more in a prompt, `saved` what the tokens left out would have
+    cost from the cache. `cost`: of its text, None where that is unknown. `waited_seconds`: how long its first
+    turn waited for it, None where it did not.
+    """
+
+    compaction: Compaction
+    since: int
+    turns: int
+    after: Aftermath
+    lookups: int
+    repeated_cost: float | None
+    saved: float | None
+    cost: float | None
+    waited_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """A compaction with the messages that its summary stands for.
+
+    `talk` is a branch on which it applies, None when there is none any more; `folded` are places in it, and
+    those from `since` on were not folded before. The sources of `lines` are places in `talk`.
+    """
+
+    stored: StoredCompaction
+    talk: Conversation | None
+    folded: Sequence[int]
+    since: int
+    lines: Sequence[SummaryLine]
+
+
+class CompactionViews:
+    """Reads compactions of one caller; what does not exist is NotFound, as in `Archive`."""
+
+    def __init__(self, store: Store, archive: Archive, exchanges: ExchangeViews, costs: ModelCosts) -> None:
+        self._store = store
+        self._archive = archive
+        self._exchanges = exchanges
+        self._costs = costs
+
+    async def folding(self, namespace: str, row: SessionRow, name: str) -> Folding:
+        """The session's compaction with this id."""
+        every = await self._store.compactions.of_session(namespace, row.id)
+        found = next((one for one in every if one.compaction.id == name), None)
+        if found is None:
+            raise missing()
+        made = found.compaction
+        before = next((one.compaction for one in every if one.compaction.id in made.parents[:1]), None)
+        talk = await self._talk(namespace, row, made)
+        if talk is None:
+            lines = await offload(len(made.summary), lines_of, made.summary, [])
+            return Folding(found, None, (), 0, lines)
+        weight = MESSAGE_WEIGHT * len(talk.messages) + len(made.summary)
+        return await offload(weight, _folding, found, before, talk)
+
+    async def followed(self, namespace: str, row: SessionRow) -> list[Followed]:
+        """What followed each compaction of the session's default branch, oldest first."""
+        place = await self._archive.place(namespace, row.id, None)
+        talk = (await self._archive.branch(place, ())).conversation
+        stored = await self._store.compactions.of_session(namespace, row.id)
+        made = {one.compaction.id: one.compaction for one in stored}
+        turns = (await self._exchanges.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
+        weight = MESSAGE_WEIGHT * len(talk.messages)
+        spans = await offload(weight + MESSAGE_WEIGHT * len(turns), _spans, turns, talk)
+        recalled = await self._store.journal.events(namespace, row.id, 0, MOST_TURNS, ["context_recalled"])
+        prices = await self._costs.known(row.model)
+        found = []
+        for span in spans:
+            if (compaction := made.get(span.compaction)) is None:
+                continue
+            first, ratio = span.turns[0], self._exchanges.ratio_of(namespace, span.turns[0])
+            after = await offload(weight, aftermath_of, talk, compaction, span.start, span.end)
+            lookups = sum(first.arrival <= event.seq < span.until and _is_models(event) for event in recalled)
+            under = [one for one in span.turns if one.compaction == compaction.id]
+            found.append(
+                Followed(
+                    compaction=compaction,
+                    since=span.number,
+                    turns=len(span.turns),
+                    after=after,
+                    lookups=lookups,
+                    repeated_cost=None
+                    if prices is None
+                    else after.repeated_tokens * ratio * prices.input / 1e6,
+                    saved=None if prices is None else sum(cost_of(one, prices, ratio).saved for one in under),
+                    cost=await self.cost_of(compaction),
+                    waited_seconds=first.waited_seconds,
+                )
+            )
+        return found
+
+    async def cost_of(self, compaction: Compaction) -> float | None:
+        """What the calls for its text cost; 0 where code wrote it, None where it is not known."""
+        if compaction.author != "model":
+            return 0.0
+        prices, spent = await self._costs.known(compaction.model or ""), compaction.spent
+        if prices is None or spent is None:
+            return None
+        prompt = prompt_cost(spent.prompt, spent.cached, 0, prices)
+        return (prompt + spent.completion * prices.output) / 1e6
+
+    async def _talk(self, namespace: str, row: SessionRow, made: Compaction) -> Conversation | None:
+        """A branch on which the compaction applies: the default one, or the one that it was made on."""
+        ends = [None, context_id(made.watermark)] if made.watermark else [None]
+        for branch in ends:
+            try:
+                place = await self._archive.place(namespace, row.id, branch)
+            except NotFound:
+                continue
+            talk = (await self._archive.branch(place, ())).conversation
+            if applies(made, talk):
+                return talk
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The turns of a branch from the first under a compaction to the next compaction.
+
+    `number` is the first one's; `until` the arrival of the one after them. `start` and `end`: the messages
+    that they brought.
+    """
+
+    compaction: str
+    number: int
+    turns: Sequence[LoggedExchange]
+    until: int
+    start: int
+    end: int
+
+
+def _spans(turns: Sequence[tuple[int, LoggedExchange]], talk: Conversation) -> list[_Span]:
+    """The spans of a session's turns (oldest first), in their order."""
+    places = {name: at for at, name in enumerate(talk.names)}
+    firsts: dict[str, int] = {}
+    for at, (_, one) in enumerate(turns):
+        if one.compaction is not None and one.head in places:
+            firsts.setdefault(one.compaction, at)
+    spans = []
+    for at, end in pairwise([*firsts.values(), len(turns)]):
+        (number, first), is_last = turns[at], end == len(turns)
+        spans.append(
+            _Span(
+                compaction=first.compaction or "",
+                number=number,
+                turns=[one for _, one in turns[at:end]],
+                until=NEWEST if is_last else turns[end][1].arrival,
+                start=places[first.head] + 1,
+                end=len(talk.messages) if is_last else places[turns[end][1].head] + 1,
+            )
+        )
+    return spans
+
+
+def _folding(stored: StoredCompaction, before: Compaction | None, talk: Conversation) -> Folding:
+    made = stored.compaction
+    kept, cut = set(kept_in(made, talk)), cut_in(made, talk)
+    folded = [at for at in range(cut) if at not in kept]
+    lines = lines_of(made.summary, [text_with_calls(talk.messages[at]) for at in folded])
+    lines = [replace(line, sources=tuple(folded[at] for at in line.sources)) for line in lines]
+    since = cut_in(before, talk) if before is not None and applies(before, talk) else 0
+    return Folding(stored, talk, folded, since, lines)
+
+
+def _is_models(event: StoredEvent) -> bool:
+    payload = decoded(event.event.payload)
+    return isinstance(payload, dict) and payload.get("via") == "model"
