@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Error, Page, Response
 
 from tests.kit.chat import Chat
 from tests.kit.journal import AT_THE_END, compacted, read
-from tests.kit.model import ModelServer
+from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
 
 pytestmark = [pytest.mark.spec("H17"), pytest.mark.asyncio(loop_scope="session")]
@@ -244,3 +244,84 @@ async def test_ten_thousand_messages_make_a_small_page(tmp_path: Path, browser: 
                 await seen.page.goto(home + end)
                 assert shown in await seen.page.inner_text("main")
                 assert 0 < await seen.weight() < MOST_BYTES
+
+
+async def test_a_line_of_a_summary_lights_its_sources(tmp_path: Path, browser: Browser) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        record = "## 1. Primary request\nThe relay listens on port 48123.\n## 2. Work\nNobody said quokkas."
+        proxy.model.summary = lambda _: Says({"role": "assistant", "content": record})
+        chat = proxy.chat(session="work")
+        chat.headers.pop("authorization")
+        await chat.says("Hello.")
+        await chat.says("The relay listens on port 48123 from now on.")
+        await compacted(chat)
+        home = f"{proxy.url}/ui/sessions/{chat.session}"
+        async with opened(browser) as seen:
+            page = seen.page
+            await page.goto(home)
+            await page.click("li.seam a")
+            line = page.locator(".lines li", has_text="The relay listens on port 48123.").first
+            source = page.locator("#originals + .messages li", has_text="from now on").first
+            assert "lit" not in (await source.get_attribute("class") or "")
+            await line.hover()
+            assert "lit" in (await source.get_attribute("class") or "")
+            await page.mouse.move(0, 0)
+            assert "lit" not in (await source.get_attribute("class") or "")
+            await line.locator("a").first.click()
+            assert page.url.endswith(f"#{await source.get_attribute('id')}")
+            await source.get_by_role("link", name="in the conversation").click()
+            await page.wait_for_url("**/messages?from=*")
+            await page.locator("li.seam", has_text="Folded up to here").wait_for()
+            assert "The relay listens on port 48123 from now on." in await page.inner_text("main")
+
+
+async def test_a_conversation_is_rendered_and_harmless(tmp_path: Path, browser: Browser) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="work")
+        chat.headers.pop("authorization")
+        words = (
+            f"# Plan\n\n- **first** `code`\n\n{HOSTILE}\n\n![x](http://evil.test/p.png) "
+            "[bad](javascript:alert(3)) [good](https://example.com/a)\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+        )
+        await chat.says(words)
+        await chat.says("x" * 5_000 + " the very end")
+        home = f"{proxy.url}/ui/sessions/{chat.session}/messages"
+        async with opened(browser) as seen:
+            page = seen.page
+            await page.goto(home)
+            said = page.locator(".by-user .rendered").first
+            assert await said.locator("li strong").inner_text() == "first"
+            assert await said.locator("td").first.inner_text() == "1"
+            assert await said.locator("h1, img, script").count() == 0
+            assert await said.locator("a").evaluate_all("found => found.map(a => a.href)") == [
+                "http://evil.test/p.png",
+                "https://example.com/a",
+            ]
+            assert {answer.url.split("/")[2] for answer in seen.loaded} == {proxy.url[7:]}
+            assert "the very end" not in await page.inner_text("main")
+            await page.click("text=all of it")
+            assert "the very end" in await page.inner_text("main")
+            await page.goto(home)
+            await page.click("text=Raw")
+            assert '"role"' in await page.inner_text("main")
+            assert "**first**" in await page.inner_text("main")
+
+
+async def test_branches_are_a_tree_that_leads_to_each(tmp_path: Path, browser: Browser) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="work")
+        chat.headers.pop("authorization")
+        for words in ("One.", "Two.", "Three."):
+            await chat.says(words)
+        await chat.posts([*chat.said[:2], {"role": "user", "content": "Another second."}])
+        async with opened(browser) as seen:
+            page = seen.page
+            await page.goto(f"{proxy.url}/ui/sessions/{chat.session}")
+            tree = page.locator("ul.tree")
+            assert await tree.locator("ul li").count() == 1
+            await tree.locator("ul li a").first.click()
+            told = await page.inner_text("ol.talk")
+            others = {"Another second." in told, "Three." in told}
+            assert others == {True, False}
+            await page.click("text=the message where it forks off")
+            assert "One." in await page.inner_text("ol.talk")

@@ -153,6 +153,14 @@ async def test_the_last_days_add_up(tmp_path: Path) -> None:
         cost = sum(turn["cost"]["total"] for turn in turns if turn["cost"])
         assert told["total"]["cost"] == pytest.approx(cost)
         assert cost > 0
+        own = told["total"]["overhead"]
+        assert own["turns"] == 4
+        assert 0 < own["mean_seconds"] <= own["longest_seconds"] < 60
+        assert told["total"]["compaction_waits"] == {
+            "turns": 0,
+            "mean_seconds": None,
+            "longest_seconds": None,
+        }
         (model,) = told["by_model"]
         assert (model["model"], model["turns"]) == ("test-model", 4)
         (failure,) = told["failures"]
@@ -209,4 +217,61 @@ async def test_what_followed_a_compaction_is_counted(tmp_path: Path) -> None:
         assert (told["repeated_calls"], told["lookups"]) == (2, 0)
         assert 0 < told["repeated_cost"] < 0.001
         page = await proxy.http.get(f"/ui/sessions/{chat.session}", headers=chat.headers)
-        assert "the 3. was the first to change something" in page.text
+        assert "no. 3 was the first to change something" in page.text
+
+
+RECORD = (
+    "## 1. Primary request\nUse port 48123 for the relay.\n## 2. User messages\nQuokkas were never mentioned."
+)
+
+
+async def test_a_compaction_is_told_line_by_line_with_what_it_cost(tmp_path: Path) -> None:
+    prices = {"models": [{"match": "test-model", "prices": {"input": 2.0, "output": 8.0, "cached": 0.5}}]}
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END | prices) as proxy:
+        proxy.model.summary = lambda _: Says({"role": "assistant", "content": RECORD})
+        chat = proxy.chat(session="work")
+        await chat.says("Hello.")
+        await chat.says("The relay listens on port 48123 from now on.")
+        await compacted(chat)
+        ident = chat.reply.headers["x-palimpsest-compaction"]
+        told = await read(proxy.http, chat, f"sessions/work/compactions/{ident}")
+        view = await turn(proxy, chat, len(chat.replies), "/view")
+        assert told["folded"] == [row["id"] for row in view["messages"] if row["fate"] == "folded"]
+        assert told["newly_folded"] == told["messages_folded"] == len(told["folded"])
+        lines = {line["text"]: line for line in told["lines"]}
+        (sourced,) = [
+            line for text, line in lines.items() if text.lstrip("- ") == "Use port 48123 for the relay."
+        ]
+        first = next(row["id"] for row in view["messages"] if "48123" in str(row["message"]))
+        assert (first in told["folded"], sourced["sources"]) == (True, [first])
+        assert [line["sources"] for text, line in lines.items() if "Quokkas" in text] in ([], [[]])
+        assert any(line["is_heading"] for line in told["lines"])
+        spent = told["spent"]
+        assert spent["prompt_tokens"] > 0 < spent["completion_tokens"]
+        expected = (spent["prompt_tokens"] - spent["cached_tokens"]) * 2.0 + spent["cached_tokens"] * 0.5
+        assert told["cost"] == pytest.approx((expected + spent["completion_tokens"] * 8.0) / 1e6)
+        one = await turn(proxy, chat, len(chat.replies))
+        assert 0 < one["waited_seconds"] <= one["prepared_seconds"]
+        (after,) = (await read(proxy.http, chat, "sessions/work/report"))["compactions"]
+        assert (after["cost"], after["waited_seconds"]) == (told["cost"], one["waited_seconds"])
+        assert after["saved"] > 0
+        total = await read(proxy.http, chat, "overview")
+        waits = total["total"]["compaction_waits"]
+        assert (waits["turns"], waits["longest_seconds"]) == (1, one["waited_seconds"])
+        assert total["total"]["overhead"]["turns"] == len(chat.replies) - 1
+        assert total["summary_calls"]["prompt_tokens"] == spent["prompt_tokens"]
+        other = {"authorization": "Bearer another"}
+        path = f"/api/sessions/{chat.session}/compactions/{ident}"
+        assert (await proxy.http.get(path, headers=other)).status_code == 404
+        missing = await proxy.http.get(f"/api/sessions/work/compactions/{'0' * 36}", headers=chat.headers)
+        assert missing.status_code == 404
+
+
+async def test_a_summary_by_code_costs_nothing(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        proxy.model.summary = lambda _: Says(status=500, error={"message": "no", "type": "x", "code": "y"})
+        chat = proxy.chat(session="work")
+        await compacted(chat)
+        ident = chat.reply.headers["x-palimpsest-compaction"]
+        told = await read(proxy.http, chat, f"sessions/work/compactions/{ident}")
+        assert (told["author"], told["spent"], told["cost"]) == ("deterministic", None, 0)

@@ -62,6 +62,15 @@ def _overview(overview: Json) -> Iterator[str]:
     share = "" if cached is None else f", {100 * cached:.0f} % of it from the upstream's cache"
     yield f"Said {total['tokens_full']:,} tokens, sent {total['tokens']:,}{share}."
     yield f"Cost {_money(total['cost'])} (measured), saved {_money(total['saved'])} (estimated)."
+    waits = total["compaction_waits"]
+    if waits["turns"]:
+        mean, longest = waits["mean_seconds"], waits["longest_seconds"]
+        took = f"mean {mean:.1f} s, at most {longest:.1f} s"
+        yield f"Waited for a compaction: {waits['turns']:,} turns, {took}."
+    asked = overview["summary_calls"]
+    if asked["calls"]:
+        tokens = f"{asked['prompt_tokens']:,} tokens read, {asked['completion_tokens']:,} written"
+        yield f"Asked for summaries: {asked['calls']:,} calls, {tokens}."
     for failure in overview["failures"]:
         whose = f"{failure['code']}, by the {failure['cause']}"
         yield f"Failed: {failure['turns']:,} x {whose}. {failure['cure']}"
@@ -74,7 +83,10 @@ def _followed(one: Json) -> str:
     if one["repeated_cost"]:
         again += f", {_money(one['repeated_cost'])} (estimated)"
     calls = f"{one['calls']} calls ({until}; {again})" if one["calls"] else "no calls"
-    return f"  turn {one['since']}: {one['turns']} turns, {calls}, {one['lookups']} look-ups"
+    money = f"text {_money(one['cost'])}, saved {_money(one['saved'])} (estimated)"
+    waited = one["waited_seconds"]
+    wait = "" if waited is None else f", waited {waited:.1f} s"
+    return f"  turn {one['since']}: {one['turns']} turns, {calls}, {one['lookups']} look-ups; {money}{wait}"
 
 
 def _finding(one: Json) -> str:
