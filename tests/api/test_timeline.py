@@ -231,8 +231,8 @@ async def test_sessions_are_listed_newest_first_and_in_pages(proxy: Proxy) -> No
     listed = (await proxy.http.get("/api/sessions", headers=dict(headers))).json()["sessions"]
     assert page.one("h1").figure("total") == len(rows) == 3
     for row, fields, chat in zip(rows, listed, reversed(chats), strict=True):
-        assert row.one("a").text == fields["name"]
-        assert row.one("a").attributes["href"] == f"/ui/sessions/{chat.session}"
+        assert row.one("th").one("a").text == fields["name"]
+        assert row.one("th").one("a").attributes["href"] == f"/ui/sessions/{chat.session}"
         assert row.figure("messages") == fields["messages"]
         assert row.figure("compactions") == fields["compactions"] == 0
         whole, _, _ = chat.reply.headers["x-palimpsest-tokens"].partition("/")

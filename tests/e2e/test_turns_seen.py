@@ -275,3 +275,31 @@ async def test_a_summary_by_code_costs_nothing(tmp_path: Path) -> None:
         ident = chat.reply.headers["x-palimpsest-compaction"]
         told = await read(proxy.http, chat, f"sessions/work/compactions/{ident}")
         assert (told["author"], told["spent"], told["cost"]) == ("deterministic", None, 0)
+
+
+async def test_sessions_are_found_by_client_model_and_error(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        first = proxy.chat(session="first")
+        first.headers["user-agent"] = "aider/1&2 (linux)"
+        await first.says("Hello.")
+        second = proxy.chat(session="second")
+        await second.says("Hello there.")
+        proxy.model.answers.append(Says(status=500, error={"message": "no", "type": "x", "code": "y"}))
+        await second.posts([*second.said, {"role": "user", "content": "Again."}])
+
+        async def named(query: str) -> list[str]:
+            told = await read(proxy.http, first, f"sessions?{query}")
+            assert told["total"] is None
+            page = (await proxy.http.get(f"/ui?{query}", headers=first.headers)).text
+            found = [row["name"] for row in told["sessions"]]
+            assert [name for name in ("second", "first") if f"<bdi>{name}</bdi>" in page] == found
+            return found
+
+        assert await named("client=aider/1%262") == ["first"]
+        assert await named("model=test-model") == ["second", "first"]
+        assert await named("model=test-model&limit=1") == ["second"]
+        assert await named("error=upstream_status") == ["second"]
+        assert await named("error=upstream_status&client=aider/1%262") == []
+        other = {"authorization": "Bearer another"}
+        alone = await proxy.http.get("/api/sessions?model=test-model", headers=other)
+        assert alone.json()["sessions"] == []

@@ -122,3 +122,24 @@ async def test_turns_are_summed_up_by_day_model_and_end(store: Store) -> None:
     assert (bad.plain, bad.waits, bad.most_waited) == (0, 0, 0.0)
     assert (bad.state, bad.cause, bad.priced, bad.answered) == ("failed", "upstream", 0, 0)
     assert await store.exchange_log.totals("other", 0) == []
+
+
+async def test_sessions_are_found_by_the_fields_of_one_exchange(store: Store) -> None:
+    found: dict[str, str] = {}
+    for name, model, code in (("a", "m1", None), ("b", "m2", "upstream_cut"), ("c", "m1", "upstream_cut")):
+        talk = Talk(store)
+        opened = await talk.asks([name.encode()], model=model)
+        await ended(talk, opened, code=code)
+        found[talk.session] = name
+
+    async def named(limit: int = 9, before: str | None = None, /, **fields: str) -> list[str]:
+        rows = await store.history.sessions_with("ns", limit, before, fields)
+        return [found[row.id] for row in rows]
+
+    newest = [found[ident] for ident in sorted(found, reverse=True)]
+    assert await named(model="m1") == [name for name in newest if name != "b"]
+    assert await named(1, code="upstream_cut") == [name for name in newest if name != "a"][:1]
+    assert await named(model="m1", code="upstream_cut") == ["c"]
+    assert await named(9, min(found), model="m1") == []
+    assert await named(client="nobody") == []
+    assert await store.history.sessions_with("other", 9, None, {"model": "m1"}) == []

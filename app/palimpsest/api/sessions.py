@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from pydantic import StringConstraints
 
 from palimpsest.api.callers import Admitted
@@ -38,6 +38,22 @@ class _Unseen:
     raw: bytes
 
 
+def fields_asked(
+    client: Annotated[str, Query(max_length=500)] = "",
+    error: Annotated[str, Query(max_length=100)] = "",
+    model: Annotated[str, Query(max_length=500)] = "",
+) -> Mapping[str, str]:
+    """The fields that an exchange of a listed session must have, all in the same one.
+
+    A parameter named `code` would be a key to the hosts that take one there.
+    """
+    asked = {"client": client, "code": error, "model": model}
+    return {name: value for name, value in asked.items() if value}
+
+
+OnlyWith = Annotated[Mapping[str, str], Depends(fields_asked)]
+
+
 class SessionPages:
     """The endpoints below `/sessions` that only read."""
 
@@ -57,6 +73,7 @@ class SessionPages:
     async def listed(
         self,
         caller: Admitted,
+        only: OnlyWith,
         limit: Annotated[int, Query(ge=1, le=_MOST_SESSIONS)] = 50,
         before: Annotated[IdText | None, Query()] = None,
         prefix: Annotated[IdText | None, Query()] = None,
@@ -64,18 +81,23 @@ class SessionPages:
     ) -> Response:
         """Sessions, newest first; `next` is the `before` of the next page, null on the last one.
 
-        `side`: include sessions that have only side requests.
+        `side`: include sessions that have only side requests. With `client`, `error` or `model`: those with
+        an exchange that has them, whose `total` is not counted.
         """
         start = min(before or _AFTER_DIGITS, prefix + _AFTER_DIGITS if prefix else _AFTER_DIGITS)
-        rows = await self._store.history.sessions(caller.namespace, limit + 1, start, with_side=side)
+        history = self._store.history
+        if only:
+            rows = await history.sessions_with(caller.namespace, limit + 1, start, only)
+        else:
+            rows = await history.sessions(caller.namespace, limit + 1, start, with_side=side)
         rows = [row for row in rows if row.id.startswith(prefix or "")]
         page = rows[:limit]
         return reply(
             {
                 "sessions": [session_fields(row) for row in page],
-                "total": await self._store.history.session_count(
-                    caller.namespace, prefix or "", with_side=side
-                ),
+                "total": None
+                if only
+                else await history.session_count(caller.namespace, prefix or "", with_side=side),
                 "next": page[-1].id if len(rows) > limit else None,
             }
         )

@@ -238,6 +238,18 @@ class History:
             for row in await self._db.read_snapshot(rows_of(sql.SESSIONS_BEFORE[with_side], **asked))
         ]
 
+    async def sessions_with(
+        self, namespace: str, limit: int, before: str | None, fields: Mapping[str, str]
+    ) -> list[SessionRow]:
+        """Like `sessions` without side requests, of those with an exchange that has all `fields`.
+
+        These are some of "client", "code" and "model", at least one.
+        """
+        asked = {"namespace": namespace, "before": plain(before) if before else AFTER_ALL_IDS, "limit": limit}
+        asked |= {name: plain(value) for name, value in fields.items()}
+        statement = sql.SESSIONS_WITH[tuple(sorted(fields))]
+        return [_session(row) for row in await self._db.read_snapshot(rows_of(statement, **asked))]
+
     async def session_count(self, namespace: str, prefix: str, *, with_side: bool = True) -> int:
         """The number of sessions whose id begins with `prefix` (of a lower-case UUID; "": all)."""
         asked = {"namespace": namespace, "first": prefix, "last": prefix + _AFTER_DIGITS}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import combinations
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -353,6 +354,21 @@ NAMED = _by_name(
 SESSIONS_BEFORE = _with_and_without_side(
     _SESSION_ROWS.where(SESSIONS.c.id < p("before")).order_by(SESSIONS.c.id.desc()).limit(LIMIT)
 )
+
+
+def sessions_with(*fields: str) -> Statement:
+    """`SESSIONS_BEFORE` without side requests: the sessions with an exchange that has these fields."""
+    has = [EXCHANGES.c[name] == p(EXCHANGES.c[name]) for name in fields]
+    own = (EXCHANGES.c.session == SESSIONS.c.id, EXCHANGES.c.namespace == SESSIONS.c.namespace)
+    rows = _SESSION_ROWS.where(SESSIONS.c.id < p("before"), SESSIONS.c.is_side.is_not(sa.true()))
+    return Statement(rows.where(there_is(*own, *has)).order_by(SESSIONS.c.id.desc()).limit(LIMIT))
+
+
+# By the names of the fields, sorted.
+FILTERS = ("client", "code", "model")
+SESSIONS_WITH = {
+    fields: sessions_with(*fields) for size in (1, 2, 3) for fields in combinations(FILTERS, size)
+}
 SESSION_COUNT = _with_and_without_side(
     sa.select(sa.func.count())
     .select_from(SESSIONS)

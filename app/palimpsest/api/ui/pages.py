@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from palimpsest.api.callers import Admitted
 from palimpsest.api.clients import base_url_of, settings_lines
 from palimpsest.api.overview import Days
-from palimpsest.api.sessions import IdText
+from palimpsest.api.sessions import IdText, OnlyWith
 from palimpsest.api.ui.entries import Listed, listed_of
 from palimpsest.api.ui.kept import hits_of
 from palimpsest.api.ui.paper import ASKS, way_of
@@ -43,6 +43,7 @@ class UiPages:
         self,
         request: Request,
         caller: Admitted,
+        only: OnlyWith,
         limit: Annotated[int, Query(ge=1, le=_MOST_SESSIONS)] = 25,
         before: Annotated[IdText | None, Query()] = None,
         ask: bool = False,
@@ -55,7 +56,11 @@ class UiPages:
         if not total and way == "password":
             # The password may be mistyped.
             raise Unauthorized(f"Nothing is stored for you yet. {ASKS}")
-        rows = await self._of.store.history.sessions(caller.namespace, limit + 1, before, with_side=False)
+        history = self._of.store.history
+        if only:
+            rows = await history.sessions_with(caller.namespace, limit + 1, before, only)
+        else:
+            rows = await history.sessions(caller.namespace, limit + 1, before, with_side=False)
         page = rows[:limit]
         return await self._of.paper.page(
             request,
@@ -64,6 +69,7 @@ class UiPages:
                 "sessions": await self._listed(caller.namespace, page),
                 "total": total,
                 "limit": limit,
+                "only": {"error" if name == "code" else name: value for name, value in only.items()},
                 "is_first": before is None,
                 "next": page[-1].id if len(rows) > limit else None,
                 "has_key": way != "none",
