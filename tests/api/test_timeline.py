@@ -242,6 +242,6 @@ async def test_sessions_are_listed_newest_first_and_in_pages(proxy: Proxy) -> No
     names, path = [], "/ui?limit=2"
     while path:
         page = await opened(proxy, path, dict(headers))
-        names += [link.text for link in page.one("tbody").all("a")]
+        names += [row.one("th").one("a").text for row in page.one("tbody").all("tr")]
         path = next((link.attributes["href"] for link in page.all("a", rel="next")), "")
     assert names == ["talk 2", "talk 1", "talk 0"]
