@@ -133,7 +133,7 @@ async def test_sessions_are_found_by_the_fields_of_one_exchange(store: Store) ->
         found[talk.session] = name
 
     async def named(limit: int = 9, before: str | None = None, /, **fields: str) -> list[str]:
-        rows = await store.history.sessions_with("ns", limit, before, fields)
+        rows = await store.history.sessions("ns", limit, before, only=fields)
         return [found[row.id] for row in rows]
 
     newest = [found[ident] for ident in sorted(found, reverse=True)]
@@ -142,4 +142,4 @@ async def test_sessions_are_found_by_the_fields_of_one_exchange(store: Store) ->
     assert await named(model="m1", code="upstream_cut") == ["c"]
     assert await named(9, min(found), model="m1") == []
     assert await named(client="nobody") == []
-    assert await store.history.sessions_with("other", 9, None, {"model": "m1"}) == []
+    assert await store.history.sessions("other", 9, None, only={"model": "m1"}) == []

@@ -14,7 +14,7 @@ from palimpsest.api.replies import array_of, object_with, raw_reply, reply
 from palimpsest.core.history.message import Message
 from palimpsest.core.view.clients import is_client_summary, may_be_client_summary
 from palimpsest.core.view.compaction import Compaction, SpentTokens, context_id
-from palimpsest.core.view.view import cut_in, kept_in
+from palimpsest.core.view.view import folded_in
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.archive import Archive, Place, ReadBranch
@@ -86,10 +86,7 @@ class SessionPages:
         """
         start = min(before or _AFTER_DIGITS, prefix + _AFTER_DIGITS if prefix else _AFTER_DIGITS)
         history = self._store.history
-        if only:
-            rows = await history.sessions_with(caller.namespace, limit + 1, start, only)
-        else:
-            rows = await history.sessions(caller.namespace, limit + 1, start, with_side=side)
+        rows = await history.sessions(caller.namespace, limit + 1, start, with_side=side, only=only)
         rows = [row for row in rows if row.id.startswith(prefix or "")]
         page = rows[:limit]
         return reply(
@@ -251,9 +248,7 @@ def _branches(heads: Sequence[Head]) -> list[dict[str, Any]]:
 
 def _folded_in(stored: Sequence[StoredCompaction], branch: ReadBranch) -> frozenset[bytes]:
     talk = branch.conversation
-    current = in_force(stored, talk)
-    kept = set(kept_in(current, talk))
-    return frozenset(talk.names[at] for at in range(cut_in(current, talk)) if at not in kept)
+    return frozenset(talk.names[at] for at in folded_in(in_force(stored, talk), talk))
 
 
 def _page(

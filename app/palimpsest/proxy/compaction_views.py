@@ -12,21 +12,18 @@ from palimpsest.core.summary.line_sources import SummaryLine, lines_of
 from palimpsest.core.text.message_text import text_with_calls
 from palimpsest.core.view.aftermath import Aftermath, aftermath_of
 from palimpsest.core.view.compaction import Compaction, context_id
-from palimpsest.core.view.view import applies, cut_in, kept_in
+from palimpsest.core.view.view import applies, cut_in, folded_in
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive, missing
 from palimpsest.proxy.compacting.costs import ModelCosts
-from palimpsest.proxy.exchange_views import ExchangeViews, cost_of
+from palimpsest.proxy.exchange_views import MOST_TURNS, ExchangeViews, cost_of
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import StoredEvent
 from palimpsest.storage.store import Store
-
-# The newest turns and look-ups of a session that are read for its report.
-MOST_TURNS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +52,12 @@ class Folding:
     """A compaction with the messages that its summary stands for.
 
     `talk` is a branch on which it applies, None when there is none any more; `folded` are places in it, and
-    those from `since` on were not folded before. The sources of `lines` are places in `talk`.
+    those from `since` on were not folded before. The sources of `lines` are places in `talk`. `is_newest`: it
+    is the session's newest one in force, which can be undone.
     """
 
     stored: StoredCompaction
+    is_newest: bool
     talk: Conversation | None
     folded: Sequence[int]
     since: int
@@ -80,14 +79,15 @@ class CompactionViews:
         found = next((one for one in every if one.compaction.id == name), None)
         if found is None:
             raise missing()
-        made = found.compaction
+        made, standing = found.compaction, [one for one in every if one.undone_at is None]
+        is_newest = standing[-1:] == [found]
         before = next((one.compaction for one in every if one.compaction.id in made.parents[:1]), None)
         talk = await self._talk(namespace, row, made)
         if talk is None:
             lines = await offload(len(made.summary), lines_of, made.summary, [])
-            return Folding(found, None, (), 0, lines)
+            return Folding(found, is_newest, None, (), 0, lines)
         weight = MESSAGE_WEIGHT * len(talk.messages) + len(made.summary)
-        return await offload(weight, _folding, found, before, talk)
+        return await offload(weight, _folding, found, is_newest, before, talk)
 
     async def followed(self, namespace: str, row: SessionRow) -> list[Followed]:
         """What followed each compaction of the session's default branch, oldest first."""
@@ -188,14 +188,15 @@ def _spans(turns: Sequence[tuple[int, LoggedExchange]], talk: Conversation) -> l
     return spans
 
 
-def _folding(stored: StoredCompaction, before: Compaction | None, talk: Conversation) -> Folding:
+def _folding(
+    stored: StoredCompaction, is_newest: bool, before: Compaction | None, talk: Conversation
+) -> Folding:
     made = stored.compaction
-    kept, cut = set(kept_in(made, talk)), cut_in(made, talk)
-    folded = [at for at in range(cut) if at not in kept]
+    folded = folded_in(made, talk)
     lines = lines_of(made.summary, [text_with_calls(talk.messages[at]) for at in folded])
     lines = [replace(line, sources=tuple(folded[at] for at in line.sources)) for line in lines]
     since = cut_in(before, talk) if before is not None and applies(before, talk) else 0
-    return Folding(stored, talk, folded, since, lines)
+    return Folding(stored, is_newest, talk, folded, since, lines)
 
 
 def _is_models(event: StoredEvent) -> bool:

@@ -38,8 +38,8 @@ from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.store import Store
 
-# The newest turns of a session that are read for its findings.
-_MOST_TURNS = 2_000
+# The newest turns of a session that are read for its findings and its report.
+MOST_TURNS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class ExchangeViews:
         """What makes the session's default branch dearer than it need be; tokens as the model counts."""
         place = await self._archive.place(namespace, row.id, None)
         branch = await self._archive.branch(place, ())
-        turns = (await self.page(namespace, row.id, NEWEST, _MOST_TURNS))[::-1]
+        turns = (await self.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
         if not turns:
             return []
         costs = [

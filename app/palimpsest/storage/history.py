@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from types import MappingProxyType
 from typing import TypeAlias
 
 from palimpsest.core.history.branches import BranchKind, BranchRequest, SessionTree, Texts, TreePoint
@@ -155,6 +156,9 @@ class PinRow:
     is_lifted: bool = False
 
 
+NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+
+
 class History:
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
 
@@ -229,25 +233,21 @@ class History:
         return _session(_ours_first(rows, name)[0]) if rows else None
 
     async def sessions(
-        self, namespace: str, limit: int, before: str | None, *, with_side: bool = True
+        self,
+        namespace: str,
+        limit: int,
+        before: str | None,
+        *,
+        with_side: bool = True,
+        only: Mapping[str, str] = NO_FIELDS,
     ) -> list[SessionRow]:
-        """Newest first, after the session id `before`; `with_side` includes those of side requests only."""
-        asked = {"namespace": namespace, "before": plain(before) if before else AFTER_ALL_IDS, "limit": limit}
-        return [
-            _session(row)
-            for row in await self._db.read_snapshot(rows_of(sql.SESSIONS_BEFORE[with_side], **asked))
-        ]
+        """Newest first, after the session id `before`; `with_side` includes those of side requests only.
 
-    async def sessions_with(
-        self, namespace: str, limit: int, before: str | None, fields: Mapping[str, str]
-    ) -> list[SessionRow]:
-        """Like `sessions` without side requests, of those with an exchange that has all `fields`.
-
-        These are some of "client", "code" and "model", at least one.
+        `only`: those with an exchange that has all of these fields ("client", "code", "model").
         """
         asked = {"namespace": namespace, "before": plain(before) if before else AFTER_ALL_IDS, "limit": limit}
-        asked |= {name: plain(value) for name, value in fields.items()}
-        statement = sql.SESSIONS_WITH[tuple(sorted(fields))]
+        asked |= {name: plain(value) for name, value in only.items()}
+        statement = sql.SESSIONS_BEFORE[with_side, tuple(sorted(only))]
         return [_session(row) for row in await self._db.read_snapshot(rows_of(statement, **asked))]
 
     async def session_count(self, namespace: str, prefix: str, *, with_side: bool = True) -> int:

@@ -345,29 +345,30 @@ _SESSION_ROWS = sa.select(
     *(_counted(table) for table in (MESSAGES, EXCHANGES, COMPACTIONS)),
     SESSIONS.c.is_side,
 ).where(of_namespace(SESSIONS))
+
+
+def _sessions_with(fields: Sequence[str]) -> sa.Select[Any]:
+    """Sessions before an id, newest first; with `fields`: those with an exchange that has them all."""
+    has = [EXCHANGES.c[name] == p(EXCHANGES.c[name]) for name in fields]
+    own = (EXCHANGES.c.session == SESSIONS.c.id, EXCHANGES.c.namespace == SESSIONS.c.namespace)
+    rows = _SESSION_ROWS.where(SESSIONS.c.id < p("before"), *([there_is(*own, *has)] if has else []))
+    return rows.order_by(SESSIONS.c.id.desc()).limit(LIMIT)
+
+
 SESSION = _by_name(_SESSION_ROWS)
 NAMED = _by_name(
     sa.select(*columns_of(SESSIONS, "id", "external_id", "epoch", "full_history", "appends")).where(
         of_namespace(SESSIONS)
     )
 )
-SESSIONS_BEFORE = _with_and_without_side(
-    _SESSION_ROWS.where(SESSIONS.c.id < p("before")).order_by(SESSIONS.c.id.desc()).limit(LIMIT)
-)
-
-
-def sessions_with(*fields: str) -> Statement:
-    """`SESSIONS_BEFORE` without side requests: the sessions with an exchange that has these fields."""
-    has = [EXCHANGES.c[name] == p(EXCHANGES.c[name]) for name in fields]
-    own = (EXCHANGES.c.session == SESSIONS.c.id, EXCHANGES.c.namespace == SESSIONS.c.namespace)
-    rows = _SESSION_ROWS.where(SESSIONS.c.id < p("before"), SESSIONS.c.is_side.is_not(sa.true()))
-    return Statement(rows.where(there_is(*own, *has)).order_by(SESSIONS.c.id.desc()).limit(LIMIT))
-
-
-# By the names of the fields, sorted.
-FILTERS = ("client", "code", "model")
-SESSIONS_WITH = {
-    fields: sessions_with(*fields) for size in (1, 2, 3) for fields in combinations(FILTERS, size)
+# The fields of an exchange by which sessions are listed, sorted.
+LISTED_BY = ("client", "code", "model")
+# By whether side requests count, and the fields that one exchange must have.
+SESSIONS_BEFORE = {
+    (with_side, fields): statement
+    for size in range(len(LISTED_BY) + 1)
+    for fields in combinations(LISTED_BY, size)
+    for with_side, statement in _with_and_without_side(_sessions_with(fields)).items()
 }
 SESSION_COUNT = _with_and_without_side(
     sa.select(sa.func.count())

@@ -46,8 +46,13 @@ def flag(name: str, *, null: bool = False) -> sa.Column[bool]:
 
 
 def moment(name: str, *, null: bool = False) -> sa.Column[float]:
-    """A column of seconds: a time in UTC, or a duration."""
+    """A time column, in UTC seconds."""
     return sa.Column(name, sa.Double, nullable=null)
+
+
+def duration(name: str) -> sa.Column[float]:
+    """A column of seconds, null where it is unknown."""
+    return sa.Column(name, sa.Double, nullable=True)
 
 
 def session_key(*names: str) -> list[sa.Column[str]]:
@@ -165,7 +170,7 @@ EXCHANGES = table(
     binary("body_digest", null=True),
     *(text("client", null=True), moment("first_at", null=True), whole("written_tokens", null=True)),
     *(text("code", null=True), text("cause", null=True)),
-    *(moment("prepared_seconds", null=True), moment("waited_seconds", null=True)),
+    *(duration("prepared_seconds"), duration("waited_seconds")),
     sqlite_with_rowid=False,
 )
 sa.Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("session", "head", "namespace", "arrival")))

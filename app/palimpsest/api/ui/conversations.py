@@ -13,7 +13,7 @@ from palimpsest.api.ui.turns import About, Cut, TextRow, text_row
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.summary.line_sources import SummaryLine
 from palimpsest.core.view.compaction import context_id
-from palimpsest.core.view.view import applies, cut_in, kept_in
+from palimpsest.core.view.view import applies, cut_in, folded_in
 from palimpsest.proxy.compaction_context import in_force
 from palimpsest.proxy.compaction_views import Folding
 from palimpsest.storage.compactions import StoredCompaction
@@ -97,7 +97,7 @@ def talk_facts(
     """The page of a conversation. `turns`: the turn's number by the message that was its newest."""
     total = len(instructions) + len(told)
     shown = asked.shown(total, [context_id(one.chain) for one in told])
-    folded, seams = _folded_now(talk, made), _seams(talk, made)
+    folded, seams = {talk.names[at] for at in folded_in(in_force(made, talk), talk)}, _seams(talk, made)
     numbers = {name: number for number, name in enumerate(talk.names, 1)}
     rows = []
     for place in shown:
@@ -126,12 +126,6 @@ def talk_facts(
         "limit": asked.limit,
         "raw": asked.raw,
     }
-
-
-def _folded_now(talk: Conversation, made: Sequence[StoredCompaction]) -> set[bytes]:
-    current = in_force(made, talk)
-    kept = set(kept_in(current, talk))
-    return {talk.names[at] for at in range(cut_in(current, talk)) if at not in kept}
 
 
 def _seams(
@@ -174,7 +168,7 @@ def folding_facts(found: Folding, start: int | None) -> dict[str, Any]:
         "rows": [_folded(found.talk, found.folded[at], of) for at in shown] if found.talk else [],
         "begin": shown.start,
         "end": shown.stop,
-        "before": [at for at in (max(0, shown.start - MOST_ROWS),) if shown.start],
+        "before": max(0, shown.start - MOST_ROWS),
     }
 
 

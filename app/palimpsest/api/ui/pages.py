@@ -1,4 +1,7 @@
-"""The pages about all of a caller's sessions: their list, the sums, search in all that was said."""
+"""The pages about all of a caller's sessions: their list, the sums, search in all that was said.
+
+Everything that pages show is also an endpoint under `/api`, which they name.
+"""
 
 from __future__ import annotations
 
@@ -57,10 +60,7 @@ class UiPages:
             # The password may be mistyped.
             raise Unauthorized(f"Nothing is stored for you yet. {ASKS}")
         history = self._of.store.history
-        if only:
-            rows = await history.sessions_with(caller.namespace, limit + 1, before, only)
-        else:
-            rows = await history.sessions(caller.namespace, limit + 1, before, with_side=False)
+        rows = await history.sessions(caller.namespace, limit + 1, before, with_side=False, only=only)
         page = rows[:limit]
         return await self._of.paper.page(
             request,

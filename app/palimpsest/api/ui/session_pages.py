@@ -20,6 +20,7 @@ from palimpsest.api.ui.parts import UiParts
 from palimpsest.api.ui.turns import message_rows, turn_facts, turns_of
 from palimpsest.core.summary.styles import state_fields
 from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.exchange_views import MOST_TURNS
 from palimpsest.proxy.journal_rows import text_of
 from palimpsest.storage.exchange_log import NEWEST
 from palimpsest.storage.history import SessionRow
@@ -29,8 +30,8 @@ _MOST_EVENTS = 500
 _MOST_KEPT = 50
 # Nobody reads more branches than these: a chat front end leaves three for every question.
 _MOST_BRANCHES = 40
-# Turns on one page of the rail, and those whose numbers a conversation shows.
-_MOST_TURNS, _NUMBERED_TURNS = 200, 2_000
+# Turns on one page of the rail.
+_MOST_TURNS = 200
 Show = Literal["all", "compactions", "trouble"]
 
 
@@ -149,7 +150,7 @@ class SessionUi:
         told = await self._of.archive.transcript(place)
         talk = (await self._of.archive.branch(place, ())).conversation
         made = await self._of.store.compactions.of_session(caller.namespace, row.id)
-        turns = await self._of.exchanges.page(caller.namespace, row.id, NEWEST, _NUMBERED_TURNS)
+        turns = await self._of.exchanges.page(caller.namespace, row.id, NEWEST, MOST_TURNS)
         numbers = {one.head: n for n, one in reversed(turns)}
         facts = await asyncio.to_thread(talk_facts, instructions, told, talk, made, numbers, asked)
         heads = await self._of.archive.branches(caller.namespace, row)
@@ -173,15 +174,13 @@ class SessionUi:
         cost = await self._of.compactions.cost_of(found.stored.compaction)
         followed = await self._of.compactions.followed(caller.namespace, row)
         after = next((one for one in followed if one.compaction.id == compaction), None)
-        made = await self._of.store.compactions.of_session(caller.namespace, row.id)
-        standing = [one.compaction.id for one in made if one.undone_at is None]
         facts = await asyncio.to_thread(folding_facts, found, start)
         more = {
             "session": row,
             "one": folding_fields(found, cost),
             "made_at": moment(found.stored.created_at),
             "after": followed_fields(after) if after else None,
-            "is_newest": standing[-1:] == [compaction],
+            "is_newest": found.is_newest,
         }
         return await self._of.paper.page(request, "compaction.html", facts | more)
 

@@ -14,7 +14,7 @@ from palimpsest.core.notes.effects import effects_of
 from palimpsest.core.notes.note import Action, FileChange
 from palimpsest.core.text.message_text import ToolCall, calls_of, text_of
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.core.view.view import cut_in, kept_in
+from palimpsest.core.view.view import folded_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,7 @@ class Aftermath:
 
 def aftermath_of(talk: Conversation, made: Compaction, start: int, end: int) -> Aftermath:
     """What the messages `[start:end]` did under the compaction."""
-    kept = set(kept_in(made, talk))
-    folded = [talk.messages[at] for at in range(cut_in(made, talk)) if at not in kept]
+    folded = [talk.messages[at] for at in folded_in(made, talk)]
     known = {_name_of(call) for message in folded for call in calls_of(message)}
     results = _results(talk.messages[start:end])
     calls = [call for message in talk.messages[start:end] for call in calls_of(message)]

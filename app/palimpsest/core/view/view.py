@@ -83,6 +83,12 @@ def kept_in(compaction: Compaction | None, conversation: Conversation) -> tuple[
     return tuple(sorted({place for place in places if place is not None}))
 
 
+def folded_in(compaction: Compaction | None, conversation: Conversation) -> tuple[int, ...]:
+    """Indexes of the messages that a summary stands for, ascending: the folded ones that do not stay."""
+    kept = set(kept_in(compaction, conversation))
+    return tuple(index for index in range(cut_in(compaction, conversation)) if index not in kept)
+
+
 def newest_user(conversation: Conversation) -> int | None:
     """The index of the newest user message; None when there is none."""
     for index in range(len(conversation.messages) - 1, -1, -1):
