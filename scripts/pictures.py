@@ -126,7 +126,6 @@ def main() -> None:
         home = f"{address}/ui/sessions/{session}"
         made = httpx.get(f"{address}/api/sessions/{session}/compactions").json()["compactions"]
         for name, url in (
-            ("sessions", f"{address}/ui"),
             ("session", home),
             ("turn", f"{home}/turns/{len(STEPS)}"),
             ("conversation", f"{home}/messages"),
