@@ -22,7 +22,8 @@ FINISH = event({}, "stop")
 DONE = b"data: [DONE]\n\n"
 # Enough for anything that waited for nothing to have been done.
 ROUND_TRIPS = 20
-IMPATIENT = {"database.store_deadline_seconds": 0.2}
+# A new database must be made within it too, on a machine that is busy.
+IMPATIENT = {"database.store_deadline_seconds": 0.5}
 DELIVERING = {**IMPATIENT, "database.on_store_failure": "passthrough"}
 
 

@@ -79,11 +79,19 @@ async def served(app: Any, *, lifespan: str = "on") -> AsyncIterator[str]:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
+async def _serving(server: _Server, listening: socket.socket) -> None:
+    try:
+        await server.serve(sockets=[listening])
+    except SystemExit as left:
+        # It would leave the loop in the middle of a test, and with it the fixtures of every later one.
+        raise RuntimeError("The server did not start.") from left
+
+
 @asynccontextmanager
 async def listening_on(listening: socket.socket, config: uvicorn.Config) -> AsyncIterator[None]:
     """What `config` describes answers on this socket while it runs."""
     server = _Server(config)
-    task = asyncio.ensure_future(server.serve(sockets=[listening]))
+    task = asyncio.ensure_future(_serving(server, listening))
     try:
         while not server.started:
             if task.done():
