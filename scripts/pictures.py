@@ -95,12 +95,12 @@ def proxy() -> Iterator[str]:
             process.wait()
 
 
-def talk(address: str) -> str:
-    """The id of a conversation that was compacted on its way."""
+def talk(address: str, named: str, client_name: str, steps: int = len(STEPS)) -> str:
+    """The id of a conversation; one of all steps is compacted on its way."""
     said: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
-    headers = {"x-session-id": "payroll: off by a cent", "user-agent": "opencode/1.2.0"}
+    headers = {"x-session-id": named, "user-agent": client_name}
     with httpx.Client(base_url=address, headers=headers, timeout=60) as client:
-        for number, (asked, command, printed) in enumerate(STEPS):
+        for number, (asked, command, printed) in enumerate(STEPS[:steps]):
             call = {"name": "run", "arguments": json.dumps({"command": command})}
             said += [
                 {"role": "user", "content": asked},
@@ -120,12 +120,16 @@ def talk(address: str) -> str:
 def main() -> None:
     """Writes the pictures."""
     with proxy() as address, sync_playwright() as playwright:
-        session = talk(address)
+        talk(address, "rounding, second look", "aider/0.86", 3)
+        talk(address, "release notes", "OpenAI/Python 2.8.0", 1)
+        talk(address, "payroll: all of last year", "codex/0.61", 5)
+        session = talk(address, "payroll: off by a cent", "opencode/1.2.0")
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1_100, "height": 860})
         home = f"{address}/ui/sessions/{session}"
         made = httpx.get(f"{address}/api/sessions/{session}/compactions").json()["compactions"]
         for name, url in (
+            ("sessions", f"{address}/ui"),
             ("session", home),
             ("turn", f"{home}/turns/{len(STEPS)}"),
             ("conversation", f"{home}/messages"),

@@ -138,9 +138,8 @@ async def test_the_doorkeeper_stands_before_every_route() -> None:
     parts = cast("Any", None)
     store = Store(parts, POSTGRES_INDEX, str)
     some = cast("Any", object())
-    pages = Pages(
-        store, parts, parts, parts, parts, completes=some, exchanges=some, compactions=some, overviews=some
-    )
+    read = {"exchanges": some, "compactions": some, "overviews": some, "lists": some}
+    pages = Pages(store, parts, parts, parts, parts, completes=some, **read)
     settings = settings_of(pages)
     for router, prefix, least in (
         (api_of(pages, settings), "/api/", 30),

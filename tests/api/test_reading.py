@@ -45,10 +45,10 @@ async def test_sessions_are_listed_newest_first_page_by_page(proxy: Proxy) -> No
 
 async def test_sessions_are_filtered_by_the_beginning_of_their_id(proxy: Proxy, chat: Chat) -> None:
     await proxy.chat(session="other").says("hello")
-    listed = await got(proxy, chat, "/sessions", prefix=chat.session[:13])
+    listed = await got(proxy, chat, "/sessions", named=chat.session[:13])
     assert chat.session in [row["id"] for row in listed["sessions"]]
     assert all(row["id"].startswith(chat.session[:13]) for row in listed["sessions"])
-    assert (await got(proxy, chat, "/sessions", prefix="-"))["sessions"] == []
+    assert (await got(proxy, chat, "/sessions", named="-"))["sessions"] == []
 
 
 async def test_messages_are_the_instructions_and_then_everything_said(proxy: Proxy, chat: Chat) -> None:

@@ -303,3 +303,29 @@ async def test_sessions_are_found_by_client_model_and_error(tmp_path: Path) -> N
         other = {"authorization": "Bearer another"}
         alone = await proxy.http.get("/api/sessions?model=test-model", headers=other)
         assert alone.json()["sessions"] == []
+
+
+async def test_a_list_tells_sizes_compactions_and_money(tmp_path: Path) -> None:
+    prices = {"models": [{"match": "test-model", "prices": {"input": 2.0, "output": 8.0, "cached": 0.5}}]}
+    async with proxied(ModelServer(window=8_000), tmp_path, {**AT_THE_END, **prices}) as proxy:
+        chat = proxy.chat(session="work")
+        await compacted(chat)
+        await chat.says("Two lines more.")
+        proxy.model.answers.append(Says(status=500, error={"message": "no", "type": "x", "code": "y"}))
+        await chat.posts([*chat.said, {"role": "user", "content": "Again."}])
+        turns = (await read(proxy.http, chat, "sessions/work/exchanges"))["exchanges"]
+        (told,) = (await read(proxy.http, chat, "sessions?details=1"))["sessions"]
+        assert told["failed"] == 1
+        assert told["cost"] == pytest.approx(sum(turn["cost"]["total"] for turn in turns if turn["cost"]))
+        first = next(turn for turn in reversed(turns) if turn["compaction"])
+        (tick,) = told["compacted_at_tokens"]
+        assert tick == pytest.approx(first["tokens_full"], rel=0.1)
+        assert told["tokens_sent"] < told["tokens_full"]
+        assert told["window_tokens"] == 8_000
+        assert "title" not in (await read(proxy.http, chat, "sessions"))["sessions"][0]
+        page = (await proxy.http.get("/ui", headers=chat.headers)).text
+        assert page.count('class="tick"') == 1
+        assert f'<data class="money" value="{told["cost"]}">' in page
+        found = (await proxy.http.get("/ui/search?q=WOR", headers=chat.headers)).text
+        assert f'/ui/sessions/{chat.session}"><bdi>work</bdi>' in found
+        assert "begins so" not in (await proxy.http.get("/ui/search?q=ork", headers=chat.headers)).text

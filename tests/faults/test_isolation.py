@@ -85,7 +85,7 @@ class Caller:
             self.said.append(reply.json()["choices"][0]["message"])
 
     async def sessions(self) -> list[str]:
-        listed = await self.asks("GET", "/api/sessions?prefix=")
+        listed = await self.asks("GET", "/api/sessions?named=")
         return [row["id"] for row in listed.json()["sessions"]]
 
     async def reads(self, session: str) -> set[int]:

@@ -8,12 +8,26 @@ from palimpsest.storage.store import Store
 from tests.storage.talk import Talk
 
 
-async def test_sessions_are_counted_in_their_namespace_by_the_beginning_of_their_id(store: Store) -> None:
+async def test_sessions_are_counted_in_their_namespace(store: Store) -> None:
     for session in ("0192-a", "0192-b", "0193-a"):
         await Talk(store, session=session).turns(1)
     await Talk(store, namespace="other", session="0192-c").turns(1)
-    counts = [await store.history.session_count("ns", prefix) for prefix in ("", "0192", "0192-a", "f")]
-    assert counts == [3, 2, 1, 0]
+    counts = [await store.history.session_count(namespace) for namespace in ("ns", "other", "none")]
+    assert counts == [3, 1, 0]
+
+
+async def test_sessions_are_found_by_the_beginning_of_their_name_or_id(store: Store) -> None:
+    for session, name in (("0192-a", "Build_1"), ("0192-b", "buildX1"), ("0193-a", None)):
+        await Talk(store, session=session).asks([b"q"], external_id=name)
+    await Talk(store, namespace="other", session="0192-c").turns(1)
+
+    async def found(named: str) -> list[str]:
+        return [row.id for row in await store.history.sessions("ns", 10, None, only={"named": named})]
+
+    assert await found("0192") == ["0192-b", "0192-a"]
+    assert await found("BUILD") == ["0192-b", "0192-a"]
+    assert await found("build_") == ["0192-a"]
+    assert await found("193") == await found("%") == await found("!") == []
 
 
 async def test_the_newest_finished_request_that_ended_at_a_head(store: Store) -> None:

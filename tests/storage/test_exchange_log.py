@@ -143,3 +143,27 @@ async def test_sessions_are_found_by_the_fields_of_one_exchange(store: Store) ->
     assert await named(9, min(found), model="m1") == []
     assert await named(client="nobody") == []
     assert await store.history.sessions("other", 9, None, only={"model": "m1"}) == []
+
+
+async def test_sessions_are_summed_up_each_for_itself(store: Store) -> None:
+    talk, other = Talk(store), Talk(store)
+    asked = [b"1"]
+    for number, (model, compaction, tokens) in enumerate(
+        [("a", None, 500), ("a", "c1", 900), ("b", "c1", 1_000), ("a", "c2", 1_500)]
+    ):
+        opened = await talk.asks(asked, stored=len(asked) - 1, model=model)
+        usage = Usage(100, 10, 40, None, 7)
+        await ended(talk, opened, usage=usage, compaction=compaction, tokens_full=tokens)
+        asked = [*asked, b"an answer" if number == 0 else b"and"]
+    await other.turns(2)
+    log = store.exchange_log
+    sessions = [talk.session, other.session, "none", talk.session]
+    told = await log.totals_of("ns", sessions)
+    assert told.keys() == {talk.session, other.session}
+    turns = {total.model: (total.turns, total.compacted) for total in told[talk.session]}
+    assert turns == {"a": (3, 2), "b": (1, 1)}
+    assert sum(total.prompt_tokens for total in told[talk.session]) == 400
+    assert await log.compacted_at("ns", sessions) == {talk.session: [900, 1_500]}
+    assert await log.totals_of("other", sessions) == {}
+    assert await log.compacted_at("other", sessions) == {}
+    assert await log.totals_of("ns", []) == {}

@@ -51,6 +51,7 @@ from palimpsest.proxy.memory_blocks import Asks, MemoryBlocks
 from palimpsest.proxy.overview import Overviews
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
+from palimpsest.proxy.session_lists import SessionLists
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.store import Store
@@ -91,6 +92,7 @@ class Pages:
     exchanges: ExchangeViews | None = None
     compactions: CompactionViews | None = None
     overviews: Overviews | None = None
+    lists: SessionLists | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     new_id: Callable[[], str] = _new_id
 
@@ -123,7 +125,7 @@ def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     """Everything under `/api`; every route authenticates its caller."""
     api = APIRouter(prefix="/api", dependencies=[Depends(CallerAuthentication(pages.access).admit)])
     archive = Archive(pages.store, pages.reader)
-    sessions = SessionPages(archive, pages.store)
+    sessions = SessionPages(archive, pages.store, pages.lists)
     sessions.on(api)
     if pages.exchanges is not None and pages.compactions is not None:
         # Before `/sessions/{name}/view`, which would match too.
@@ -150,14 +152,14 @@ def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     ui = APIRouter(
         dependencies=[Depends(CallerAuthentication(pages.access).admit)], route_class=route_of(paper)
     )
-    if pages.exchanges is not None and pages.compactions is not None and pages.overviews is not None:
+    if pages.exchanges and pages.compactions and pages.overviews and pages.lists:
         archive = Archive(pages.store, pages.reader)
         pins = PinPages(archive, pages.store.history, pages.contexts)
         compactions = CompactionPages(archive, pages.store)
         ActionPages(archive, compactions, pins, settings, pages.viewing).on(ui)
         parts = UiParts(
             *(paper, archive, pages.store, pages.contexts, pages.exchanges, pages.compactions),
-            *(pages.overviews, pins, settings, pages.searching),
+            *(pages.overviews, pages.lists, pins, settings, pages.searching),
         )
         UiPages(parts).on(ui)
         SessionUi(parts).on(ui)

@@ -20,13 +20,13 @@ from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.archive import Archive, Place, ReadBranch
 from palimpsest.proxy.compaction_context import in_force
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
+from palimpsest.proxy.session_lists import ListedSession, SessionLists
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.history import Head, MessageRow, SessionRow
 from palimpsest.storage.store import Store
 
-# Ids are UUIDs in lower case; letters after "f" sort after all of them.
+# Ids are UUIDs in lower case.
 IdText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{1,36}$")]
-_AFTER_DIGITS = "g"
 _MOST_SESSIONS = 500
 
 
@@ -42,12 +42,13 @@ def fields_asked(
     client: Annotated[str, Query(max_length=500)] = "",
     error: Annotated[str, Query(max_length=100)] = "",
     model: Annotated[str, Query(max_length=500)] = "",
+    named: Annotated[str, Query(max_length=500)] = "",
 ) -> Mapping[str, str]:
-    """The fields that an exchange of a listed session must have, all in the same one.
+    """What a listed session must have: an exchange with all of the fields, a name or id that begins so.
 
     A parameter named `code` would be a key to the hosts that take one there.
     """
-    asked = {"client": client, "code": error, "model": model}
+    asked = {"client": client, "code": error, "model": model, "named": named}
     return {name: value for name, value in asked.items() if value}
 
 
@@ -57,9 +58,10 @@ OnlyWith = Annotated[Mapping[str, str], Depends(fields_asked)]
 class SessionPages:
     """The endpoints below `/sessions` that only read."""
 
-    def __init__(self, archive: Archive, store: Store) -> None:
+    def __init__(self, archive: Archive, store: Store, lists: SessionLists | None) -> None:
         self._archive = archive
         self._store = store
+        self._lists = lists
 
     def on(self, api: APIRouter) -> None:
         """Register the routes, except the one that `on_last` registers."""
@@ -76,25 +78,26 @@ class SessionPages:
         only: OnlyWith,
         limit: Annotated[int, Query(ge=1, le=_MOST_SESSIONS)] = 50,
         before: Annotated[IdText | None, Query()] = None,
-        prefix: Annotated[IdText | None, Query()] = None,
         side: bool = False,
+        details: bool = False,
     ) -> Response:
         """Sessions, newest first; `next` is the `before` of the next page, null on the last one.
 
         `side`: include sessions that have only side requests. With `client`, `error` or `model`: those with
-        an exchange that has them, whose `total` is not counted.
+        an exchange that has them; with `named`: those whose name or id begins so; their `total` is not
+        counted. `details`: with sizes, sums and money.
         """
-        start = min(before or _AFTER_DIGITS, prefix + _AFTER_DIGITS if prefix else _AFTER_DIGITS)
         history = self._store.history
-        rows = await history.sessions(caller.namespace, limit + 1, start, with_side=side, only=only)
-        rows = [row for row in rows if row.id.startswith(prefix or "")]
+        rows = await history.sessions(caller.namespace, limit + 1, before, with_side=side, only=only)
         page = rows[:limit]
+        shown = [session_fields(row) for row in page]
+        if details and self._lists is not None:
+            listed = await self._lists.of(caller.namespace, page)
+            shown = [fields | _details(one) for fields, one in zip(shown, listed, strict=True)]
         return reply(
             {
-                "sessions": [session_fields(row) for row in page],
-                "total": None
-                if only
-                else await history.session_count(caller.namespace, prefix or "", with_side=side),
+                "sessions": shown,
+                "total": None if only else await history.session_count(caller.namespace, with_side=side),
                 "next": page[-1].id if len(rows) > limit else None,
             }
         )
@@ -174,6 +177,21 @@ def session_fields(row: SessionRow) -> dict[str, Any]:
         "compactions": row.compactions,
         "created_at": row.created_at,
         "updated_at": row.updated_at,
+    }
+
+
+def _details(one: ListedSession) -> dict[str, Any]:
+    """What `details` adds to a session; null is unknown, and `saved` an estimate."""
+    return {
+        "title": one.title,
+        "client": one.newest.client if one.newest else None,
+        "tokens_full": one.tokens,
+        "tokens_sent": one.sent_tokens,
+        "window_tokens": one.window_tokens,
+        "compacted_at_tokens": list(one.compacted_at),
+        "failed": one.sums.failed,
+        "cost": one.sums.cost,
+        "saved": one.sums.saved,
     }
 
 

@@ -23,6 +23,7 @@ from palimpsest.proxy.journal.runtime import Readings
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.journal.transfer import ImportLimits, ImportParts, Imports
 from palimpsest.proxy.overview import Overviews
+from palimpsest.proxy.session_lists import SessionLists
 
 
 def own_pages(
@@ -41,6 +42,7 @@ def own_pages(
     exchanges = ExchangeViews(
         *(parts.store, archive, parts.reader, parts.tokens, parts.calibrations, costs, parts.windows)
     )
+    overviews = Overviews(parts.store, parts.calibrations, costs)
     return pages_of(
         Pages(
             parts.store,
@@ -58,7 +60,8 @@ def own_pages(
             windows=parts.windows,
             exchanges=exchanges,
             compactions=CompactionViews(parts.store, archive, exchanges, costs),
-            overviews=Overviews(parts.store, parts.calibrations, costs),
+            overviews=overviews,
+            lists=SessionLists(parts.store, overviews, parts.calibrations, parts.windows),
             erases=Eraser(parts.erasure, memory),
             ended=stopping,
         )

@@ -158,7 +158,7 @@ class Overviews:
         written = await self._store.compactions.authors(namespace, since)
         spent = await self._store.journal.spending(namespace, day_of(since))
         summaries: dict[Author, int] = {author: written.get(author, 0) for author in get_args(Author)}
-        prices = {model: await self._costs.known(model) for model in {total.model for total in totals}}
+        prices = await self._prices(totals)
         whole = Sums()
         by_day: defaultdict[str, Sums] = defaultdict(Sums)
         by_model: defaultdict[str, Sums] = defaultdict(Sums)
@@ -167,6 +167,19 @@ class Overviews:
             for sums in (whole, by_day[day_of(total.day * DAY)], by_model[total.model]):
                 sums.add(total, prices[total.model], ratio)
         return Overview(days, whole, by_day, by_model, summaries, spent, _failures(totals))
+
+    async def of_sessions(self, namespace: str, sessions: Sequence[str]) -> dict[str, Sums]:
+        """The sums of each of `sessions`; those without a turn are left out."""
+        totals = await self._store.exchange_log.totals_of(namespace, sessions)
+        prices = await self._prices([total for every in totals.values() for total in every])
+        found = {session: Sums() for session in totals}
+        for session, every in totals.items():
+            for total in every:
+                found[session].add(total, prices[total.model], self._ratio_of(namespace, total))
+        return found
+
+    async def _prices(self, totals: Iterable[Total]) -> dict[str, Prices | None]:
+        return {model: await self._costs.known(model) for model in {total.model for total in totals}}
 
     def _ratio_of(self, namespace: str, total: Total) -> float:
         if total.priced == total.turns and total.prompt_tokens and total.tokens_forwarded:

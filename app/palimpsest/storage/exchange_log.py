@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
 
 from palimpsest.storage.database import Reading, SqlDatabase, Statement, p, rows_of
-from palimpsest.storage.exchanges_sql import LISTED_SESSIONS
 from palimpsest.storage.sql import (
     LIMIT,
     ONE,
     among,
     bodies_of,
     columns_of,
-    listed,
     most,
     of_namespace,
     of_session,
@@ -73,7 +72,7 @@ class LoggedExchange:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Sums of a namespace's exchanges of one day, model and end; `day` counts days since 1970 (UTC).
+    """Sums of exchanges of one day, model and end; `day` counts days since 1970 (UTC).
 
     Tokens as in `LoggedExchange`; `priced` are turns whose prompt the upstream counted, `stated_cache` those
     of which it stated the cached part. Sums of seconds: `first_byte` to the first byte of `answered` turns,
@@ -148,20 +147,33 @@ class ExchangeLog:
         rows = await self._db.read_snapshot(rows_of(_TOTALS, namespace=namespace, since=_id_at(since)))
         return [Total(int(day), *rest) for day, *rest in rows]
 
+    async def totals_of(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[Total]]:
+        """The sums of each of `sessions`; those without an exchange are left out."""
+        reading = rows_among(_TOTALS_OF, "session", sessions, namespace=namespace)
+        found: dict[str, list[Total]] = {}
+        for session, day, *rest in await self._db.read_snapshot(reading):
+            found.setdefault(session, []).append(Total(int(day), *rest))
+        return found
+
+    async def compacted_at(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[int]]:
+        """How large the whole prompt was when each compaction of `sessions` came into force, ascending.
+
+        In our count; sessions without a compaction are left out.
+        """
+        reading = rows_among(_COMPACTED_AT, "session", sessions, namespace=namespace)
+        found: dict[str, list[int]] = {}
+        for session, tokens in sorted(await self._db.read_snapshot(reading), key=itemgetter(1)):
+            found.setdefault(session, []).append(tokens)
+        return found
+
     async def newest(self, namespace: str, sessions: Sequence[str]) -> dict[str, LoggedExchange]:
-        """The newest exchange of each of `sessions` (at most 50); those without one are left out."""
-        if not sessions:
-            return {}
-        named = listed("session", sessions, LISTED_SESSIONS)
-        rows = await self._db.read_snapshot(rows_of(_NEWEST, namespace=namespace, **named))
+        """The newest exchange of each of `sessions`; those without one are left out."""
+        rows = await self._db.read_snapshot(rows_among(_NEWEST, "session", sessions, namespace=namespace))
         return {session: LoggedExchange(*exchange) for session, *exchange in rows}
 
     async def openings(self, namespace: str, sessions: Sequence[str]) -> dict[str, bytes]:
-        """The first 2,000 bytes of the first user message of each of `sessions` (at most 50)."""
-        if not sessions:
-            return {}
-        named = listed("session", sessions, LISTED_SESSIONS)
-        rows = await self._db.read_snapshot(rows_of(_OPENINGS, namespace=namespace, **named))
+        """The first 2,000 bytes of the first user message of each of `sessions`."""
+        rows = await self._db.read_snapshot(rows_among(_OPENINGS, "session", sessions, namespace=namespace))
         return {session: bytes(body) for session, body in rows if body is not None}
 
     async def spellings(
@@ -187,10 +199,10 @@ def _spellings(
     return found
 
 
-def _newest() -> sa.Select[Any]:
+def _newest(size: int) -> sa.Select[Any]:
     newest = (
         sa.select(EXCHANGES.c.session, sa.func.max(EXCHANGES.c.arrival).label("arrival"))
-        .where(among(EXCHANGES.c.session, "session", LISTED_SESSIONS), of_namespace(EXCHANGES))
+        .where(among(EXCHANGES.c.session, "session", size), of_namespace(EXCHANGES))
         .group_by(EXCHANGES.c.session)
         .subquery()
     )
@@ -198,7 +210,7 @@ def _newest() -> sa.Select[Any]:
     return sa.select(EXCHANGES.c.session, *_COLUMNS).join(newest, same).where(of_namespace(EXCHANGES))
 
 
-def _openings() -> sa.Select[Any]:
+def _openings(size: int) -> sa.Select[Any]:
     """The bodies are cut by the database: one may have megabytes."""
     first = (
         sa.select(sa.func.substr(BODIES.c.body, ONE, most(_OPENING_BYTES), type_=sa.LargeBinary))
@@ -216,12 +228,12 @@ def _openings() -> sa.Select[Any]:
         .scalar_subquery()
     )
     return sa.select(SESSIONS.c.id, first).where(
-        among(SESSIONS.c.id, "session", LISTED_SESSIONS), of_namespace(SESSIONS)
+        among(SESSIONS.c.id, "session", size), of_namespace(SESSIONS)
     )
 
 
-def _totals() -> sa.Select[Any]:
-    """Ids grow with time, so that older rows are not read."""
+def _totals(*by: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Exchanges of a namespace, summed `by` these and by day, model and end."""
     day = sa.func.floor(EXCHANGES.c.started_at / sa.literal_column("86400")).label("day")
     ends = columns_of(EXCHANGES, "model", "state", "code", "cause")
     said = EXCHANGES.c.prompt_tokens.is_not(None)
@@ -238,9 +250,22 @@ def _totals() -> sa.Select[Any]:
         *_durations(sa.case((waited.is_(None), EXCHANGES.c.prepared_seconds))),
         *_durations(waited),
     ]
-    since = EXCHANGES.c.id >= p("since", sa.Text)
-    rows = sa.select(day, *ends, *sums).where(of_namespace(EXCHANGES), since).group_by(day, *ends)
-    return rows.order_by(day.desc(), EXCHANGES.c.model).limit(most(_MOST_TOTALS))
+    columns: list[Any] = [*by, day, *ends, *sums]
+    return sa.select(*columns).where(of_namespace(EXCHANGES)).group_by(*by, day, *ends)
+
+
+def _totals_since() -> sa.Select[Any]:
+    """Ids grow with time, so that older rows are not read."""
+    rows = _totals().where(EXCHANGES.c.id >= p("since", sa.Text))
+    return rows.order_by(sa.desc("day"), EXCHANGES.c.model).limit(most(_MOST_TOTALS))
+
+
+def _compacted_at(size: int) -> sa.Select[Any]:
+    """The least whole prompt of each compaction's turns: that of the first one."""
+    where = (of_namespace(EXCHANGES), among(EXCHANGES.c.session, "session", size))
+    under = (EXCHANGES.c.compaction.is_not(None), EXCHANGES.c.tokens_full.is_not(None))
+    rows = sa.select(EXCHANGES.c.session, sa.func.min(EXCHANGES.c.tokens_full)).where(*where, *under)
+    return rows.group_by(EXCHANGES.c.session, EXCHANGES.c.compaction)
 
 
 def _sum(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
@@ -279,5 +304,9 @@ _VARIANTS = sized(
         among(VARIANTS.c.chain, "chain", size),
     )
 )
-_NEWEST, _OPENINGS, _TOTALS = Statement(_newest()), Statement(_openings()), Statement(_totals())
+_NEWEST, _OPENINGS, _TOTALS = sized(_newest), sized(_openings), Statement(_totals_since())
+_TOTALS_OF = sized(
+    lambda size: _totals(EXCHANGES.c.session).where(among(EXCHANGES.c.session, "session", size))
+)
+_COMPACTED_AT = sized(_compacted_at)
 _COUNT = Statement(sa.select(sa.func.count()).where(of_session(EXCHANGES), _BEFORE))

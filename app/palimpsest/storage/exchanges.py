@@ -200,14 +200,12 @@ class Exchanges:
         return FinishedRequest(*rows[0]) if rows else None
 
     async def newest_finished(self, namespace: str, sessions: Sequence[str]) -> dict[str, FinishedRequest]:
-        """The newest finished request of each of `sessions` (at most 50); those without one are left out.
+        """The newest finished request of each of `sessions`; those without one are left out.
 
         Requests marked as beside a conversation do not count.
         """
-        if not sessions:
-            return {}
-        named = listed("session", sessions, sql.LISTED_SESSIONS)
-        rows = await self._db.read_snapshot(rows_of(sql.NEWEST_FINISHED, namespace=namespace, **named))
+        reading = rows_among(sql.NEWEST_FINISHED, "session", sessions, namespace=namespace)
+        rows = await self._db.read_snapshot(reading)
         return {session: FinishedRequest(*request) for session, *request in rows}
 
     async def hidden_rounds(

@@ -38,8 +38,6 @@ from palimpsest.storage.sql import (
 # The mode of requests that continue a conversation whose beginning only the upstream has.
 BEGINS_UNSEEN = "upstream"
 _MIN_PREFIX_BYTES = 12
-# Sorts after every digit of an id, whatever the database's collation.
-_AFTER_DIGITS = "g"
 # At most so many digests are looked up on the calling thread.
 _NEAR = sum(sql.PROBE_SIZES[:2])
 # States of a newest exchange that ended without a whole answer; an open one may still be answered.
@@ -243,17 +241,20 @@ class History:
     ) -> list[SessionRow]:
         """Newest first, after the session id `before`; `with_side` includes those of side requests only.
 
-        `only`: those with an exchange that has all of these fields ("client", "code", "model").
+        `only`: those with an exchange that has all of these fields ("client", "code", "model"), and those
+        whose name or id begins with "named" (ASCII letters in either case).
         """
         asked = {"namespace": namespace, "before": plain(before) if before else AFTER_ALL_IDS, "limit": limit}
         asked |= {name: plain(value) for name, value in only.items()}
+        if "named" in only:
+            asked["named"] = _beginning(plain(only["named"]))
         statement = sql.SESSIONS_BEFORE[with_side, tuple(sorted(only))]
         return [_session(row) for row in await self._db.read_snapshot(rows_of(statement, **asked))]
 
-    async def session_count(self, namespace: str, prefix: str, *, with_side: bool = True) -> int:
-        """The number of sessions whose id begins with `prefix` (of a lower-case UUID; "": all)."""
-        asked = {"namespace": namespace, "first": prefix, "last": prefix + _AFTER_DIGITS}
-        return int((await self._db.read_snapshot(rows_of(sql.SESSION_COUNT[with_side], **asked)))[0][0])
+    async def session_count(self, namespace: str, *, with_side: bool = True) -> int:
+        """The number of sessions."""
+        rows = await self._db.read_snapshot(rows_of(sql.SESSION_COUNT[with_side], namespace=namespace))
+        return int(rows[0][0])
 
     async def named(self, namespace: str, name: str) -> NamedSession | None:
         """Like `session`, as one row without counts."""
@@ -308,6 +309,13 @@ class History:
     async def _put_pin(self, key: Params, now: float, lifted_at: float | None) -> None:
         put = step(sql.PUT_PIN, **key, created_at=now, lifted_at=lifted_at, back=0)
         await self._db.write([arrivals_step(key, 1), put])
+
+
+def _beginning(text: str) -> str:
+    """The pattern of texts that begin with this one."""
+    for special in (sql.LIKE_ESCAPE, "%", "_"):
+        text = text.replace(special, sql.LIKE_ESCAPE + special)
+    return f"{text.lower()}%"
 
 
 def _known(namespace: str, chains: Sequence[bytes], session: str | None) -> Reading[list[StoredPoint]]:

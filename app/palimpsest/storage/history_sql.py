@@ -348,10 +348,18 @@ _SESSION_ROWS = sa.select(
 
 
 def _sessions_with(fields: Sequence[str]) -> sa.Select[Any]:
-    """Sessions before an id, newest first; with `fields`: those with an exchange that has them all."""
-    has = [EXCHANGES.c[name] == p(EXCHANGES.c[name]) for name in fields]
-    own = (EXCHANGES.c.session == SESSIONS.c.id, EXCHANGES.c.namespace == SESSIONS.c.namespace)
-    rows = _SESSION_ROWS.where(SESSIONS.c.id < p("before"), *([there_is(*own, *has)] if has else []))
+    """Sessions before an id, newest first; with `fields`: those with an exchange that has them all.
+
+    "named": those whose name or id is like this.
+    """
+    rows = _SESSION_ROWS.where(SESSIONS.c.id < p("before"))
+    has = [EXCHANGES.c[name] == p(EXCHANGES.c[name]) for name in fields if name != "named"]
+    if has:
+        own = (EXCHANGES.c.session == SESSIONS.c.id, EXCHANGES.c.namespace == SESSIONS.c.namespace)
+        rows = rows.where(there_is(*own, *has))
+    if "named" in fields:
+        names = (sa.func.lower(SESSIONS.c.external_id), SESSIONS.c.id)
+        rows = rows.where(sa.or_(*(name.like(p("named"), escape=LIKE_ESCAPE) for name in names)))
     return rows.order_by(SESSIONS.c.id.desc()).limit(LIMIT)
 
 
@@ -361,9 +369,10 @@ NAMED = _by_name(
         of_namespace(SESSIONS)
     )
 )
-# The fields of an exchange by which sessions are listed, sorted.
-LISTED_BY = ("client", "code", "model")
-# By whether side requests count, and the fields that one exchange must have.
+LIKE_ESCAPE = "!"
+# By what sessions are listed, sorted: fields of an exchange, and "named".
+LISTED_BY = ("client", "code", "model", "named")
+# By whether side requests count, and by what they are listed.
 SESSIONS_BEFORE = {
     (with_side, fields): statement
     for size in range(len(LISTED_BY) + 1)
@@ -371,9 +380,7 @@ SESSIONS_BEFORE = {
     for with_side, statement in _with_and_without_side(_sessions_with(fields)).items()
 }
 SESSION_COUNT = _with_and_without_side(
-    sa.select(sa.func.count())
-    .select_from(SESSIONS)
-    .where(of_namespace(SESSIONS), SESSIONS.c.id >= p("first"), SESSIONS.c.id < p("last"))
+    sa.select(sa.func.count()).select_from(SESSIONS).where(of_namespace(SESSIONS))
 )
 # An answer by the upstream's response id, and whether it has hidden rounds.
 RESPONSE = Statement(

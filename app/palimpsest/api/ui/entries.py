@@ -5,23 +5,19 @@ A payload is whatever was stored: a missing field, or one of another type, is sh
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import groupby
 from typing import Any, Literal
 
-from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.runtime.events import SUMMARIZED_TITLE
 from palimpsest.core.summary.sections import SummaryOutline, outline_of
 from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.storage.exchange_log import LoggedExchange
-from palimpsest.storage.exchanges import FinishedRequest
-from palimpsest.storage.history import SessionRow
+from palimpsest.proxy.session_lists import ListedSession
 from palimpsest.storage.journal import StoredEvent
 
 Tone = Literal["plain", "good", "warning", "failure"]
@@ -281,29 +277,28 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 
 SUMMARIZED = "context_summarized"
-# Characters of a session's title, and how long it counts as live after its last request.
-_TITLE_CHARS, _LIVE_SECONDS = 80, 60.0
-# A text of a message's JSON, as far as it goes.
-_SAID = re.compile(rb'"(?:content|text)"\s*:\s*"((?:[^"\\]|\\.)*)')
+# Seconds that a session counts as live after its last request.
+_LIVE_SECONDS = 60.0
 # (seconds, word): the largest unit that fits is shown.
 _AGES = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A session of the list. `tokens`: its newest full prompt in the model's tokens; None without one.
+class SessionLine:
+    """A line of the list of sessions. `is_live`: a request came just now.
 
-    `sent`: the tokens of it that were sent; `newest`: its newest exchange. `is_live`: one came just now.
+    Places on its bar are in percent (0 to 100), which is the window, or the whole prompt where that is more:
+    the ends of what was said, of what was sent and of the window, and the compactions.
     """
 
-    row: SessionRow
-    title: str
-    tokens: int | None
-    sent: int | None
-    newest: LoggedExchange | None
+    one: ListedSession
     at: datetime
     age: str
     is_live: bool
+    said: float
+    sent: float
+    window: float
+    ticks: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,49 +355,31 @@ class TimelineEntry:
     summarized: Summarized | None = None
 
 
-def listed_of(
-    rows: Sequence[SessionRow],
-    asked: Mapping[str, FinishedRequest],
-    newest: Mapping[str, LoggedExchange],
-    openings: Mapping[str, bytes],
-    now: float,
-    ratio_of: Callable[[str], float],
-) -> list[Listed]:
-    """The sessions of a page of the list; `ratio_of`: a model's tokens for one of ours."""
-    return [
-        Listed(
-            row,
-            title_of(openings.get(row.id)),
-            *_sizes(asked.get(row.id), ratio_of),
-            newest.get(row.id),
-            moment(row.updated_at),
-            age_of(now - row.updated_at),
-            now - row.updated_at < _LIVE_SECONDS,
-        )
-        for row in rows
-    ]
+def lines_of(sessions: Sequence[ListedSession], now: float) -> list[SessionLine]:
+    """The lines of the list of sessions."""
+    return [_line(one, now - one.row.updated_at) for one in sessions]
 
 
-def _sizes(asked: FinishedRequest | None, ratio_of: Callable[[str], float]) -> tuple[int | None, int | None]:
-    """The whole prompt of the newest request, and what was sent of it."""
-    if asked is None:
-        return None, None
-    ratio, sent = ratio_of(asked.model), asked.tokens_forwarded
-    return as_theirs(asked.tokens_full, ratio), None if sent is None else as_theirs(sent, ratio)
+def _line(one: ListedSession, since: float) -> SessionLine:
+    said = one.tokens or 0
+    sent = said if one.sent_tokens is None else one.sent_tokens
+    most = max(one.window_tokens, said, sent, 1)
 
+    def place(tokens: int) -> float:
+        return round(min(100.0, 100 * tokens / most), 1)
 
-def title_of(opening: bytes | None) -> str:
-    """The first words of a session, from the beginning of its first user message; "" without any."""
-    found = _SAID.search(opening or b"")
-    if found is None:
-        return ""
-    try:
-        text = str(decoded(b'"' + found[1] + b'"'))
-    except InvalidJson:
-        # Cut within a letter or an escape.
-        text = found[1].decode("utf-8", "replace")
-    line = " ".join(text.split())
-    return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rstrip() + "…"
+    # Compactions closer than one percent are one tick.
+    ticks = sorted({round(place(tokens)) for tokens in one.compacted_at})
+    return SessionLine(
+        one=one,
+        at=moment(one.row.updated_at),
+        age=age_of(since),
+        is_live=since < _LIVE_SECONDS,
+        said=place(said),
+        sent=place(sent),
+        window=place(one.window_tokens),
+        ticks=ticks,
+    )
 
 
 def age_of(seconds: float) -> str:

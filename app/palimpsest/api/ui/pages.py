@@ -6,8 +6,6 @@ Everything that pages show is also an endpoint under `/api`, which they name.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -16,18 +14,19 @@ from palimpsest.api.callers import Admitted
 from palimpsest.api.clients import base_url_of, settings_lines
 from palimpsest.api.overview import Days
 from palimpsest.api.sessions import IdText, OnlyWith
-from palimpsest.api.ui.entries import Listed, listed_of
+from palimpsest.api.ui.entries import lines_of
 from palimpsest.api.ui.kept import hits_of
 from palimpsest.api.ui.paper import ASKS, way_of
 from palimpsest.api.ui.parts import UiParts
 from palimpsest.core.recall.filters import Filters
 from palimpsest.errors import Unauthorized
 from palimpsest.proxy.recall.searching import Where
-from palimpsest.storage.history import SessionRow
 
 _MOST_SESSIONS = 50
 # Hits of a search on one page.
 _MOST_HITS = 20
+# Sessions whose name or id begins with what is looked for.
+_MOST_NAMED = 5
 
 
 class UiPages:
@@ -55,7 +54,7 @@ class UiPages:
         way = way_of(request)
         if ask and way == "none":
             raise Unauthorized(ASKS)
-        total = await self._of.store.history.session_count(caller.namespace, "")
+        total = await self._of.store.history.session_count(caller.namespace)
         if not total and way == "password":
             # The password may be mistyped.
             raise Unauthorized(f"Nothing is stored for you yet. {ASKS}")
@@ -66,7 +65,7 @@ class UiPages:
             request,
             "sessions.html",
             {
-                "sessions": await self._listed(caller.namespace, page),
+                "sessions": lines_of(await self._of.lists.of(caller.namespace, page), time.time()),
                 "total": total,
                 "limit": limit,
                 "only": {"error" if name == "code" else name: value for name, value in only.items()},
@@ -84,14 +83,6 @@ class UiPages:
         widest = max([sums.tokens_full for sums in found.by_day.values()], default=0)
         return await self._of.paper.page(request, "overview.html", {"found": found, "widest": widest})
 
-    async def _listed(self, namespace: str, page: Sequence[SessionRow]) -> list[Listed]:
-        names = [row.id for row in page]
-        asked = await self._of.store.exchanges.newest_finished(namespace, names)
-        newest = await self._of.store.exchange_log.newest(namespace, names)
-        openings = await self._of.store.exchange_log.openings(namespace, names)
-        ratio_of = partial(self._of.contexts.ratio_of, namespace)
-        return listed_of(page, asked, newest, openings, time.time(), ratio_of)
-
     async def search(
         self,
         request: Request,
@@ -100,19 +91,23 @@ class UiPages:
         session: Annotated[str, Query(max_length=200)] = "",
     ) -> Response:
         """Exact quotes of the caller's sessions, or of one, as a page, best first."""
-        newest = await self._of.store.history.sessions(caller.namespace, 1, None)
+        history = self._of.store.history
+        newest = await history.sessions(caller.namespace, 1, None)
         row = await self._of.row(request, caller.namespace, session) if session else None
-        found = None
-        if q.strip() and newest and self._of.searching is not None:
+        words, found, named = q.strip(), None, []
+        if words and newest and self._of.searching is not None:
             base = row or newest[0]
             where = Where(caller.namespace, base.id, b"", "session" if row else "namespace")
             found = await self._of.searching.search(where, q, _MOST_HITS, Filters(None, None))
+        if words and row is None:
+            named = await history.sessions(caller.namespace, _MOST_NAMED, None, only={"named": words})
         return await self._of.paper.page(
             request,
             "search.html",
             {
                 "q": q,
                 "session": row,
+                "named": named,
                 "hits": hits_of(found, q) if found else [],
                 "total": found.found if found else 0,
                 "is_asked": found is not None,

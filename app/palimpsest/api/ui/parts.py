@@ -16,6 +16,7 @@ from palimpsest.proxy.compaction_views import CompactionViews
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.overview import Overviews
 from palimpsest.proxy.recall.searching import Searcher
+from palimpsest.proxy.session_lists import SessionLists
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.store import Store
 
@@ -31,6 +32,7 @@ class UiParts:
     exchanges: ExchangeViews
     compactions: CompactionViews
     overviews: Overviews
+    lists: SessionLists
     pins: PinPages
     settings: SettingsPages
     searching: Searcher | None
@@ -48,5 +50,5 @@ class UiParts:
         """False without a key, and for a password with which no session exists at all."""
         way = way_of(request)
         if way == "password":
-            return await self.store.history.session_count(namespace, "") > 0
+            return await self.store.history.session_count(namespace) > 0
         return way == "header"
