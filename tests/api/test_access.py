@@ -11,7 +11,7 @@ import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from palimpsest.api.callers import CallerAuthentication
-from palimpsest.api.pages import Pages, api_of, settings_of, ui_of
+from palimpsest.api.pages import Pages, Views, api_of, settings_of, ui_of
 from palimpsest.storage.search_index import POSTGRES_INDEX
 from palimpsest.storage.store import Store
 
@@ -138,8 +138,8 @@ async def test_the_doorkeeper_stands_before_every_route() -> None:
     parts = cast("Any", None)
     store = Store(parts, POSTGRES_INDEX, str)
     some = cast("Any", object())
-    read = {"exchanges": some, "compactions": some, "overviews": some, "lists": some}
-    pages = Pages(store, parts, parts, parts, parts, completes=some, **read)
+    views = Views(some, some, some, some, some)
+    pages = Pages(store, parts, parts, parts, parts, completes=some, views=views)
     settings = settings_of(pages)
     for router, prefix, least in (
         (api_of(pages, settings), "/api/", 30),

@@ -43,6 +43,7 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}/checkpoints/{checkpoint}",
         "POST /sessions/{name:path}/checkpoints/{checkpoint}/restore",
         "GET /overview",
+        "GET /holdout",
         "GET /sessions/{name:path}/report",
         "GET /sessions/{name:path}/exchanges",
         *(
@@ -68,6 +69,7 @@ PAGES = frozenset(
     {
         "GET /ui",
         "GET /ui/overview",
+        "GET /ui/holdout",
         "GET /ui/search",
         "GET /ui/sessions/{name:path}",
         "GET /ui/sessions/{name:path}/messages",

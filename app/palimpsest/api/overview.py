@@ -11,20 +11,37 @@ from fastapi import APIRouter, Query, Response
 
 from palimpsest.api.callers import Admitted
 from palimpsest.api.replies import reply
+from palimpsest.core.holdout import Estimate
 from palimpsest.proxy.overview import Durations, Overviews, Sums
+from palimpsest.proxy.policy_comparison import Compared, PolicyComparison
 
 Days = Annotated[int, Query(ge=1, le=90)]
 
 
 class OverviewPages:
-    """`/overview`."""
+    """`/overview` and `/holdout`."""
 
-    def __init__(self, overviews: Overviews) -> None:
+    def __init__(self, overviews: Overviews, comparison: PolicyComparison) -> None:
         self._overviews = overviews
+        self._comparison = comparison
 
     def on(self, api: APIRouter) -> None:
-        """Register the route."""
+        """Register the routes."""
         api.add_api_route("/overview", self.overview, methods=["GET"])
+        api.add_api_route("/holdout", self.holdout, methods=["GET"])
+
+    async def holdout(self, caller: Admitted, days: Days = 7) -> Response:
+        """The policy against the older one that some sessions keep (`policy.holdout`), over the last days."""
+        found = await self._comparison.of(caller.namespace, days, time.time())
+        return reply(
+            {
+                "days": found.days,
+                "share": found.share,
+                "sessions": found.sessions,
+                "read": found.read,
+                "figures": [_figure(one) for one in found.figures],
+            }
+        )
 
     async def overview(self, caller: Admitted, days: Days = 7) -> Response:
         """The sums of the last days (UTC): of all turns, by day, by model; failures with their cures."""
@@ -54,6 +71,15 @@ def _duration(took: Durations) -> dict[str, float | None]:
     """Seconds; null without any turn."""
     longest = took.longest if took.times else None
     return {"turns": took.times, "mean_seconds": took.mean, "longest_seconds": longest}
+
+
+def _figure(one: Compared) -> dict[str, Any]:
+    """A figure in both arms; null where nothing was counted."""
+    told: dict[str, Any] = {"name": one.name, "label": one.label, "kind": one.kind}
+    for side in ("policy", "holdout", "difference"):
+        found: Estimate | None = getattr(one, side)
+        told[side] = found and {"value": found.value, "interval": found.interval}
+    return told
 
 
 def _listed(name: str, by: Mapping[str, Sums]) -> list[dict[str, Any]]:

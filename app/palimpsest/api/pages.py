@@ -49,6 +49,7 @@ from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
 from palimpsest.proxy.memory_blocks import Asks, MemoryBlocks
 from palimpsest.proxy.overview import Overviews
+from palimpsest.proxy.policy_comparison import PolicyComparison
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.session_lists import SessionLists
@@ -65,6 +66,17 @@ _BELOW_V1 = re.compile(
 
 def _new_id() -> str:
     return str(uuid_utils.uuid7())
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """What reads stored turns and compactions for people."""
+
+    exchanges: ExchangeViews
+    compactions: CompactionViews
+    overviews: Overviews
+    comparison: PolicyComparison
+    lists: SessionLists
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +101,7 @@ class Pages:
     recall: RecallTools | None = None
     unindexes: IndexRemoval | None = None
     windows: Windows | None = None
-    exchanges: ExchangeViews | None = None
-    compactions: CompactionViews | None = None
-    overviews: Overviews | None = None
-    lists: SessionLists | None = None
+    views: Views | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     new_id: Callable[[], str] = _new_id
 
@@ -125,13 +134,13 @@ def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     """Everything under `/api`; every route authenticates its caller."""
     api = APIRouter(prefix="/api", dependencies=[Depends(CallerAuthentication(pages.access).admit)])
     archive = Archive(pages.store, pages.reader)
-    sessions = SessionPages(archive, pages.store, pages.lists)
+    views = pages.views
+    sessions = SessionPages(archive, pages.store, views.lists if views else None)
     sessions.on(api)
-    if pages.exchanges is not None and pages.compactions is not None:
+    if views is not None:
         # Before `/sessions/{name}/view`, which would match too.
-        ExchangePages(archive, pages.exchanges, pages.compactions).on(api)
-    if pages.overviews is not None:
-        OverviewPages(pages.overviews).on(api)
+        ExchangePages(archive, views.exchanges, views.compactions).on(api)
+        OverviewPages(views.overviews, views.comparison).on(api)
     ViewPages(archive, pages.contexts, pages.viewing).on(api)
     PinPages(archive, pages.store.history, pages.contexts).on(api)
     ContextPages(archive).on(api)
@@ -152,14 +161,14 @@ def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     ui = APIRouter(
         dependencies=[Depends(CallerAuthentication(pages.access).admit)], route_class=route_of(paper)
     )
-    if pages.exchanges and pages.compactions and pages.overviews and pages.lists:
+    if (views := pages.views) is not None:
         archive = Archive(pages.store, pages.reader)
         pins = PinPages(archive, pages.store.history, pages.contexts)
         compactions = CompactionPages(archive, pages.store)
         ActionPages(archive, compactions, pins, settings, pages.viewing).on(ui)
         parts = UiParts(
-            *(paper, archive, pages.store, pages.contexts, pages.exchanges, pages.compactions),
-            *(pages.overviews, pages.lists, pins, settings, pages.searching),
+            *(paper, archive, pages.store, pages.contexts, views.exchanges, views.compactions),
+            *(views.overviews, views.comparison, views.lists, pins, settings, pages.searching),
         )
         UiPages(parts).on(ui)
         SessionUi(parts).on(ui)

@@ -23,7 +23,7 @@ from palimpsest.proxy.compacting.costs import day_of
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.settings.session import origins, own_settings, patched, recall_enabled, session_policy
-from palimpsest.settings.settings import Settings
+from palimpsest.settings.settings import Arms, Settings
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import Journal
@@ -45,7 +45,7 @@ class SettingsPages:
     ) -> None:
         self._archive = archive
         self._journal = journal
-        self._settings = settings
+        self._arms = Arms(settings)
         self._unindexes = unindexes
         # Concurrent patches must not undo each other.
         self._patching = asyncio.Lock()
@@ -70,10 +70,10 @@ class SettingsPages:
         """Merge the patch, and give what `patch` answers. InvalidField names an invalid field."""
         async with self._patching:
             current = await self._journal.settings_of(namespace, row.id)
-            stored = patched(current, patch, self._settings, row.model)
+            stored = patched(current, patch, self._settings_of(row), row.model)
             if stored != current:
                 await self._journal.put_settings(namespace, row.id, stored)
-            if self._unindexes and not recall_enabled(self._settings, stored):
+            if self._unindexes and not recall_enabled(self._settings_of(row), stored):
                 # Also where nothing changed: a repeated call completes one that failed here.
                 await self._unindexes(namespace, row.id)
         return self._fields(row, stored)
@@ -82,9 +82,14 @@ class SettingsPages:
         """What `read` answers."""
         return self._fields(row, await self._journal.settings_of(namespace, row.id))
 
+    def _settings_of(self, row: SessionRow) -> Settings:
+        """Those of the deployment, or the older ones that some sessions keep."""
+        return self._arms.settings_of(self._arms.arm_of(row.id))
+
     def _fields(self, row: SessionRow, stored: bytes | None) -> dict[str, Any]:
-        policy = session_policy(self._settings, row.model, stored)
-        sources = origins(self._settings, row.model, stored)
+        settings = self._settings_of(row)
+        policy = session_policy(settings, row.model, stored)
+        sources = origins(settings, row.model, stored)
         numbers = {field: {"value": value, "from": sources[field]} for field, value in asdict(policy).items()}
         return {
             "session": row.id,

@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 
 
 async def report(url: str, key: str | None, session: str | None, days: int) -> dict[str, Any]:
-    """The overview (None for one session alone), and the report of each session that was compacted.
+    """The overview and the comparison of policies (None for one session alone), and each compacted session.
 
     NotFound when the session does not exist; UpstreamError when the proxy cannot be reached or refuses.
     """
@@ -25,9 +25,10 @@ async def report(url: str, key: str | None, session: str | None, days: int) -> d
         if session is not None:
             path = f"sessions/{quote(session, safe='')}"
             rows = [fields_of(await proxy.get(path))]
-            overview = None
+            overview = holdout = None
         else:
             overview = fields_of(await proxy.get(f"overview?days={days}"))
+            holdout = fields_of(await proxy.get(f"holdout?days={days}"))
             listed = fields_of(await proxy.get(f"sessions?limit={_MOST_SESSIONS}"))["sessions"]
             rows = [row for row in listed if row["compactions"]]
         told = [
@@ -38,13 +39,14 @@ async def report(url: str, key: str | None, session: str | None, days: int) -> d
             }
             for row in rows
         ]
-    return {"overview": overview, "sessions": told}
+    return {"overview": overview, "holdout": holdout, "sessions": told}
 
 
 def lines_of(told: Json) -> Iterator[str]:
     """The report for people."""
     if told["overview"] is not None:
         yield from _overview(told["overview"])
+        yield from _holdout(told["holdout"])
     for session in told["sessions"]:
         yield ""
         yield f"{session['name'] or 'Unnamed'} ({session['session']}), {session['model']}"
@@ -74,6 +76,26 @@ def _overview(overview: Json) -> Iterator[str]:
     for failure in overview["failures"]:
         whose = f"{failure['code']}, by the {failure['cause']}"
         yield f"Failed: {failure['turns']:,} x {whose}. {failure['cure']}"
+
+
+def _holdout(holdout: Json) -> Iterator[str]:
+    sessions = holdout["sessions"]
+    if not any(sessions.values()):
+        return
+    yield ""
+    counts = f"{sessions['policy']:,} sessions with it, {sessions['holdout']:,} held out"
+    yield f"The policy against the older one ({counts}; 95 % intervals):"
+    for one in holdout["figures"]:
+        sides = (_estimate(one[side]) for side in ("policy", "holdout", "difference"))
+        new, old, difference = sides
+        yield f"  {one['label']} ({one['kind']}): {new} against {old}, difference {difference}"
+
+
+def _estimate(one: Json | None) -> str:
+    if one is None:
+        return "nothing yet"
+    interval = one["interval"]
+    return f"{one['value']:.4g}" + (f" ({interval[0]:.4g} to {interval[1]:.4g})" if interval else "")
 
 
 def _followed(one: Json) -> str:

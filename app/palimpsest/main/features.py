@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import _lru_cache_wrapper, lru_cache, partial
 from typing import TypeAlias
 
+from palimpsest.core.holdout import Arm
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.prompt import Instructions
 from palimpsest.errors import SettingsError
@@ -37,6 +38,7 @@ from palimpsest.proxy.recall.vectors import VectorMeans, Vectors
 from palimpsest.proxy.token_counts import REMEMBERED_MODELS
 from palimpsest.settings.session import recall_enabled, session_policy, session_recalls
 from palimpsest.settings.settings import (
+    Arms,
     asked_name,
     cache_seconds,
     configured_prices,
@@ -96,7 +98,7 @@ def recall_of(parts: Parts, stopping: asyncio.Event) -> RecallParts:
     )
 
 
-# The policy by model and a session's stored settings; cached, since every request needs it.
+# The policy by arm, model and a session's stored settings; cached, since every request needs it.
 Policies: TypeAlias = "_lru_cache_wrapper[Policy]"
 # A background summary may take this many times as long as a request would wait for one.
 PATIENCE = 3
@@ -104,15 +106,26 @@ PATIENCE = 3
 
 def policies_of(parts: Parts) -> Policies:
     """The cache of policies; bounded, since callers choose the models' names."""
-    return lru_cache(REMEMBERED_MODELS)(partial(session_policy, parts.settings))
+    arms = Arms(parts.settings)
+
+    @lru_cache(REMEMBERED_MODELS)
+    def policy_of(arm: Arm | None, model: str, stored: bytes | None) -> Policy:
+        return session_policy(arms.settings_of(arm), model, stored)
+
+    return policy_of
 
 
 def context_loader_of(parts: Parts, policies: Policies, replays: Replays) -> ContextLoader:
     """The loader of compaction contexts."""
+    arms = Arms(parts.settings)
+
+    def policy_for(session: str, model: str, stored: bytes | None) -> Policy:
+        return policies(arms.arm_of(session), model, stored)
+
     facts = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs_of(parts))
     share = parts.settings.compaction.text_pins_share
     return ContextLoader(
-        parts.store, facts, policies, parts.destinations.headers, replays, text_pins_share=share
+        parts.store, facts, policy_for, parts.destinations.headers, replays, text_pins_share=share
     )
 
 

@@ -44,7 +44,7 @@ from palimpsest.proxy.sessions.delta import Deltas, References
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.resolver import Resolver
 from palimpsest.proxy.sessions.side_requests import SideRequests
-from palimpsest.settings.settings import Settings, is_loopback
+from palimpsest.settings.settings import Arms, Settings, is_loopback
 
 
 def front_of(parts: Parts, stopping: asyncio.Event) -> Front:
@@ -124,7 +124,7 @@ def exchange_of(
     """The exchange that answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
     answered = answered_of(parts, viewing, journal, recall.indexing, remembers)
-    recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
+    recorder = Recorder(parts.store, parts.jobs, parts.newcomers, Arms(settings).arm_of)
     relay = Relay(
         recorder,
         Outcomes(parts.reader),

@@ -7,7 +7,7 @@ import time
 
 from fastapi import FastAPI
 
-from palimpsest.api.pages import Pages, pages_of
+from palimpsest.api.pages import Pages, Views, pages_of
 from palimpsest.api.transfer import SessionTransfer
 from palimpsest.core.runtime.session_import import RecordLimits
 from palimpsest.main.features import RecallParts, costs_of
@@ -23,6 +23,7 @@ from palimpsest.proxy.journal.runtime import Readings
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.journal.transfer import ImportLimits, ImportParts, Imports
 from palimpsest.proxy.overview import Overviews
+from palimpsest.proxy.policy_comparison import PolicyComparison
 from palimpsest.proxy.session_lists import SessionLists
 
 
@@ -37,12 +38,6 @@ def own_pages(
     stopping: asyncio.Event,
 ) -> FastAPI:
     """Everything that is not below `/v1/`, except health checks."""
-    costs = costs_of(parts)
-    archive = Archive(parts.store, parts.reader)
-    exchanges = ExchangeViews(
-        *(parts.store, archive, parts.reader, parts.tokens, parts.calibrations, costs, parts.windows)
-    )
-    overviews = Overviews(parts.store, parts.calibrations, costs)
     return pages_of(
         Pages(
             parts.store,
@@ -58,14 +53,25 @@ def own_pages(
             recall=recall.tools,
             unindexes=recall.indexing.drop,
             windows=parts.windows,
-            exchanges=exchanges,
-            compactions=CompactionViews(parts.store, archive, exchanges, costs),
-            overviews=overviews,
-            lists=SessionLists(parts.store, overviews, parts.calibrations, parts.windows),
+            views=views_of(parts),
             erases=Eraser(parts.erasure, memory),
             ended=stopping,
         )
     )
+
+
+def views_of(parts: Parts) -> Views:
+    """What reads stored turns and compactions for people."""
+    costs = costs_of(parts)
+    archive = Archive(parts.store, parts.reader)
+    exchanges = ExchangeViews(
+        *(parts.store, archive, parts.reader, parts.tokens, parts.calibrations, costs, parts.windows)
+    )
+    compactions = CompactionViews(parts.store, archive, exchanges, costs)
+    overviews = Overviews(parts.store, parts.calibrations, costs)
+    comparison = PolicyComparison(parts.store, overviews, compactions, parts.settings.policy.holdout)
+    lists = SessionLists(parts.store, overviews, parts.calibrations, parts.windows)
+    return Views(exchanges, compactions, overviews, comparison, lists)
 
 
 def transfer_of(parts: Parts, journal: SessionJournal) -> SessionTransfer:

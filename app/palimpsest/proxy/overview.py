@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from palimpsest.core.budget.economy import Prices, prompt_cost
+from palimpsest.core.holdout import ARMS, Arm
 from palimpsest.core.view.compaction import Author
 from palimpsest.proxy.compacting.costs import DAY, ModelCosts, day_of
 from palimpsest.proxy.token_counts import Calibrations
@@ -153,7 +154,7 @@ class Overviews:
 
     async def of(self, namespace: str, days: int, now: float) -> Overview:
         """The turns of the last `days` days, today (UTC) included."""
-        since = now - now % DAY - (days - 1) * DAY
+        since = _first_second(days, now)
         totals = await self._store.exchange_log.totals(namespace, since)
         written = await self._store.compactions.authors(namespace, since)
         spent = await self._store.journal.spending(namespace, day_of(since))
@@ -178,6 +179,18 @@ class Overviews:
                 found[session].add(total, prices[total.model], self._ratio_of(namespace, total))
         return found
 
+    async def by_arm(self, namespace: str, days: int, now: float) -> dict[Arm, dict[str, Sums]]:
+        """The sums of each session whose policy is compared, by its arm, as in `of`."""
+        totals = await self._store.exchange_log.totals_by_arm(namespace, _first_second(days, now))
+        prices = await self._prices([total for _, _, total in totals])
+        found: dict[Arm, dict[str, Sums]] = {arm: {} for arm in ARMS}
+        for named, session, total in totals:
+            for arm in ARMS:
+                if arm == named:
+                    sums = found[arm].setdefault(session, Sums())
+                    sums.add(total, prices[total.model], self._ratio_of(namespace, total))
+        return found
+
     async def _prices(self, totals: Iterable[Total]) -> dict[str, Prices | None]:
         return {model: await self._costs.known(model) for model in {total.model for total in totals}}
 
@@ -185,6 +198,11 @@ class Overviews:
         if total.priced == total.turns and total.prompt_tokens and total.tokens_forwarded:
             return total.prompt_tokens / total.tokens_forwarded
         return self._calibrations.ratio_of(namespace, total.model)
+
+
+def _first_second(days: int, now: float) -> float:
+    """Where the last `days` days begin, today (UTC) included."""
+    return now - now % DAY - (days - 1) * DAY
 
 
 def _failures(totals: Iterable[Total]) -> list[FailureCount]:

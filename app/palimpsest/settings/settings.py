@@ -11,11 +11,13 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from palimpsest.core.budget.economy import OUTPUT_SHARE, Prices, prices_of
+from palimpsest.core.holdout import Arm, arm_of
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import CHAT, PRESETS, THRESHOLDS
 from palimpsest.settings.compacting import (
     AdvancedPolicy,
     CompactionSettings,
+    DeploymentPolicy,
     PolicySettings,
     RecallSettings,
     Sessions,
@@ -91,7 +93,7 @@ class Settings(Section):
     )
     window: WindowSettings = WindowSettings()
     sessions: Sessions = Sessions()
-    policy: PolicySettings = PolicySettings()
+    policy: DeploymentPolicy = DeploymentPolicy()
     compaction: CompactionSettings = CompactionSettings()
     summarizer: SummarizerSettings = SummarizerSettings()
     recall: RecallSettings = RecallSettings()
@@ -138,10 +140,33 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _policies_hold_together(self) -> Self:
-        check_policy(to_policy(self, ""), "policy")
-        for index, model in enumerate(self.models):
-            check_policy(merged([self.policy, model.policy]), f"models[{index}].policy")
+        older = Arms(self).settings_of("holdout").policy
+        for policy, where in ((self.policy, "policy"), (older, "policy.holdout_policy")):
+            check_policy(merged([policy]), where)
+            for index, model in enumerate(self.models):
+                check_policy(merged([policy, model.policy]), f"models[{index}].policy")
         return self
+
+
+class Arms:
+    """The settings of each session, where some keep an older policy (`policy.holdout`)."""
+
+    def __init__(self, settings: Settings) -> None:
+        older = DeploymentPolicy.model_validate(settings.policy.holdout_policy)
+        self._share = settings.policy.holdout
+        self._settings: Mapping[Arm | None, Settings] = {
+            None: settings,
+            "policy": settings,
+            "holdout": settings.model_copy(update={"policy": older}),
+        }
+
+    def arm_of(self, session: str) -> Arm | None:
+        """The arm of the session with this id; None where no session is held out."""
+        return arm_of(session, self._share)
+
+    def settings_of(self, arm: Arm | None) -> Settings:
+        """The settings of the sessions in this arm."""
+        return self._settings[arm]
 
 
 def is_loopback(host: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.stored_points import MessageState, Rebase
+from palimpsest.core.holdout import Arm
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.storage import exchanges_sql as sql
@@ -116,7 +117,8 @@ class CloseExchange:
     the sha256 of the body that was sent first, before hidden rounds. `first_at`: when
     the answer's first byte came. `prepared_seconds`: from the request's arrival to when the upstream was
     asked; `waited_seconds`: how long the turn waited for a compaction, None without one.
-    `code` and `cause` (client, proxy, upstream) of a failure, None if unknown.
+    `code` and `cause` (client, proxy, upstream) of a failure, None if unknown. `arm`: which of two compared
+    policies the session has.
     """
 
     namespace: str
@@ -149,6 +151,7 @@ class CloseExchange:
     waited_seconds: float | None = None
     code: str | None = None
     cause: str | None = None
+    arm: Arm | None = None
 
 
 def opening(exchange: OpenExchange, size: tuple[int, int], server: str | None) -> Unit:

@@ -39,6 +39,7 @@ class UiPages:
         """Register the routes."""
         ui.add_api_route("/ui", self.sessions, methods=["GET"])
         ui.add_api_route("/ui/overview", self.overview, methods=["GET"])
+        ui.add_api_route("/ui/holdout", self.holdout, methods=["GET"])
         ui.add_api_route("/ui/search", self.search, methods=["GET"])
 
     async def sessions(
@@ -81,7 +82,13 @@ class UiPages:
         """What the turns of the last days add up to, and whose fault failures were, as a page."""
         found = await self._of.overviews.of(caller.namespace, days, time.time())
         widest = max([sums.tokens_full for sums in found.by_day.values()], default=0)
-        return await self._of.paper.page(request, "overview.html", {"found": found, "widest": widest})
+        facts = {"found": found, "widest": widest, "held_out": self._of.comparison.share}
+        return await self._of.paper.page(request, "overview.html", facts)
+
+    async def holdout(self, request: Request, caller: Admitted, days: Days = 7) -> Response:
+        """The policy against the older one that some sessions keep, as a page."""
+        found = await self._of.comparison.of(caller.namespace, days, time.time())
+        return await self._of.paper.page(request, "holdout.html", {"found": found})
 
     async def search(
         self,

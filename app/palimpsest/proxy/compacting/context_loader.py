@@ -104,7 +104,7 @@ class ContextLoader:
         self,
         store: Store,
         models: ModelFacts,
-        policy_for: Callable[[str, bytes | None], Policy],
+        policy_for: Callable[[str, str, bytes | None], Policy],
         outgoing: Callable[[Headers, str], list[tuple[bytes, bytes]]],
         replays: Replays,
         *,
@@ -132,7 +132,7 @@ class ContextLoader:
         model, weight = turn.model, weight_of(turn)
         outgoing = partial(self._outgoing, turn.headers, model)
         own, stored = await self._stored(turn, untouched=untouched)
-        policy = _as_asked(self._policy_for(model, own), turn)
+        policy = _as_asked(self._policy_for(turn.session, model, own), turn)
         window = await self._window(turn, outgoing, policy, at_most)
         current, replay = None, self._replays.offered(turn, own, window.tokens)
         if stored:

@@ -10,14 +10,15 @@ import asyncio
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import structlog
 
 from palimpsest.core.history.message import Message, chain_of
 from palimpsest.core.history.resolve import respelled
+from palimpsest.core.holdout import Arm
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.recall.rounds.offer import tools_edit
 from palimpsest.core.wire.chat_answers import Usage
@@ -81,8 +82,11 @@ class Outcome:
 class Recorder:
     """Writes exchanges; remembers which exact bytes of a path are stored already."""
 
-    def __init__(self, store: Store, jobs: Jobs, newcomers: UnprovenNamespaces) -> None:
+    def __init__(
+        self, store: Store, jobs: Jobs, newcomers: UnprovenNamespaces, arm_of: Callable[[str], Arm | None]
+    ) -> None:
         self._store = store
+        self._arm_of = arm_of
         self._newcomers = newcomers
         self._jobs = jobs
         # By the head of each path.
@@ -116,7 +120,8 @@ class Recorder:
 
         `entry` knows when the answer came, or whose fault its absence is.
         """
-        await self._store.exchanges.close(_closed(turn, shown, outcome, entry))
+        closed = replace(_closed(turn, shown, outcome, entry), arm=self._arm_of(turn.session))
+        await self._store.exchanges.close(closed)
         if len(outcome.answers) == 1:
             answer = outcome.answers[0]
             head = chain_of(turn.conversation.head, answer.canonical)
