@@ -54,6 +54,9 @@ async def test_a_turn_says_what_became_of_each_message(tmp_path: Path) -> None:
         assert 0 < one["first_byte_seconds"] <= one["seconds"]
         # The test's model has no published price: that is unknown, and not nothing.
         assert one["cost"] is None
+        shown = (await proxy.http.get(f"/ui/sessions/{chat.session}/turns/{n}", headers=chat.headers)).text
+        assert chat.said[-1]["content"] in shown.partition('id="answered"')[2]
+        assert "<code>run</code>" in shown
         # The same by its id, as the request's headers and log lines have it.
         assert await turn(proxy, chat, one["id"]) == one
 
@@ -165,7 +168,8 @@ async def test_the_last_days_add_up(tmp_path: Path) -> None:
         assert (model["model"], model["turns"]) == ("test-model", 4)
         (failure,) = told["failures"]
         assert (failure["cause"], failure["code"], failure["turns"]) == ("upstream", "upstream_status", 1)
-        assert failure["cure"]
+        assert failure["status"] == 500
+        assert failure["cure"].startswith("The model server failed")
         other = {"authorization": "Bearer another"}
         empty = (await proxy.http.get("/api/overview", headers=other)).json()
         assert (empty["total"]["turns"], empty["total"]["cost"], empty["failures"]) == (0, None, [])
@@ -300,6 +304,9 @@ async def test_sessions_are_found_by_client_model_and_error(tmp_path: Path) -> N
         assert await named("model=test-model&limit=1") == ["second"]
         assert await named("error=upstream_status") == ["second"]
         assert await named("error=upstream_status&client=aider/1%262") == []
+        assert await named("error=500") == ["second"]
+        assert await named("error=429") == []
+        assert await named("named=SEC&error=500") == ["second"]
         other = {"authorization": "Bearer another"}
         alone = await proxy.http.get("/api/sessions?model=test-model", headers=other)
         assert alone.json()["sessions"] == []

@@ -16,6 +16,7 @@ from palimpsest.storage import (
     compactions,
     erasure,
     erasure_rules,
+    exchange_log,
     exchanges_sql,
     history_sql,
     journal,
@@ -48,7 +49,7 @@ WHOLE_NAMESPACE = {"_SEARCH", "NEWEST_SESSIONS"}
 # Looks at a row for each of a namespace's sessions, as what adds them up does for the same search.
 WHOLE_NAMESPACE |= {"LAGGING"}
 # Adds up a row for each of a namespace's sessions, or those of their messages.
-WHOLE_NAMESPACE |= {"TOTALS", "_STORED"}
+WHOLE_NAMESPACE |= {"TOTALS", "_STORED", "SESSION_COUNT"}
 ONE_SESSION = {
     "VARIETY",
     "POINTS",
@@ -57,6 +58,8 @@ ONE_SESSION = {
     "SESSION",
     "SESSIONS_BEFORE",
     "NEWEST_FINISHED",
+    # Exchanges as they are read for people: listed, counted or summed up, of a session or of some.
+    *("_PAGE", "_NUMBERED", "_COUNT", "_NEWEST", "_OPENINGS", "_TOTALS_OF", "_COMPACTED_AT"),
     "_OF_SESSION",
     "PINS_OF",
 }
@@ -101,7 +104,18 @@ def _is_listed(step: str) -> bool:
 
 
 MODULES = (
-    *(accounts, compactions, exchanges_sql, history_sql, journal, search_index, search_sql, sql, store),
+    *(
+        accounts,
+        compactions,
+        exchange_log,
+        exchanges_sql,
+        history_sql,
+        journal,
+        search_index,
+        search_sql,
+        sql,
+        store,
+    ),
     *(erasure_rules, erasure),
 )
 

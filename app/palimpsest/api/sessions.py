@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -28,6 +29,7 @@ from palimpsest.storage.store import Store
 # Ids are UUIDs in lower case.
 IdText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{1,36}$")]
 _MOST_SESSIONS = 500
+_STATUS = re.compile(r"[1-5][0-9]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class _Unseen:
 
 def fields_asked(
     client: Annotated[str, Query(max_length=500)] = "",
-    error: Annotated[str, Query(max_length=100)] = "",
+    error: Annotated[str, Query(max_length=100, description="a code, or an HTTP status")] = "",
     model: Annotated[str, Query(max_length=500)] = "",
     named: Annotated[str, Query(max_length=500)] = "",
 ) -> Mapping[str, str]:
@@ -48,7 +50,8 @@ def fields_asked(
 
     A parameter named `code` would be a key to the hosts that take one there.
     """
-    asked = {"client": client, "code": error, "model": model, "named": named}
+    asked = {"client": client, "model": model, "named": named}
+    asked["status" if _STATUS.fullmatch(error) else "code"] = error
     return {name: value for name, value in asked.items() if value}
 
 

@@ -74,7 +74,8 @@ def _overview(overview: Json) -> Iterator[str]:
         tokens = f"{asked['prompt_tokens']:,} tokens read, {asked['completion_tokens']:,} written"
         yield f"Asked for summaries: {asked['calls']:,} calls, {tokens}."
     for failure in overview["failures"]:
-        whose = f"{failure['code']}, by the {failure['cause']}"
+        status = "" if failure["status"] is None else f" {failure['status']}"
+        whose = f"{failure['code']}{status}, by the {failure['cause']}"
         yield f"Failed: {failure['turns']:,} x {whose}. {failure['cure']}"
 
 

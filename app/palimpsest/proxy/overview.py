@@ -31,6 +31,15 @@ _CURES: Mapping[str, str] = {
     "answer_not_stored": "The database could not be written: /readyz says why.",
     "server_busy": "More requests at once than limits.concurrent_requests allows.",
 }
+# By the status with which the model server refused a request, or by its first digit.
+_STATUS_CURES: Mapping[int, str] = {
+    401: "The model server does not take the key: the client's own, or upstream.api_key where that is set.",
+    403: "The model server does not allow this key that.",
+    404: "The model server has no such model or path: is upstream.base_url right, and the model's name?",
+    413: "The model server takes no body so large.",
+    429: "The model server limits how much is asked: ask less at once, or raise the limit there.",
+    5: "The model server failed: its log has the cause. Clients see its own words.",
+}
 _BY_PARTY = {
     "client": "The request itself was refused; the client's error says which part.",
     "proxy": "A fault of this proxy: its log has the line, by the request's id.",
@@ -119,10 +128,14 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """How often turns ended with one error, by whose fault, and how that is cured."""
+    """How often turns ended with one error, by whose fault, and how that is cured.
+
+    `status`: the upstream's, where that is all there is to tell such errors apart.
+    """
 
     cause: str
     code: str
+    status: int | None
     turns: int
     cure: str
 
@@ -207,11 +220,17 @@ def _first_second(days: int, now: float) -> float:
 
 def _failures(totals: Iterable[Total]) -> list[FailureCount]:
     """The failures, most frequent first; a client that left before its answer began has no code."""
-    counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+    counts: defaultdict[tuple[str, str, int | None], int] = defaultdict(int)
     for total in totals:
         if total.state not in ("done", "open"):
-            counts[total.cause or "client", total.code or "client_left"] += total.turns
+            status = total.status if total.code == "upstream_status" else None
+            counts[total.cause or "client", total.code or "client_left", status] += total.turns
     return [
-        FailureCount(cause, code, turns, _CURES.get(code) or _BY_PARTY.get(cause, ""))
-        for (cause, code), turns in sorted(counts.items(), key=lambda item: -item[1])
+        FailureCount(*failure, turns, _cure_of(*failure))
+        for failure, turns in sorted(counts.items(), key=lambda item: -item[1])
     ]
+
+
+def _cure_of(cause: str, code: str, status: int | None) -> str:
+    by_status = _STATUS_CURES.get(status or 0) or _STATUS_CURES.get((status or 0) // 100)
+    return by_status or _CURES.get(code) or _BY_PARTY.get(cause, "")

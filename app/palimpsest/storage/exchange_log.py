@@ -69,6 +69,7 @@ class LoggedExchange:
     prepared_seconds: float | None
     waited_seconds: float | None
     arm: str | None
+    answer: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Total:
     state: str
     code: str | None
     cause: str | None
+    status: int | None
     turns: int
     compacted: int
     tokens_full: int
@@ -244,7 +246,7 @@ def _openings(size: int) -> sa.Select[Any]:
 def _totals(*by: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Exchanges of a namespace, summed `by` these and by day, model and end."""
     day = sa.func.floor(EXCHANGES.c.started_at / sa.literal_column("86400")).label("day")
-    ends = columns_of(EXCHANGES, "model", "state", "code", "cause")
+    ends = columns_of(EXCHANGES, "model", "state", "code", "cause", "status")
     said = EXCHANGES.c.prompt_tokens.is_not(None)
     waited = EXCHANGES.c.waited_seconds
     sums = [

@@ -194,7 +194,7 @@ def closing(exchange: CloseExchange) -> Unit:
     first = exchange.answers[0] if exchange.answers else None
     given = fields_of(exchange)
     given |= fields_of(exchange.usage)
-    given["answer"] = first.chain if first and exchange.response_id else None
+    given["answer"] = first.chain if first else None
     given["arrivals"] = len(exchange.answers)
     given["created_at"] = given["updated_at"] = exchange.finished_at
     given["sent"] = exchange.sent_digest

@@ -241,11 +241,11 @@ class History:
     ) -> list[SessionRow]:
         """Newest first, after the session id `before`; `with_side` includes those of side requests only.
 
-        `only`: those with an exchange that has all of these fields ("client", "code", "model"), and those
-        whose name or id begins with "named" (ASCII letters in either case).
+        `only`: those with an exchange that has all of these fields ("client", "code", "model", "status"), and
+        those whose name or id begins with "named" (ASCII letters in either case).
         """
         asked = {"namespace": namespace, "before": plain(before) if before else AFTER_ALL_IDS, "limit": limit}
-        asked |= {name: plain(value) for name, value in only.items()}
+        asked |= {name: int(value) if name == "status" else plain(value) for name, value in only.items()}
         if "named" in only:
             asked["named"] = _beginning(plain(only["named"]))
         statement = sql.SESSIONS_BEFORE[with_side, tuple(sorted(only))]

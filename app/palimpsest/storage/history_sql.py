@@ -371,7 +371,7 @@ NAMED = _by_name(
 )
 LIKE_ESCAPE = "!"
 # By what sessions are listed, sorted: fields of an exchange, and "named".
-LISTED_BY = ("client", "code", "model", "named")
+LISTED_BY = ("client", "code", "model", "named", "status")
 # By whether side requests count, and by what they are listed.
 SESSIONS_BEFORE = {
     (with_side, fields): statement

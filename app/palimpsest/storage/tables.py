@@ -146,7 +146,7 @@ PREAMBLES = table(
 )
 
 # `partial` is the answer streamed so far; null before and after. `response_id` is the upstream's id of the
-# answer if later requests may continue from it; `answer` is the answer's chain. `server` is working on it,
+# answer if later requests may continue from it; `answer` is the first answer's chain. `server` works on it,
 # where several share the database. `mark`: the request is beside a conversation (rule 33). `said`: how many
 # messages of the conversation the request contained. `carried` and `sent` name the rows of `preambles` that
 # list what the client and the upstream were sent beside the messages; null in `sent`: the same. `body_digest`

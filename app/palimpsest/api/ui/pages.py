@@ -25,6 +25,8 @@ from palimpsest.proxy.recall.searching import Where
 _MOST_SESSIONS = 50
 # Hits of a search on one page.
 _MOST_HITS = 20
+# The names under which fields of an exchange are asked for.
+_ASKED_AS = {"code": "error", "status": "error"}
 # Sessions whose name or id begins with what is looked for.
 _MOST_NAMED = 5
 
@@ -69,7 +71,7 @@ class UiPages:
                 "sessions": lines_of(await self._of.lists.of(caller.namespace, page), time.time()),
                 "total": total,
                 "limit": limit,
-                "only": {"error" if name == "code" else name: value for name, value in only.items()},
+                "only": {_ASKED_AS.get(name, name): value for name, value in only.items()},
                 "is_first": before is None,
                 "next": page[-1].id if len(rows) > limit else None,
                 "has_key": way != "none",

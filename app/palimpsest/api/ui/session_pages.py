@@ -17,10 +17,12 @@ from palimpsest.api.ui.conversations import MOST_ROWS, Asked, folding_facts, tal
 from palimpsest.api.ui.entries import CHOICES, Use, days_of, entry_of, moment, use_of
 from palimpsest.api.ui.kept import lines_of
 from palimpsest.api.ui.parts import UiParts
-from palimpsest.api.ui.turns import message_rows, turn_facts, turns_of
+from palimpsest.api.ui.turns import About, TextRow, message_rows, text_row, turn_facts, turns_of
 from palimpsest.core.summary.styles import state_fields
+from palimpsest.core.view.compaction import context_id
+from palimpsest.errors import NotFound
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.exchange_views import MOST_TURNS
+from palimpsest.proxy.exchange_views import MOST_TURNS, SeenExchange
 from palimpsest.proxy.journal_rows import text_of
 from palimpsest.storage.exchange_log import NEWEST
 from palimpsest.storage.history import SessionRow
@@ -133,7 +135,19 @@ class SessionUi:
         facts = await asyncio.to_thread(
             lambda: turn_facts(seen, self._of.exchanges.shares(seen), context, cost, before, start)
         )
-        return await self._of.paper.page(request, "turn.html", facts | {"session": row, "lost": lost})
+        facts |= {"session": row, "lost": lost, "answer": await self._answer(caller.namespace, seen)}
+        return await self._of.paper.page(request, "turn.html", facts)
+
+    async def _answer(self, namespace: str, seen: SeenExchange) -> TextRow | None:
+        """What was answered; None without an answer, and where it is erased meanwhile."""
+        if seen.exchange.answer is None:
+            return None
+        ident = context_id(seen.exchange.answer)
+        try:
+            _, found = await self._of.archive.message(namespace, ident)
+        except NotFound:
+            return None
+        return text_row(found.body, About(ident, seen.for_model(found.tokens)))
 
     async def messages(
         self,

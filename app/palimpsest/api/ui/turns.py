@@ -15,6 +15,7 @@ from palimpsest.core.view.anatomy import Category, SeenMessage, difference
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import ViewPart
+from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.compaction_context import CompactionContext
@@ -158,7 +159,19 @@ def turn_facts(
         "differs": None if before is None else _change(before, seen.shown),
         "has_body": seen.body is not None,
         "is_exact": seen.is_exact,
+        "tools": list(islice(_tools(tools_in(seen.envelope)), MOST_ROWS)),
     }
+
+
+def _tools(raw: bytes | None) -> Iterator[tuple[str, str]]:
+    """Names and descriptions, cut to size; tools of a provider's own have a type alone."""
+    tools = decoded(raw) if raw else ()
+    for tool in tools if isinstance(tools, list) else ():
+        if isinstance(tool, Mapping):
+            inner = tool.get("function")
+            about: Mapping[str, Any] = inner if isinstance(inner, Mapping) else tool
+            name, does = about.get("name") or tool.get("type"), about.get("description")
+            yield str(name)[:_TEXT_CHARS], does[:_TEXT_CHARS] if isinstance(does, str) else ""
 
 
 def _change(before: Sequence[bytes], after: Sequence[bytes]) -> dict[str, Any]:

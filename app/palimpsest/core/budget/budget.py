@@ -218,7 +218,11 @@ def with_room(budget: Budget, wanted_tokens: int) -> Budget:
     """
     wanted = min(wanted_tokens, int(_SHARE * (budget.window_tokens - budget.fixed_tokens)))
     most = budget.ceiling_tokens - wanted
-    return with_estimate(budget, most, budget.trigger_tokens) if most < budget.trigger_tokens else budget
+    if most >= budget.trigger_tokens:
+        return budget
+    lowered = with_estimate(budget, most, budget.trigger_tokens)
+    room = f"{budget.for_model(wanted):,} kept free for look-ups"
+    return replace(lowered, asked=f"{budget.asked}, {room}" if budget.asked else room)
 
 
 def raised_for_tools(budget: Budget, tools_tokens: int) -> Budget:
