@@ -92,7 +92,7 @@ async def measured(folder: Path, messages: int, rounds: int) -> list[float]:
         resolver = Resolver(
             parts.store, parts.reader, deltas, beside, SessionSources(), parts.calibrations, new_id
         )
-        recorder = Recorder(parts.store, parts.jobs, parts.newcomers)
+        recorder = Recorder(parts.store, parts.jobs, parts.newcomers, lambda _: None)
         namespace = await parts.store.accounts.namespace_of(b"benchmark", time.time())
         talk = Talk(parts, resolver, recorder, namespace, _history(messages))
         readings = Readings(parts.store, parts.reader, parts.tokens)

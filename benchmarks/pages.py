@@ -2,7 +2,8 @@
 
     python -m benchmarks pages [--messages 10000] [--rounds 5] [--write]
 
-Needs Chromium at /usr/bin/chromium. "First paint" is the browser's first contentful paint after a click.
+Needs Chromium at /usr/bin/chromium. "First paint" is the browser's first contentful paint after a click; "by
+a key" is from a key on that page to the first paint of the one that it leads to.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
-from playwright.sync_api import Browser, Response, sync_playwright
+from playwright.sync_api import Browser, Page, Response, sync_playwright
 
 from benchmarks.overhead import PAGE, written
 from benchmarks.servers import Upstream, palimpsest, trivial_upstream
@@ -28,24 +30,60 @@ _PAGES = (
     "/ui/search?q=word",
     "{home}",
     "{home}/turns/1",
+    "{home}/messages",
+    "{home}/compactions/{compaction}",
     "{home}/state",
     "{home}/events",
 )
 
 
-def _asked(port: int, messages: int) -> str:
-    """The session of a conversation with so many messages."""
+# Keys that lead on from a page.
+_KEYS = {"{home}/turns/1": "ArrowRight", "{home}/state": "u"}
+
+
+def _asked(port: int, messages: int) -> dict[str, str]:
+    """The paths of a conversation with so many messages: its home, and its compaction if there is one."""
     said = [
         {"role": ("user", "assistant")[at % 2], "content": f"Message {at} of {messages}. {'word ' * 60}"}
         for at in range(messages | 1)
     ]
-    body = json.dumps({"model": "m", "messages": said}).encode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/chat/completions", body, {"content-type": "application/json"}
+    for _ in range(2):
+        body = json.dumps({"model": "m", "messages": said}).encode()
+        with _got(port, "/v1/chat/completions", body) as answer:
+            said += [json.load(answer)["choices"][0]["message"], {"role": "user", "content": "And then?"}]
+            session = str(answer.headers["x-palimpsest-session"])
+            compaction = answer.headers.get("x-palimpsest-compaction")
+    return {"home": f"/ui/sessions/{session}", "compaction": compaction or ""}
+
+
+def _got(port: int, path: str, body: bytes) -> Any:
+    url = f"http://127.0.0.1:{port}{path}"
+    return urllib.request.urlopen(
+        urllib.request.Request(url, body, {"content-type": "application/json"}), timeout=120
     )
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        answer.read()
-        return str(answer.headers["x-palimpsest-session"])
+
+
+def _painted(page: Page) -> float:
+    # Waiting for an expression is `eval`, which the pages forbid.
+    while not page.evaluate(f"{_PAINTED}.length"):
+        page.wait_for_timeout(5)
+    return float(page.evaluate(f"{_PAINTED}[0].startTime"))
+
+
+def _by_key(browser: Browser, url: str, key: str, rounds: int) -> float:
+    """Median milliseconds from the key to the first paint of the next page."""
+    found = []
+    for _ in range(rounds):
+        page = browser.new_page()
+        page.goto(url)
+        _painted(page)
+        began = time.perf_counter()
+        with page.expect_navigation():
+            page.keyboard.press(key)
+        waited = 1000 * (time.perf_counter() - began)
+        found.append(max(waited, _painted(page)))
+        page.close()
+    return statistics.median(found)
 
 
 def _measured(browser: Browser, url: str, rounds: int) -> tuple[float, float, float]:
@@ -56,11 +94,8 @@ def _measured(browser: Browser, url: str, rounds: int) -> tuple[float, float, fl
         loaded: list[Response] = []
         page.on("response", lambda answer: loaded.append(answer))  # noqa: B023 - of this round
         page.goto(url)
-        # Waiting for an expression is `eval`, which the pages forbid.
-        while not page.evaluate(f"{_PAINTED}.length"):
-            page.wait_for_timeout(5)
+        painted.append(_painted(page))
         answered.append(page.evaluate("performance.timing.responseEnd - performance.timing.navigationStart"))
-        painted.append(page.evaluate(f"{_PAINTED}[0].startTime"))
         size = sum(len(answer.body()) for answer in loaded)
         page.close()
     return size / 1000, statistics.median(answered), statistics.median(painted)
@@ -68,14 +103,22 @@ def _measured(browser: Browser, url: str, rounds: int) -> tuple[float, float, fl
 
 def table(port: int, browser: Browser, sizes: Sequence[int], rounds: int) -> str:
     """A row for each page and size."""
-    lines = ["| page | messages | kB with script | answered, ms | first paint, ms |", "|---|---|---|---|---|"]
+    lines = [
+        "| page | messages | kB with script | answered, ms | first paint, ms | by a key, ms |",
+        "|---|---|---|---|---|---|",
+    ]
     for messages in sizes:
-        home = f"/ui/sessions/{_asked(port, messages)}"
+        paths = _asked(port, messages)
         for path in _PAGES:
-            url = f"http://127.0.0.1:{port}{path.format(home=home)}"
+            if not paths["compaction"] and "{compaction}" in path:
+                continue
+            url = f"http://127.0.0.1:{port}{path.format(**paths)}"
             size, answered, painted = _measured(browser, url, rounds)
-            shown = path.format(home="session")
-            lines.append(f"| `{shown}` | {messages:,} | {size:.0f} | {answered:.0f} | {painted:.0f} |")
+            key = _KEYS.get(path)
+            stepped = f"{_by_key(browser, url, key, rounds):.0f}" if key else ""
+            shown = path.format(home="session", compaction="id")
+            row = f"| `{shown}` | {messages:,} | {size:.0f} | {answered:.0f} | {painted:.0f} | {stepped} |"
+            lines.append(row)
     return "\n".join(lines)
 
 
@@ -88,7 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with (
         trivial_upstream(Upstream) as upstream,
-        palimpsest(upstream) as proxy,
+        # So small that the long conversation is compacted.
+        palimpsest(upstream, others={"WINDOW__WINDOW_TOKENS": "100000"}) as proxy,
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
@@ -98,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     section = f"""## Pages
 
 Each page opened {options.rounds} times in Chromium on the machine of the proxy, nothing cached, medians; a
-conversation sent in one request. Python {platform.python_version()}, {day}. To repeat:
+conversation sent in two requests, the long one compacted. Python {platform.python_version()}, {day}. Repeat:
 `python -m benchmarks pages --write`.
 
 {found}

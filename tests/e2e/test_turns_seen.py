@@ -336,3 +336,20 @@ async def test_a_list_tells_sizes_compactions_and_money(tmp_path: Path) -> None:
         found = (await proxy.http.get("/ui/search?q=WOR", headers=chat.headers)).text
         assert f'/ui/sessions/{chat.session}"><bdi>work</bdi>' in found
         assert "begins so" not in (await proxy.http.get("/ui/search?q=ork", headers=chat.headers)).text
+
+
+async def test_many_folded_messages_are_read_when_asked(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path) as proxy:
+        said = [
+            {"role": ("user", "assistant")[at % 2], "content": f"Never open port {40_000 + at}, please."}
+            for at in range(1_501)
+        ]
+        body = {"model": "test-model", "messages": said}
+        reply = await proxy.http.post("/v1/chat/completions", json=body)
+        page = f"/ui/sessions/{reply.headers['x-palimpsest-session']}/turns/1"
+        first = (await proxy.http.get(page)).text
+        assert f'href="{page}?lost=true"' in first
+        assert "Not named in the prompt" not in first
+        told = (await proxy.http.get(f"{page}?lost=true")).text
+        assert '<details class="section" open><summary>Not named in the prompt' in told
+        assert "?lost=true" not in told

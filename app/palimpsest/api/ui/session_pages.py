@@ -32,6 +32,8 @@ _MOST_EVENTS = 500
 _MOST_KEPT = 50
 # Nobody reads more branches than these: a chat front end leaves three for every question.
 _MOST_BRANCHES = 40
+# More folded messages are read for what the prompt does not name when asked: 0.2 ms each.
+_READ_AT_ONCE = 1_000
 # Turns on one page of the rail.
 _MOST_TURNS = 200
 Show = Literal["all", "compactions", "trouble"]
@@ -122,20 +124,26 @@ class SessionUi:
         name: str,
         n: str,
         start: Annotated[int | None, Query(alias="from", ge=0, le=10**9)] = None,
+        lost: bool = False,
     ) -> Response:
-        """One turn as a page: left what was said, right what was sent. `from`: the first message shown."""
+        """One turn as a page: left what was said, right what was sent. `from`: the first message shown.
+
+        `lost`: read what is not named in the prompt, however many messages are folded.
+        """
         row = await self._of.row(request, caller.namespace, name)
         seen = await self._of.exchanges.seen(caller.namespace, row, n)
         context = await self._of.contexts.of(seen.branch)
         cost = await self._of.exchanges.cost_of(caller.namespace, seen.exchange)
-        lost = await self._of.exchanges.lost(seen) if seen.force else []
+        folded = sum(fate.fate == "folded" for fate in seen.fates)
+        is_read = bool(seen.force) and (lost or folded <= _READ_AT_ONCE)
         before = None
         if seen.number > 1:
             before = (await self._of.exchanges.seen(caller.namespace, row, str(seen.number - 1))).shown
         facts = await asyncio.to_thread(
             lambda: turn_facts(seen, self._of.exchanges.shares(seen), context, cost, before, start)
         )
-        facts |= {"session": row, "lost": lost, "answer": await self._answer(caller.namespace, seen)}
+        facts |= {"session": row, "answer": await self._answer(caller.namespace, seen)}
+        facts |= {"lost": await self._of.exchanges.lost(seen) if is_read else None, "is_asked": lost}
         return await self._of.paper.page(request, "turn.html", facts)
 
     async def _answer(self, namespace: str, seen: SeenExchange) -> TextRow | None:
