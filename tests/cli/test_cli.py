@@ -104,6 +104,7 @@ def test_help_names_every_command(terminal: Terminal) -> None:
             "mcp",
             "erase",
             "report",
+            *("sessions", "show", "view", "diff", "search", "compact", "undo"),
             "keys",
             "version",
         )

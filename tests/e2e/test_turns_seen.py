@@ -353,3 +353,20 @@ async def test_many_folded_messages_are_read_when_asked(tmp_path: Path) -> None:
         told = (await proxy.http.get(f"{page}?lost=true")).text
         assert '<details class="section" open><summary>Not named in the prompt' in told
         assert "?lost=true" not in told
+
+
+async def test_the_configuration_says_where_each_value_comes_from(tmp_path: Path) -> None:
+    given = {"policy.trigger_ratio": 0.8, "upstream.api_key": "sk-operators-own"}
+    async with proxied(ModelServer(), tmp_path, given) as proxy:
+        chat = proxy.chat(session="work")
+        told = (await read(proxy.http, chat, "configuration"))["settings"]
+        by_key = {one["key"]: (one["value"], one["source"]) for one in told}
+        assert by_key["policy.trigger_ratio"] == (0.8, "command line")
+        assert by_key["recall.enabled"] == (True, "default")
+        assert not [key for key in by_key if key.startswith(("upstream.", "database.", "access."))]
+        page = (await proxy.http.get("/ui/configuration", headers=chat.headers)).text
+        set_ones, _, defaults = page.partition("Defaults in force")
+        assert "policy.trigger_ratio" in set_ones
+        assert "recall.enabled" in defaults
+        assert "recall.enabled" not in set_ones
+        assert "sk-operators-own" not in page + json.dumps(told)

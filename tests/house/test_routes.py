@@ -44,6 +44,7 @@ SCOPED = frozenset(
         "POST /sessions/{name:path}/checkpoints/{checkpoint}/restore",
         "GET /overview",
         "GET /holdout",
+        "GET /configuration",
         "GET /sessions/{name:path}/report",
         "GET /sessions/{name:path}/exchanges",
         *(
@@ -70,6 +71,7 @@ PAGES = frozenset(
         "GET /ui",
         "GET /ui/overview",
         "GET /ui/holdout",
+        "GET /ui/configuration",
         "GET /ui/search",
         "GET /ui/sessions/{name:path}",
         "GET /ui/sessions/{name:path}/messages",

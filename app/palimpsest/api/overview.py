@@ -14,21 +14,31 @@ from palimpsest.api.replies import reply
 from palimpsest.core.holdout import Estimate
 from palimpsest.proxy.overview import Durations, Overviews, Sums
 from palimpsest.proxy.policy_comparison import Compared, PolicyComparison
+from palimpsest.settings.fields import value_at
+from palimpsest.settings.settings import Settings, known_keys
 
+_SHOWN = ("window", "sessions", "policy", "compaction", "recall", "limits")
 Days = Annotated[int, Query(ge=1, le=90)]
 
 
 class OverviewPages:
-    """`/overview` and `/holdout`."""
+    """`/overview`, `/holdout` and `/configuration`."""
 
-    def __init__(self, overviews: Overviews, comparison: PolicyComparison) -> None:
+    def __init__(self, overviews: Overviews, comparison: PolicyComparison, settings: Settings) -> None:
         self._overviews = overviews
         self._comparison = comparison
+        self._settings = settings
 
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
         api.add_api_route("/overview", self.overview, methods=["GET"])
         api.add_api_route("/holdout", self.holdout, methods=["GET"])
+        api.add_api_route("/configuration", self.configuration, methods=["GET"])
+
+    async def configuration(self, caller: Admitted) -> Response:
+        """The settings in force that decide what is sent, each with its source."""
+        del caller
+        return reply({"settings": configuration_of(self._settings)})
 
     async def holdout(self, caller: Admitted, days: Days = 7) -> Response:
         """The policy against the older one that some sessions keep (`policy.holdout`), over the last days."""
@@ -57,6 +67,24 @@ class OverviewPages:
                 "failures": [asdict(failure) for failure in found.failures],
             }
         )
+
+
+def configuration_of(settings: Settings) -> list[dict[str, Any]]:
+    """The settings that decide what is sent, in order of declaration, each with its source.
+
+    Those that name servers, keys and files are the operator's alone (`palimpsest settings`).
+    """
+    shown = settings.model_dump(mode="json", include={*_SHOWN})
+    return [
+        {
+            "key": key,
+            "value": value_at(shown, key),
+            # A file by its name alone.
+            "source": settings.source_of(key).rpartition("/")[2],
+        }
+        for key in known_keys()
+        if key.partition(".")[0] in _SHOWN
+    ]
 
 
 def sums_fields(sums: Sums) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from palimpsest.api.exchanges import ExchangePages
 from palimpsest.api.front import guarded
 from palimpsest.api.journal import CheckpointPages, CompletionPages, CompletionWriter, MemoryPages
 from palimpsest.api.mcp.endpoint import McpPages
-from palimpsest.api.overview import OverviewPages
+from palimpsest.api.overview import OverviewPages, configuration_of
 from palimpsest.api.pins import PinPages
 from palimpsest.api.problems import problem_body, problem_headers, send_problem
 from palimpsest.api.recall import SearchPages, ToolPages
@@ -140,7 +140,7 @@ def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     if views is not None:
         # Before `/sessions/{name}/view`, which would match too.
         ExchangePages(archive, views.exchanges, views.compactions).on(api)
-        OverviewPages(views.overviews, views.comparison).on(api)
+        OverviewPages(views.overviews, views.comparison, pages.settings).on(api)
     ViewPages(archive, pages.contexts, pages.viewing).on(api)
     PinPages(archive, pages.store.history, pages.contexts).on(api)
     ContextPages(archive).on(api)
@@ -170,7 +170,7 @@ def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
             *(paper, archive, pages.store, pages.contexts, views.exchanges, views.compactions),
             *(views.overviews, views.comparison, views.lists, pins, settings, pages.searching),
         )
-        UiPages(parts).on(ui)
+        UiPages(parts, configuration_of(pages.settings)).on(ui)
         SessionUi(parts).on(ui)
     return ui
 

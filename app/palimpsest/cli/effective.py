@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from palimpsest.cli.schema import without_password
+from palimpsest.settings.fields import value_at
 from palimpsest.settings.load import Source, settings_of
 from palimpsest.settings.settings import known_keys
 from palimpsest.upstream.address import without_query
-
-DEFAULT = "default"
 
 
 class Effective(NamedTuple):
@@ -32,18 +31,4 @@ def effective(sources: Sequence[Source]) -> list[Effective]:
     # Some servers take their key in the query.
     for there in (shown["upstream"], *shown["routes"]):
         there["base_url"] = there["base_url"] and without_query(there["base_url"])
-    return [Effective(key, _at(shown, key), _source_of(key, sources)) for key in known_keys()]
-
-
-def _source_of(key: str, sources: Sequence[Source]) -> str:
-    for source in sources:
-        if _at(source.tree, key) is not None:
-            return source.name if source.spelt is str else f"{source.name}, {source.spelt(key)}"
-    return DEFAULT
-
-
-def _at(tree: Any, key: str) -> Any:
-    """The value at a dotted name; None where there is none."""
-    for step in key.split("."):
-        tree = tree.get(step) if isinstance(tree, dict) else None
-    return tree
+    return [Effective(key, value_at(shown, key), settings.source_of(key)) for key in known_keys()]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from palimpsest.cli.reading_commands import HERE, AsJson, Key, ProxyUrl, add_to
 from palimpsest.errors import PalimpsestError, SettingsError
 
 if TYPE_CHECKING:
@@ -39,18 +40,13 @@ app = typer.Typer(
 )
 keys = typer.Typer(help="Keys issued by this proxy, for access.mode: keys.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
+add_to(app)
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file; default ./palimpsest.yaml.")]
 Database = Annotated[str | None, typer.Option("--database", help="sqlite:///path or postgresql://...")]
 UpstreamUrl = Annotated[
     str | None, typer.Option("--upstream", help="Base URL of the OpenAI-compatible server.")
 ]
-ProxyUrl = Annotated[str, typer.Option(help="Address of the running proxy.")]
-Key = Annotated[
-    str | None,
-    typer.Option(envvar="OPENAI_API_KEY", help="The key whose conversations are meant.", show_envvar=True),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _say_version(asked: bool) -> None:
@@ -140,8 +136,9 @@ def settings(
     as_json: AsJson = False,
 ) -> None:
     """Print the settings that a start would use, each with its source; secrets are masked."""
-    from palimpsest.cli.effective import DEFAULT, effective
+    from palimpsest.cli.effective import effective
     from palimpsest.settings.load import sources_of
+    from palimpsest.settings.settings import DEFAULT
 
     found = effective(sources_of(config, {"database.url": database, "upstream.base_url": upstream}))
     shown = [one for one in found if everything or one.source != DEFAULT]
@@ -195,7 +192,7 @@ def restore(
 
 @app.command()
 def mcp(
-    url: ProxyUrl = "http://127.0.0.1:8000",
+    url: ProxyUrl = HERE,
     key: Key = None,
 ) -> None:
     """Serve MCP on standard input and output: search and read a running proxy's conversations."""
@@ -213,7 +210,7 @@ def erase(
     everything: Annotated[bool, typer.Option("--all", help="Erase everything of the key.")] = False,
     block: Annotated[bool, typer.Option(help="The session does not come back either.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    url: ProxyUrl = "http://127.0.0.1:8000",
+    url: ProxyUrl = HERE,
     key: Key = None,
 ) -> None:
     """Erase a session, or everything of a key, on a running proxy, and print the receipt as JSON."""
@@ -233,7 +230,7 @@ def erase(
 def report(
     session: Annotated[str | None, typer.Option(help="Id or name of one session; default: all.")] = None,
     days: Annotated[int, typer.Option(min=1, max=90, help="Days that are summed up, today included.")] = 7,
-    url: ProxyUrl = "http://127.0.0.1:8000",
+    url: ProxyUrl = HERE,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:

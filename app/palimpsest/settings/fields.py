@@ -65,6 +65,13 @@ def section_of(annotation: Any) -> type[BaseModel] | None:
     return annotation if is_section else None
 
 
+def value_at(tree: Any, key: str) -> Any:
+    """The value at a dotted name; None where there is none."""
+    for step in key.split("."):
+        tree = tree.get(step) if isinstance(tree, dict) else None
+    return tree
+
+
 def takes_json(annotation: Any) -> bool:
     """True for lists and mappings, which environment variables hold as JSON."""
     kinds = [annotation, getattr(annotation, "__origin__", None), *get_args(annotation)]

@@ -20,7 +20,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings import SettingsError as UnreadableVariable
 
 from palimpsest.errors import SettingsError
-from palimpsest.settings.fields import keys_of, section_of, takes_json
+from palimpsest.settings.fields import keys_of, section_of, takes_json, value_at
 from palimpsest.settings.settings import Settings, known_keys, renaming_of
 from palimpsest.settings.upstreams import ModelSettings, Route
 
@@ -101,9 +101,18 @@ def settings_of(sources: Sequence[Source]) -> Settings:
     for source in reversed(sources):
         merged = _merge(merged, source.tree)
     try:
-        return Settings.model_validate(merged)
+        settings = Settings.model_validate(merged)
     except ValidationError as error:
         raise SettingsError(explained(error, sources)) from None
+    # The strongest last.
+    return settings.loaded_from(
+        {
+            key: source.name if source.spelt is str else f"{source.name}, {source.spelt(key)}"
+            for source in reversed(sources)
+            for key in known_keys()
+            if value_at(source.tree, key) is not None
+        }
+    )
 
 
 def variable_of(key: str) -> str:

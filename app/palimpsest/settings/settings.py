@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import Any, Self
 
-from pydantic import model_validator
+from pydantic import PrivateAttr, model_validator
 
 from palimpsest.core.budget.economy import OUTPUT_SHARE, Prices, prices_of
 from palimpsest.core.holdout import Arm, arm_of
@@ -34,6 +34,8 @@ from palimpsest.settings.upstreams import (
     WindowSettings,
 )
 
+# The source of what nothing sets.
+DEFAULT = "default"
 # Names of earlier versions and the current names; those of `policy` by their last part.
 RENAMED: Mapping[str, str] = {
     "database.rewrite_bytes": "database.vacuum_max_bytes",
@@ -76,6 +78,8 @@ _REMOVED: Mapping[str, str] = {
 class Settings(Section):
     """All settings of a deployment. Created once, at start."""
 
+    _sources: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
     server: Server = Server()
     database: Database = Database()
     upstream: UpstreamSettings = UpstreamSettings()
@@ -100,6 +104,15 @@ class Settings(Section):
     limits: Limits = Limits()
     access: AccessSettings = AccessSettings()
     logging: Logging = Logging()
+
+    def source_of(self, key: str) -> str:
+        """Where the setting with this dotted name comes from; "default" where nothing sets it."""
+        return self._sources.get(key, DEFAULT)
+
+    def loaded_from(self, sources: Mapping[str, str]) -> Self:
+        """Remember the source of each key that is set."""
+        self._sources = sources
+        return self
 
     @property
     def _servers(self) -> Sequence[UpstreamSettings | Route]:

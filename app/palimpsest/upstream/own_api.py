@@ -60,7 +60,8 @@ def fields_of(reply: HttpReply) -> dict[str, Any]:
     said = error.get("message") if isinstance(error, dict) else None
     if reply.status == _UNKNOWN and said:
         raise NotFound(said)
-    raise UpstreamError(f"The proxy answered {reply.status}: {said or 'nothing that can be read'}")
+    where = f"{error['param']}: " if isinstance(error, dict) and error.get("param") else ""
+    raise UpstreamError(f"The proxy answered {reply.status}: {where}{said or 'nothing that can be read'}")
 
 
 @asynccontextmanager

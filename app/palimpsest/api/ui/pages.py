@@ -6,7 +6,8 @@ Everything that pages show is also an endpoint under `/api`, which they name.
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -21,6 +22,7 @@ from palimpsest.api.ui.parts import UiParts
 from palimpsest.core.recall.filters import Filters
 from palimpsest.errors import Unauthorized
 from palimpsest.proxy.recall.searching import Where
+from palimpsest.settings.settings import DEFAULT
 
 _MOST_SESSIONS = 50
 # Hits of a search on one page.
@@ -34,14 +36,16 @@ _MOST_NAMED = 5
 class UiPages:
     """The pages below `/ui` that are about no single session."""
 
-    def __init__(self, parts: UiParts) -> None:
+    def __init__(self, parts: UiParts, configuration: Sequence[Mapping[str, Any]]) -> None:
         self._of = parts
+        self._configuration = configuration
 
     def on(self, ui: APIRouter) -> None:
         """Register the routes."""
         ui.add_api_route("/ui", self.sessions, methods=["GET"])
         ui.add_api_route("/ui/overview", self.overview, methods=["GET"])
         ui.add_api_route("/ui/holdout", self.holdout, methods=["GET"])
+        ui.add_api_route("/ui/configuration", self.configuration, methods=["GET"])
         ui.add_api_route("/ui/search", self.search, methods=["GET"])
 
     async def sessions(
@@ -91,6 +95,12 @@ class UiPages:
         """The policy against the older one that some sessions keep, as a page."""
         found = await self._of.comparison.of(caller.namespace, days, time.time())
         return await self._of.paper.page(request, "holdout.html", {"found": found})
+
+    async def configuration(self, request: Request, caller: Admitted) -> Response:
+        """The settings in force that decide what is sent, each with its source, as a page."""
+        del caller
+        facts = {"settings": self._configuration, "default": DEFAULT}
+        return await self._of.paper.page(request, "configuration.html", facts)
 
     async def search(
         self,

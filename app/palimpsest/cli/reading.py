@@ -1,0 +1,261 @@
+"""What a running proxy has, for a terminal: `sessions`, `show`, `view`, `diff`, `search`, `compact`, `undo`.
+
+They call the proxy by HTTP and open no database, so the key's access is the same. One function reads,
+another beside it makes the lines for people.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from palimpsest.errors import NotFound
+from palimpsest.upstream.own_api import OwnApi, fields_of, own_api
+
+Json = Mapping[str, Any]
+# Characters of a name or title in a table.
+_NAME_CHARS = 44
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+
+class Proxy(NamedTuple):
+    """A running proxy: its address, and the key whose conversations are meant."""
+
+    url: str
+    key: str | None
+
+
+@asynccontextmanager
+async def _session(proxy: Proxy, name: str) -> AsyncIterator[tuple[OwnApi, str]]:
+    """The proxy's endpoints and the path of the session. NotFound when there is no such session."""
+    async with own_api(proxy.url, proxy.key) as api:
+        yield api, f"sessions/{quote(name, safe='')}"
+
+
+async def sessions(proxy: Proxy, only: Mapping[str, str | None], limit: int) -> Json:
+    """The newest sessions, those with all that `only` gives."""
+    asked = urlencode({name: value for name, value in only.items() if value} | {"limit": limit, "details": 1})
+    async with own_api(proxy.url, proxy.key) as api:
+        return fields_of(await api.get(f"sessions?{asked}"))
+
+
+def lines_of_sessions(told: Json) -> Iterator[str]:
+    """A table, newest first."""
+    if not told["sessions"]:
+        yield "There are no such sessions."
+        return
+    rows = [("SESSION", "CLIENT", "MODEL", "TURNS", "SENT/SAID", "FOLDS", "COST", "FAILED", "LAST", "ID")]
+    for one in told["sessions"]:
+        said, sent = one["tokens_full"], one["tokens_sent"]
+        rows.append(
+            (
+                _cut(one["name"] or one["title"] or "Unnamed"),
+                one["client"] or "?",
+                one["model"],
+                f"{one['exchanges']:,}",
+                "?" if said is None else f"{said if sent is None else sent:,}/{said:,}",
+                f"{one['compactions']:,}",
+                money(one["cost"]),
+                f"{one['failed']:,}",
+                _ago(one["updated_at"]),
+                one["id"],
+            )
+        )
+    yield from table(rows, right=(3, 4, 5, 6, 7))
+    if told["next"]:
+        yield "There are more: --limit"
+
+
+async def show(proxy: Proxy, name: str, limit: int) -> Json:
+    """A session with its newest turns and its compactions."""
+    async with _session(proxy, name) as (api, path):
+        found = fields_of(await api.get(path))
+        turns = fields_of(await api.get(f"{path}/exchanges?limit={limit}"))["exchanges"]
+        made = fields_of(await api.get(f"{path}/compactions"))["compactions"]
+    return {"session": found, "turns": turns, "compactions": made}
+
+
+def lines_of_show(told: Json) -> Iterator[str]:
+    """The session, its compactions, then its turns, newest first."""
+    session = told["session"]
+    yield f"{session['name'] or 'Unnamed'} ({session['id']}), {session['model']}"
+    branches = len(session["branches"])
+    yield f"{session['messages']:,} messages, {session['exchanges']:,} turns, {branches} branch(es)"
+    for one in told["compactions"]:
+        undone = ", undone" if one["undone_at"] else ""
+        sizes = f"{one['tokens_before']:,} -> {one['tokens_after']:,} tokens"
+        yield f"  {one['id']}: {one['messages_folded']:,} messages folded, {sizes}: {one['reason']}{undone}"
+    rows = [("TURN", "AT (UTC)", "SENT/SAID", "CACHED", "COST", "SECONDS", "OUTCOME")]
+    for one in told["turns"]:
+        failed = " ".join(str(part) for part in (one["code"] or one["state"], one["status"]) if part)
+        rows.append(
+            (
+                str(one["n"]),
+                datetime.fromtimestamp(one["started_at"], UTC).strftime("%Y-%m-%d %H:%M:%S"),
+                f"{_count(one['tokens'])}/{_count(one['tokens_full'])}",
+                _count(one["cached_tokens"]),
+                money(one["cost"] and one["cost"]["total"]),
+                "?" if one["seconds"] is None else f"{one['seconds']:.1f}",
+                one["state"] if one["state"] in ("done", "open") else failed,
+            )
+        )
+    yield from table(rows, right=(0, 2, 3, 4, 5))
+
+
+async def _newest(api: OwnApi, path: str) -> str:
+    """The number of the session's newest turn."""
+    found = fields_of(await api.get(f"{path}/exchanges?limit=1"))["exchanges"]
+    if not found:
+        raise NotFound("The session has no turn yet.")
+    return str(found[0]["n"])
+
+
+async def view(proxy: Proxy, name: str, at: int | None) -> Json:
+    """What the model was sent at a turn, by default the newest one."""
+    async with _session(proxy, name) as (api, path):
+        n = await _newest(api, path) if at is None else str(at)
+        one = fields_of(await api.get(f"{path}/exchanges/{n}"))
+        return one | fields_of(await api.get(f"{path}/exchanges/{n}/view"))
+
+
+async def body(proxy: Proxy, name: str, at: int | None) -> bytes:
+    """The bytes of the request that was sent upstream at a turn."""
+    async with _session(proxy, name) as (api, path):
+        n = await _newest(api, path) if at is None else str(at)
+        reply = await api.get(f"{path}/exchanges/{n}/body")
+        return reply.body if reply.status == 200 else json.dumps(fields_of(reply)).encode()
+
+
+def lines_of_view(told: Json) -> Iterator[str]:
+    """The prompt, message by message, each with what it is."""
+    yield f"Turn {told['n']}: {_count(told['tokens'])} of {_count(told['tokens_full'])} tokens were sent."
+    shares = ", ".join(f"{name} {tokens:,}" for name, tokens in told["shares"].items() if tokens)
+    yield f"Of them {shares}."
+    for part in told["parts"]:
+        kind = "masked" if part["masked"] else part["kind"]
+        yield ""
+        yield f"--- {part['message'].get('role', 'item')}, {kind}, {part['tokens']:,} tokens"
+        yield text_of(part["message"])
+
+
+async def diff(proxy: Proxy, name: str, at: int | None, against: str) -> Json:
+    """How a turn's prompt differs from that of the turn before, or from what was said."""
+    async with _session(proxy, name) as (api, path):
+        n = await _newest(api, path) if at is None else str(at)
+        return fields_of(await api.get(f"{path}/exchanges/{n}/diff?against={against}"))
+
+
+def lines_of_diff(told: Json) -> Iterator[str]:
+    """What is gone and what is new."""
+    yield f"  {told['same_before']:,} messages at the beginning are the same"
+    for sign, messages in (("-", told["gone"]), ("+", told["new"])):
+        for message in messages:
+            first, *rest = text_of(message).split("\n")
+            yield f"{sign} {message.get('role', 'item')}: {first}"
+            yield from (f"{sign}   {line}" for line in rest)
+    if told["same_after"]:
+        yield f"  {told['same_after']:,} messages at the end are the same"
+
+
+async def search(proxy: Proxy, words: str, name: str | None, limit: int) -> Json:
+    """Exact quotes of one session, or of all."""
+    async with own_api(proxy.url, proxy.key) as api:
+        if name is None:
+            newest = fields_of(await api.get("sessions?limit=1"))["sessions"]
+            if not newest:
+                raise NotFound("Nothing is stored for this key yet.")
+            place, scope = newest[0]["id"], "namespace"
+        else:
+            place, scope = quote(name, safe=""), "session"
+        asked = urlencode({"q": words, "limit": limit, "scope": scope})
+        return fields_of(await api.get(f"sessions/{place}/search?{asked}"))
+
+
+def lines_of_search(told: Json) -> Iterator[str]:
+    """Each hit with its place."""
+    for hit in told["results"]:
+        yield f"--- {hit['role']}, {hit['time']}, {hit['id']}, session {hit.get('session', told['session'])}"
+        yield hit["text"]
+        yield ""
+    if not told["results"]:
+        yield "Nothing that was said has these words."
+
+
+async def compact(proxy: Proxy, name: str, focus: str | None) -> Json:
+    """Compact the session now."""
+    async with _session(proxy, name) as (api, path):
+        return fields_of(await api.post(f"{path}/compact", {"focus": focus} if focus else {}))
+
+
+def lines_of_compact(told: Json) -> Iterator[str]:
+    """What was folded, or why nothing was."""
+    if not told["compacted"]:
+        yield f"Nothing was compacted: {told['reason']}"
+        return
+    made = told["compaction"]
+    sizes = f"{made['tokens_before']:,} -> {made['tokens_after']:,} tokens"
+    yield f"{made['messages_folded']:,} messages folded, {sizes} ({made['id']})."
+
+
+async def undo(proxy: Proxy, name: str) -> Json:
+    """Undo the session's newest compaction in force. NotFound when there is none."""
+    async with _session(proxy, name) as (api, path):
+        made = fields_of(await api.get(f"{path}/compactions"))["compactions"]
+        standing = [one["id"] for one in made if not one["undone_at"]]
+        if not standing:
+            raise NotFound("No compaction of the session is in force.")
+        return fields_of(await api.post(f"{path}/compactions/{standing[-1]}/undo", {}))
+
+
+def lines_of_undo(told: Json) -> Iterator[str]:
+    """What was undone, and what is in force now."""
+    yield f"Undone. In force now: {told['restored'] or 'nothing, all messages are sent'}."
+
+
+def text_of(message: Json) -> str:
+    """A message's text and calls, for people."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    texts = [
+        part.get("text") or f"[{part.get('type')}]" if isinstance(part, dict) else part for part in parts
+    ]
+    calls = [call.get("function") or call for call in message.get("tool_calls") or ()]
+    called = [f"{call.get('name')}({call.get('arguments')})" for call in calls]
+    return "\n".join(text for text in (*texts, *called) if isinstance(text, str) and text)
+
+
+def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
+    """The rows in columns, those of `right` flush right; on a terminal cut to its width."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for row in rows:
+        cells = [
+            cell.rjust(widths[at]) if at in right else cell.ljust(widths[at]) for at, cell in enumerate(row)
+        ]
+        yield "  ".join(cells).rstrip()[:width]
+
+
+def money(amount: float | None) -> str:
+    """An amount in dollars; "unknown" for None."""
+    return "unknown" if amount is None else f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _NAME_CHARS else line[: _NAME_CHARS - 1] + "…"
+
+
+def _ago(at: float) -> str:
+    seconds = time.time() - at
+    return next((f"{seconds // unit:.0f}{word}" for unit, word in _UNITS if seconds >= unit), "now")

@@ -1,0 +1,141 @@
+"""The commands that read a running proxy's sessions; `reading` has what they do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal
+
+import typer
+
+Session = Annotated[str, typer.Argument(help="Id or name of the session.")]
+At = Annotated[int | None, typer.Option("--at", min=1, help="Number of the turn; default: the newest.")]
+Limit = Annotated[int, typer.Option(min=1, max=500, help="At most so many.")]
+ProxyUrl = Annotated[str, typer.Option(help="Address of the running proxy.")]
+Key = Annotated[
+    str | None,
+    typer.Option(envvar="OPENAI_API_KEY", help="The key whose conversations are meant.", show_envvar=True),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+HERE = "http://127.0.0.1:8000"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    for command in (sessions, show, view, diff, search, compact, undo):
+        app.command()(command)
+
+
+def sessions(
+    named: Annotated[str | None, typer.Argument(help="Beginning of a name or id.")] = None,
+    client: Annotated[str | None, typer.Option(help="Those of this client, as the table names it.")] = None,
+    model: Annotated[str | None, typer.Option(help="Those with a turn of this model.")] = None,
+    error: Annotated[str | None, typer.Option(help="Those with this error: a code or a status.")] = None,
+    limit: Limit = 25,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """List sessions, newest first: client, tokens sent of those said, compactions, money, failures."""
+    from palimpsest.cli import reading
+
+    only = {"named": named, "client": client, "model": model, "error": error}
+    _told(
+        asyncio.run(reading.sessions(reading.Proxy(url, key), only, limit)),
+        reading.lines_of_sessions,
+        as_json,
+    )
+
+
+def show(
+    session: Session,
+    limit: Limit = 20,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a session: its compactions with their reasons, and its newest turns."""
+    from palimpsest.cli import reading
+
+    _told(asyncio.run(reading.show(reading.Proxy(url, key), session, limit)), reading.lines_of_show, as_json)
+
+
+def view(
+    session: Session,
+    at: At = None,
+    body: Annotated[bool, typer.Option("--body", help="The bytes of the request, as sent.")] = False,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what the model was sent at a turn, message by message."""
+    from palimpsest.cli import reading
+
+    proxy = reading.Proxy(url, key)
+    if body:
+        sys.stdout.buffer.write(asyncio.run(reading.body(proxy, session, at)))
+        return
+    _told(asyncio.run(reading.view(proxy, session, at)), reading.lines_of_view, as_json)
+
+
+def diff(
+    session: Session,
+    at: At = None,
+    against: Annotated[
+        Literal["previous", "said"], typer.Option(help="The turn before, or what the client said.")
+    ] = "previous",
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print how a turn's prompt differs from that of the turn before, or from what was said."""
+    from palimpsest.cli import reading
+
+    told = asyncio.run(reading.diff(reading.Proxy(url, key), session, at, against))
+    _told(told, reading.lines_of_diff, as_json)
+
+
+def search(
+    words: Annotated[str, typer.Argument(help="What was said, word for word or in your own words.")],
+    session: Annotated[str | None, typer.Option(help="Id or name of one session; default: all.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=50, help="At most so many.")] = 10,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find exact quotes in what was said, best first."""
+    from palimpsest.cli import reading
+
+    told = asyncio.run(reading.search(reading.Proxy(url, key), words, session, limit))
+    _told(told, reading.lines_of_search, as_json)
+
+
+def compact(
+    session: Session,
+    focus: Annotated[str | None, typer.Option(help="What the summary should pay attention to.")] = None,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compact a session now."""
+    from palimpsest.cli import reading
+
+    told = asyncio.run(reading.compact(reading.Proxy(url, key), session, focus))
+    _told(told, reading.lines_of_compact, as_json)
+
+
+def undo(session: Session, url: ProxyUrl = HERE, key: Key = None, as_json: AsJson = False) -> None:
+    """Undo a session's newest compaction."""
+    from palimpsest.cli import reading
+
+    _told(asyncio.run(reading.undo(reading.Proxy(url, key), session)), reading.lines_of_undo, as_json)
+
+
+def _told(told: Any, lines: Callable[[Any], Iterator[str]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        return
+    for line in lines(told):
+        typer.echo(line)

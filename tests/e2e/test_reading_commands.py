@@ -1,0 +1,129 @@
+"""Commands that read a running proxy: they say what the endpoints say, as lines and as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from palimpsest.cli.main import app, main
+from typer.testing import CliRunner, Result
+
+from tests.kit.chat import Chat
+from tests.kit.journal import AT_THE_END, compacted, read
+from tests.kit.model import ModelServer, Says
+from tests.kit.proxy import Proxy, proxied
+
+pytestmark = pytest.mark.timeout(90)
+
+
+async def runs(proxy: Proxy, *words: str, key: str = "key-1") -> Result:
+    arguments = [*words, "--url", proxy.url]
+    done: Result = await asyncio.to_thread(CliRunner().invoke, app, arguments, env={"OPENAI_API_KEY": key})
+    assert done.exit_code == 0, done.output
+    return done
+
+
+async def as_json(proxy: Proxy, *words: str) -> Any:
+    done = await runs(proxy, *words, "--json")
+    return json.loads(done.stdout[done.stdout.index("{\n") :])
+
+
+async def told(proxy: Proxy) -> Chat:
+    """A conversation that was compacted, and another that failed."""
+    chat = proxy.chat(session="the work")
+    await compacted(chat)
+    other = proxy.chat(session="other")
+    await other.says("Hello.")
+    proxy.model.answers.append(Says(status=429, error={"message": "no", "type": "x", "code": "y"}))
+    await other.posts([*other.said, {"role": "user", "content": "Again."}])
+    return chat
+
+
+async def test_sessions_and_turns_are_listed(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = await told(proxy)
+        lines = (await runs(proxy, "sessions")).stdout.splitlines()
+        head = next(at for at, line in enumerate(lines) if line.startswith("SESSION"))
+        assert [line.split("  ")[0] for line in lines[head + 1 :]] == ["other", "the work"]
+        listed = (await read(proxy.http, chat, "sessions?details=1&limit=25"))["sessions"]
+        assert (await as_json(proxy, "sessions"))["sessions"] == listed
+        for words, names in (
+            (["--error", "429"], ["other"]),
+            (["the"], ["the work"]),
+            (["--model", "none"], []),
+        ):
+            found = (await as_json(proxy, "sessions", *words))["sessions"]
+            assert [row["name"] for row in found] == names
+        assert "There are no such sessions." in (await runs(proxy, "sessions", key="another")).stdout
+        shown = (await runs(proxy, "show", "the work")).stdout
+        (made,) = (await read(proxy.http, chat, "sessions/the work/compactions"))["compactions"]
+        assert f"{made['messages_folded']:,} messages folded" in shown
+        assert made["reason"] in shown
+        assert "upstream_status 429" in (await runs(proxy, "show", "other")).stdout
+
+
+async def test_what_the_model_saw_is_printed(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = await told(proxy)
+        last = len(chat.replies)
+        seen = await read(proxy.http, chat, f"sessions/{chat.session}/exchanges/{last}/view")
+        newest = await as_json(proxy, "view", "the work")
+        assert newest["parts"] == seen["parts"]
+        lines = (await runs(proxy, "view", "the work")).stdout
+        assert lines.count("\n--- ") == len(seen["parts"])
+        assert chat.said[-2]["content"] in lines
+        first = (await as_json(proxy, "view", "the work", "--at", "1"))["parts"]
+        assert [part["message"] for part in first] == chat.sent[0]
+        body = await runs(proxy, "view", "the work", "--at", "1", "--body")
+        sent = (await proxy.http.get("/api/sessions/the work/exchanges/1/body", headers=chat.headers)).content
+        assert body.stdout_bytes.endswith(sent)
+        change = await as_json(proxy, "diff", "the work", "--at", str(last))
+        assert change["gone"]
+        assert "\n- user: " in (await runs(proxy, "diff", "the work", "--at", str(last))).stdout
+        against = await as_json(proxy, "diff", "the work", "--against", "said")
+        assert len(against["gone"]) > len(against["new"])
+        hits = (await runs(proxy, "search", "decided to use port 8000")).stdout
+        assert "decided to use port 8000" in hits
+        assert f"session {chat.session}" in hits
+        assert (
+            "Nothing that was said" in (await runs(proxy, "search", "port 8000", "--session", "other")).stdout
+        )
+
+
+async def test_a_compaction_is_made_and_undone(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = await told(proxy)
+        done = (await runs(proxy, "undo", "the work")).stdout
+        assert "all messages are sent" in done
+        (made,) = (await read(proxy.http, chat, "sessions/the work/compactions"))["compactions"]
+        assert made["undone_at"]
+        assert "messages folded" in (await runs(proxy, "compact", "the work", "--focus", "ports")).stdout
+        assert len((await read(proxy.http, chat, "sessions/the work/compactions"))["compactions"]) == 2
+        assert "Nothing was compacted" in (await runs(proxy, "compact", "other")).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["view", "none"], "There is nothing here, or it is not yours."),
+        (["view", "other", "--at", "99"], "There is nothing here, or it is not yours."),
+        (["undo", "other"], "No compaction of the session is in force."),
+        (["show", "x/../../keys"], "There is nothing here, or it is not yours."),
+        (["sessions", "--url", "http://127.0.0.1:1"], "The proxy cannot be reached."),
+        (["search", "x" * 3_000], "q: String should have at most 2000 characters"),
+    ],
+)
+async def test_what_cannot_be_told_is_refused(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-1")
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        await proxy.chat(session="other").says("Hello.")
+        given = words if "--url" in words else [*words, "--url", proxy.url]
+        with pytest.raises(SystemExit) as ended:
+            await asyncio.to_thread(main, given)
+        assert ended.value.code == 2
+        assert said in capsys.readouterr().err
