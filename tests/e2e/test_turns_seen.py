@@ -327,6 +327,7 @@ async def test_a_list_tells_sizes_compactions_and_money(tmp_path: Path) -> None:
         first = next(turn for turn in reversed(turns) if turn["compaction"])
         (tick,) = told["compacted_at_tokens"]
         assert tick == pytest.approx(first["tokens_full"], rel=0.1)
+        assert (told["tokens_full"], told["tokens_sent"]) == (turns[0]["tokens_full"], turns[0]["tokens"])
         assert told["tokens_sent"] < told["tokens_full"]
         assert told["window_tokens"] == 8_000
         assert "title" not in (await read(proxy.http, chat, "sessions"))["sessions"][0]

@@ -86,8 +86,10 @@ def lines_of_show(told: Json) -> Iterator[str]:
     """The session, its compactions, then its turns, newest first."""
     session = told["session"]
     yield f"{session['name'] or 'Unnamed'} ({session['id']}), {session['model']}"
+    numbers = {"message": session["messages"], "turn": session["exchanges"]}
     branches = len(session["branches"])
-    yield f"{session['messages']:,} messages, {session['exchanges']:,} turns, {branches} branch(es)"
+    said = [f"{number:,} {what}{'' if number == 1 else 's'}" for what, number in numbers.items()]
+    yield ", ".join([*said, f"{branches} branches"] if branches > 1 else said)
     for one in told["compactions"]:
         undone = ", undone" if one["undone_at"] else ""
         sizes = f"{one['tokens_before']:,} -> {one['tokens_after']:,} tokens"

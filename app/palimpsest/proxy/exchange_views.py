@@ -162,9 +162,8 @@ class ExchangeViews:
 
     def ratio_of(self, namespace: str, exchange: LoggedExchange) -> float:
         """The model's tokens for one of ours, by the upstream's own count of this prompt if it stated one."""
-        if exchange.prompt_tokens and exchange.tokens_forwarded:
-            return exchange.prompt_tokens / exchange.tokens_forwarded
-        return self._calibrations.ratio_of(namespace, exchange.model)
+        counted, ours = exchange.prompt_tokens, exchange.tokens_forwarded
+        return self._calibrations.ratio_in(namespace, exchange.model, counted, ours)
 
     async def cost_of(self, namespace: str, exchange: LoggedExchange) -> Cost | None:
         """What it cost; None when the model's prices, or its tokens, are unknown."""

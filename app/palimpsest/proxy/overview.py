@@ -208,9 +208,8 @@ class Overviews:
         return {model: await self._costs.known(model) for model in {total.model for total in totals}}
 
     def _ratio_of(self, namespace: str, total: Total) -> float:
-        if total.priced == total.turns and total.prompt_tokens and total.tokens_forwarded:
-            return total.prompt_tokens / total.tokens_forwarded
-        return self._calibrations.ratio_of(namespace, total.model)
+        counted = total.prompt_tokens if total.priced == total.turns else None
+        return self._calibrations.ratio_in(namespace, total.model, counted, total.tokens_forwarded)
 
 
 def _first_second(days: int, now: float) -> float:

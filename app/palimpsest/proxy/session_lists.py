@@ -64,8 +64,8 @@ class SessionLists:
         for row in rows:
             last = asked.get(row.id)
             model = last.model if last else row.model
-            ratio = self._calibrations.ratio_of(namespace, model)
-            sent = last.tokens_forwarded if last else None
+            sent, counted = (last.tokens_forwarded, last.prompt_tokens) if last else (None, None)
+            ratio = self._calibrations.ratio_in(namespace, model, counted, sent)
             listed.append(
                 ListedSession(
                     row=row,

@@ -121,6 +121,10 @@ class Calibrations:
         """The model's tokens for one of ours; 1.0 while nothing is known."""
         return self.measures_of(namespace, model).text.ratio
 
+    def ratio_in(self, namespace: str, model: str, counted: int | None, ours: int | None) -> float:
+        """As `ratio_of`, by what the upstream `counted` in a prompt of `ours` where both are known."""
+        return counted / ours if counted and ours else self.ratio_of(namespace, model)
+
     def fixed_tokens(self, namespace: str, request: ChatRequest) -> int:
         """Tokens of every view besides messages, scaled by what the upstream counts for them."""
         share = self.measures_of(namespace, request.model).fixed_share
