@@ -353,3 +353,14 @@ def test_who_is_refused_the_database_does_not_say_that_it_listens(terminal: Term
         assert second.wait(PATIENCE_SECONDS) == 2
         assert second.stderr is not None
         assert "another process serves" in second.stderr.read().splitlines()[-1]
+
+
+def test_commands_that_read_load_neither_server_nor_settings() -> None:
+    """So that they say something within 0.4 s: aiohttp alone takes a quarter of that."""
+    asked = (
+        "import sys, palimpsest.cli.main, palimpsest.cli.reading, palimpsest.cli.report; print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    heavy = {"aiohttp", "fastapi", "sqlalchemy", "tiktoken", "uvicorn", "palimpsest.settings.settings"}
+    assert heavy & {*loaded.split()} == set()
+    assert "httpx" in loaded.split()

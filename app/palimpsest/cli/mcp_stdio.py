@@ -43,7 +43,7 @@ async def _call(proxy: OwnApi, name: str, arguments: Mapping[str, Any]) -> tuple
         reply = await proxy.post(path, {**taken, "via": "mcp"})
     except UpstreamError as error:
         return _error(error.code, error.message)
-    return reply.body.decode("utf-8", "replace"), reply.status != _OK
+    return reply.content.decode("utf-8", "replace"), reply.status_code != _OK
 
 
 def _error(code: str, message: str) -> tuple[str, bool]:

@@ -6,7 +6,6 @@ another beside it makes the lines for people.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from palimpsest.errors import NotFound
-from palimpsest.upstream.own_api import OwnApi, fields_of, own_api
+from palimpsest.upstream.own_api import OwnApi, content_of, fields_of, own_api
 
 Json = Mapping[str, Any]
 # Characters of a name or title in a table.
@@ -131,8 +130,7 @@ async def body(proxy: Proxy, name: str, at: int | None) -> bytes:
     """The bytes of the request that was sent upstream at a turn."""
     async with _session(proxy, name) as (api, path):
         n = await _newest(api, path) if at is None else str(at)
-        reply = await api.get(f"{path}/exchanges/{n}/body")
-        return reply.body if reply.status == 200 else json.dumps(fields_of(reply)).encode()
+        return content_of(await api.get(f"{path}/exchanges/{n}/body"))
 
 
 def lines_of_view(told: Json) -> Iterator[str]:

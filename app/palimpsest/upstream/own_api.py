@@ -10,7 +10,6 @@ import httpx
 
 from palimpsest.core.wire.json_text import decoded, encoded
 from palimpsest.errors import InvalidJson, NotFound, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from palimpsest.upstream.http import HttpReply
 
 # A search waits up to ten seconds for the index before it reads.
 _SECONDS = 30.0
@@ -25,43 +24,61 @@ class OwnApi:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
 
-    async def post(self, path: str, order: Mapping[str, Any]) -> HttpReply:
+    async def post(self, path: str, order: Mapping[str, Any]) -> httpx.Response:
         """The answer of `POST /api/{path}`, whatever its status. Raises UpstreamError without one."""
         return await self._answer(self._http.build_request("POST", f"/api/{path}", content=encoded(order)))
 
-    async def get(self, path: str) -> HttpReply:
+    async def get(self, path: str) -> httpx.Response:
         """As `post`, with GET."""
         return await self._answer(self._http.build_request("GET", f"/api/{path}"))
 
-    async def delete(self, path: str) -> HttpReply:
+    async def delete(self, path: str) -> httpx.Response:
         """As `post`, with DELETE; may take minutes."""
         request = self._http.build_request("DELETE", f"/api/{path}", timeout=_ERASE_SECONDS)
         return await self._answer(request)
 
-    async def _answer(self, request: httpx.Request) -> HttpReply:
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
         try:
-            reply = await self._http.send(request)
+            return await self._http.send(request)
         except httpx.TimeoutException:
             raise UpstreamTimeout("The proxy did not answer in time.") from None
         except httpx.HTTPError:
             raise UpstreamUnreachable("The proxy cannot be reached.") from None
-        return HttpReply(reply.status_code, tuple(reply.headers.raw), reply.content)
 
 
-def fields_of(reply: HttpReply) -> dict[str, Any]:
+def fields_of(reply: httpx.Response) -> dict[str, Any]:
     """The object that the proxy answered. NotFound for a 404 of its own, else UpstreamError."""
+    fields = _fields(reply)
+    if reply.status_code != _OK or fields is None:
+        raise _refusal(reply, fields)
+    return fields
+
+
+def content_of(reply: httpx.Response) -> bytes:
+    """The body that the proxy answered. Raises as `fields_of`."""
+    if reply.status_code != _OK:
+        raise _refusal(reply, _fields(reply))
+    return reply.content
+
+
+def _fields(reply: httpx.Response) -> dict[str, Any] | None:
     try:
-        fields = decoded(reply.body)
+        fields = decoded(reply.content)
     except InvalidJson:
-        fields = None
-    if reply.status == _OK and isinstance(fields, dict):
-        return fields
-    error = fields.get("error") if isinstance(fields, dict) else None
-    said = error.get("message") if isinstance(error, dict) else None
-    if reply.status == _UNKNOWN and said:
-        raise NotFound(said)
-    where = f"{error['param']}: " if isinstance(error, dict) and error.get("param") else ""
-    raise UpstreamError(f"The proxy answered {reply.status}: {where}{said or 'nothing that can be read'}")
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def _refusal(reply: httpx.Response, fields: Mapping[str, Any] | None) -> NotFound | UpstreamError:
+    error = fields.get("error") if fields else None
+    error = error if isinstance(error, dict) else {}
+    said = error.get("message")
+    if reply.status_code == _UNKNOWN and said:
+        return NotFound(said)
+    where = f"{error['param']}: " if error.get("param") else ""
+    return UpstreamError(
+        f"The proxy answered {reply.status_code}: {where}{said or 'nothing that can be read'}"
+    )
 
 
 @asynccontextmanager
