@@ -371,3 +371,17 @@ async def test_the_configuration_says_where_each_value_comes_from(tmp_path: Path
         assert "recall.enabled" in defaults
         assert "recall.enabled" not in set_ones
         assert "sk-operators-own" not in page + json.dumps(told)
+
+
+async def test_the_overview_names_what_makes_sessions_dear(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path) as proxy:
+        chat = proxy.chat(session="dear", extra={"tools": [TOOL]})
+        for number in range(10):
+            await chat.says(f"Question {number}.")
+        (found,) = (await read(proxy.http, chat, "sessions/dear/report"))["findings"]
+        assert (found["kind"], found["names"]) == ("unused_tools", ["run"])
+        page = (await proxy.http.get("/ui/overview", headers=chat.headers)).text
+        link = f'<a href="/ui/sessions/{chat.session}"><bdi>dear</bdi></a>:'
+        assert page.partition(link)[2].split()[:4] == ["Tools", "that", "were", "never"]
+        alone = (await proxy.http.get("/ui/overview", headers={"authorization": "Bearer another"})).text
+        assert "never called" not in alone

@@ -20,13 +20,17 @@ from palimpsest.api.ui.kept import hits_of
 from palimpsest.api.ui.paper import ASKS, way_of
 from palimpsest.api.ui.parts import UiParts
 from palimpsest.core.recall.filters import Filters
+from palimpsest.core.view.findings import Found
 from palimpsest.errors import Unauthorized
 from palimpsest.proxy.recall.searching import Where
 from palimpsest.settings.settings import DEFAULT
+from palimpsest.storage.history import SessionRow
 
 _MOST_SESSIONS = 50
 # Hits of a search on one page.
 _MOST_HITS = 20
+# The newest sessions whose findings the overview has, and the most messages of one: 0.1 s each.
+_LOOKED_AT, _SHORT = 5, 2_000
 # The names under which fields of an exchange are asked for.
 _ASKED_AS = {"code": "error", "status": "error"}
 # Sessions whose name or id begins with what is looked for.
@@ -89,7 +93,15 @@ class UiPages:
         found = await self._of.overviews.of(caller.namespace, days, time.time())
         widest = max([sums.tokens_full for sums in found.by_day.values()], default=0)
         facts = {"found": found, "widest": widest, "held_out": self._of.comparison.share}
+        facts["findings"] = await self._findings(caller.namespace)
         return await self._of.paper.page(request, "overview.html", facts)
+
+    async def _findings(self, namespace: str) -> list[tuple[SessionRow, Sequence[Found]]]:
+        """What makes the newest sessions dearer than need be; of long ones their own pages tell it."""
+        rows = await self._of.store.history.sessions(namespace, _LOOKED_AT, None, with_side=False)
+        short = [row for row in rows if row.messages <= _SHORT]
+        every = [(row, await self._of.exchanges.findings(namespace, row)) for row in short]
+        return [(row, found) for row, found in every if found]
 
     async def holdout(self, request: Request, caller: Admitted, days: Days = 7) -> Response:
         """The policy against the older one that some sessions keep, as a page."""
