@@ -378,6 +378,7 @@ async def test_the_overview_names_what_makes_sessions_dear(tmp_path: Path) -> No
         chat = proxy.chat(session="dear", extra={"tools": [TOOL]})
         for number in range(10):
             await chat.says(f"Question {number}.")
+        await used(proxy, chat, "c1", "look", "fine")
         (found,) = (await read(proxy.http, chat, "sessions/dear/report"))["findings"]
         assert (found["kind"], found["names"]) == ("unused_tools", ["run"])
         page = (await proxy.http.get("/ui/overview", headers=chat.headers)).text
