@@ -27,6 +27,8 @@ def test_a_ratio_is_sum_by_sum_and_its_error_counts_sessions() -> None:
     assert few == Estimate(0.5, None)
     assert few.interval is None
     assert ratio_of([(2.0, 4.0)] * LEAST_SESSIONS) == Estimate(0.5, 0.0)
+    # Sessions in which nothing was counted make no interval.
+    assert ratio_of([*[(2.0, 4.0)] * (LEAST_SESSIONS - 1), *[(0.0, 0.0)] * 20]) == few
     # Ten times the turns in the same sessions say nothing more about the spread between them.
     once = ratio_of([(1.0, 1.0), (3.0, 1.0)] * 20)
     often = ratio_of([(10.0, 10.0), (30.0, 10.0)] * 20)
@@ -35,14 +37,15 @@ def test_a_ratio_is_sum_by_sum_and_its_error_counts_sessions() -> None:
     assert once.error == pytest.approx((40 / 39) ** 0.5 / 40**0.5)
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+@pytest.mark.parametrize("count", [LEAST_SESSIONS, 60])
+def test_intervals_hold_the_truth_as_often_as_they_say(count: int) -> None:
     """Sessions of a few to many turns, whose costs resemble each other within a session."""
     chance, held, trials = random.Random(7), 0, 400
     for _ in range(trials):
         arms = []
         for _ in range(2):
             sessions = []
-            for _ in range(60):
+            for _ in range(count):
                 turns, level = chance.randint(1, 40), chance.gauss(1.0, 0.4)
                 sessions.append((sum(chance.gauss(level, 0.2) for _ in range(turns)), float(turns)))
             arms.append(ratio_of(sessions))
