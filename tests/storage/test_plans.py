@@ -104,19 +104,8 @@ def _is_listed(step: str) -> bool:
 
 
 MODULES = (
-    *(
-        accounts,
-        compactions,
-        exchange_log,
-        exchanges_sql,
-        history_sql,
-        journal,
-        search_index,
-        search_sql,
-        sql,
-        store,
-    ),
-    *(erasure_rules, erasure),
+    *(accounts, compactions, exchange_log, exchanges_sql, history_sql, journal, search_index),
+    *(search_sql, sql, store, erasure_rules, erasure),
 )
 
 

@@ -227,26 +227,6 @@ def erase(
 
 
 @app.command()
-def report(
-    session: Annotated[str | None, typer.Option(help="Id or name of one session; default: all.")] = None,
-    days: Annotated[int, typer.Option(min=1, max=90, help="Days that are summed up, today included.")] = 7,
-    url: ProxyUrl = HERE,
-    key: Key = None,
-    as_json: AsJson = False,
-) -> None:
-    """Sum up the last days on a running proxy: tokens, money, failures, and what followed compactions."""
-    from palimpsest.cli.report import lines_of
-    from palimpsest.cli.report import report as report_of
-
-    told = asyncio.run(report_of(url, key, session, days))
-    if as_json:
-        _print_json(told)
-        return
-    for line in lines_of(told):
-        typer.echo(line)
-
-
-@app.command()
 def windows(
     forget: Annotated[
         str | None, typer.Option(help="Model whose windows are forgotten, everybody's.")

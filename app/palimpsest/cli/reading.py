@@ -69,7 +69,7 @@ def lines_of_sessions(told: Json) -> Iterator[str]:
         )
     yield from table(rows, right=(3, 4, 5, 6, 7))
     if told["next"]:
-        yield "There are more: --limit"
+        yield "There are older ones: --limit shows up to 500."
 
 
 async def show(proxy: Proxy, name: str, limit: int) -> Json:

@@ -24,7 +24,7 @@ HERE = "http://127.0.0.1:8000"
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    for command in (sessions, show, view, diff, search, compact, undo):
+    for command in (sessions, show, view, diff, search, compact, undo, report):
         app.command()(command)
 
 
@@ -131,6 +131,20 @@ def undo(session: Session, url: ProxyUrl = HERE, key: Key = None, as_json: AsJso
     from palimpsest.cli import reading
 
     _told(asyncio.run(reading.undo(reading.Proxy(url, key), session)), reading.lines_of_undo, as_json)
+
+
+def report(
+    session: Annotated[str | None, typer.Option(help="Id or name of one session; default: all.")] = None,
+    days: Annotated[int, typer.Option(min=1, max=90, help="Days that are summed up, today included.")] = 7,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sum up the last days: tokens, money, failures, and what followed compactions."""
+    from palimpsest.cli import reading
+    from palimpsest.cli import report as reports
+
+    _told(asyncio.run(reports.report(reading.Proxy(url, key), session, days)), reports.lines_of, as_json)
 
 
 def _told(told: Any, lines: Callable[[Any], Iterator[str]], as_json: bool) -> None:

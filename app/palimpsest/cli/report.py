@@ -5,37 +5,37 @@ It calls the proxy by HTTP and opens no database, so the key's access is the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
+from palimpsest.cli.reading import Json, Proxy, money
 from palimpsest.upstream.own_api import fields_of, own_api
 
 # The newest sessions whose compactions are reported.
 _MOST_SESSIONS = 50
-Json = Mapping[str, Any]
 
 
-async def report(url: str, key: str | None, session: str | None, days: int) -> dict[str, Any]:
+async def report(proxy: Proxy, session: str | None, days: int) -> dict[str, Any]:
     """The overview and the comparison of policies (None for one session alone), and each compacted session.
 
     NotFound when the session does not exist; UpstreamError when the proxy cannot be reached or refuses.
     """
-    async with own_api(url, key) as proxy:
+    async with own_api(proxy.url, proxy.key) as api:
         if session is not None:
             path = f"sessions/{quote(session, safe='')}"
-            rows = [fields_of(await proxy.get(path))]
+            rows = [fields_of(await api.get(path))]
             overview = holdout = None
         else:
-            overview = fields_of(await proxy.get(f"overview?days={days}"))
-            holdout = fields_of(await proxy.get(f"holdout?days={days}"))
-            listed = fields_of(await proxy.get(f"sessions?limit={_MOST_SESSIONS}"))["sessions"]
+            overview = fields_of(await api.get(f"overview?days={days}"))
+            holdout = fields_of(await api.get(f"holdout?days={days}"))
+            listed = fields_of(await api.get(f"sessions?limit={_MOST_SESSIONS}"))["sessions"]
             rows = [row for row in listed if row["compactions"]]
         told = [
             {
                 "name": row["name"],
                 "model": row["model"],
-                **fields_of(await proxy.get(f"sessions/{row['id']}/report")),
+                **fields_of(await api.get(f"sessions/{row['id']}/report")),
             }
             for row in rows
         ]
@@ -63,7 +63,7 @@ def _overview(overview: Json) -> Iterator[str]:
     cached = total["cached_share"]
     share = "" if cached is None else f", {100 * cached:.0f} % of it from the upstream's cache"
     yield f"Said {total['tokens_full']:,} tokens, sent {total['tokens']:,}{share}."
-    yield f"Cost {_money(total['cost'])} (measured), saved {_money(total['saved'])} (estimated)."
+    yield f"Cost {money(total['cost'])} (measured), saved {money(total['saved'])} (estimated)."
     waits = total["compaction_waits"]
     if waits["turns"]:
         mean, longest = waits["mean_seconds"], waits["longest_seconds"]
@@ -104,18 +104,14 @@ def _followed(one: Json) -> str:
     until = "none has changed anything yet" if changed is None else f"change no. {changed}"
     again = f"{one['repeated_calls']} repeated"
     if one["repeated_cost"]:
-        again += f", {_money(one['repeated_cost'])} (estimated)"
+        again += f", {money(one['repeated_cost'])} (estimated)"
     calls = f"{one['calls']} calls ({until}; {again})" if one["calls"] else "no calls"
-    money = f"text {_money(one['cost'])}, saved {_money(one['saved'])} (estimated)"
+    amounts = f"text {money(one['cost'])}, saved {money(one['saved'])} (estimated)"
     waited = one["waited_seconds"]
     wait = "" if waited is None else f", waited {waited:.1f} s"
-    return f"  turn {one['since']}: {one['turns']} turns, {calls}, {one['lookups']} look-ups; {money}{wait}"
+    return f"  turn {one['since']}: {one['turns']} turns, {calls}, {one['lookups']} look-ups; {amounts}{wait}"
 
 
 def _finding(one: Json) -> str:
     kind = one["kind"].replace("_", " ")
     return f"  {kind}: {one['times']} times, {one['tokens']:,} tokens: {', '.join(one['names'])}"
-
-
-def _money(amount: float | None) -> str:
-    return "unknown" if amount is None else f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"

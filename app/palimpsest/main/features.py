@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from functools import _lru_cache_wrapper, lru_cache, partial
-from typing import TypeAlias
+from functools import lru_cache, partial
 
 from palimpsest.core.holdout import Arm
 from palimpsest.core.policy import Policy
@@ -39,6 +38,7 @@ from palimpsest.proxy.token_counts import REMEMBERED_MODELS
 from palimpsest.settings.session import recall_enabled, session_policy, session_recalls
 from palimpsest.settings.settings import (
     Arms,
+    Settings,
     asked_name,
     cache_seconds,
     configured_prices,
@@ -98,34 +98,36 @@ def recall_of(parts: Parts, stopping: asyncio.Event) -> RecallParts:
     )
 
 
-# The policy by arm, model and a session's stored settings; cached, since every request needs it.
-Policies: TypeAlias = "_lru_cache_wrapper[Policy]"
 # A background summary may take this many times as long as a request would wait for one.
 PATIENCE = 3
 
 
-def policies_of(parts: Parts) -> Policies:
-    """The cache of policies; bounded, since callers choose the models' names."""
-    arms = Arms(parts.settings)
+class Policies:
+    """The policy of a model in a session; cached, since every request needs it."""
 
-    @lru_cache(REMEMBERED_MODELS)
-    def policy_of(arm: Arm | None, model: str, stored: bytes | None) -> Policy:
-        return session_policy(arms.settings_of(arm), model, stored)
+    def __init__(self, settings: Settings) -> None:
+        self._arms = Arms(settings)
+        # Bounded, since callers choose the models' names.
+        self._kept = lru_cache(REMEMBERED_MODELS)(self._read)
 
-    return policy_of
+    def of(self, session: str, model: str, stored: bytes | None) -> Policy:
+        """The policy of the model in the session with this id and these stored settings."""
+        return self._kept(self._arms.arm_of(session), model, stored)
+
+    def forget(self) -> None:
+        """Forget the settings of sessions."""
+        self._kept.cache_clear()
+
+    def _read(self, arm: Arm | None, model: str, stored: bytes | None) -> Policy:
+        return session_policy(self._arms.settings_of(arm), model, stored)
 
 
 def context_loader_of(parts: Parts, policies: Policies, replays: Replays) -> ContextLoader:
     """The loader of compaction contexts."""
-    arms = Arms(parts.settings)
-
-    def policy_for(session: str, model: str, stored: bytes | None) -> Policy:
-        return policies(arms.arm_of(session), model, stored)
-
     facts = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs_of(parts))
     share = parts.settings.compaction.text_pins_share
     return ContextLoader(
-        parts.store, facts, policy_for, parts.destinations.headers, replays, text_pins_share=share
+        parts.store, facts, policies.of, parts.destinations.headers, replays, text_pins_share=share
     )
 
 

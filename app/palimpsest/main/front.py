@@ -14,11 +14,11 @@ from palimpsest.core.notes.reader import forget_conversations
 from palimpsest.core.wire.request import RequestLimits
 from palimpsest.core.wire.web_origins import WebOrigins
 from palimpsest.main.features import (
+    Policies,
     RecallParts,
     compactor_of,
     context_loader_of,
     journal_of,
-    policies_of,
     recall_of,
     writer_of,
 )
@@ -50,7 +50,7 @@ from palimpsest.settings.settings import Arms, Settings, is_loopback
 def front_of(parts: Parts, stopping: asyncio.Event) -> Front:
     """The whole application; `stopping` is set when the server begins to stop."""
     limits = parts.settings.limits
-    policies = policies_of(parts)
+    policies = Policies(parts.settings)
     recall = recall_of(parts, stopping)
     contexts = context_loader_of(parts, policies, recall.replays)
     journal = journal_of(parts)
@@ -62,7 +62,7 @@ def front_of(parts: Parts, stopping: asyncio.Event) -> Front:
     passthrough = Passthrough(parts.destinations, limits.body_bytes)
     models, idle = ModelList(parts.destinations), limits.body_idle_seconds
     exchange = exchange_of(parts, viewing, passthrough, journal, recall, _remembers(parts, writer, contexts))
-    memory = memory_of(parts, exchange, compactor, journal, (policies.cache_clear, recall.searching.forget))
+    memory = memory_of(parts, exchange, compactor, journal, (policies.forget, recall.searching.forget))
 
     def pages() -> ASGIApp:
         from palimpsest.main.pages import own_pages

@@ -6,10 +6,12 @@ The arm of a session is chosen by chance, so that a difference larger than its i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from palimpsest.core.holdout import ARMS, Arm, Estimate, difference_of, ratio_of
+from palimpsest.errors import NotFound
 from palimpsest.proxy.compaction_views import CompactionViews, Followed
 from palimpsest.proxy.overview import Overviews, Sums
 from palimpsest.storage.store import Store
@@ -69,9 +71,11 @@ class PolicyComparison:
         compacted = sorted((session for session, one in sums.items() if one.compacted), reverse=True)
         found = {}
         for session in compacted[:_READ_SESSIONS]:
+            row = await self._store.history.session(namespace, session)
             # One that is erased meanwhile is left out.
-            if row := await self._store.history.session(namespace, session):
-                found[session] = await self._compactions.followed(namespace, row)
+            with suppress(NotFound):
+                if row is not None:
+                    found[session] = await self._compactions.followed(namespace, row)
         return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,7 +22,7 @@ from palimpsest.api.ui.paper import ASKS, way_of
 from palimpsest.api.ui.parts import UiParts
 from palimpsest.core.recall.filters import Filters
 from palimpsest.core.view.findings import Found
-from palimpsest.errors import Unauthorized
+from palimpsest.errors import NotFound, Unauthorized
 from palimpsest.proxy.recall.searching import Where
 from palimpsest.settings.settings import DEFAULT
 from palimpsest.storage.history import SessionRow
@@ -99,8 +100,11 @@ class UiPages:
     async def _findings(self, namespace: str) -> list[tuple[SessionRow, Sequence[Found]]]:
         """What makes the newest sessions dearer than need be; of long ones their own pages tell it."""
         rows = await self._of.store.history.sessions(namespace, _LOOKED_AT, None, with_side=False)
-        short = [row for row in rows if row.messages <= _SHORT]
-        every = [(row, await self._of.exchanges.findings(namespace, row)) for row in short]
+        every = []
+        for row in (row for row in rows if row.messages <= _SHORT):
+            # One that is erased meanwhile is left out.
+            with suppress(NotFound):
+                every.append((row, await self._of.exchanges.findings(namespace, row)))
         return [(row, found) for row, found in every if found]
 
     async def holdout(self, request: Request, caller: Admitted, days: Days = 7) -> Response:
