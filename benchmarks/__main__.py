@@ -33,6 +33,7 @@ _NAMED = (
     "stalls",
     "pages",
     "rebuilding",
+    "copying",
 )
 
 

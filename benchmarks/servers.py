@@ -183,6 +183,7 @@ def palimpsest(
         finally:
             process.terminate()
             process.wait(_START_SECONDS)
+            cast("IO[str]", process.stdout).close()
 
 
 def _port_of(output: IO[str]) -> int:

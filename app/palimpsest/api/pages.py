@@ -189,7 +189,7 @@ def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
     if pages.completes is not None:
         CompletionPages(archive, pages.completes).on(api)
     if pages.moving is not None:
-        TransferPages(archive, pages.moving).on(api)
+        TransferPages(archive, pages.moving, PageTemplates()).on(api)
     if pages.searching is not None:
         SearchPages(archive, pages.searching).on(api)
     if pages.recall is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, Protocol
 
 from fastapi import APIRouter, Query, Request, Response
@@ -11,8 +12,10 @@ from fastapi.responses import StreamingResponse
 
 from palimpsest.api.body import read_body
 from palimpsest.api.callers import Admitted, credentials_of, require_json
+from palimpsest.api.documents import MEDIA_TYPES, Exported, Form, document_of
 from palimpsest.api.replies import PRIVATE, reply
-from palimpsest.core.runtime.session_import import RecordedEvent, written
+from palimpsest.api.ui.paper import PageTemplates
+from palimpsest.core.runtime.session_import import RecordedEvent
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.erasing import Receipt, Scrubbed
 from palimpsest.proxy.incoming import Incoming, plain_body
@@ -47,9 +50,10 @@ class SessionTransfer:
 class TransferPages:
     """Export and import of sessions."""
 
-    def __init__(self, archive: Archive, moving: SessionTransfer) -> None:
+    def __init__(self, archive: Archive, moving: SessionTransfer, paper: PageTemplates) -> None:
         self._archive = archive
         self._moving = moving
+        self._paper = paper
 
     def on(self, api: APIRouter) -> None:
         """The routes are registered."""
@@ -63,8 +67,9 @@ class TransferPages:
         name: str,
         branch: str | None = None,
         hidden: bool = False,
+        form: Annotated[Form, Query(alias="format")] = "json",
     ) -> Response:
-        """The session as a document for import, one event per line.
+        """The session as a document: `json` for an import, one event per line; `jsonl`, `markdown`, `html`.
 
         `hidden`: with hidden messages, which an import leaves out.
         """
@@ -75,8 +80,9 @@ class TransferPages:
             names = subject.conversation.names
             rounds = await self._archive.hidden(subject.namespace, subject.session, names)
             events = with_hidden(events, rounds)
-        document = written(place.row.external_id, subject.model, events)
-        return StreamingResponse(document, headers=PRIVATE, media_type="application/json")
+        session = Exported(place.row.id, place.row.external_id, subject.model, events)
+        document = document_of(session, form, partial(self._paper.standalone, "export.html"))
+        return StreamingResponse(document, headers=PRIVATE, media_type=MEDIA_TYPES[form])
 
     async def take(self, request: Request, caller: Admitted) -> Response:
         """Import a session; 201 with its id."""

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.proxy.access import load_pepper
 from palimpsest.settings.serving import Database
-from palimpsest.storage.migrate import schema_state, sqlite_path
+from palimpsest.storage.migrate import MISMATCHES, SchemaState, schema_state, sqlite_path
 from palimpsest.storage.sqlite.files import ServerLock, copy_database, damage_of, rows_of
 from palimpsest.storage.store import bound_pepper
 
@@ -117,8 +117,8 @@ def verified(folder: Path) -> Backup:
         raise SettingsError(f"{path}: the database is damaged: {damage}.")
     url = f"sqlite:///{path.absolute()}"
     schema, bound = asyncio.run(_made_for(url))
-    if schema == "unknown":
-        raise SettingsError(f"{path}: belongs to a newer version, {said['version']}, or to another program.")
+    if schema in MISMATCHES:
+        raise SettingsError(f"{path}, of version {said['version']}: {MISMATCHES[schema]}")
     if bound is not None and bound != load_pepper(folder / PEPPER).fingerprint:
         raise SettingsError(f"{folder / PEPPER}: is not the pepper that the database was made with.")
     if (rows := rows_of(path)) != said["rows"]:
@@ -126,7 +126,7 @@ def verified(folder: Path) -> Backup:
     return Backup(folder, schema, rows)
 
 
-async def _made_for(url: str) -> tuple[str, bytes | None]:
+async def _made_for(url: str) -> tuple[SchemaState, bytes | None]:
     """The state of the database's schema, and the fingerprint of its pepper if the schema is current."""
     schema = await schema_state(url)
     return schema, await bound_pepper(url) if schema == "current" else None

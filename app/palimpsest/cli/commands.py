@@ -1,4 +1,4 @@
-"""Commands on the database, also beside a running proxy: keys (rule 26) and learned windows.
+"""Commands on the database: keys (rule 26) and learned windows, also beside a running proxy; and its copy.
 
 A running server reloads learned windows within a minute.
 """
@@ -6,16 +6,20 @@ A running server reloads learned windows within a minute.
 from __future__ import annotations
 
 import secrets
+import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
+import typer
 import uuid_utils
 
+from palimpsest.cli.schema import without_password
 from palimpsest.core.budget.window import LIFE_SECONDS
-from palimpsest.errors import SettingsError
+from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.proxy.access import key_digest
+from palimpsest.settings.serving import Database
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.accounts import KeyRow, LearnedWindow
 from palimpsest.storage.store import Store, open_store
@@ -102,6 +106,31 @@ def line_of(row: LearnedWindow) -> str:
     whose = f"namespace {row.namespace}" if row.namespace else "everybody"
     learned_at = described_window(row)["learned_at"]
     return f"{row.model}: {row.tokens:,} tokens, {row.source}, for {whose}, {learned_at}"
+
+
+async def copied(database: Database, target: str) -> Mapping[str, int]:
+    """Copy the configured database to `target`, with a bar on a terminal; returns the rows by table."""
+    # Imported here: the other commands need no SQLAlchemy engine.
+    from palimpsest.storage.copying import Progress, copy_store
+
+    with ExitStack() as bars:
+
+        def begun(rows: int) -> Progress:
+            bar = typer.progressbar(length=rows, label="Copying and comparing", file=sys.stderr)
+            return bars.enter_context(bar).update
+
+        try:
+            source, seconds = database.url.get_secret_value(), database.heartbeat_timeout_seconds
+            return await copy_store(source, target, seconds, begun)
+        except StoreUnavailable as failure:
+            raise SettingsError(f"copy: {failure.message}. Run it again once that is mended.") from failure
+
+
+def lines_of_copy(rows: Mapping[str, int], database: Database, target: str) -> Iterator[str]:
+    """What was copied, and what to do next."""
+    counted = ", ".join(f"{rows[name]:,} {name}" for name in ("sessions", "messages", "compactions"))
+    yield f"{without_password(target)} has {counted}: every row is as in the source."
+    yield f"The pepper {database.pepper_file} belongs to it. Start with the new address as database.url."
 
 
 @asynccontextmanager

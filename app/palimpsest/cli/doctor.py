@@ -20,7 +20,7 @@ from palimpsest.errors import PalimpsestError
 from palimpsest.main.upstreams import key_of, route_options, upstream_options
 from palimpsest.proxy.access import load_pepper
 from palimpsest.settings.settings import Settings, configured_window, to_policy
-from palimpsest.storage.migrate import schema_state, sqlite_path
+from palimpsest.storage.migrate import MISMATCHES, schema_state, sqlite_path
 from palimpsest.storage.sqlite.driver import has_word_index, sqlite_version
 from palimpsest.storage.store import bound_pepper
 from palimpsest.upstream.address import RawHeaders, models_reply, versioned, without_query
@@ -117,9 +117,7 @@ async def _database(settings: Settings) -> Finding:
         return Finding("database", "ok", f"{where}, schema is current")
     if state == "behind":
         return Finding("database", "failed", f"{where}, not migrated", "Run `palimpsest migrate`.")
-    return Finding(
-        "database", "failed", f"{where}, unknown schema", "Use the version that made it, or another database."
-    )
+    return Finding("database", "failed", f"{where} cannot be used", MISMATCHES[state])
 
 
 def _new_file(file: Path, where: str) -> Finding:

@@ -191,6 +191,30 @@ def restore(
 
 
 @app.command()
+def copy(
+    target: Annotated[
+        str, typer.Argument(metavar="URL", help="An empty database: sqlite:///path or postgresql://...")
+    ],
+    database: Database = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the database, of stopped servers, into an empty one, and compare every row.
+
+    Interrupted, run it again: it continues.
+    """
+    from palimpsest.cli.commands import copied, lines_of_copy
+
+    source = _settings(config, database).database
+    rows = asyncio.run(copied(source, target))
+    if as_json:
+        _print_json({"rows": rows})
+        return
+    for line in lines_of_copy(rows, source, target):
+        typer.echo(line)
+
+
+@app.command()
 def mcp(
     url: ProxyUrl = HERE,
     key: Key = None,

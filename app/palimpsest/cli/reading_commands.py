@@ -6,9 +6,12 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+
+from palimpsest.errors import SettingsError
 
 Session = Annotated[str, typer.Argument(help="Id or name of the session.")]
 At = Annotated[int | None, typer.Option("--at", min=1, help="Number of the turn; default: the newest.")]
@@ -24,8 +27,9 @@ HERE = "http://127.0.0.1:8000"
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    for command in (sessions, show, view, diff, search, compact, undo, report):
+    for command in (sessions, show, view, diff, search, compact, undo, report, export):
         app.command()(command)
+    app.command("import")(import_)
 
 
 def sessions(
@@ -145,6 +149,51 @@ def report(
     from palimpsest.cli import report as reports
 
     _told(asyncio.run(reports.report(reading.Proxy(url, key), session, days)), reports.lines_of, as_json)
+
+
+def export(
+    session: Annotated[str | None, typer.Argument(help="Id or name of the session.")] = None,
+    to: Annotated[Path | None, typer.Option(help="File to write; with --all a folder.")] = None,
+    form: Annotated[
+        Literal["json", "jsonl", "markdown", "html"],
+        typer.Option("--format", help="json can be imported; the others are for scripts and people."),
+    ] = "json",
+    everything: Annotated[bool, typer.Option("--all", help="Every session and branch of the key.")] = False,
+    branch: Annotated[str | None, typer.Option(help="Another branch than the newest.")] = None,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Messages that no client saw, too.")] = False,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+) -> None:
+    """Print a session whole, or write all sessions to a folder."""
+    from palimpsest.cli import exports, reading
+
+    if bool(session) is everything or (everything and (to is None or branch)):
+        raise SettingsError("command line: export takes a SESSION, or --all with --to FOLDER.")
+    proxy, wanted = reading.Proxy(url, key), exports.Wanted(form, hidden)
+    if session is not None:
+        exports.put(asyncio.run(exports.exported(proxy, session, branch, wanted)), to)
+        return
+    assert to is not None
+    written = asyncio.run(exports.export_all(proxy, to, wanted))
+    typer.echo(f"{to}: {len(written):,} files.")
+
+
+def import_(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Exports, or folders of them.")],
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import sessions that `export` wrote. A name that is there already is left alone; so it can be repeated.
+
+    Exits with 1 when a file was refused; the others are imported.
+    """
+    from palimpsest.cli import exports, reading
+
+    found = exports.documents(files)
+    told = asyncio.run(exports.imported(reading.Proxy(url, key), found))
+    _told(told, exports.lines_of_import, as_json)
+    raise typer.Exit(any(one["problem"] for one in told))
 
 
 def _told(told: Any, lines: Callable[[Any], Iterator[str]], as_json: bool) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from palimpsest.storage.migrate import migrate, schema_state, sqlite_path
+from palimpsest.storage.migrate import MISMATCHES, migrate, schema_state, sqlite_path
 
 
 async def migrated(url: str) -> None:
@@ -46,16 +46,10 @@ async def ready(url: str) -> None:
         await migrated(url)
     with reachable(url):
         state = await schema_state(url)
-    match state:
-        case "behind":
-            raise SchemaMismatch("database.url: the database is not migrated. Run `palimpsest migrate`.")
-        case "unknown":
-            raise SchemaMismatch(
-                "database.url: the database belongs to a newer version or to another program. "
-                "Use that version, or another database with --database."
-            )
-        case "current":
-            pass
+    if state in MISMATCHES:
+        raise SchemaMismatch(f"database.url: {MISMATCHES[state]}")
+    if state == "behind":
+        raise SchemaMismatch("database.url: the database is not migrated. Run `palimpsest migrate`.")
 
 
 def without_password(url: str) -> str:

@@ -7,7 +7,8 @@ nothing to migrate, so Alembic is imported only where it is used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -17,21 +18,28 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from palimpsest.errors import SettingsError, StoreUnavailable
+from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from palimpsest.storage.search_index import make_word_index
 from palimpsest.storage.sqlite.driver import Connection as SqliteConnection
 from palimpsest.storage.sqlite.driver import driver
 
 if TYPE_CHECKING:
     import aiosqlite
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 T = TypeVar("T")
-SchemaState: TypeAlias = Literal["current", "behind", "unknown"]
+SchemaState: TypeAlias = Literal["current", "behind", "unknown", "unfinished"]
+# The revision of a database into which another is being copied.
+UNFINISHED = "copying"
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # Inside the installed package, or at the top level of the repository.
 MIGRATIONS = next(p for p in (_PACKAGE / "migrations", _PACKAGE.parents[1] / "migrations") if p.is_dir())
+# What is said of a database that no migration makes usable.
+MISMATCHES: Mapping[SchemaState, str] = {
+    "unknown": "it belongs to a newer version or to another program. Use that version, or another database.",
+    "unfinished": "a copy into it was interrupted. Run the same `palimpsest copy` again: it continues.",
+}
 # "palimpse" in ASCII: replicas that start together migrate one after the other.
 _LOCK = 0x70616C696D707365
 _OURS = "messages"
@@ -43,15 +51,19 @@ def sqlite_path(url: str) -> Path | None:
 
 
 async def migrate(url: str) -> None:
-    """Create the database (SQLite) and migrate it to the newest schema. StoreUnavailable if unreachable."""
+    """Create the database (SQLite) and migrate it to the newest schema.
+
+    StoreUnavailable if it cannot be reached, SchemaMismatch for one that is not ours to migrate.
+    """
     await with_connection(url, _upgrade)
 
 
 async def schema_state(url: str) -> SchemaState:
     """Whether the database has this program's schema. `behind` needs `migrate`.
 
-    `unknown` is a revision that is not ours, or our tables without a revision: another version wrote it. An
-    empty database is `behind`. A missing SQLite file is not created.
+    `unknown` is a revision that is not ours, or our tables without a revision: another version wrote it.
+    `unfinished` is the target of an interrupted copy. An empty database is `behind`. A missing SQLite file is
+    not created.
     """
     path = sqlite_path(url)
     if path is not None and not path.exists():
@@ -73,7 +85,10 @@ def _upgrade(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": _LOCK})
         connection.commit()
-    if _state(connection) != "current":
+    state = _state(connection)
+    if state in MISMATCHES:
+        raise SchemaMismatch(MISMATCHES[state])
+    if state == "behind":
         _apply_revisions(connection)
     make_word_index(connection)
 
@@ -98,17 +113,37 @@ def _state(connection: Connection) -> SchemaState:
         return "unknown" if tables.has_table(_OURS) else "behind"
     if revision == schema_of_this_version():
         return "current"
+    if revision == UNFINISHED:
+        return "unfinished"
     return "behind" if revision in _revisions() else "unknown"
 
 
 async def with_connection(url: str, act: Callable[[Connection], T]) -> T:
     """The result of `act`, called with a connection of its own."""
+    async with connected(url) as connection:
+        return await connection.run_sync(act)
+
+
+@asynccontextmanager
+async def connected(url: str, *, snapshot: bool = False) -> AsyncIterator[AsyncConnection]:
+    """A connection of its own; `snapshot`: all its reads see one state.
+
+    StoreUnavailable for what fails, SettingsError for another kind of database.
+    """
     path = sqlite_path(url)
+    if path is None and not url.startswith("postgresql://"):
+        raise SettingsError(
+            f"database: expected sqlite:///path or postgresql://..., got {url.split(':')[0]}:"
+        )
     asyncpg = None if path else _asyncpg()
     theirs = (asyncpg.PostgresError, asyncpg.InterfaceError) if asyncpg else ()
     try:
         async with _engine(url, path).connect() as connection:
-            return await connection.run_sync(act)
+            if snapshot and path is None:
+                await connection.execution_options(isolation_level="REPEATABLE READ")
+            elif snapshot:
+                await connection.exec_driver_sql("BEGIN")
+            yield connection
     except (DBAPIError, OSError, driver.Error, *theirs) as failure:
         verb = "reached" if path is None else "opened"
         raise StoreUnavailable(f"the database cannot be {verb}: {_said(failure)}") from failure

@@ -26,7 +26,7 @@ from contextlib import ExitStack
 
 import sqlalchemy as sa
 
-from palimpsest.errors import SchemaMismatch, SettingsError
+from palimpsest.errors import SchemaMismatch
 from palimpsest.storage.accounts import Accounts, ProvenNamespaces
 from palimpsest.storage.compactions import Compactions
 from palimpsest.storage.database import SqlDatabase, Statement, Step, StoreFault, p, rows_of, step
@@ -35,7 +35,7 @@ from palimpsest.storage.exchange_log import ExchangeLog
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History
 from palimpsest.storage.journal import FAIL_OPEN, Journal, KnownSessions
-from palimpsest.storage.migrate import schema_state, sqlite_path, with_connection
+from palimpsest.storage.migrate import MISMATCHES, schema_state, sqlite_path, with_connection
 from palimpsest.storage.search import Search
 from palimpsest.storage.search_index import POSTGRES_INDEX, WordIndex, word_index_of
 from palimpsest.storage.sql import new_row, replacing
@@ -120,10 +120,6 @@ async def open_store(
     StoreUnavailable when it cannot be reached, SettingsError for another url.
     """
     path = sqlite_path(url)
-    if path is None and not url.startswith("postgresql://"):
-        raise SettingsError(
-            f"storage url: expected sqlite:///path or postgresql://..., got {url.split(':')[0]}:"
-        )
     await _require_schema(url)
     if path is None:
         from palimpsest.storage.postgres_database import open_postgres
@@ -171,8 +167,8 @@ async def _require_schema(url: str) -> None:
     state = await schema_state(url)
     if state == "behind":
         raise SchemaMismatch("the database is not migrated; run `palimpsest migrate`")
-    if state == "unknown":
-        raise SchemaMismatch("the database has a schema this version does not know; use the newer version")
+    if state in MISMATCHES:
+        raise SchemaMismatch(f"the database cannot be used: {MISMATCHES[state]}")
 
 
 _NEW_BEAT = new_row(HEARTBEAT)

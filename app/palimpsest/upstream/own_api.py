@@ -9,13 +9,21 @@ from typing import Any
 import httpx
 
 from palimpsest.core.wire.json_text import decoded, encoded
-from palimpsest.errors import InvalidJson, NotFound, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from palimpsest.errors import (
+    InvalidJson,
+    NameTaken,
+    NotFound,
+    PalimpsestError,
+    UpstreamError,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 
 # A search waits up to ten seconds for the index before it reads.
 _SECONDS = 30.0
-_OK, _UNKNOWN = 200, 404
-# Erasing waits up to two minutes for the database, and a little longer for its files.
-_ERASE_SECONDS = 150.0
+_UNKNOWN = 404
+# Erasing waits up to two minutes for the database, and a little longer for its files. Imports take long too.
+_LONG_SECONDS = 150.0
 
 
 class OwnApi:
@@ -28,13 +36,18 @@ class OwnApi:
         """The answer of `POST /api/{path}`, whatever its status. Raises UpstreamError without one."""
         return await self._answer(self._http.build_request("POST", f"/api/{path}", content=encoded(order)))
 
+    async def post_document(self, path: str, document: bytes) -> httpx.Response:
+        """As `post`, with a body as it is; may take minutes."""
+        request = self._http.build_request("POST", f"/api/{path}", content=document, timeout=_LONG_SECONDS)
+        return await self._answer(request)
+
     async def get(self, path: str) -> httpx.Response:
         """As `post`, with GET."""
         return await self._answer(self._http.build_request("GET", f"/api/{path}"))
 
     async def delete(self, path: str) -> httpx.Response:
         """As `post`, with DELETE; may take minutes."""
-        request = self._http.build_request("DELETE", f"/api/{path}", timeout=_ERASE_SECONDS)
+        request = self._http.build_request("DELETE", f"/api/{path}", timeout=_LONG_SECONDS)
         return await self._answer(request)
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
@@ -47,16 +60,16 @@ class OwnApi:
 
 
 def fields_of(reply: httpx.Response) -> dict[str, Any]:
-    """The object that the proxy answered. NotFound for a 404 of its own, else UpstreamError."""
+    """The object that the proxy answered. NotFound for a 404 of its own, NameTaken, else UpstreamError."""
     fields = _fields(reply)
-    if reply.status_code != _OK or fields is None:
+    if not reply.is_success or fields is None:
         raise _refusal(reply, fields)
     return fields
 
 
 def content_of(reply: httpx.Response) -> bytes:
     """The body that the proxy answered. Raises as `fields_of`."""
-    if reply.status_code != _OK:
+    if not reply.is_success:
         raise _refusal(reply, _fields(reply))
     return reply.content
 
@@ -69,12 +82,14 @@ def _fields(reply: httpx.Response) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
-def _refusal(reply: httpx.Response, fields: Mapping[str, Any] | None) -> NotFound | UpstreamError:
+def _refusal(reply: httpx.Response, fields: Mapping[str, Any] | None) -> PalimpsestError:
     error = fields.get("error") if fields else None
     error = error if isinstance(error, dict) else {}
     said = error.get("message")
     if reply.status_code == _UNKNOWN and said:
         return NotFound(said)
+    if error.get("code") == NameTaken.code and said:
+        return NameTaken(said)
     where = f"{error['param']}: " if error.get("param") else ""
     return UpstreamError(
         f"The proxy answered {reply.status_code}: {where}{said or 'nothing that can be read'}"

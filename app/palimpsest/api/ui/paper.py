@@ -11,7 +11,7 @@ import asyncio
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -100,6 +100,8 @@ def _as_bearer(value: bytes) -> bytes:
     return b"Bearer " + password if password else b""
 
 
+# Expressions of a template in one piece of a streamed page.
+_STREAM_BUFFER = 200
 # Characters that change the writing direction, or that HTML does not allow, are shown by code point: a text
 # must not look like another one (Unicode TR 36, 2.8; HTML standard, 13.2.3.5).
 _DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -168,6 +170,12 @@ class PageTemplates:
         """
         facts = {**facts, "has_links": way_of(request) != "password"}
         return self._response(await asyncio.to_thread(self._filled, name, facts), 200, {})
+
+    def standalone(self, name: str, facts: Mapping[str, Any]) -> Iterator[bytes]:
+        """A template's page in pieces, to be kept as a file."""
+        stream = self._templates.get_template(name).stream(facts)
+        stream.enable_buffering(_STREAM_BUFFER)
+        return (piece.encode() for piece in stream)
 
     def problem(self, facts: Mapping[str, Any], status: int, headers: Mapping[str, str]) -> Response:
         """The page of an error."""

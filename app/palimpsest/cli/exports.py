@@ -1,0 +1,160 @@
+"""`palimpsest export` and `import`: sessions of a running proxy as files, and back."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+from urllib.parse import quote, urlencode
+
+from palimpsest.cli.reading import Json, Proxy
+from palimpsest.errors import NameTaken, PalimpsestError, SettingsError, UpstreamUnreachable
+from palimpsest.upstream.own_api import OwnApi, content_of, fields_of, own_api
+
+Form: TypeAlias = Literal["json", "jsonl", "markdown", "html"]
+_ENDINGS = {"json": "json", "jsonl": "jsonl", "markdown": "md", "html": "html"}
+_UNSAFE = re.compile(r"[^\w.-]+")
+_NAME_CHARS = 60
+# Of a digest.
+_BRANCH_CHARS = 12
+_PAGE = 500
+
+
+class Wanted(NamedTuple):
+    """How sessions are exported; `hidden`: with messages that no client saw."""
+
+    form: Form
+    hidden: bool
+
+
+async def exported(proxy: Proxy, name: str, branch: str | None, wanted: Wanted) -> bytes:
+    """One session's document."""
+    async with own_api(proxy.url, proxy.key) as api:
+        return await _document(api, name, branch, wanted)
+
+
+async def export_all(proxy: Proxy, folder: Path, wanted: Wanted) -> Sequence[Path]:
+    """Write every session of the key to files in `folder`, one for each branch; returns the files.
+
+    A file appears under its name when it is complete. SettingsError when the folder cannot be written.
+    """
+    written = []
+    with _writing(folder):
+        _make(folder)
+        async with own_api(proxy.url, proxy.key) as api:
+            async for session in _sessions(api):
+                found = fields_of(await api.get(f"sessions/{session['id']}"))
+                branches = [branch["branch"] for branch in found["branches"]] or [None]
+                for place, branch in enumerate(branches):
+                    apart = f".branch-{branch[:_BRANCH_CHARS]}" if place else ""
+                    path = folder / f"{_file_name(session)}{apart}.{_ENDINGS[wanted.form]}"
+                    _write(path, await _document(api, session["id"], branch, wanted))
+                    written.append(path)
+    return written
+
+
+def put(document: bytes, to: Path | None) -> None:
+    """Write the document to the file, or to standard output. SettingsError when that fails."""
+    if to is None:
+        sys.stdout.buffer.write(document)
+        return
+    with _writing(to):
+        _write(to, document)
+
+
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as failure:
+        raise SettingsError(f"export: {place} cannot be written ({failure.strerror}).") from failure
+
+
+async def _sessions(api: OwnApi) -> AsyncIterator[Json]:
+    """All sessions of the key, newest first, those of side requests too."""
+    asked: dict[str, str | int] = {"limit": _PAGE, "side": "true"}
+    while True:
+        page = fields_of(await api.get(f"sessions?{urlencode(asked)}"))
+        for session in page["sessions"]:
+            yield session
+        if page["next"] is None:
+            return
+        asked["before"] = page["next"]
+
+
+async def _document(api: OwnApi, name: str, branch: str | None, wanted: Wanted) -> bytes:
+    asked = {"format": wanted.form, "hidden": str(wanted.hidden).lower()} | (
+        {"branch": branch} if branch else {}
+    )
+    return content_of(await api.get(f"sessions/{quote(name, safe='')}/export?{urlencode(asked)}"))
+
+
+def _file_name(session: Json) -> str:
+    """The name, as far as any file system takes it, and the id."""
+    name = _UNSAFE.sub("-", session["name"] or "").strip("-.")[:_NAME_CHARS]
+    return f"{name}.{session['id']}" if name else str(session["id"])
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    # The file has its name when it is complete; the folder is readable by its owner only, and so is the file.
+    with tempfile.TemporaryDirectory(prefix=".exporting-", dir=path.parent) as folder:
+        made = Path(folder) / "document"
+        made.touch(mode=0o600)
+        made.write_bytes(content)
+        made.replace(path)
+
+
+def documents(paths: Sequence[Path]) -> list[Path]:
+    """The files, and those ending in .json of the folders. SettingsError for what is not there."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += sorted(path.glob("*.json"))
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise SettingsError(f"import: there is no file {path}.")
+    return found
+
+
+async def imported(proxy: Proxy, paths: Sequence[Path]) -> list[Json]:
+    """Import the files one after the other; one that is refused does not stop the others."""
+    async with own_api(proxy.url, proxy.key) as api:
+        return [{"file": str(path), **await _imported(api, path)} for path in paths]
+
+
+async def _imported(api: OwnApi, path: Path) -> Json:
+    """The session that was made. `problem`: why there is none; `is_there`: its name was there before."""
+    nothing = {"session": None, "messages": 0, "is_there": False, "problem": None}
+    try:
+        made = fields_of(await api.post_document("sessions/import", _read(path)))
+        return nothing | {"session": made["session"], "messages": made["messages"]}
+    except NameTaken:
+        return nothing | {"is_there": True}
+    except OSError as failure:
+        return nothing | {"problem": f"cannot be read ({failure.strerror})"}
+    except UpstreamUnreachable:
+        raise
+    except PalimpsestError as refused:
+        return nothing | {"problem": refused.message}
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def lines_of_import(told: Sequence[Json]) -> Iterator[str]:
+    """A line for each file."""
+    for one in told:
+        if one["session"]:
+            yield f"{one['file']}: {one['messages']:,} messages, session {one['session']}"
+        else:
+            yield f"{one['file']}: {one['problem'] or 'a session of this name is there already'}"

@@ -1,0 +1,127 @@
+"""`palimpsest copy`: every row arrives, also after a kill in the middle; mistakes are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from palimpsest.storage.copying import COPIED
+from palimpsest.storage.migrate import migrate, schema_state
+from palimpsest.storage.tables import METADATA
+
+from benchmarks.copying import different_tables, killed_and_resumed, make_database
+from tests.kit.journal import AT_THE_END, compacted, read
+from tests.kit.model import ModelServer
+from tests.kit.postgres import asked, empty_database, executed, server_address
+from tests.kit.processes import ran
+from tests.kit.proxy import proxied
+
+pytestmark = pytest.mark.timeout(180)
+MESSAGES = 3_000
+REFUSED = 2
+
+
+def copied(folder: Path, source: str, target: str) -> subprocess.CompletedProcess[str]:
+    settings = {
+        "PALIMPSEST_DATABASE__URL": source,
+        "PALIMPSEST_DATABASE__DATA_FOLDER": str(folder),
+        "PALIMPSEST_DATABASE__HEARTBEAT_TIMEOUT_SECONDS": "1",
+    }
+    return ran(folder, "copy", target, settings=settings)
+
+
+def ask(file: Path, statement: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(file)) as connection, connection:
+        return connection.execute(statement).fetchall()
+
+
+def test_every_table_is_copied_but_those_of_servers_and_of_words() -> None:
+    left = {"leases", "servers", "heartbeat", "recall_marks", "recall_words"}
+    assert {table.name for table in COPIED} == set(METADATA.tables) - left
+
+
+async def test_killed_in_the_middle_it_continues_and_every_row_arrives(tmp_path: Path) -> None:
+    source = await asyncio.to_thread(make_database, tmp_path, MESSAGES)
+    back = f"sqlite:///{tmp_path / 'back.db'}"
+    async with empty_database(server_address()) as target:
+        await killed_and_resumed(source, target, tmp_path, MESSAGES // 2)
+        await killed_and_resumed(target, back, tmp_path, MESSAGES // 2)
+        assert await schema_state(target) == await schema_state(back) == "current"
+    assert different_tables(source, back) == []
+    assert ask(tmp_path / "back.db", "SELECT count(*) FROM messages") > [(MESSAGES - 10,)]
+
+
+async def test_a_row_that_changed_meanwhile_is_noticed_and_no_server_starts(tmp_path: Path) -> None:
+    source, target = await asyncio.to_thread(make_database, tmp_path, MESSAGES), tmp_path / "there.db"
+    url = f"sqlite:///{target}"
+
+    def changed() -> None:
+        ask(target, "UPDATE messages SET tokens = tokens + 1")
+
+    with pytest.raises(AssertionError, match="the rows of messages are not those of the source"):
+        await killed_and_resumed(source, url, tmp_path, MESSAGES // 2, changed)
+    for words in (["serve", "--database", url], ["migrate", "--database", url]):
+        refused = ran(tmp_path, *words, settings={})
+        assert (refused.returncode, refused.stdout) == (REFUSED, "")
+        assert "a copy into it was interrupted" in refused.stderr
+    doctor = ran(tmp_path, "doctor", "--database", url, settings={})
+    assert "palimpsest copy` again: it continues" in doctor.stdout
+
+
+async def test_the_copy_is_served_with_everything_found_again(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(session="the work")
+        await compacted(chat)
+        said = await chat.transcript()
+    file = tmp_path / "palimpsest.db"
+    # As a kill leaves it.
+    ask(file, "UPDATE exchanges SET state = 'open' WHERE id = (SELECT max(id) FROM exchanges)")
+    async with empty_database(server_address()) as target:
+        done = await asyncio.to_thread(copied, tmp_path, f"sqlite:///{file}", target)
+        assert (done.returncode, done.stderr.replace("Copying and comparing", "").strip()) == (0, "")
+        assert f"{len(said)} messages, 1 compactions: every row is as in the source." in done.stdout
+        assert await asked(target, "SELECT count(*) FROM exchanges WHERE state = 'open'") == [(0,)]
+        beating = {**AT_THE_END, "database.heartbeat_timeout_seconds": 0.5}
+        async with proxied(ModelServer(window=8_000), tmp_path, beating, url=target) as proxy:
+            again = proxy.chat(session="the work")
+            kept = await read(proxy.http, again, "sessions/the work/messages")
+            assert [row["message"] for row in kept["messages"]] == said
+            first = str(said[0]["content"])[:30]
+            found = await read(proxy.http, again, f"sessions/the work/search?q={first}")
+            assert found["results"][0]["text"].startswith(first)
+            # A server uses it now.
+            back = await asyncio.to_thread(copied, tmp_path, target, f"sqlite:///{tmp_path / 'back.db'}")
+            assert back.returncode == REFUSED
+            assert "a server uses the database; stop it first" in back.stderr
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_a_target_with_rows_and_other_mistakes_are_refused(tmp_path: Path, kind: str) -> None:
+    source = f"sqlite:///{tmp_path / 'source.db'}"
+    await migrate(source)
+    ask(tmp_path / "source.db", "INSERT INTO namespaces (id, created_at) VALUES ('n', 1)")
+    async with empty_database(server_address()) as database:
+        target = database if kind == "postgresql" else f"sqlite:///{tmp_path / 'target.db'}"
+        assert (await asyncio.to_thread(copied, tmp_path, source, target)).returncode == 0
+        for one, other, why in (
+            (source, target, "the target has rows already (namespaces)"),
+            (source, source, "source and target are the same database"),
+            (f"sqlite:///{tmp_path / 'none.db'}", target, "the source is not migrated"),
+            (source, "mysql://host/name", "expected sqlite:///path or postgresql://"),
+            (source, "postgresql://127.0.0.1:1/none", "cannot be reached"),
+            (source, f"sqlite:///{tmp_path}", "cannot be opened"),
+        ):
+            refused = await asyncio.to_thread(copied, tmp_path, one, other)
+            assert (refused.returncode, refused.stdout) == (REFUSED, ""), refused.stderr
+            assert why in refused.stderr
+            assert "Traceback" not in refused.stderr
+        if kind == "postgresql":
+            assert await asked(target, "SELECT id FROM namespaces") == [("n",)]
+            await executed(target, "DELETE FROM namespaces")
+        else:
+            assert ask(tmp_path / "target.db", "SELECT id FROM namespaces") == [("n",)]
+    assert not (tmp_path / "none.db").exists()
