@@ -30,7 +30,7 @@ run: $(RUN_STAMP) ## Start the proxy on 127.0.0.1:8000, with the demo behind it 
 	@exec $(BIN)/palimpsest serve
 
 demo: $(RUN_STAMP) ## Show a conversation being compacted, then stop
-	@bash scripts/tour
+	@$(BIN)/python scripts/tour.py
 
 test: $(DEV_STAMP) ## Run the quick tests: a few minutes, nothing else needed
 	@$(BIN)/python -m pytest -q --quick -n $(WORKERS) --dist loadfile
@@ -51,14 +51,14 @@ check: static ## Format, lint, types, layers, ceilings
 	@$(BIN)/python -m pytest -q tests/house
 
 static: $(DEV_STAMP) ## All of check but the ceilings, which are among the tests
-	@$(BIN)/ruff format --check --quiet app migrations tests benchmarks
-	@$(BIN)/ruff check --quiet app migrations tests benchmarks
-	@$(BIN)/mypy --strict app tests benchmarks
+	@$(BIN)/ruff format --check --quiet app migrations tests benchmarks scripts
+	@$(BIN)/ruff check --quiet app migrations tests benchmarks scripts
+	@$(BIN)/mypy --strict app tests benchmarks scripts
 	@$(BIN)/lint-imports --no-logo
 
 format: $(DEV_STAMP) ## Format the code and mend what can be mended
-	@$(BIN)/ruff format --quiet app migrations tests benchmarks
-	@$(BIN)/ruff check --quiet --fix app migrations tests benchmarks
+	@$(BIN)/ruff format --quiet app migrations tests benchmarks scripts
+	@$(BIN)/ruff check --quiet --fix app migrations tests benchmarks scripts
 
 faults: $(DEV_STAMP) ## Attack the proxy: other sites, other callers, raw bytes, broken disks; each with its control
 	@$(BIN)/python -m pytest -q tests/faults tests/browser -n $(WORKERS) --dist loadfile

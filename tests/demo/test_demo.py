@@ -110,8 +110,8 @@ async def test_a_summary_carries_the_previous_one_and_leaves_headings_out() -> N
     given = f"PREVIOUS_SUMMARY\n{previous}\n\nCONVERSATION\nUSER [9]: open the vault\n\nSummarize: now."
     asked = [{"role": "system", "content": order}, {"role": "user", "content": given}]
     text = (await _ask(asked, max_tokens=800)).json()["choices"][0]["message"]["content"]
-    assert "77-9" in text
-    assert "open the vault" in text
+    assert [f"77-{n}" in text for n in range(1, 9)] == [True] * 8
+    assert text.endswith(f"## 9. {SECTIONS[8]}\n- open the vault")
     assert text.count(SECTIONS[4]) == 1
     assert "PREVIOUS_SUMMARY" not in text
 
@@ -135,3 +135,63 @@ async def test_it_says_so_when_the_fact_is_not_there() -> None:
     asked = {"role": "user", "content": "What is the code of room 3?"}
     text = (await _ask([*facts, asked])).json()["choices"][0]["message"]["content"]
     assert text.endswith("I find nothing more about it in what I was shown.")
+
+
+LOOKUP: dict[str, Any] = {"type": "function", "function": {"name": "context_grep", "parameters": {}}}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_it_looks_up_what_it_is_not_shown_where_it_may(streamed: bool) -> None:
+    asked = [{"role": "user", "content": "On which port does staging listen?"}]
+    reply = await _ask(asked, tools=[LOOKUP], stream=streamed)
+    if streamed:
+        frames = [json.loads(line[6:]) for line in reply.text.split("\n\n") if line.startswith("data: {")]
+        (call,) = frames[0]["choices"][0]["delta"]["tool_calls"]
+        ended = frames[-1]["choices"][0]["finish_reason"]
+    else:
+        (choice,) = reply.json()["choices"]
+        (call,), ended = choice["message"]["tool_calls"], choice["finish_reason"]
+    assert (call["function"]["name"], ended) == ("context_grep", "tool_calls")
+    assert json.loads(call["function"]["arguments"]) == {"query": asked[0]["content"]}
+    known = {"role": "user", "content": "Staging will listen on port 8443."}
+    for messages, fields in (([known, *asked], {"tools": [LOOKUP]}), (asked, {})):
+        answer = (await _ask(messages, **fields)).json()["choices"][0]
+        assert answer["finish_reason"] == "stop"
+
+
+async def test_it_answers_from_what_a_look_up_found() -> None:
+    found = {
+        "tool": "context_grep",
+        "results": [{"snippet": "07:00 all is well\n07:01 staging listens on port 8443"}],
+    }
+    asked = [
+        {"role": "user", "content": "On which port does staging listen?"},
+        {"role": "tool", "tool_call_id": "c", "content": json.dumps(found, separators=(",", ":"))},
+    ]
+    text = (await _ask(asked, tools=[LOOKUP])).json()["choices"][0]["message"]["content"]
+    assert text == "I looked it up: 07:01 staging listens on port 8443"
+
+
+async def test_of_a_tools_result_it_says_the_line_that_matters() -> None:
+    printed = "a.py: ok\nFAILED b.py - ValueError\nc.py: ok\n1 failed, 2 passed"
+    asked = [
+        {"role": "user", "content": "Run them."},
+        {"role": "tool", "tool_call_id": "c", "content": printed},
+    ]
+    text = (await _ask(asked)).json()["choices"][0]["message"]["content"]
+    assert text == "FAILED b.py - ValueError\n1 failed, 2 passed"
+
+
+async def test_a_summary_has_one_line_of_a_listing_and_each_line_once() -> None:
+    order = f"Summarize under these headings: {', '.join(SECTIONS)}."
+    listing = "\n".join(f"order {n}: done" for n in range(30))
+    asked = [
+        {"role": "user", "content": "Replay the orders."},
+        {"role": "tool", "tool_call_id": "c", "content": listing},
+        {"role": "user", "content": "Decision: production waits until Thursday."},
+        {"role": "user", "content": order},
+    ]
+    text = (await _ask(asked, max_tokens=800)).json()["choices"][0]["message"]["content"]
+    assert text.count(": done") == 2, "as work completed, and as the current state"
+    decided = text.partition("6. Decisions made\n")[2].partition("\n\n")[0]
+    assert decided == "- Decision: production waits until Thursday."

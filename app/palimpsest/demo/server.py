@@ -18,12 +18,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from palimpsest.core.recall.tool_calls import GREP
 from palimpsest.demo import responses
 from palimpsest.demo.model import (
     MODEL,
     ShownMessage,
     answer_to,
     asks_for_summary,
+    lookup_of,
     prompt_tokens,
     shown,
     summary_of,
@@ -130,6 +132,9 @@ def _completion(body: Mapping[str, Any], window: int) -> Response:
         )
     answer = _answer(body, messages, tokens, window)
     name = str(body.get("model") or MODEL)
+    question = None if asks_for_summary(messages) else lookup_of(body, messages)
+    if question is not None:
+        return _lookup(answer, name, question, streamed=body.get("stream") is True)
     if body.get("stream") is True:
         wants_usage = bool((body.get("stream_options") or {}).get("include_usage"))
         return StreamingResponse(_frames(answer, name, wants_usage), media_type="text/event-stream")
@@ -161,6 +166,20 @@ def _frames(answer: DemoAnswer, model: str, wants_usage: bool) -> Iterator[bytes
     if wants_usage:
         yield _frame(_envelope(answer, model, "chat.completion.chunk", []) | {"usage": answer.usage})
     yield b"data: [DONE]\n\n"
+
+
+def _lookup(answer: DemoAnswer, model: str, question: str, *, streamed: bool) -> Response:
+    """A call of the tool that searches the conversation, in place of the answer."""
+    function = {"name": GREP, "arguments": json.dumps({"query": question}, ensure_ascii=False)}
+    call = {"id": answer.id.replace("chatcmpl", "call"), "type": "function", "function": function}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    if not streamed:
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "tool_calls"}
+        return JSONResponse(_envelope(answer, model, "chat.completion", [choice]) | {"usage": answer.usage})
+    delta = message | {"tool_calls": [{"index": 0, **call}]}
+    choices = (_choice(delta, None), _choice({}, "tool_calls"))
+    frames = [_frame(_envelope(answer, model, "chat.completion.chunk", [choice])) for choice in choices]
+    return StreamingResponse(iter([*frames, b"data: [DONE]\n\n"]), media_type="text/event-stream")
 
 
 def _choice(delta: Mapping[str, Any], finish_reason: str | None) -> dict[str, Any]:
