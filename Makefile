@@ -1,7 +1,7 @@
 # Every task of the project. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all test-model model clients faults fuzz check static spec shape bench bench-peers format lock clean
+.PHONY: help install run demo test test-all test-model model clients docs faults fuzz check static spec shape bench bench-peers format lock clean
 
 # Where it is set, each of a hundred processes would compile the program, and three the tests, again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -47,7 +47,10 @@ model: $(DEV_STAMP) ## Fetch the small model and its server (211 MB, once)
 clients: $(DEV_STAMP) ## Run real clients against the proxy (1.5 GB of them, installed once)
 	@$(BIN)/python -m tests.clients
 
-check: static ## Format, lint, types, layers, ceilings
+docs: $(DEV_STAMP) ## Build the documentation as a site, strictly (build/docs/site)
+	@$(BIN)/python -m scripts.docs
+
+check: static ## Format, lint, types, layers, ceilings, documentation
 	@$(BIN)/python -m pytest -q tests/house
 
 static: $(DEV_STAMP) ## All of check but the ceilings, which are among the tests

@@ -2,8 +2,8 @@
 
 Names: parse, store_writes, upstream_client, overhead, conversations. Without one they run one after the other
 with their defaults, in about eight minutes; `presets` only by its name, for it takes as long again, and
-`policy` and `day`, which measure no speed, `soak`, which measures memory, `stalls`, `pages`, which needs a
-browser, and `rebuilding`, which measures what records keep.
+`policy` and `day`, which measure no speed, `routing`, `soak`, which measures memory, `stalls`, `pages`, which
+needs a browser, and `rebuilding`, which measures what records keep.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _NAMED = (
     "policy",
     "day",
     "soak",
+    "routing",
     "stalls",
     "pages",
     "rebuilding",

@@ -16,6 +16,7 @@ from tests.kit.model import ModelServer
 from tests.kit.page import page_of
 from tests.kit.proxy import Proxy, proxied
 
+_ROW = re.compile(r"^\| \[([^\]]+)\]\((docs/clients/[\w-]+\.md)\) \| (.+) \|$", re.MULTILINE)
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8", "sec-fetch-site": "none"}
@@ -82,13 +83,16 @@ async def test_with_keys_the_root_and_the_description_are_anybodys(tmp_path: Pat
         assert (page.status_code, "www-authenticate" in page.headers) == (401, True)
 
 
-async def test_the_readme_says_the_same_of_each_client(fresh: Proxy) -> None:
+async def test_the_readme_and_the_page_say_the_same_of_each_client(fresh: Proxy) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = readme.partition("| client | setting |\n|---|---|\n")[2].partition("\n\n")[0]
-    rows = dict(re.findall(r"^\| ([^|]+) \| (.+) \|$", table, re.MULTILINE))
+    rows = {name: (page, row) for name, page, row in _ROW.findall(table)}
     assert rows.keys() - {"curl"} == dict(CLIENTS).keys()
     for client, line in CLIENTS:
-        assert line.format(url="http://127.0.0.1:8000/v1") in rows[client]
+        page, row = rows[client]
+        whole = line.format(url="http://127.0.0.1:8000/v1")
+        assert whole in row
+        assert whole in (ROOT / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.spec("H18")

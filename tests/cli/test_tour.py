@@ -1,4 +1,4 @@
-"""`make demo` tells a story that happened: it ends with 0 only if all was stored and the model looked something up."""
+"""`make demo` tells a story that happened: its exit code is 0 only if all of it did."""
 
 from __future__ import annotations
 

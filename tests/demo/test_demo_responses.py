@@ -1,4 +1,4 @@
-"""The demo upstream speaks the Responses API, too, and the README's tour can be taken with it."""
+"""The demo upstream speaks the Responses API, too, and the tour of docs/start.md can be taken with it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from palimpsest.settings.upstreams import ModelSettings
 
 from tests.house.sources import ROOT, sources
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 _PATH = re.compile(r"`((?:app|tests|migrations|docs|scripts|benchmarks)/[\w./-]*)`")
 # The one page whose paths are relative to the package: a name with a folder, or that of a Python file.
@@ -24,7 +24,7 @@ _SETTING = re.compile(rf"`((?:{'|'.join(Settings.model_fields)})\.[a-z_.]+)(?:[:
 _MORE = {"policy.advanced", *(f"models.{name}" for name in ModelSettings.model_fields)}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_what_a_page_names_is_there(page: Path) -> None:
     # What a released version was called stays as it was.
     text = page.read_text(encoding="utf-8").partition("\n## [0.")[0]
@@ -32,6 +32,10 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     paths = [name for name in _PATH.findall(text) if not (ROOT / name).exists()]
     named = set(_SETTING.findall(text))
     assert (links, paths, sorted(named - _MORE - set(known_keys()))) == ([], [], [])
+
+
+def test_the_readme_is_read_in_a_few_minutes() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 650
 
 
 def test_the_paths_of_the_architecture_are_there() -> None:

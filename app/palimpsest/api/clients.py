@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from palimpsest.proxy.incoming import Scope
 
-# Each client with the line that sets its base URL ({url}). The README's table must match.
+# Each client with the line that sets its base URL ({url}). The README's table and their pages must match.
 CLIENTS: Sequence[tuple[str, str]] = (
     ("OpenAI, Python", 'client = OpenAI(base_url="{url}")'),
     ("OpenAI, Node", 'const client = new OpenAI({{ baseURL: "{url}" }})'),

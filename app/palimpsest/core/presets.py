@@ -3,7 +3,7 @@
 The names are those of `PresetName` in policy.py. A setting of a deployment, a model or a session takes
 precedence over a preset's number.
 
-Sources and rows stand in docs/how-compaction-works.md.
+Sources and rows stand in docs/presets.md.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ class SummarizerSettings(Section):
     worker_url: Endpoint | None = advanced(
         None,
         "Address of a program that writes the summaries of the preset worker, in place of a model.",
-        "None: a model is asked. docs/how-compaction-works.md describes requests and responses.",
+        "None: a model is asked. docs/presets/worker.md describes requests and responses.",
         "URL",
     )
     worker_key: HeaderValue | None = advanced(
