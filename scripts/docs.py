@@ -28,6 +28,7 @@ TOP = {
     "LICENSE": "LICENSE",
 }
 _LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)")
+_FILE_NAME = re.compile(r"\[[\w-]+\.md\](?=\(([^)#\s]+))")
 _COLOUR = re.compile(r"\033\[[\d;]*m")
 _FENCE = re.compile(r"^(?: {4}|\t|```)")
 
@@ -48,6 +49,8 @@ def stage(root: Path, into: Path) -> None:
 
 
 def _relinked(text: str, source: str, there: str, root: Path) -> str:
+    """With links that fit, and with a page's title where the text of a link is the name of its file."""
+
     def fitting(link: re.Match[str]) -> str:
         target = os.path.normpath(PurePosixPath(source).parent / link[2])
         if not (root / target).exists():
@@ -59,8 +62,14 @@ def _relinked(text: str, source: str, there: str, root: Path) -> str:
             raise Refused(f"{source}: {link[2]} is not part of the site")
         return link[1] + os.path.relpath(staged, PurePosixPath(there).parent)
 
+    def titled(name: re.Match[str]) -> str:
+        page = (root / source).parent / name[1]
+        return f"[{page.read_text('utf-8').splitlines()[0].removeprefix('# ')}]" if page.exists() else name[0]
+
     lines = text.split("\n")
-    return "\n".join(line if _FENCE.match(line) else _LINK.sub(fitting, line) for line in lines)
+    return "\n".join(
+        line if _FENCE.match(line) else _LINK.sub(fitting, _FILE_NAME.sub(titled, line)) for line in lines
+    )
 
 
 class _Loader(yaml.SafeLoader):
