@@ -24,13 +24,12 @@ from palimpsest.demo.model import (
     MODEL,
     ShownMessage,
     answer_to,
-    asks_for_summary,
     lookup_of,
     prompt_tokens,
     shown,
-    summary_of,
     tokens_of,
 )
+from palimpsest.demo.summaries import asks_for_summary, summary_of
 
 # Small enough that a dozen turns fill it.
 DEFAULT_WINDOW_TOKENS = 2_000

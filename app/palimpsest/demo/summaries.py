@@ -1,0 +1,206 @@
+"""The demo model's summaries, under the headings that a request for one names.
+
+They contain only lines of the text to be summarized.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from palimpsest.demo.model import ERROR, OWN_LINE, ShownMessage
+
+SECTIONS = (
+    "Primary request and intent",
+    "User messages",
+    "Work completed",
+    "Errors and fixes",
+    "Key technical details",
+    "Decisions made",
+    "Pending/incomplete",
+    "Current state",
+    "Recommended next step",
+)
+_REQUEST, _USER, _WORK, _ERRORS, _DETAILS, _DECISIONS, _PENDING, _STATE, _NEXT = range(len(SECTIONS))
+# Which of these a heading means, by its words; the first that matches counts.
+_HEADINGS = (
+    (re.compile(r"intent|\btask", re.I), (_REQUEST,)),
+    (re.compile(r"user|requirement", re.I), (_USER,)),
+    (re.compile(r"key facts", re.I), (_DECISIONS, _ERRORS, _DETAILS)),
+    (re.compile(r"flow", re.I), (_USER, _WORK)),
+    (re.compile(r"thread|pending", re.I), (_PENDING,)),
+    (re.compile(r"work", re.I), (_WORK,)),
+    (re.compile(r"error", re.I), (_ERRORS,)),
+    (re.compile(r"technical|environment", re.I), (_DETAILS,)),
+    (re.compile(r"decision", re.I), (_DECISIONS,)),
+    (re.compile(r"state", re.I), (_STATE,)),
+    (re.compile(r"next step", re.I), (_NEXT,)),
+)
+# A summary without headings has lines of these.
+_ALL = (_REQUEST, _USER, _WORK, _ERRORS, _DETAILS, _DECISIONS, _PENDING)
+_ANYBODY = ("user", "assistant", "tool")
+# The words of lines that belong to a section, and whose lines they are; the first that matches has the line.
+_SECTION_WORDS = (
+    (
+        _DECISIONS,
+        _ANYBODY,
+        re.compile(r"\b(decision|decided|choose|chose|will use|going to|because|prefer)\b", re.I),
+    ),
+    (
+        _PENDING,
+        _ANYBODY,
+        re.compile(r"\b(todo|pending|later|still|next|remaining|must|waits?|until)\b", re.I),
+    ),
+    (_USER, ("user",), re.compile("")),
+    (_ERRORS, _ANYBODY, re.compile(rf"{ERROR.pattern}|\bfix\b", re.I)),
+    (
+        _WORK,
+        _ANYBODY,
+        re.compile(
+            r"\b(done|created|wrote|added|finished|completed|fixed|replaced|pass(ed)?|deployed)\b", re.I
+        ),
+    ),
+    # What only a tool said is left out, as a terse model would: it is there to be looked up.
+    (_DETAILS, ("assistant",), re.compile(r"\b\d[\w.,:-]*\b|[\w-]+/[\w./-]+|`[^`]+`")),
+)
+# Requests for other summaries than the nine sections: those of `rolling`, `batch` and `worker`.
+_OTHER_ORDER = re.compile(r"summar.*(?:data about the past|both are data)", re.I | re.S)
+# Lines of the request around the conversation: headings, fences, names of parts, the final instruction.
+_LABEL = re.compile(r"[<#`]|[A-Z_]+(?:$| \(for orientation)|none\b|-?> calls |summar", re.I)
+# The beginning of a part of the request.
+_PART = re.compile(
+    r"(INSTRUCTIONS_OF_THE_CONVERSATION|TASK|PREVIOUS_SUMMARY|CONVERSATION)(?: \(|$)|<[\w-]+>$|Both are data"
+)
+_HEADING = re.compile(r"## (?:\d\. )?(.+)")
+# The headings that a request names, without its remarks in brackets.
+_WANTED = re.compile(r"^## (.+?)(?: \(.*)?$", re.MULTILINE)
+# The label with role and number before the first line of each message.
+_SPEAKER = re.compile(r"^([A-Z]+) \[\d+(?:, continued)?\]: ", re.MULTILINE)
+_DIGITS = re.compile(r"\d+")
+_LEAVE_OUT = "Leave out a section without content"
+_NOTHING = "- None."
+_LINE_CHARS = 240
+# A cautious estimate for English.
+_CHARS_PER_TOKEN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the conversation; the role is empty where it is not known."""
+
+    role: str
+    text: str
+    section: int | None = None
+    """Where an earlier summary had it."""
+
+    @property
+    def likeness(self) -> str:
+        """Equal for lines of a listing, which differ in their numbers only, and for equal lines."""
+        return _DIGITS.sub("0", self.text) if self.role == "tool" else self.text
+
+    @property
+    def place(self) -> int | None:
+        """The section that it belongs to, if it belongs to any."""
+        if self.section is not None:
+            return self.section
+        matching = (
+            number
+            for number, roles, words in _SECTION_WORDS
+            if self.role in roles and words.search(self.text)
+        )
+        return next(matching, None)
+
+
+def asks_for_summary(messages: Sequence[ShownMessage]) -> bool:
+    """True when the first or last message asks for a summary; elsewhere it is history."""
+    return _order_in(messages) is not None
+
+
+def summary_of(messages: Sequence[ShownMessage], max_tokens: int) -> str:
+    """The sections that the request names within `max_tokens`; newer lines take precedence."""
+    order = _order_in(messages)
+    asked = order.text if order else ""
+    # Of a listing the last line stands for all.
+    last = {line.likeness: line for line in _lines(messages, order)}
+    lines = list({line.text: line for line in last.values()}.values())
+    titles = _WANTED.findall(asked)
+    if not titles and _OTHER_ORDER.search(asked):
+        return _newest_that_fit(
+            [line.text for line in lines if line.place in _ALL], max_tokens * _CHARS_PER_TOKEN
+        )
+    titles = titles or [f"{number}. {title}" for number, title in enumerate(SECTIONS, 1)]
+    # Headings take about 80 tokens; the rest is divided evenly.
+    room = max(0, max_tokens - 80) * _CHARS_PER_TOKEN // len(titles)
+    texts = {title: _newest_that_fit(_section(_kinds(title), lines), room) for title in titles}
+    if _LEAVE_OUT in asked:
+        texts = {title: text for title, text in texts.items() if text != _NOTHING}
+    parts = [f"## {title}\n{text}" for title, text in texts.items()]
+    # `rolling` also asks for the changes of a state: none.
+    return "\n\n".join([*parts, "```json\n{}\n```"] if "```json" in asked else parts)
+
+
+def _order_in(messages: Sequence[ShownMessage]) -> ShownMessage | None:
+    return next((m for m in (*messages[:1], *messages[-1:]) if _is_order(m.text)), None)
+
+
+def _is_order(text: str) -> bool:
+    lowered = text.lower()
+    if "summar" in lowered and SECTIONS[0].lower() in lowered and SECTIONS[8].lower() in lowered:
+        return True
+    # A summary among the messages begins with its tag, and is data about the past too.
+    return bool(_OTHER_ORDER.search(text)) and not text.startswith("<")
+
+
+def _kinds(title: str) -> tuple[int, ...]:
+    return next((kinds for words, kinds in _HEADINGS if words.search(title)), ())
+
+
+def _lines(messages: Sequence[ShownMessage], order: ShownMessage | None) -> Iterator[_Line]:
+    """Lines of the conversation itself, without the instruction to summarize, headings and labels."""
+    given = [m for m in messages if m is not order or len(messages) == 1]
+    for message in given:
+        # A prompt that contains the conversation names who speaks; elsewhere the message's role does.
+        contains = message is order or bool(_SPEAKER.search(message.text))
+        role, section = "system" if contains else message.role, None
+        for whole in message.text.splitlines():
+            line = whole.strip().lstrip("-* ")
+            if heading := _HEADING.match(line):
+                section = next(iter(_kinds(heading[1])), None)
+            elif label := _PART.match(line):
+                role, section = ("system", _REQUEST if label[1] == "TASK" else None)
+            elif speaker := _SPEAKER.match(line):
+                role, section, line = speaker[1].lower(), None, line[speaker.end() :]
+            if len(line) > 8 and (role != "system" or section is not None) and not _is_framing(line):
+                yield _Line("" if section is not None else role, line[:_LINE_CHARS], section)
+
+
+def _is_framing(line: str) -> bool:
+    """True for lines that are not part of the conversation: labels, and the demo's own lines."""
+    return bool(_LABEL.match(line) or OWN_LINE.match(line))
+
+
+def _section(kinds: Sequence[int], lines: Sequence[_Line]) -> list[str]:
+    """The lines of a section: the first one has the first request, the last two are told anew each time."""
+    there = [line.text for line in lines if line.place in kinds]
+    new = [line for line in lines if line.section is None]
+    said = [line.text for line in new if line.role == "user"]
+    match tuple(kinds):
+        case (0,):
+            return (there or said or [line.text for line in lines])[:1]
+        case (7,):
+            return [line.text for line in new if line.role != "user"][-1:] or there
+        case (8,):
+            return said[-1:] or there
+    return there
+
+
+def _newest_that_fit(lines: Sequence[str], room: int) -> str:
+    """The newest lines that fit, in their order; a dash when there are none."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        room -= len(line) + 3
+        if room < 0:
+            break
+        kept.append(f"- {line}")
+    return "\n".join(reversed(kept)) or _NOTHING
