@@ -46,6 +46,18 @@ def stage(root: Path, into: Path) -> None:
         there = page.relative_to(into).as_posix()
         source = next((name for name, staged in TOP.items() if staged == there), f"docs/{there}")
         page.write_text(_relinked(page.read_text(encoding="utf-8"), source, there, root), encoding="utf-8")
+    with (into / "decisions" / "index.md").open("a", encoding="utf-8") as index:
+        index.write(f"\n{_decisions(into)}\n")
+
+
+def _decisions(staged: Path) -> str:
+    """A line for each: so that a new one need not be entered anywhere."""
+    pages = sorted((staged / "decisions").glob("0*.md"))
+    return "\n".join(f"- [{page.name[:4]}]({page.name}) {_title(page).partition(' ')[2]}" for page in pages)
+
+
+def _title(page: Path) -> str:
+    return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
 
 
 def _relinked(text: str, source: str, there: str, root: Path) -> str:
@@ -64,7 +76,7 @@ def _relinked(text: str, source: str, there: str, root: Path) -> str:
 
     def titled(name: re.Match[str]) -> str:
         page = (root / source).parent / name[1]
-        return f"[{page.read_text('utf-8').splitlines()[0].removeprefix('# ')}]" if page.exists() else name[0]
+        return f"[{_title(page)}]" if page.exists() else name[0]
 
     lines = text.split("\n")
     return "\n".join(
@@ -96,7 +108,7 @@ def check_navigation(root: Path, staged: Path) -> None:
     """Every page has one place."""
     placed = [page for _, pages in navigation(root) for _, page in pages]
     pages = {path.relative_to(staged).as_posix() for path in staged.rglob("*.md")}
-    # The decisions are listed by their own page.
+    # The decisions are listed on their own page.
     unplaced = {page for page in pages - set(placed) if not re.fullmatch(r"decisions/\d{4}-.+\.md", page)}
     if unplaced or set(placed) - pages or len(placed) != len(set(placed)):
         raise Refused(

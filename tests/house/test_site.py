@@ -69,6 +69,14 @@ def test_every_page_has_its_markdown_and_is_listed(site: Path) -> None:
             assert (twin if twin.exists() else site / name / "index.md").read_text("utf-8").startswith("# ")
 
 
+def test_every_decision_is_listed(site: Path) -> None:
+    decisions = [path.name for path in sorted((ROOT / "docs" / "decisions").glob("0*.md"))]
+    listed = re.findall(
+        r"^- \[\d{4}\]\(([^)]+)\) \S", (site / "decisions" / "index.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert listed == decisions
+
+
 def test_links_of_the_markdown_lead_to_files(site: Path) -> None:
     """A program that follows them needs no HTML."""
     for twin in sorted(site.rglob("*.md")):
