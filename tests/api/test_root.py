@@ -87,10 +87,11 @@ async def test_the_readme_and_the_page_say_the_same_of_each_client(fresh: Proxy)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = readme.partition("| client | setting |\n|---|---|\n")[2].partition("\n\n")[0]
     rows = {name: (page, row) for name, page, row in _ROW.findall(table)}
-    assert rows.keys() - {"curl"} == dict(CLIENTS).keys()
-    for client, line in CLIENTS:
-        page, row = rows[client]
-        whole = line.format(url="http://127.0.0.1:8000/v1")
+    assert rows.keys() - {"curl"} == {client.name for client in CLIENTS}
+    for client in CLIENTS:
+        page, row = rows[client.name]
+        assert page == f"docs/clients/{client.slug}.md"
+        whole = client.line.format(url="http://127.0.0.1:8000/v1")
         assert whole in row
         assert whole in (ROOT / page).read_text(encoding="utf-8")
 

@@ -173,7 +173,7 @@ def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def _wires(source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """True where parts are put together: wiring, parts that take what they work with, options of commands."""
     is_wiring = source.name.startswith(
-        ("app/palimpsest/main/", "app/palimpsest/cli/main.py", "app/palimpsest/cli/reading_commands.py")
+        ("app/palimpsest/main/", "app/palimpsest/cli/main.py", "app/palimpsest/cli/proxy_commands.py")
     )
     return is_wiring or function.name == "__init__"
 

@@ -4,24 +4,95 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from palimpsest.proxy.incoming import Scope
 
-# Each client with the line that sets its base URL ({url}). The README's table and their pages must match.
-CLIENTS: Sequence[tuple[str, str]] = (
-    ("OpenAI, Python", 'client = OpenAI(base_url="{url}")'),
-    ("OpenAI, Node", 'const client = new OpenAI({{ baseURL: "{url}" }})'),
-    ("LangChain", 'ChatOpenAI(model="gpt-4o", base_url="{url}")'),
-    ("Vercel AI SDK", 'createOpenAICompatible({{ name: "kept", baseURL: "{url}" }})'),
-    ("pydantic-ai", 'OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url="{url}"))'),
-    ("openai-agents", 'set_default_openai_client(AsyncOpenAI(base_url="{url}"))'),
-    ("openai-agents, JavaScript", 'setDefaultOpenAIClient(new OpenAI({{ baseURL: "{url}" }}))'),
-    ("Codex CLI", 'base_url = "{url}"'),
-    ("LiteLLM", 'litellm.completion(model="openai/gpt-4o", api_base="{url}", messages=messages)'),
-    ("llm", "api_base: {url}"),
-    ("aider", "export OPENAI_API_BASE={url}"),
-    ("opencode", '"options": {{"baseURL": "{url}"}}'),
-    ("Open WebUI", "OPENAI_API_BASE_URL={url}"),
+
+class Client(NamedTuple):
+    """A client that is pointed at the proxy.
+
+    `slug` is the name of its page in the documentation; `line` sets its base URL ({url}); `block` is what has
+    to be written around the line where it does not stand alone.
+    """
+
+    slug: str
+    name: str
+    line: str
+    block: str = ""
+
+
+# The README's table and the clients' pages must match.
+CLIENTS: Sequence[Client] = (
+    Client("openai-python", "OpenAI, Python", 'client = OpenAI(base_url="{url}")'),
+    Client("openai-node", "OpenAI, Node", 'const client = new OpenAI({{ baseURL: "{url}" }})'),
+    Client("langchain", "LangChain", 'ChatOpenAI(model="gpt-4o", base_url="{url}")'),
+    Client("vercel-ai-sdk", "Vercel AI SDK", 'createOpenAICompatible({{ name: "kept", baseURL: "{url}" }})'),
+    Client(
+        "pydantic-ai",
+        "pydantic-ai",
+        'OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url="{url}"))',
+    ),
+    Client("openai-agents", "openai-agents", 'set_default_openai_client(AsyncOpenAI(base_url="{url}"))'),
+    Client(
+        "openai-agents-js",
+        "openai-agents, JavaScript",
+        'setDefaultOpenAIClient(new OpenAI({{ baseURL: "{url}" }}))',
+    ),
+    Client(
+        "codex",
+        "Codex CLI",
+        'base_url = "{url}"',
+        """# ~/.codex/config.toml, with model_provider = "palimpsest" at its top
+[model_providers.palimpsest]
+name = "Palimpsest"
+base_url = "{url}"
+env_key = "PALIMPSEST_KEY"
+wire_api = "responses"
+""",
+    ),
+    Client(
+        "litellm",
+        "LiteLLM",
+        'litellm.completion(model="openai/gpt-4o", api_base="{url}", messages=messages)',
+    ),
+    Client(
+        "llm",
+        "llm",
+        "api_base: {url}",
+        """# extra-openai-models.yaml in the folder that `llm logs path` names
+- model_id: kept
+  model_name: gpt-4o
+  api_base: {url}
+  api_key_name: openai
+  supports_tools: true
+""",
+    ),
+    Client(
+        "aider",
+        "aider",
+        "export OPENAI_API_BASE={url}",
+        """export OPENAI_API_BASE={url}
+aider --model openai/gpt-4o
+""",
+    ),
+    Client(
+        "opencode",
+        "opencode",
+        '"options": {{"baseURL": "{url}"}}',
+        """"provider": {{"palimpsest": {{"npm": "@ai-sdk/openai-compatible",
+                            "options": {{"baseURL": "{url}"}},
+                            "models": {{MODEL: {{"limit": {{"context": 200000, "output": 8000}}}}}}}}}}
+""",
+    ),
+    Client(
+        "open-webui",
+        "Open WebUI",
+        "OPENAI_API_BASE_URL={url}",
+        """OPENAI_API_BASE_URL={url}
+ENABLE_FORWARD_USER_INFO_HEADERS=true
+""",
+    ),
 )
 _HOST = re.compile(r"[\w.:\[\]-]{1,255}", re.ASCII)
 
@@ -44,4 +115,4 @@ def address_of(scope: Scope) -> str:
 def settings_lines(scope: Scope) -> list[tuple[str, str]]:
     """Each client with the line that points it here."""
     url = base_url_of(scope)
-    return [(client, line.format(url=url)) for client, line in CLIENTS]
+    return [(client.name, client.line.format(url=url)) for client in CLIENTS]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from palimpsest.cli.reading_commands import HERE, AsJson, Key, ProxyUrl, add_to
+from palimpsest.cli.proxy_commands import HERE, AsJson, Key, ProxyUrl, add_to
 from palimpsest.errors import PalimpsestError, SettingsError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The commands that read a running proxy's sessions; `reading` has what they do."""
+"""The commands that ask a running proxy; the modules beside have what they do."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ HERE = "http://127.0.0.1:8000"
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    for command in (sessions, show, view, diff, search, compact, undo, report, export):
+    for command in (sessions, show, view, diff, search, compact, undo, report, export, connect):
         app.command()(command)
     app.command("import")(import_)
+    # What follows the program is the program's own.
+    app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(run)
 
 
 def sessions(
@@ -194,6 +196,49 @@ def import_(
     told = asyncio.run(exports.imported(reading.Proxy(url, key), found))
     _told(told, exports.lines_of_import, as_json)
     raise typer.Exit(any(one["problem"] for one in told))
+
+
+def connect(
+    client: Annotated[str, typer.Argument(help="codex, aider, openai-python ...; another word lists them.")],
+    wait: Annotated[bool, typer.Option(help="Wait for the client's first request.")] = True,
+    seconds: Annotated[float | None, typer.Option(min=0, help="Wait at most so long.")] = None,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+) -> None:
+    """Print what points a client at the proxy, then wait for its first request with this key.
+
+    Exits with 1 when none came in time.
+    """
+    from palimpsest.cli import connecting, reading
+
+    proxy = reading.Proxy(url, key)
+    typer.echo(connecting.lines_of(connecting.client_named(client), proxy))
+    if not wait:
+        return
+    before = asyncio.run(connecting.seen(proxy))
+    typer.echo("Waiting for its first request with this key; Ctrl-C ends it.", err=True)
+    found = asyncio.run(connecting.first_request(proxy, before, seconds))
+    if found is None:
+        typer.echo("No request came. Does the client send the same key?", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"It is connected: {found['client'] or 'an unknown client'}, session {found['id']}.")
+
+
+def run(
+    program: Annotated[str, typer.Argument(help="codex, opencode, aider, llm or any other.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Its own arguments.")] = None,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+) -> None:
+    """Start a program with the proxy as its OpenAI server, for this run only.
+
+    OpenAI's SDKs, aider and llm find it by variables, Codex by options, opencode by its provider "openai".
+    """
+    from palimpsest.cli import connecting, reading
+
+    proxy = reading.Proxy(url, key)
+    asyncio.run(connecting.check(proxy))
+    connecting.become(program, arguments or (), proxy)
 
 
 def _told(told: Any, lines: Callable[[Any], Iterator[str]], as_json: bool) -> None:
