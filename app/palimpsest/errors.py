@@ -6,7 +6,7 @@
     |   |   `-- NestedTooDeep        a request is forwarded unrecorded
     |   |-- NotUnderstood            no conversation can be read from it: forwarded unrecorded
     |   |-- InvalidField             a header or path of ours has the wrong value; `param` names it
-    |   |-- InvalidParameter         422: a parameter or field of one of our own endpoints
+    |   |-- InvalidParameter         a parameter or field of one of our own endpoints
     |   |-- InvalidCoding            400: the body does not decode by its Content-Encoding
     |   |-- UnsupportedCoding        415: a Content-Encoding that is not supported
     |   |-- BodyTooLarge             413
@@ -103,7 +103,6 @@ class InvalidField(RequestError):
 class InvalidParameter(RequestError):
     """A parameter or field of one of our own endpoints has a wrong type or value; `param` names it."""
 
-    status = 422
     code = "invalid_parameter"
 
 

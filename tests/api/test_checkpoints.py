@@ -35,8 +35,11 @@ async def test_a_checkpoint_before_each_compaction_newest_first(proxy: Proxy, ch
     ]
     assert len(before) == 2
     assert before[0]["created_at"] >= before[1]["created_at"]
-    newest = (await got(proxy, chat, "/checkpoints?limit=1"))["checkpoints"]
-    assert len(newest) == 1
+    every = (await got(proxy, chat, "/checkpoints"))["checkpoints"]
+    first = await got(proxy, chat, "/checkpoints?limit=1")
+    second = await got(proxy, chat, f"/checkpoints?limit=500&after={first['next']}")
+    assert first["checkpoints"] + second["checkpoints"] == every
+    assert (len(first["checkpoints"]), second["next"]) == (1, None)
     whole = await got(proxy, chat, f"/checkpoints/{before[0]['id']}")
     assert {key: whole[key] for key in before[0]} == before[0]
     assert whole["payload"]["schema"] == whole["schema"] == "session_checkpoint_v2"

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.kit.chat import Chat
+from tests.kit.journal import memories, read
 from tests.kit.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -22,13 +23,6 @@ async def add(proxy: Proxy, chat: Chat, text: str) -> Json:
     assert reply.status_code == 201, reply.text
     value: Json = reply.json()
     return value
-
-
-async def memories(proxy: Proxy, chat: Chat) -> dict[str, list[Json]]:
-    reply = await proxy.http.get(f"/api/sessions/{chat.session}/memory", headers=chat.headers)
-    assert reply.status_code == 200, reply.text
-    found: dict[str, list[Json]] = reply.json()["memories"]
-    return found
 
 
 async def search(proxy: Proxy, chat: Chat, words: str, **params: Any) -> list[Json]:
@@ -60,7 +54,7 @@ async def test_every_summary_is_found_from_any_session(proxy: Proxy) -> None:
     )
     assert found["text"].strip() in record["summary"]
     assert await search(proxy, orchard, "harbour orchard") == []
-    assert [one["compaction"] for one in (await memories(proxy, harbour))["summary"]] == [record["id"]]
+    assert [one["compaction"] for one in await memories(proxy.http, harbour, "summary")] == [record["id"]]
     both = await search(proxy, orchard, "")
     assert [one["session"] for one in both] == [orchard.session, harbour.session]
     assert [one["session"] for one in await search(proxy, orchard, "", limit=1)] == [orchard.session]
@@ -79,14 +73,14 @@ async def test_at_fifteen_the_ten_oldest_become_the_block(proxy: Proxy, chat: Ch
     for number in range(14):
         done = await add(proxy, chat, f"Fact {number} is noted.")
         assert (done["folded"], done["block"], len(done["entries"])) == (0, "", number + 1)
-    assert (await memories(proxy, chat))["block"] == []
+    assert await memories(proxy.http, chat, "block") == []
     done = await add(proxy, chat, "Fact 14 is noted.")
     assert (done["folded"], len(done["entries"])) == (10, 5)
     assert done["entries"] == [f"Fact {number} is noted." for number in range(10, 15)]
     assert all(f"Fact {number} is noted." in done["block"] for number in range(10))
-    kept = await memories(proxy, chat)
-    assert [one["text"] for one in reversed(kept["entry"])] == done["entries"]
-    assert [one["text"] for one in kept["block"]] == [done["block"]]
+    entries, blocks = [await memories(proxy.http, chat, kind) for kind in ("entry", "block")]
+    assert [one["text"] for one in reversed(entries)] == done["entries"]
+    assert [one["text"] for one in blocks] == [done["block"]]
 
 
 async def test_the_next_fold_continues_the_block(proxy: Proxy, chat: Chat) -> None:
@@ -94,15 +88,15 @@ async def test_the_next_fold_continues_the_block(proxy: Proxy, chat: Chat) -> No
         done = await add(proxy, chat, f"Fact {number} is noted.")
     assert (done["folded"], len(done["entries"])) == (10, 5)
     assert all(f"Fact {number} is noted." in done["block"] for number in range(20))
-    assert len((await memories(proxy, chat))["block"]) == 1
+    assert len(await memories(proxy.http, chat, "block")) == 1
 
 
 async def test_entries_added_at_once_are_all_kept(proxy: Proxy, chat: Chat) -> None:
     await asyncio.gather(*(add(proxy, chat, f"Fact {number} is noted.") for number in range(20)))
-    kept = await memories(proxy, chat)
-    whole = "\n".join(one["text"] for one in (*kept["block"], *kept["entry"]))
+    entries, blocks = [await memories(proxy.http, chat, kind) for kind in ("entry", "block")]
+    whole = "\n".join(one["text"] for one in (*blocks, *entries))
     assert all(f"Fact {number} is noted." in whole for number in range(20))
-    assert (len(kept["block"]), len(kept["entry"])) == (1, 10)
+    assert (len(blocks), len(entries)) == (1, 10)
 
 
 @pytest.mark.parametrize(
@@ -117,11 +111,24 @@ async def test_entries_added_at_once_are_all_kept(proxy: Proxy, chat: Chat) -> N
 async def test_an_entry_says_something(proxy: Proxy, chat: Chat, body: Json, param: str) -> None:
     path = f"/api/sessions/{chat.session}/memory-block"
     reply = await proxy.http.post(path, headers=chat.headers, json=body)
-    assert (reply.status_code, reply.json()["error"]["param"]) == (422, param)
-    assert (await memories(proxy, chat))["entry"] == []
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+    assert await memories(proxy.http, chat, "entry") == []
 
 
 async def test_a_search_is_bounded(proxy: Proxy, chat: Chat) -> None:
     path = f"/api/memory/search?q={'x' * 1001}"
     reply = await proxy.http.get(path, headers=chat.headers)
-    assert reply.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    assert reply.status_code == httpx.codes.BAD_REQUEST
+
+
+async def test_memories_come_page_by_page(proxy: Proxy, chat: Chat) -> None:
+    for number in range(5):
+        await add(proxy, chat, f"Fact {number} is noted.")
+    for path in (f"sessions/{chat.session}/memory", "memory/search"):
+        texts, after = [], ""
+        while after is not None:
+            page = await read(proxy.http, chat, f"{path}?limit=2" + (f"&after={after}" if after else ""))
+            assert len(page["memories"]) <= 2
+            texts += [one["text"] for one in page["memories"]]
+            after = page["next"]
+        assert texts == [f"Fact {number} is noted." for number in reversed(range(5))]

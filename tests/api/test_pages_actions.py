@@ -87,11 +87,11 @@ async def test_settings_are_changed_and_told_with_their_source(proxy: Proxy, cha
     await page(proxy, chat, home)
     for patch, status in (
         ('{"policy": {"tail_messages": 9}}', 303),
-        ('{"policy": {"tail_messages": "no"}}', 422),
-        ('{"other": 1}', 422),
-        ("[]", 422),
-        ("{", 422),
-        ("\u00e4", 422),
+        ('{"policy": {"tail_messages": "no"}}', 400),
+        ('{"other": 1}', 400),
+        ("[]", 400),
+        ("{", 400),
+        ("\u00e4", 400),
     ):
         reply = await proxy.http.post(home, data={"patch": patch}, headers=typed(chat))
         assert reply.status_code == status, patch
@@ -118,9 +118,9 @@ async def test_what_was_said_is_found_with_its_words_marked(proxy: Proxy, chat: 
     ("action", "form", "status"),
     [
         ("undo", {"compaction": "none"}, 404),
-        ("undo", {}, 422),
+        ("undo", {}, 400),
         ("pin", {"message": "none"}, 404),
-        ("pin", {"other": "x"}, 422),
+        ("pin", {"other": "x"}, 400),
         ("unpin", {"message": "dcm_" + "0" * 32}, 404),
     ],
 )
@@ -133,7 +133,7 @@ async def test_a_form_that_cannot_be_carried_out_says_so(
     assert reply.status_code == status
     assert "text/html" in reply.headers["content-type"]
     twice = await proxy.http.post(f"{home}/{action}", content=b"message=a&message=b", headers=typed(chat))
-    assert twice.status_code == 422
+    assert twice.status_code == 400
 
 
 async def test_another_site_and_another_caller_change_nothing(proxy: Proxy, chat: Chat) -> None:

@@ -36,14 +36,14 @@ async def test_a_wrong_method_says_which_ones_there_are(proxy: Proxy, method: st
     [
         ("/api/sessions?limit=x", "limit"),
         ("/api/sessions?limit=0", "limit"),
-        ("/api/sessions?before=%00", "before"),
-        ("/api/sessions/x/messages?offset=-1", "offset"),
+        ("/api/sessions?after=%00", "after"),
+        ("/api/sessions/x/messages?after=-1", "after"),
         ("/api/context/dcm_0?limit=99999999999999999999999", "limit"),
     ],
 )
 async def test_a_wrong_parameter_is_named(proxy: Proxy, path: str, param: str) -> None:
     reply = await proxy.http.get(path)
-    assert (reply.status_code, reply.json()["error"]["param"]) == (422, param)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
     assert reply.json()["error"]["code"] == "invalid_parameter"
 
 
@@ -51,10 +51,10 @@ async def test_a_wrong_parameter_is_named(proxy: Proxy, path: str, param: str) -
     ("body", "status", "param"),
     [
         (b"{", 400, None),
-        (b"[]", 422, None),
-        (b'{"focus": 1}', 422, "focus"),
-        (b'{"foucs": "x"}', 422, "foucs"),
-        (b'{"focus": "%s"}' % (b"x" * 3000), 422, "focus"),
+        (b"[]", 400, None),
+        (b'{"focus": 1}', 400, "focus"),
+        (b'{"foucs": "x"}', 400, "foucs"),
+        (b'{"focus": "%s"}' % (b"x" * 3000), 400, "focus"),
         (b'"%s"' % (b"x" * 100_000), 413, None),
     ],
 )
@@ -70,7 +70,7 @@ async def test_a_wrong_body_is_refused(
 
 async def test_a_pin_without_a_message_is_refused(proxy: Proxy, chat: Chat) -> None:
     reply = await proxy.http.post(f"/api/sessions/{chat.session}/pins", headers=chat.headers, json={})
-    assert (reply.status_code, reply.json()["error"]["param"]) == (422, "message")
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "message")
 
 
 @pytest.mark.parametrize("extensions", [{}, {"websocket.http.response": {}}])

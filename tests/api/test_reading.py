@@ -37,7 +37,7 @@ async def test_sessions_are_listed_newest_first_page_by_page(proxy: Proxy) -> No
     for talk in talks:
         await talk.says("hello")
     first = await got(proxy, talks[0], "/sessions", limit=3)
-    second = await got(proxy, talks[0], "/sessions", limit=3, before=first["next"])
+    second = await got(proxy, talks[0], "/sessions", limit=3, after=first["next"])
     ids = [row["id"] for row in (*first["sessions"], *second["sessions"])]
     assert ids == sorted((talk.session for talk in talks), reverse=True)
     assert (first["total"], second["next"]) == (5, None)
@@ -65,9 +65,10 @@ async def test_messages_are_the_instructions_and_then_everything_said(proxy: Pro
 
 async def test_messages_come_in_pages_when_asked_for(proxy: Proxy, chat: Chat) -> None:
     path = f"/sessions/{chat.session}/messages"
-    pages = [await got(proxy, chat, path, limit=2, offset=at) for at in (0, 2, 4, 99)]
+    pages = [await got(proxy, chat, path, limit=2)]
+    pages += [await got(proxy, chat, path, limit=2, after=at) for at in (1, 3, 99)]
     assert [row["message"] for page in pages for row in page["messages"]] == chat.said
-    assert [page["next_offset"] for page in pages] == [2, 4, None, None]
+    assert [page["next"] for page in pages] == [1, 3, None, None]
 
 
 async def test_every_branch_can_be_read(proxy: Proxy, chat: Chat) -> None:

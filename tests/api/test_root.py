@@ -115,5 +115,12 @@ async def test_a_forgotten_v1_is_met_with_a_hint(fresh: Proxy, path: str) -> Non
 
 @pytest.mark.spec("H18")
 async def test_other_paths_are_simply_not_there(fresh: Proxy) -> None:
-    for path in ("/favicon.ico", "/api/nothing", "/api/sessions/none/messages", "/modelsx"):
+    paths = (
+        "/favicon.ico",
+        "/api/nothing",
+        "/api/sessions/none/messages",
+        "/modelsx",
+        "/api/sessions/a%0Ab/pins",
+    )
+    for path in paths:
         assert (await fresh.http.get(path)).json()["error"]["code"] == "not_found"

@@ -67,7 +67,7 @@ async def test_what_cannot_be_is_refused_by_name_and_changes_nothing(
     await patched(proxy, chat, {"policy": {"wait_for_summary": True}})
     reply = await patched(proxy, chat, patch)
     error = reply.json()["error"]
-    assert (reply.status_code, error["code"], error["param"]) == (422, "invalid_parameter", field)
+    assert (reply.status_code, error["code"], error["param"]) == (400, "invalid_parameter", field)
     assert field in error["message"]
     assert (await read(proxy, chat))["settings"] == {"policy": {"wait_for_summary": True}}
 
@@ -78,7 +78,7 @@ async def test_a_patch_is_an_object(proxy: Proxy, chat: Chat, body: bytes) -> No
     reply = await proxy.http.patch(
         path, headers=chat.headers | {"content-type": "application/json"}, content=body
     )
-    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid_parameter")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_parameter")
 
 
 async def test_patches_at_once_do_not_undo_each_other(proxy: Proxy, chat: Chat) -> None:

@@ -119,7 +119,7 @@ async def test_a_program_without_sessions_has_an_empty_list(proxy: Proxy) -> Non
     ("path", "param"),
     [
         ("/ui?limit=0", "limit"),
-        ("/ui?before=<script>", "before"),
+        ("/ui?after=<script>", "after"),
         ("/ui/sessions/{id}/events?after=-1", "after"),
         ("/ui/sessions/{id}/events?limit=501", "limit"),
         ("/ui/sessions/{id}/events?show=nothing", "show"),
@@ -130,7 +130,7 @@ async def test_what_cannot_be_asked_for_is_named_on_a_page(
 ) -> None:
     reply = await proxy.http.get(path.format(id=chat.session), headers=chat.headers)
     status, code, page = told(reply)
-    assert (status, code) == (422, "invalid_parameter")
+    assert (status, code) == (400, "invalid_parameter")
     assert param in [word.text for word in page.all("code")]
 
 

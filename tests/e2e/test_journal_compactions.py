@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kit.chat import Chat
-from tests.kit.journal import AT_THE_END, checkpoints, compacted, events, of_compactions, read
+from tests.kit.journal import AT_THE_END, checkpoints, compacted, events, memories, of_compactions
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import proxied
 from tests.kit.words import prose
@@ -207,8 +207,7 @@ async def test_a_note_is_flushed_where_room_is_short_and_not_again_at_once(tmp_p
         await compacted(again, rounds=2)
         assert len(await again.compactions()) >= 2
         (flush,) = await events(proxy.http, again, ["flush"])
-        memory = await read(proxy.http, again, f"sessions/{again.session}/memory")
-    (note,) = memory["memories"]["flush"]
+        (note,) = await memories(proxy.http, again, "flush")
     told = flush["payload"]
     assert note["text"] == told["text"]
     assert told["slackTokens"] < 1_200

@@ -16,7 +16,7 @@ from tests.kit.journal import (
     checkpoints,
     compacted,
     events,
-    read,
+    memories,
     refuses_compactions,
 )
 from tests.kit.model import ModelServer, Says
@@ -91,8 +91,8 @@ async def test_a_compaction_that_cannot_be_stored_changes_nothing(tmp_path: Path
         for _ in range(2):
             assert (await refused(chat)).is_server_error
         assert await chat.compactions() == [before]
-        memory = await read(proxy.http, chat, "sessions/notes/memory")
-        assert [one["compaction"] for one in memory["memories"]["summary"]] == [before["id"]]
+        summaries = await memories(proxy.http, chat, "summary")
+        assert [one["compaction"] for one in summaries] == [before["id"]]
         failed = await events(proxy.http, chat, ["compaction_failed"])
         assert {event["payload"]["reason"] for event in failed} == {"not_stored"}
         completed = await events(proxy.http, chat, ["context_summarized", "compaction_completed"])

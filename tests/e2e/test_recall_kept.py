@@ -75,7 +75,7 @@ async def test_they_are_shown_only_where_they_are_asked_for(tmp_path: Path) -> N
         answers = [row["answer"] for row in whole["messages"] if row["origin"] == "hidden"]
         relayed = [row["id"] for row in whole["messages"] if row["origin"] == "relayed"]
         assert answers == [relayed[-3]] * 2 + [relayed[-2]] * 2
-        page = await read(proxy.http, chat, f"{path}/messages?hidden=1&offset={whole['total'] - 10}&limit=3")
+        page = await read(proxy.http, chat, f"{path}/messages?hidden=1&after={whole['total'] - 11}&limit=3")
         assert [row["message"] for row in page["messages"]] == [message for _, _, message in last[:3]]
 
 

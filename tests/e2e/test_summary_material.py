@@ -12,7 +12,7 @@ from palimpsest.core.presets import PRESETS
 
 from tests.kit.agent import TOOLS
 from tests.kit.chat import Chat
-from tests.kit.journal import read
+from tests.kit.journal import memories, read
 from tests.kit.judge import are_sound
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import Proxy, proxied
@@ -69,9 +69,8 @@ async def test_a_key_reaches_no_summarizer_and_no_summary(tmp_path: Path) -> Non
         assert model.summaries
         assert all(SECRET not in text for text in asked(model))
         assert all(SECRET not in one["summary"] for one in made)
-        memory = await read(proxy.http, chat, "sessions/notes/memory")
-        assert memory["memories"]["summary"]
-        assert SECRET not in json.dumps(memory)
+        assert await memories(proxy.http, chat, "summary")
+        assert SECRET not in json.dumps(await read(proxy.http, chat, "sessions/notes/memory"))
         # The archive has it, word for word.
         assert await chat.transcript() == chat.said
 

@@ -110,7 +110,7 @@ async def test_a_failure_says_whose_it_is(tmp_path: Path) -> None:
             *("rejected", 400, "upstream_status", "upstream"),
         )
         assert (cut["state"], cut["cause"]) == ("incomplete", "upstream")
-        (first,) = (await read(proxy.http, chat, f"sessions/work/exchanges?before={page['next']}"))[
+        (first,) = (await read(proxy.http, chat, f"sessions/work/exchanges?after={page['next']}"))[
             "exchanges"
         ]
         assert (first["n"], first["state"]) == (1, "done")
@@ -124,7 +124,7 @@ async def test_what_does_not_exist_is_not_found(path: str, tmp_path: Path) -> No
         home = f"/api/sessions/{chat.session}/exchanges"
         assert (await proxy.http.get(f"{home}/{path}", headers=chat.headers)).status_code == 404
         assert (await proxy.http.get(f"{home}/1", headers={"authorization": "Bearer x"})).status_code == 404
-        assert (await proxy.http.get(f"{home}?limit=0", headers=chat.headers)).status_code == 422
+        assert (await proxy.http.get(f"{home}?limit=0", headers=chat.headers)).status_code == 400
 
 
 @pytest.mark.spec("P6")
@@ -173,7 +173,7 @@ async def test_the_last_days_add_up(tmp_path: Path) -> None:
         other = {"authorization": "Bearer another"}
         empty = (await proxy.http.get("/api/overview", headers=other)).json()
         assert (empty["total"]["turns"], empty["total"]["cost"], empty["failures"]) == (0, None, [])
-        assert (await proxy.http.get("/api/overview?days=0", headers=other)).status_code == 422
+        assert (await proxy.http.get("/api/overview?days=0", headers=other)).status_code == 400
 
 
 async def test_compactions_are_counted_by_who_wrote_the_summary(tmp_path: Path) -> None:

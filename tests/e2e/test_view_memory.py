@@ -12,7 +12,7 @@ from palimpsest.core.presets import PRESETS
 from palimpsest.core.summary.rolling.memory_block import INSTRUCTIONS, MEMORY_TAG
 
 from tests.kit.chat import Chat
-from tests.kit.journal import checkpoints, read
+from tests.kit.journal import checkpoints, memories
 from tests.kit.judge import are_sound, rewritten
 from tests.kit.model import ModelServer, Says, Seen, plain_summary, tokens_of
 from tests.kit.proxy import Proxy, proxied
@@ -199,8 +199,7 @@ async def test_undoing_a_compaction_brings_back_the_memory_of_the_one_before(tmp
         shown = [part["message"]["content"] for part in (await chat.view())["parts"]]
         assert first["memory"] in shown
         assert second["memory"] not in shown
-        listed = await proxy.http.get(f"/api/sessions/{chat.session}/memory", headers=chat.headers)
-        assert len(listed.json()["memories"]["entry"]) == 2
+        assert len(await memories(proxy.http, chat, "entry")) == 2
 
 
 @pytest.mark.spec("B16", "P9")
@@ -236,9 +235,9 @@ async def goes_on(proxy: Proxy, chat: Chat, exchanges: int) -> Json:
         await chat.says(f"We decided to give berth {berth} to the ferry named F{berth}.")
     async with asyncio.timeout(20):
         while True:
-            kept = (await read(proxy.http, chat, f"sessions/{chat.session}/memory"))["memories"]
+            kept = {kind: await memories(proxy.http, chat, kind) for kind in ("entry", "block")}
             if len(kept["entry"]) == exchanges // 12 - 10 * (exchanges >= 15 * 12):
-                return dict(kept)
+                return kept
 
 
 @pytest.mark.spec("B16")
@@ -288,6 +287,6 @@ async def test_elsewhere_they_come_where_it_is_set(tmp_path: Path) -> None:
             async with asyncio.timeout(20):
                 while len(made) < 2:
                     made = await checkpoints(proxy.http, chat, "periodic")
-            memory = await read(proxy.http, chat, "sessions/log/memory")
-            assert len(memory["memories"]["entry"]) >= counts
-            assert bool(memory["memories"]["entry"]) is bool(counts)
+            entries = await memories(proxy.http, chat, "entry")
+            assert len(entries) >= counts
+            assert bool(entries) is bool(counts)

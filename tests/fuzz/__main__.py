@@ -1,9 +1,10 @@
 """Tries our own endpoints with what their description allows and with what it does not (`make fuzz`).
 
 A proxy with a conversation in it is started on a real socket; schemathesis, an installed program of an
-environment of its own, reads `/api/openapi.json` and asks: first of that conversation, then of whatever it
-makes up, erasing included. The same requests at each run, a few thousand; none may be answered by a 5xx,
-hang or close the connection.
+environment of its own, reads the description and asks: first of that conversation, then of whatever it
+makes up, erasing included. The same requests at each run, a few thousand; none may be answered by a 5xx, by
+a status or a type that the description does not have, or by a field that it does not name; none may hang or
+close the connection.
 
     python -m tests.fuzz .venv-fuzz/bin/schemathesis
 """
@@ -11,10 +12,12 @@ hang or close the connection.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import tempfile
 from pathlib import Path
 
+from tests.kit.described import closed
 from tests.kit.model import ModelServer
 from tests.kit.proxy import Front, proxied
 
@@ -22,6 +25,8 @@ KEY = "fuzz-key"
 EXAMPLES = 40
 # Well beyond what a run takes; whoever waits longer waits for a request that hangs.
 SECONDS = 900
+DESCRIPTION = "openapi.json"
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 KNOWN = '[parameters]\n"path.name" = "known"\n'
 
 
@@ -29,9 +34,9 @@ async def tried(program: str, front: Front, config: Path, *more: str) -> int:
     """The program's own verdict: 0 when nothing failed."""
     process = await asyncio.create_subprocess_exec(
         program,
-        *("--config-file", str(config), "run", f"{front.url}/api/openapi.json"),
+        *("--config-file", str(config), "run", str(config.parent / DESCRIPTION), "--url", front.url),
         *("--header", f"Authorization: Bearer {KEY}"),
-        *("--checks", "not_a_server_error"),
+        *("--checks", CHECKS),
         *("--phases", "coverage,fuzzing", "--mode", "all"),
         *("--max-examples", str(EXAMPLES), "--generation-deterministic"),
         *("--request-timeout", "10", "--workers", "1", "--warnings", "off", "--no-color"),
@@ -51,6 +56,8 @@ async def main(program: str) -> int:
         await asyncio.to_thread(known.write_text, KNOWN)
         await asyncio.to_thread(anything.write_text, "")
         async with proxied(ModelServer(window=20_000), folder) as proxy:
+            document = closed((await proxy.http.get("/openapi.json")).json())
+            await asyncio.to_thread((folder / DESCRIPTION).write_text, json.dumps(document))
             chat = proxy.chat(key=KEY, session="known", system="Be kind.")
             for turn in range(3):
                 await chat.says(f"Question {turn}?")

@@ -60,7 +60,7 @@ def test_what_cannot_be_is_refused_by_name(patch: dict[str, Any], field: str) ->
     with pytest.raises(InvalidParameter) as refused:
         patched(None, patch, DEPLOYMENT)
     assert refused.value.param == field
-    assert refused.value.status == 422
+    assert refused.value.status == 400
 
 
 def test_a_removed_setting_is_refused_and_says_what_does_its_work() -> None:

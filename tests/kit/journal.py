@@ -49,6 +49,12 @@ async def checkpoints(http: httpx.AsyncClient, chat: Chat, kind: str) -> list[Js
     return [await read(http, chat, f"sessions/{chat.session}/checkpoints/{row['id']}") for row in of_kind]
 
 
+async def memories(http: httpx.AsyncClient, chat: Chat, kind: str) -> list[Json]:
+    """The session's memories of one kind, newest first."""
+    listed: list[Json] = (await read(http, chat, f"sessions/{chat.session}/memory?kind={kind}"))["memories"]
+    return listed
+
+
 async def compacted(chat: Chat, rounds: int = 1, words: int = 500) -> None:
     """The conversation has gone on until it was compacted so many times."""
     seen: set[str] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
@@ -23,6 +23,15 @@ from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import Headers, asking_of
 
 Order = TypeVar("Order", bound=BaseModel)
+# Parameters that several endpoints have.
+SessionName = Annotated[str, Path(description="Our id of the session, or the client's own name for it.")]
+Branch = Annotated[
+    str | None,
+    Query(
+        max_length=100,
+        description="Id of a branch or of a message in it, or the beginning of one; else the default branch.",
+    ),
+]
 # Bodies of our own endpoints have a few fields; this leaves room for a focus and any id.
 ORDER_BYTES = 65_536
 ORDER_SECONDS = 10.0
@@ -39,6 +48,14 @@ class CallerAuthentication:
         incoming = asking_of(request.scope)
         request.state.caller = await self._access.caller_of(incoming)
         request.state.credentials = self._access.credentials_of(incoming)
+
+    async def refuse_unknown(self, request: Request) -> None:
+        """InvalidParameter for a query field that the endpoint does not have and that is no credential."""
+        known = request.scope["route"].query_fields
+        for name in request.query_params:
+            if name not in known and not self._access.is_credential_field(name):
+                takes = f"takes {', '.join(known)}" if known else "takes none"
+                raise InvalidParameter(f"There is no such parameter here; this endpoint {takes}.", param=name)
 
 
 def _admitted(request: Request) -> Caller:
@@ -67,7 +84,7 @@ async def order_of(request: Request, kind: type[Order]) -> Order:
     try:
         return kind.model_validate_json(body or b"{}")
     except ValidationError as error:
-        raise _invalid(error) from None
+        raise _invalid(error, kind) from None
 
 
 def require_json(request: Request) -> None:
@@ -84,11 +101,15 @@ def require_json(request: Request) -> None:
         )
 
 
-def _invalid(error: ValidationError) -> InvalidJson | InvalidParameter:
+def _invalid(error: ValidationError, kind: type[BaseModel]) -> InvalidJson | InvalidParameter:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         return InvalidJson("The body is not valid JSON.")
-    return InvalidParameter(f"{first['msg']}.", param=".".join(map(str, first["loc"])) or None)
+    said = first["msg"]
+    if first["type"] == "extra_forbidden":
+        known = [field.alias or name for name, field in kind.model_fields.items()]
+        said = f"There is no such field here; there are {', '.join(known)}"
+    return InvalidParameter(f"{said}.", param=".".join(map(str, first["loc"])) or None)
 
 
 def problem_of(error: Exception) -> PalimpsestError:

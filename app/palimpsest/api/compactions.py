@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Literal, TypedDict
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Query
 
-from palimpsest.api.callers import Admitted
-from palimpsest.api.replies import reply
-from palimpsest.api.sessions import place_fields, stored_fields
+from palimpsest.api.callers import Admitted, Branch, SessionName
+from palimpsest.api.replies import (
+    MessageId,
+    Reply,
+    Tokens,
+    UtcTime,
+    described,
+    reply,
+    utc_time,
+    utc_time_or_none,
+)
+from palimpsest.api.sessions import PlaceFields, place_fields
 from palimpsest.core.recall.lineage import Lineage
 from palimpsest.core.runtime.events import compaction_undone
-from palimpsest.core.view.compaction import Compaction, builders, context_id, edges, restored
+from palimpsest.core.view.compaction import (
+    Author,
+    Compaction,
+    CompactionKind,
+    SpentTokens,
+    Trigger,
+    builders,
+    context_id,
+    edges,
+    restored,
+)
 from palimpsest.core.view.view import applicable, applies
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import NotUndoable
@@ -23,6 +42,112 @@ from palimpsest.proxy.recall.describing import lineages_in
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.journal import CheckpointRow, EventRow
 from palimpsest.storage.store import Store
+
+_MOST_COMPACTIONS = 500
+CompactionId = Annotated[str, Path(description="Id of a compaction of the session.")]
+
+
+class SummaryTokensFields(TypedDict):
+    """Tokens that the calls for a summary took."""
+
+    prompt_tokens: int
+    cached_tokens: Annotated[int, described("Of these, served from the upstream's cache.")]
+    completion_tokens: int
+
+
+class MaskFields(TypedDict):
+    """A tool result that is shown shortened."""
+
+    message: MessageId
+    limit_chars: int
+
+
+class MadeCompaction(TypedDict):
+    """The record of a compaction: what was folded and kept, and who wrote the summary.
+
+    `spent` is null when code wrote it, or where it was not kept.
+    """
+
+    id: str
+    kind: CompactionKind
+    trigger: Trigger
+    reason: str
+    policy: str
+    author: Author
+    model: str | None
+    passes: Annotated[int, described("Model calls that wrote the summary.")]
+    rebuilt: Annotated[int, described("Messages that it was rebuilt from, else 0.")]
+    parents: Annotated[list[str], described("The compactions that it was made from.")]
+    tokens_before: Tokens
+    tokens_after: Tokens
+    tokens_freed: Tokens
+    spent: SummaryTokensFields | None
+    messages_folded: int
+    watermark: Annotated[MessageId | None, described("The newest folded message.")]
+    kept: Annotated[list[MessageId], described("Messages before the watermark that stay word for word.")]
+    masks: list[MaskFields]
+    summary: str
+    memory: Annotated[str, described("The session's memory behind the summary.")]
+
+
+class StoredCompactionFields(MadeCompaction):
+    """A compaction with its times."""
+
+    created_at: UtcTime
+    undone_at: UtcTime | None
+
+
+class CompactionPage(TypedDict):
+    """Compactions of a session, oldest first."""
+
+    session: str
+    compactions: list[StoredCompactionFields]
+    next: Annotated[str | None, described("The `after` of the next page; null on the last one.")]
+
+
+class CompactionNode(TypedDict):
+    """A compaction in the graph. `node` and `depth` are null where it only shortened tool results."""
+
+    id: str
+    kind: CompactionKind
+    trigger: Trigger
+    policy: str
+    tokens_before: Tokens
+    tokens_after: Tokens
+    created_at: UtcTime
+    undone_at: UtcTime | None
+    node: Literal["node", "leaf"] | None
+    depth: int | None
+    parents: list[str]
+    source_messages: int
+
+
+CompactionEdge = TypedDict("CompactionEdge", {"from": str, "to": str})
+
+
+class CompactionGraph(TypedDict):
+    """All compactions of a session, and what each was made from."""
+
+    session: str
+    nodes: list[CompactionNode]
+    edges: list[CompactionEdge]
+
+
+class UndoneCompaction(TypedDict):
+    """What was undone, and the compaction that is in force again."""
+
+    session: str
+    compaction: str
+    undone_at: UtcTime
+    restored: str | None
+
+
+class RestoredCheckpoint(PlaceFields):
+    """The compactions that were undone, and the one that is in force now."""
+
+    checkpoint: str
+    undone: list[str]
+    restored: str | None
 
 
 class _Span(msgspec.Struct, rename="camel"):
@@ -44,25 +169,49 @@ class CompactionPages:
 
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
-        api.add_api_route("/sessions/{name:path}/compactions", self.listed, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/compactions/{compaction}/undo", self.undo, methods=["POST"])
+        api.add_api_route("/sessions/{name:path}/compactions", self.list_compactions, methods=["GET"])
         api.add_api_route(
-            "/sessions/{name:path}/checkpoints/{checkpoint}/restore", self.restore, methods=["POST"]
+            "/sessions/{name:path}/compactions/{compaction}/undo", self.undo_compaction, methods=["POST"]
+        )
+        api.add_api_route(
+            "/sessions/{name:path}/checkpoints/{checkpoint}/restore",
+            self.restore_checkpoint,
+            methods=["POST"],
         )
 
-    async def listed(self, caller: Admitted, name: str, graph: bool = False) -> Response:
-        """Every compaction of the session, oldest first; `graph`: with what each was made from."""
+    async def list_compactions(
+        self,
+        caller: Admitted,
+        name: SessionName,
+        graph: Annotated[
+            bool, Query(description="All of them as a graph of what was made from what.")
+        ] = False,
+        limit: Annotated[int, Query(ge=1, le=_MOST_COMPACTIONS, description="At most so many.")] = 100,
+        after: Annotated[str, Query(max_length=100, description="The `next` of the page before.")] = "",
+    ) -> Reply[CompactionPage] | Reply[CompactionGraph]:
+        """List the compactions of a session, oldest first.
+
+        `graph`: all of them, as nodes and edges.
+        """
         row = await self._archive.session(caller.namespace, name)
         stored = await self._store.compactions.of_session(caller.namespace, row.id)
         if graph:
             lineages = await lineages_in(self._store.history, caller.namespace, row.id, stored)
-            return reply({"session": row.id, **_graph(stored, lineages)})
-        return reply({"session": row.id, "compactions": [stored_fields(one) for one in stored]})
+            return reply(_graph(row.id, stored, lineages))
+        start = 1 + next((at for at, one in enumerate(stored) if one.compaction.id == after), -1)
+        page = stored[start : start + limit]
+        more = page[-1].compaction.id if start + limit < len(stored) else None
+        shown = [stored_fields(one) for one in page]
+        listed: CompactionPage = {"session": row.id, "compactions": shown, "next": more}
+        return reply(listed)
 
-    async def undo(self, caller: Admitted, name: str, compaction: str) -> Response:
-        """Undo a compaction from the next request on; the one it was made from is in force again.
+    async def undo_compaction(
+        self, caller: Admitted, name: SessionName, compaction: CompactionId
+    ) -> Reply[UndoneCompaction]:
+        """Undo a compaction.
 
-        409 when it was undone before, or when another one in force was made from it.
+        From the next request on the one it was made from is in force again. 409 when it was undone before, or
+        when another one in force was made from it.
         """
         row = await self._archive.session(caller.namespace, name)
         stored = await self._store.compactions.of_session(caller.namespace, row.id)
@@ -81,17 +230,22 @@ class CompactionPages:
             {
                 "session": row.id,
                 "compaction": found.id,
-                "undone_at": now,
+                "undone_at": utc_time(now),
                 "restored": back.id if back else None,
             }
         )
 
-    async def restore(
-        self, caller: Admitted, name: str, checkpoint: str, branch: str | None = None
-    ) -> Response:
-        """Undo the branch's compactions since a checkpoint; messages since then stay.
+    async def restore_checkpoint(
+        self,
+        caller: Admitted,
+        name: SessionName,
+        checkpoint: Annotated[str, Path(description="Id of a checkpoint of the session.")],
+        branch: Branch = None,
+    ) -> Reply[RestoredCheckpoint]:
+        """Undo the compactions since a checkpoint.
 
-        409, and nothing undone, when a compaction in force on another branch was made from one of them.
+        Messages since then stay. 409, and nothing undone, when a compaction in force on another branch was
+        made from one of them.
         """
         place = await self._archive.place(caller.namespace, name, branch)
         at = caller.namespace, place.row.id
@@ -147,32 +301,79 @@ def _end_of(checkpoint: CheckpointRow) -> str:
         return ""
 
 
-def _graph(stored: Sequence[StoredCompaction], lineages: Mapping[str, Lineage]) -> dict[str, Any]:
-    nodes = [
-        {
-            "id": one.compaction.id,
-            "kind": one.compaction.kind,
-            "trigger": one.compaction.trigger,
-            "policy": one.compaction.policy,
-            "tokens_before": one.compaction.tokens_before,
-            "tokens_after": one.compaction.tokens_after,
-            "created_at": one.created_at,
-            "undone_at": one.undone_at,
-            **_lineage(lineages.get(one.compaction.id)),
-        }
-        for one in stored
-    ]
-    pairs = edges([one.compaction for one in stored])
-    return {"nodes": nodes, "edges": [{"from": parent, "to": child} for parent, child in pairs]}
-
-
-def _lineage(lineage: Lineage | None) -> dict[str, Any]:
-    """What a summary was made from (C12); empty for masks alone."""
-    if lineage is None:
-        return {"node": None, "depth": None, "parents": [], "source_messages": 0}
+def compaction_fields(compaction: Compaction) -> MadeCompaction:
+    """A compaction's record."""
+    names = compaction.names()
     return {
-        "node": lineage.kind,
-        "depth": lineage.depth,
-        "parents": list(lineage.parents),
-        "source_messages": len(lineage.sources),
+        "id": compaction.id,
+        "kind": compaction.kind,
+        "trigger": compaction.trigger,
+        "reason": compaction.reason,
+        "policy": compaction.policy,
+        "author": compaction.author,
+        "model": compaction.model,
+        "passes": compaction.passes,
+        "rebuilt": compaction.rebuilt,
+        "parents": list(compaction.parents),
+        "tokens_before": compaction.tokens_before,
+        "tokens_after": compaction.tokens_after,
+        "tokens_freed": compaction.tokens_before - compaction.tokens_after,
+        "spent": _spent_fields(compaction.spent),
+        "messages_folded": compaction.messages_folded,
+        "watermark": context_id(compaction.watermark) if compaction.watermark else None,
+        "kept": [context_id(chain) for chain in compaction.kept],
+        "masks": [
+            {"message": names[mask.chain], "limit_chars": mask.limit_chars} for mask in compaction.masks
+        ],
+        "summary": compaction.summary,
+        "memory": compaction.memory,
+    }
+
+
+def _spent_fields(spent: SpentTokens | None) -> SummaryTokensFields | None:
+    if spent is None:
+        return None
+    return {
+        "prompt_tokens": spent.prompt,
+        "cached_tokens": spent.cached,
+        "completion_tokens": spent.completion,
+    }
+
+
+def stored_fields(stored: StoredCompaction) -> StoredCompactionFields:
+    """A compaction's record with its times."""
+    return {
+        **compaction_fields(stored.compaction),
+        "created_at": utc_time(stored.created_at),
+        "undone_at": utc_time_or_none(stored.undone_at),
+    }
+
+
+def _graph(
+    session: str, stored: Sequence[StoredCompaction], lineages: Mapping[str, Lineage]
+) -> CompactionGraph:
+    nodes = [_node(one, lineages.get(one.compaction.id)) for one in stored]
+    pairs = edges([one.compaction for one in stored])
+    return {
+        "session": session,
+        "nodes": nodes,
+        "edges": [{"from": parent, "to": child} for parent, child in pairs],
+    }
+
+
+def _node(one: StoredCompaction, lineage: Lineage | None) -> CompactionNode:
+    """`lineage`: what a summary was made from (C12); None for masks alone."""
+    return {
+        "id": one.compaction.id,
+        "kind": one.compaction.kind,
+        "trigger": one.compaction.trigger,
+        "policy": one.compaction.policy,
+        "tokens_before": one.compaction.tokens_before,
+        "tokens_after": one.compaction.tokens_after,
+        "created_at": utc_time(one.created_at),
+        "undone_at": utc_time_or_none(one.undone_at),
+        "node": lineage.kind if lineage else None,
+        "depth": lineage.depth if lineage else None,
+        "parents": list(lineage.parents) if lineage else [],
+        "source_messages": len(lineage.sources) if lineage else 0,
     }

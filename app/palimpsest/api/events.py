@@ -9,12 +9,12 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any, TypedDict
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Request
 
-from palimpsest.api.callers import Admitted
-from palimpsest.api.replies import array_of, object_with, raw_reply
+from palimpsest.api.callers import Admitted, SessionName
+from palimpsest.api.replies import Reply, UtcTime, array_of, described, object_with, raw_reply, utc_time
 from palimpsest.core.runtime.events import EVENT_TYPES
 from palimpsest.errors import InvalidParameter, ServerBusy
 from palimpsest.proxy.archive import Archive
@@ -70,7 +70,7 @@ class EventStreams:
         self._ended = ended
         self._open: Counter[str] = Counter()
 
-    def response(self, wanted: Wanted) -> Response:
+    def response(self, wanted: Wanted) -> Reply[Any]:
         """A streaming response; sending it raises ServerBusy when the limit is reached."""
         return _Stream(self, wanted)
 
@@ -120,7 +120,7 @@ class EventStreams:
             waiting.cancel()
 
 
-class _Stream(Response):
+class _Stream(Reply[Any]):
     """A streaming response."""
 
     def __init__(self, streams: EventStreams, wanted: Wanted) -> None:
@@ -144,6 +144,29 @@ _MOST = 1_000
 MOST_SEQ = 2**63 - 1
 
 
+class EventHead(TypedDict):
+    """An event without its payload."""
+
+    seq: Annotated[int, described("Later events of the session have a higher one, with gaps.")]
+    id: str
+    type: Annotated[str, described("An imported session has further types.")]
+    created_at: UtcTime
+
+
+class EventFields(EventHead):
+    """An event; the payload is as it was stored."""
+
+    payload: Any
+
+
+class EventPage(TypedDict):
+    """Events of a session, oldest first."""
+
+    session: str
+    next: Annotated[int | None, described("The `after` of the next page; null on the last one.")]
+    events: list[EventFields]
+
+
 class EventPages:
     """Events of a session."""
 
@@ -154,20 +177,24 @@ class EventPages:
 
     def on(self, api: APIRouter) -> None:
         """Register the route."""
-        api.add_api_route("/sessions/{name:path}/events", self.events, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/events", self.list_events, methods=["GET"])
 
-    async def events(
+    async def list_events(
         self,
         request: Request,
         caller: Admitted,
-        name: str,
-        after: Annotated[int, Query(ge=0, le=MOST_SEQ)] = 0,
-        limit: Annotated[int, Query(ge=1, le=_MOST)] = 100,
-        types: str = "",
-    ) -> Response:
-        """Events after `after`, oldest first; as a stream when the client accepts text/event-stream.
+        name: SessionName,
+        after: Annotated[
+            int,
+            Query(ge=0, le=MOST_SEQ, description="The `next` of the page before, or the `seq` of an event."),
+        ] = 0,
+        limit: Annotated[int, Query(ge=1, le=_MOST, description="At most so many.")] = 100,
+        types: Annotated[str, Query(description="Of these types only, separated by commas.")] = "",
+    ) -> Reply[EventPage]:
+        """List events, oldest first, as a list or a stream.
 
-        A stream continues after `Last-Event-ID` and sends new events as they arrive.
+        A stream when the client accepts `text/event-stream`: it continues after `Last-Event-ID`, and sends
+        new events as they arrive.
         """
         row = await self._archive.session(caller.namespace, name)
         wanted = Wanted(caller.namespace, row.id, after, _types(types))
@@ -181,7 +208,12 @@ class EventPages:
 
 def _item(stored: StoredEvent) -> bytes:
     event = stored.event
-    fields = {"seq": stored.seq, "id": event.id, "type": event.type, "created_at": event.created_at}
+    fields: EventHead = {
+        "seq": stored.seq,
+        "id": event.id,
+        "type": event.type,
+        "created_at": utc_time(event.created_at),
+    }
     return object_with(fields, "payload", event.payload)
 
 
@@ -189,7 +221,9 @@ def _types(given: str) -> tuple[str, ...]:
     types = tuple(dict.fromkeys(word.strip() for word in given.split(",") if word.strip()))
     for one in types:
         if one not in EVENT_TYPES:
-            raise InvalidParameter("There is no such type of event.", param="types")
+            raise InvalidParameter(
+                f"There is no such type of event; the types are {', '.join(EVENT_TYPES)}.", param="types"
+            )
     return types
 
 
@@ -204,5 +238,5 @@ def _last_seen(request: Request) -> int | None:
     if not said:
         return None
     if not (said.isascii() and said.isdigit() and len(said) < 20 and int(said) <= MOST_SEQ):
-        raise InvalidParameter("The id of an event is a number.", param="Last-Event-ID")
+        raise InvalidParameter(f"The id of an event is a number from 0 to {MOST_SEQ}.", param="Last-Event-ID")
     return int(said)

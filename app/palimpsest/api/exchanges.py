@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query
 
-from palimpsest.api.callers import Admitted
-from palimpsest.api.replies import array_of, object_with, raw_reply, reply
-from palimpsest.api.sessions import stored_fields
-from palimpsest.core.view.anatomy import SeenMessage, difference
+from palimpsest.api.callers import Admitted, SessionName
+from palimpsest.api.compactions import CompactionId, StoredCompactionFields, stored_fields
+from palimpsest.api.replies import (
+    MessageId,
+    Reply,
+    StoredMessage,
+    Tokens,
+    UtcTime,
+    array_of,
+    described,
+    object_with,
+    raw_reply,
+    reply,
+    utc_time,
+)
+from palimpsest.core.view.anatomy import Category, Fate, SeenMessage, difference
 from palimpsest.core.view.compaction import context_id
-from palimpsest.core.view.outcomes import ViewPart
+from palimpsest.core.view.outcomes import PartKind, ViewPart
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compaction_views import CompactionViews, Folding, Followed
@@ -21,6 +32,198 @@ from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 
 _MOST = 500
+ExchangeName = Annotated[str, Path(description="Number of an exchange in its session, from 1, or its id.")]
+
+
+class ExchangeCostFields(TypedDict):
+    """What an exchange cost; `saved` is an estimate."""
+
+    prompt: float
+    completion: float
+    total: float
+    saved: float
+
+
+class ExchangeFields(TypedDict):
+    """A request with its answer. Null is unknown; tokens are the model's."""
+
+    n: Annotated[int, described("Its number in the session, from 1.")]
+    id: str
+    message: Annotated[MessageId | None, described("The newest message of the request.")]
+    answer: MessageId | None
+    state: str
+    status: Annotated[int | None, described("The HTTP status that the client got.")]
+    code: Annotated[str | None, described("The code of a failure.")]
+    cause: Annotated[str | None, described("Whose failure it is: `client`, `proxy` or `upstream`.")]
+    kind: str
+    model: str
+    client: str | None
+    mode: str | None
+    found_by: str | None
+    view: str | None
+    compaction: Annotated[str | None, described("The compaction in force.")]
+    arm: Annotated[str | None, described("In a session whose policy is compared with another one.")]
+    tokens_full: Annotated[int | None, described("The whole prompt.")]
+    tokens: Annotated[int | None, described("The prompt that was sent.")]
+    prompt_tokens: Annotated[int | None, described("As the upstream counted them, like the other three.")]
+    completion_tokens: int | None
+    cached_tokens: int | None
+    written_tokens: int | None
+    cost: Annotated[ExchangeCostFields | None, described("Null where no price is known.")]
+    finish_reason: str | None
+    started_at: UtcTime
+    prepared_seconds: float | None
+    waited_seconds: float | None
+    first_byte_seconds: float | None
+    seconds: float | None
+
+
+class ExchangePage(TypedDict):
+    """Exchanges of a session, newest first."""
+
+    session: str
+    exchanges: list[ExchangeFields]
+    next: Annotated[int | None, described("The `after` of the next page; null on the last one.")]
+
+
+class FollowedCompaction(TypedDict):
+    """What followed a compaction; `repeated_cost` and `saved` are estimates, null without a price."""
+
+    compaction: str
+    since: Annotated[int, described("Number of the first turn under it.")]
+    turns: int
+    calls: int
+    calls_until_change: Annotated[int | None, described("Until the first that changed something.")]
+    repeated_calls: int
+    repeated_cost: float | None
+    lookups: int
+    cost: float | None
+    saved: float | None
+    waited_seconds: float | None
+
+
+class FindingFields(TypedDict):
+    """What makes a session dearer than need be."""
+
+    kind: Literal["large_result", "unused_tools", "cold_cache"]
+    names: list[str]
+    times: int
+    tokens: Tokens
+
+
+class SessionReport(TypedDict):
+    """What followed each compaction of the default branch, and findings."""
+
+    session: str
+    compactions: list[FollowedCompaction]
+    findings: list[FindingFields]
+
+
+class SummaryLineFields(TypedDict):
+    """A line of a summary, and the messages it comes from."""
+
+    text: str
+    is_heading: bool
+    sources: list[MessageId]
+
+
+class FoldingFields(StoredCompactionFields):
+    """A compaction with what it folded."""
+
+    cost: Annotated[float | None, described("Of its text; null without a known price.")]
+    folded: list[MessageId]
+    newly_folded: Annotated[int, described("How many of them were not folded before.")]
+    lines: list[SummaryLineFields]
+
+
+class WholeCompaction(FoldingFields):
+    """A compaction of a session, beside its originals."""
+
+    session: str
+
+
+class SeenExchangeFields(ExchangeFields):
+    """An exchange, with what its prompt was for and what became of the messages."""
+
+    shares: Annotated[dict[Category, int], described("The tokens of the prompt by what they are for.")]
+    fates: Annotated[dict[Fate, int], described("How many messages were sent how.")]
+    is_body_kept: bool
+    is_exact: Annotated[bool | None, described("The body has the digest of what was sent; null: unknown.")]
+
+
+class SaidMessageHead(TypedDict):
+    """What became of a message of the conversation."""
+
+    id: MessageId
+    position: int
+    role: str
+    fate: Fate
+    summary: Annotated[str | None, described("The compaction that folded it first.")]
+    reason: str
+    tokens: Tokens
+    tokens_sent: Tokens
+    is_said: Annotated[bool, described("The request contained it.")]
+
+
+class SaidMessage(SaidMessageHead):
+    """A message of the conversation."""
+
+    message: StoredMessage
+
+
+class SentPartHead(TypedDict):
+    """What is known of a message of the prompt."""
+
+    kind: PartKind
+    id: MessageId | None
+    tokens: Tokens
+    masked: bool
+    reason: str
+
+
+class SentPart(SentPartHead):
+    """A message of the prompt."""
+
+    message: StoredMessage
+
+
+class ExchangeView(ExchangeFields):
+    """What was said and what was sent."""
+
+    messages: list[SaidMessage]
+    parts: list[SentPart]
+
+
+class PromptDifferenceHead(TypedDict):
+    """How many messages two prompts share; an upstream's cache can serve those before."""
+
+    n: int
+    against: Literal["previous", "said"]
+    same_before: int
+    same_after: int
+
+
+class PromptDifference(PromptDifferenceHead):
+    """How a prompt differs from another one."""
+
+    gone: list[StoredMessage]
+    new: list[StoredMessage]
+
+
+class LostFact(TypedDict):
+    """Something that a folded message says and the prompt does not."""
+
+    kind: str
+    text: str
+    message: MessageId
+
+
+class LostFacts(TypedDict):
+    """What folded messages say and the prompt does not."""
+
+    n: int
+    compaction: str | None
+    lost: list[LostFact]
 
 
 class ExchangePages:
@@ -33,25 +236,31 @@ class ExchangePages:
 
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
-        api.add_api_route("/sessions/{name:path}/exchanges", self.listed, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/report", self.report, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/compactions/{compaction}", self.folding, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/exchanges/{n}", self.one, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/exchanges/{n}/view", self.view, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/exchanges/{n}/body", self.body, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/exchanges/{n}/diff", self.diff, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/exchanges/{n}/lost", self.lost, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/exchanges", self.list_exchanges, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/report", self.get_report, methods=["GET"])
+        api.add_api_route(
+            "/sessions/{name:path}/compactions/{compaction}", self.get_compaction, methods=["GET"]
+        )
+        api.add_api_route("/sessions/{name:path}/exchanges/{n}", self.get_exchange, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/exchanges/{n}/view", self.get_exchange_view, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/exchanges/{n}/body", self.get_exchange_body, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/exchanges/{n}/diff", self.get_exchange_diff, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/exchanges/{n}/lost", self.get_exchange_lost, methods=["GET"])
 
-    async def listed(
+    async def list_exchanges(
         self,
         caller: Admitted,
-        name: str,
-        limit: Annotated[int, Query(ge=1, le=_MOST)] = 50,
-        before: Annotated[int, Query(ge=0, le=NEWEST)] = NEWEST,
-    ) -> Response:
-        """Exchanges, newest first; `next` is the `before` of the next page, null on the last one."""
+        name: SessionName,
+        limit: Annotated[int, Query(ge=1, le=_MOST, description="At most so many.")] = 50,
+        after: Annotated[
+            int | None, Query(ge=0, le=NEWEST, description="The `next` of the page before.")
+        ] = None,
+    ) -> Reply[ExchangePage]:
+        """List every request with its answer, newest first."""
         row = await self._archive.session(caller.namespace, name)
-        found = await self._views.page(caller.namespace, row.id, before, limit + 1)
+        found = await self._views.page(
+            caller.namespace, row.id, NEWEST if after is None else after, limit + 1
+        )
         page = found[:limit]
         costs = [await self._views.cost_of(caller.namespace, one) for _, one in page]
         ratios = [self._views.ratio_of(caller.namespace, one) for _, one in page]
@@ -59,11 +268,14 @@ class ExchangePages:
             exchange_fields(number, one, ratio, cost)
             for (number, one), ratio, cost in zip(page, ratios, costs, strict=True)
         ]
-        after = page[-1][1].arrival if len(found) > limit else None
-        return reply({"session": row.id, "exchanges": listed, "next": after})
+        more = page[-1][1].arrival if len(found) > limit else None
+        return reply({"session": row.id, "exchanges": listed, "next": more})
 
-    async def report(self, caller: Admitted, name: str) -> Response:
-        """What followed each compaction of the default branch, and what makes it dearer than need be."""
+    async def get_report(self, caller: Admitted, name: SessionName) -> Reply[SessionReport]:
+        """Report what followed each compaction of the default branch.
+
+        Also what makes the session dearer than need be.
+        """
         row = await self._archive.session(caller.namespace, name)
         followed = await self._compactions.followed(caller.namespace, row)
         findings = await self._views.findings(caller.namespace, row)
@@ -71,19 +283,29 @@ class ExchangePages:
             {
                 "session": row.id,
                 "compactions": [followed_fields(one) for one in followed],
-                "findings": [asdict(one) for one in findings],
+                "findings": [
+                    {"kind": one.kind, "names": list(one.names), "times": one.times, "tokens": one.tokens}
+                    for one in findings
+                ],
             }
         )
 
-    async def folding(self, caller: Admitted, name: str, compaction: str) -> Response:
-        """One compaction: what it folded, and each line of its summary with the messages it comes from."""
+    async def get_compaction(
+        self, caller: Admitted, name: SessionName, compaction: CompactionId
+    ) -> Reply[WholeCompaction]:
+        """Get a compaction beside its originals.
+
+        What it folded, and each line of its summary with the messages it comes from.
+        """
         row = await self._archive.session(caller.namespace, name)
         found = await self._compactions.folding(caller.namespace, row, compaction)
         cost = await self._compactions.cost_of(found.stored.compaction)
         return reply({"session": row.id, **folding_fields(found, cost)})
 
-    async def one(self, caller: Admitted, name: str, n: str) -> Response:
-        """One exchange, with the tokens of its prompt by what they are for."""
+    async def get_exchange(
+        self, caller: Admitted, name: SessionName, n: ExchangeName
+    ) -> Reply[SeenExchangeFields]:
+        """Get an exchange, with the tokens of its prompt by what they are for."""
         seen = await self._seen(caller.namespace, name, n)
         weight = MESSAGE_WEIGHT * len(seen.talk.messages)
         return reply(
@@ -96,9 +318,12 @@ class ExchangePages:
             }
         )
 
-    async def view(self, caller: Admitted, name: str, n: str) -> Response:
-        """What was said and what was sent: every message with its fate, and the parts of the prompt.
+    async def get_exchange_view(
+        self, caller: Admitted, name: SessionName, n: ExchangeName
+    ) -> Reply[ExchangeView]:
+        """Get what was said and what was sent.
 
+        Every message with its fate, and the parts of the prompt.
         `messages` is the conversation; `is_said`: the request contained the message. `parts` are the messages
         of the prompt in their order.
         """
@@ -107,8 +332,10 @@ class ExchangePages:
         weight = MESSAGE_WEIGHT * len(seen.talk.messages)
         return raw_reply(await offload(weight, _view, fields, seen))
 
-    async def body(self, caller: Admitted, name: str, n: str) -> Response:
-        """The request's body as it was sent to the upstream, decoded.
+    async def get_exchange_body(
+        self, caller: Admitted, name: SessionName, n: ExchangeName
+    ) -> Reply[dict[str, Any]]:
+        """Get the body of the request that was sent to the upstream, decoded.
 
         The header `x-palimpsest-exact` says whether it has the digest of the body that was sent.
         """
@@ -118,10 +345,16 @@ class ExchangePages:
         exact = {} if seen.is_exact is None else {"x-palimpsest-exact": str(seen.is_exact).lower()}
         return raw_reply(seen.body, headers=exact)
 
-    async def diff(
-        self, caller: Admitted, name: str, n: str, against: Literal["previous", "said"] = "previous"
-    ) -> Response:
-        """How the prompt differs from that of the turn before, or from what was said.
+    async def get_exchange_diff(
+        self,
+        caller: Admitted,
+        name: SessionName,
+        n: ExchangeName,
+        against: Annotated[
+            Literal["previous", "said"], Query(description="The turn before, or what was said.")
+        ] = "previous",
+    ) -> Reply[PromptDifference]:
+        """Show how the prompt differs from that of the turn before, or from what was said.
 
         `same_before` and `same_after` count the messages that both share; an upstream's cache can serve the
         former.
@@ -134,7 +367,7 @@ class ExchangePages:
         else:
             before = (await self._seen(caller.namespace, name, str(seen.number - 1))).shown
         found = difference(before, seen.shown)
-        head = {
+        head: PromptDifferenceHead = {
             "n": seen.number,
             "against": against,
             "same_before": found.same_before,
@@ -143,11 +376,16 @@ class ExchangePages:
         told = object_with(head, "gone", array_of(found.gone))
         return raw_reply(told[:-1] + b',"new":' + array_of(found.new) + b"}")
 
-    async def lost(self, caller: Admitted, name: str, n: str) -> Response:
-        """What the folded messages say and the prompt does not: rules, files, commands, failures, numbers."""
+    async def get_exchange_lost(
+        self, caller: Admitted, name: SessionName, n: ExchangeName
+    ) -> Reply[LostFacts]:
+        """List what the folded messages say and the prompt does not.
+
+        Rules, files, commands, failures, numbers.
+        """
         seen = await self._seen(caller.namespace, name, n)
         found = await self._views.lost(seen)
-        lost = [
+        lost: list[LostFact] = [
             {"kind": one.kind, "text": one.text, "message": context_id(seen.talk.names[one.index])}
             for one in found
         ]
@@ -156,13 +394,13 @@ class ExchangePages:
     async def _seen(self, namespace: str, name: str, n: str) -> SeenExchange:
         return await self._views.seen(namespace, await self._archive.session(namespace, name), n)
 
-    async def _fields(self, namespace: str, seen: SeenExchange) -> dict[str, Any]:
+    async def _fields(self, namespace: str, seen: SeenExchange) -> ExchangeFields:
         cost = await self._views.cost_of(namespace, seen.exchange)
         return exchange_fields(seen.number, seen.exchange, seen.ratio, cost)
 
 
-def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: Cost | None) -> dict[str, Any]:
-    """An exchange; null is unknown. Tokens are the model's, times UTC seconds."""
+def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: Cost | None) -> ExchangeFields:
+    """An exchange."""
     full, sent = exchange.tokens_full, exchange.tokens_forwarded
     first, end, began = exchange.first_at, exchange.finished_at, exchange.started_at
     return {
@@ -190,7 +428,7 @@ def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: C
         "written_tokens": exchange.written_tokens,
         "cost": cost_fields(cost),
         "finish_reason": exchange.finish_reason,
-        "started_at": began,
+        "started_at": utc_time(began),
         "prepared_seconds": exchange.prepared_seconds,
         "waited_seconds": exchange.waited_seconds,
         "first_byte_seconds": None if first is None else round(first - began, 3),
@@ -198,8 +436,8 @@ def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: C
     }
 
 
-def followed_fields(one: Followed) -> dict[str, Any]:
-    """What followed a compaction; `repeated_cost` and `saved` are estimates, null without a price."""
+def followed_fields(one: Followed) -> FollowedCompaction:
+    """What followed a compaction."""
     return {
         "compaction": one.compaction.id,
         "since": one.since,
@@ -215,8 +453,8 @@ def followed_fields(one: Followed) -> dict[str, Any]:
     }
 
 
-def folding_fields(found: Folding, cost: float | None) -> dict[str, Any]:
-    """A compaction with what it folded; `newly_folded` were not folded before. `cost` is of its text."""
+def folding_fields(found: Folding, cost: float | None) -> FoldingFields:
+    """A compaction with what it folded. `cost` is of its text."""
     ids = [] if found.talk is None else [context_id(name) for name in found.talk.names]
     return {
         **stored_fields(found.stored),
@@ -230,14 +468,14 @@ def folding_fields(found: Folding, cost: float | None) -> dict[str, Any]:
     }
 
 
-def cost_fields(cost: Cost | None) -> dict[str, float] | None:
-    """What an exchange cost; `saved` is an estimate."""
+def cost_fields(cost: Cost | None) -> ExchangeCostFields | None:
+    """What an exchange cost."""
     if cost is None:
         return None
     return {"prompt": cost.prompt, "completion": cost.completion, "total": cost.total, "saved": cost.saved}
 
 
-def _view(fields: dict[str, Any], seen: SeenExchange) -> bytes:
+def _view(fields: ExchangeFields, seen: SeenExchange) -> bytes:
     said = [
         object_with(_said(seen, fate), "message", seen.talk.messages[fate.index].raw) for fate in seen.fates
     ]
@@ -246,7 +484,7 @@ def _view(fields: dict[str, Any], seen: SeenExchange) -> bytes:
     return head[:-1] + b',"parts":' + array_of(parts) + b"}"
 
 
-def _part(seen: SeenExchange, part: ViewPart) -> dict[str, Any]:
+def _part(seen: SeenExchange, part: ViewPart) -> SentPartHead:
     return {
         "kind": part.kind,
         "id": None if part.index is None else context_id(seen.talk.names[part.index]),
@@ -256,7 +494,7 @@ def _part(seen: SeenExchange, part: ViewPart) -> dict[str, Any]:
     }
 
 
-def _said(seen: SeenExchange, fate: SeenMessage) -> dict[str, Any]:
+def _said(seen: SeenExchange, fate: SeenMessage) -> SaidMessageHead:
     message = seen.talk.messages[fate.index]
     return {
         "id": context_id(seen.talk.names[fate.index]),
@@ -271,6 +509,6 @@ def _said(seen: SeenExchange, fate: SeenMessage) -> dict[str, Any]:
     }
 
 
-def _counted(seen: SeenExchange) -> dict[str, int]:
+def _counted(seen: SeenExchange) -> dict[Fate, int]:
     fates = [fate.fate for fate in seen.fates]
     return {fate: fates.count(fate) for fate in dict.fromkeys(fates)}

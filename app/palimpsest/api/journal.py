@@ -2,21 +2,102 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol, get_args
+from typing import Annotated, Any, Protocol, TypedDict
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-from palimpsest.api.callers import Admitted, credentials_of, order_of
-from palimpsest.api.replies import object_with, raw_reply, reply
-from palimpsest.api.sessions import place_fields
+from palimpsest.api.callers import Admitted, SessionName, credentials_of, order_of
+from palimpsest.api.replies import Reply, UtcTime, described, object_with, raw_reply, reply, utc_time
+from palimpsest.api.sessions import PlaceFields, place_fields
+from palimpsest.core.view.compaction import Author
 from palimpsest.proxy.archive import Archive, missing
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.turn import Subject
-from palimpsest.storage.journal import CheckpointRow, Journal, MemoryKind, StoredMemory
+from palimpsest.storage.exchange_log import NEWEST
+from palimpsest.storage.journal import CheckpointKind, CheckpointRow, Journal, MemoryKind, StoredMemory
 
 _MOST_CHECKPOINTS = 500
+ArrivalAfter = Annotated[int | None, Query(ge=0, le=NEWEST, description="The `next` of the page before.")]
+
+
+class CheckpointHead(TypedDict):
+    """A checkpoint without its payload."""
+
+    id: str
+    kind: CheckpointKind
+    schema: Annotated[str, described("The form of its payload.")]
+    span_hash: Annotated[str, described("Identifies the messages that it covers, in hexadecimal.")]
+    created_at: UtcTime
+
+
+class CheckpointList(TypedDict):
+    """Checkpoints of a session, newest first."""
+
+    session: str
+    checkpoints: list[CheckpointHead]
+    next: Annotated[int | None, described("The `after` of the next page; null on the last one.")]
+
+
+class SessionCheckpointHead(CheckpointHead):
+    """A checkpoint of a session without its payload."""
+
+    session: str
+
+
+class CheckpointFields(SessionCheckpointHead):
+    """A checkpoint with its payload, which is as it was stored."""
+
+    payload: Any
+
+
+class CompletedSession(PlaceFields):
+    """`checkpoint` is null when nothing was produced or decided since the last one."""
+
+    checkpoint: str | None
+
+
+class MemoryFields(TypedDict):
+    """A memory; `compaction` is the one that it comes from."""
+
+    id: str
+    kind: MemoryKind
+    text: str
+    compaction: str | None
+    created_at: UtcTime
+
+
+class MemoryPage(TypedDict):
+    """Memories of a session, newest first."""
+
+    session: str
+    memories: list[MemoryFields]
+    next: Annotated[int | None, described("The `after` of the next page; null on the last one.")]
+
+
+class FoundMemory(MemoryFields):
+    """A memory and its session."""
+
+    session: str
+
+
+class FoundMemories(TypedDict):
+    """Memories of all the caller's sessions, newest first."""
+
+    memories: list[FoundMemory]
+    next: Annotated[str | None, described("The `after` of the next page; null on the last one.")]
+
+
+class AddedMemory(TypedDict):
+    """The session's memory after an entry was added."""
+
+    session: str
+    entry: Annotated[str, described("The id of the new entry.")]
+    folded: Annotated[int, described("How many entries were just folded into the block.")]
+    author: Annotated[Author, described("Who folded them.")]
+    block: str
+    entries: list[str]
 
 
 class CheckpointPages:
@@ -28,35 +109,48 @@ class CheckpointPages:
 
     def on(self, api: APIRouter) -> None:
         """The routes are registered."""
-        api.add_api_route("/sessions/{name:path}/checkpoints", self.listed, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/checkpoints/{checkpoint}", self.one, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/checkpoints", self.list_checkpoints, methods=["GET"])
+        api.add_api_route(
+            "/sessions/{name:path}/checkpoints/{checkpoint}", self.get_checkpoint, methods=["GET"]
+        )
 
-    async def listed(
-        self, caller: Admitted, name: str, limit: Annotated[int, Query(ge=1, le=_MOST_CHECKPOINTS)] = 50
-    ) -> Response:
-        """Checkpoints, newest first, without payloads."""
+    async def list_checkpoints(
+        self,
+        caller: Admitted,
+        name: SessionName,
+        limit: Annotated[int, Query(ge=1, le=_MOST_CHECKPOINTS, description="At most so many.")] = 50,
+        after: ArrivalAfter = None,
+    ) -> Reply[CheckpointList]:
+        """List checkpoints, newest first, without payloads."""
         row = await self._archive.session(caller.namespace, name)
-        stored = await self._journal.checkpoints(caller.namespace, row.id, limit)
-        listed = [_checkpoint_fields(one.checkpoint) for one in stored]
-        return reply({"session": row.id, "checkpoints": listed})
+        stored = await self._journal.checkpoints(caller.namespace, row.id, limit + 1, after)
+        page = stored[:limit]
+        listed = [_checkpoint_fields(one.checkpoint) for one in page]
+        more = page[-1].arrival if len(stored) > limit else None
+        return reply({"session": row.id, "checkpoints": listed, "next": more})
 
-    async def one(self, caller: Admitted, name: str, checkpoint: str) -> Response:
-        """One checkpoint with its payload, byte for byte."""
+    async def get_checkpoint(
+        self,
+        caller: Admitted,
+        name: SessionName,
+        checkpoint: Annotated[str, Path(description="Id of a checkpoint of the session.")],
+    ) -> Reply[CheckpointFields]:
+        """Get a checkpoint with its payload, byte for byte."""
         row = await self._archive.session(caller.namespace, name)
         stored = await self._journal.checkpoint(caller.namespace, row.id, checkpoint)
         if stored is None:
             raise missing()
-        fields = {"session": row.id, **_checkpoint_fields(stored.checkpoint)}
+        fields: SessionCheckpointHead = {"session": row.id, **_checkpoint_fields(stored.checkpoint)}
         return raw_reply(object_with(fields, "payload", stored.checkpoint.payload))
 
 
-def _checkpoint_fields(checkpoint: CheckpointRow) -> dict[str, Any]:
+def _checkpoint_fields(checkpoint: CheckpointRow) -> CheckpointHead:
     return {
         "id": checkpoint.id,
         "kind": checkpoint.kind,
         "schema": checkpoint.schema,
         "span_hash": checkpoint.span_hash.hex(),
-        "created_at": checkpoint.created_at,
+        "created_at": utc_time(checkpoint.created_at),
     }
 
 
@@ -70,7 +164,7 @@ class CompletionWriter(Protocol):
 class CompletionOrder(BaseModel):
     """`marker` is a note on what was completed."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"marker": "released as 2.1"}]})
 
     marker: Annotated[str, StringConstraints(max_length=16_000)] = ""
     branch: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
@@ -85,10 +179,15 @@ class CompletionPages:
 
     def on(self, api: APIRouter) -> None:
         """The route is registered."""
-        api.add_api_route("/sessions/{name:path}/complete", self.complete, methods=["POST"])
+        api.add_api_route("/sessions/{name:path}/complete", self.complete_session, methods=["POST"])
 
-    async def complete(self, request: Request, caller: Admitted, name: str) -> Response:
-        """Write a completion checkpoint; null when nothing was produced or decided since the last one."""
+    async def complete_session(
+        self, request: Request, caller: Admitted, name: SessionName
+    ) -> Reply[CompletedSession]:
+        """Mark something as complete.
+
+        Writes a checkpoint, unless nothing was produced or decided since the last one.
+        """
         order = await order_of(request, CompletionOrder)
         place = await self._archive.place(caller.namespace, name, order.branch)
         subject = await self._archive.branch(place, credentials_of(request))
@@ -96,14 +195,15 @@ class CompletionPages:
         return reply({**place_fields(place), "checkpoint": made})
 
 
-_KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 _MOST_MEMORIES = 200
 
 
 class MemoryOrder(BaseModel):
     """An entry for the session's memory."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"text": "The release is on Friday."}]}
+    )
 
     text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=16_000)]
 
@@ -121,38 +221,57 @@ class MemoryPages:
 
     def on(self, api: APIRouter) -> None:
         """The routes are registered."""
-        api.add_api_route("/memory/search", self.search, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/memory", self.listed, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/memory-block", self.add, methods=["POST"])
+        api.add_api_route("/memory/search", self.search_memories, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/memory", self.list_memories, methods=["GET"])
+        api.add_api_route(
+            "/sessions/{name:path}/memory-block", self.add_memory, methods=["POST"], status_code=201
+        )
 
-    async def listed(
-        self, caller: Admitted, name: str, limit: Annotated[int, Query(ge=1, le=_MOST_MEMORIES)] = 50
-    ) -> Response:
-        """The session's memories: the newest `limit` of each kind, newest first."""
-        row = await self._archive.session(caller.namespace, name)
-        found = {
-            kind: [_memory_fields(one) for one in await self._of_kind(caller.namespace, row.id, kind, limit)]
-            for kind in _KINDS
-        }
-        return reply({"session": row.id, "memories": found})
-
-    async def search(
+    async def list_memories(
         self,
         caller: Admitted,
-        q: Annotated[str, Query(max_length=1_000)] = "",
-        limit: Annotated[int, Query(ge=1, le=_MOST_MEMORIES)] = 20,
-    ) -> Response:
-        """Memories of all the caller's sessions that contain every word of `q`, newest first."""
-        found = await self._journal.search_memories(caller.namespace, q.split(), limit)
-        return reply({"memories": [{"session": one.session, **_memory_fields(one)} for one in found]})
+        name: SessionName,
+        kind: Annotated[MemoryKind | None, Query(description="Of this kind only.")] = None,
+        limit: Annotated[int, Query(ge=1, le=_MOST_MEMORIES, description="At most so many.")] = 50,
+        after: ArrivalAfter = None,
+    ) -> Reply[MemoryPage]:
+        """List the session's memories, newest first."""
+        row = await self._archive.session(caller.namespace, name)
+        kinds = [kind] if kind else []
+        found = await self._journal.memories(caller.namespace, row.id, limit + 1, kinds, after)
+        page = found[:limit]
+        more = page[-1].arrival if len(found) > limit else None
+        return reply({"session": row.id, "memories": [_memory_fields(one) for one in page], "next": more})
 
-    async def add(self, request: Request, caller: Admitted, name: str) -> Response:
-        """Add an entry to the memory; at fifteen entries the ten oldest are folded into the block."""
+    async def search_memories(
+        self,
+        caller: Admitted,
+        q: Annotated[
+            str, Query(max_length=1_000, description="Words, each of which a memory contains.")
+        ] = "",
+        limit: Annotated[int, Query(ge=1, le=_MOST_MEMORIES, description="At most so many.")] = 20,
+        after: Annotated[str, Query(max_length=200, description="The `next` of the page before.")] = "",
+    ) -> Reply[FoundMemories]:
+        """Search the memories of all sessions.
+
+        Those that contain every word of `q`, newest first.
+        """
+        found = await self._journal.search_memories(caller.namespace, q.split(), limit + 1, after)
+        page = found[:limit]
+        more = page[-1].memory.id if len(found) > limit else None
+        shown: list[FoundMemory] = [{"session": one.session, **_memory_fields(one)} for one in page]
+        return reply({"memories": shown, "next": more})
+
+    async def add_memory(self, request: Request, caller: Admitted, name: SessionName) -> Reply[AddedMemory]:
+        """Add an entry to the memory.
+
+        At fifteen entries the ten oldest are folded into the block.
+        """
         order = await order_of(request, MemoryOrder)
         place = await self._archive.place(caller.namespace, name, None)
         context = await self._contexts.of(await self._archive.branch(place, credentials_of(request)))
         done = await self._blocks.added(context, order.text)
-        fields: dict[str, Any] = {
+        fields: AddedMemory = {
             "session": place.row.id,
             "entry": done.entry,
             "folded": done.folded,
@@ -162,18 +281,13 @@ class MemoryPages:
         }
         return reply(fields, 201)
 
-    async def _of_kind(
-        self, namespace: str, session: str, kind: MemoryKind, limit: int
-    ) -> list[StoredMemory]:
-        return list(await self._journal.memories(namespace, session, limit, [kind]))
 
-
-def _memory_fields(stored: StoredMemory) -> dict[str, Any]:
+def _memory_fields(stored: StoredMemory) -> MemoryFields:
     memory = stored.memory
     return {
         "id": memory.id,
         "kind": memory.kind,
         "text": memory.text.decode("utf-8", "surrogatepass"),
         "compaction": memory.compaction,
-        "created_at": memory.created_at,
+        "created_at": utc_time(memory.created_at),
     }

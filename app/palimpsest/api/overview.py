@@ -3,22 +3,135 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query
 
 from palimpsest.api.callers import Admitted
-from palimpsest.api.replies import reply
-from palimpsest.core.holdout import Estimate
-from palimpsest.proxy.overview import Durations, Overviews, Sums
-from palimpsest.proxy.policy_comparison import Compared, PolicyComparison
+from palimpsest.api.replies import Reply, described, reply
+from palimpsest.core.holdout import Arm, Estimate
+from palimpsest.core.view.compaction import Author
+from palimpsest.proxy.overview import Durations, FailureCount, Overviews, Sums
+from palimpsest.proxy.policy_comparison import Compared, Kind, PolicyComparison
 from palimpsest.settings.fields import value_at
 from palimpsest.settings.settings import Settings, known_keys
+from palimpsest.storage.journal import TokensSpent
 
 _SHOWN = ("window", "sessions", "policy", "compaction", "recall", "limits")
-Days = Annotated[int, Query(ge=1, le=90)]
+Days = Annotated[int, Query(ge=1, le=90, description="How many days, today (UTC) included.")]
+
+
+class DurationFields(TypedDict):
+    """How long something took; null without any turn."""
+
+    turns: int
+    mean_seconds: float | None
+    longest_seconds: float | None
+
+
+class TurnSumsFields(TypedDict):
+    """Sums over turns. Tokens are the model's; null is unknown, and `saved` an estimate."""
+
+    turns: int
+    compacted: int
+    failed: int
+    tokens_full: Annotated[int, described("Of the whole prompts.")]
+    tokens: Annotated[int, described("Of the prompts that were sent.")]
+    prompt_tokens: Annotated[int, described("As the upstream counted them, like the other three.")]
+    completion_tokens: int
+    cached_tokens: int
+    written_tokens: int
+    cost: float | None
+    saved: float | None
+    overhead: Annotated[DurationFields, described("Until the upstream was asked, without compactions.")]
+    compaction_waits: DurationFields
+    first_byte_seconds: float | None
+    cached_share: float | None
+
+
+class DaySums(TurnSumsFields):
+    """The sums of a day (UTC)."""
+
+    day: Annotated[str, described("", format="date")]
+
+
+class ModelSums(TurnSumsFields):
+    """The sums of a model."""
+
+    model: str
+
+
+class SummaryCalls(TypedDict):
+    """Calls for summaries, failed ones included."""
+
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+class FailureFields(TypedDict):
+    """How often turns ended with one error, by whose fault, and how that is cured."""
+
+    cause: str
+    code: str
+    status: int | None
+    turns: int
+    cure: str
+
+
+class OverviewFields(TypedDict):
+    """The caller's turns of the last days, summed up."""
+
+    days: int
+    total: TurnSumsFields
+    by_day: Annotated[list[DaySums], described("Newest first.")]
+    by_model: list[ModelSums]
+    summaries: Annotated[dict[Author, int], described("Compactions by the author of their summary.")]
+    summary_calls: SummaryCalls
+    failures: list[FailureFields]
+
+
+class EstimateFields(TypedDict):
+    """A figure with its 95 % interval, null with fewer than thirty sessions."""
+
+    value: float
+    interval: list[float] | None
+
+
+class ComparedFigure(TypedDict):
+    """A figure in both arms; null where nothing was counted."""
+
+    name: str
+    label: str
+    kind: Kind
+    policy: EstimateFields | None
+    holdout: EstimateFields | None
+    difference: EstimateFields | None
+
+
+class HoldoutFields(TypedDict):
+    """The policy against the older one that some sessions keep."""
+
+    days: int
+    share: Annotated[float, described("Of the sessions that are held out.")]
+    sessions: Annotated[dict[Arm, int], described("Sessions in each.")]
+    read: Annotated[dict[Arm, int], described("Compacted sessions that were read.")]
+    figures: list[ComparedFigure]
+
+
+class SettingFields(TypedDict):
+    """A setting in force, and where it comes from."""
+
+    key: str
+    value: Any
+    source: str
+
+
+class ConfigurationFields(TypedDict):
+    """The settings in force that decide what is sent."""
+
+    settings: list[SettingFields]
 
 
 class OverviewPages:
@@ -31,45 +144,51 @@ class OverviewPages:
 
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
-        api.add_api_route("/overview", self.overview, methods=["GET"])
-        api.add_api_route("/holdout", self.holdout, methods=["GET"])
-        api.add_api_route("/configuration", self.configuration, methods=["GET"])
+        api.add_api_route("/overview", self.get_overview, methods=["GET"])
+        api.add_api_route("/holdout", self.get_holdout, methods=["GET"])
+        api.add_api_route("/configuration", self.get_configuration, methods=["GET"])
 
-    async def configuration(self, caller: Admitted) -> Response:
-        """The settings in force that decide what is sent, each with its source."""
+    async def get_configuration(self, caller: Admitted) -> Reply[ConfigurationFields]:
+        """Get the settings in force that decide what is sent, each with its source."""
         del caller
         return reply({"settings": configuration_of(self._settings)})
 
-    async def holdout(self, caller: Admitted, days: Days = 7) -> Response:
-        """The policy against the older one that some sessions keep (`policy.holdout`), over the last days."""
+    async def get_holdout(self, caller: Admitted, days: Days = 7) -> Reply[HoldoutFields]:
+        """Compare the policy with the older one that some sessions keep.
+
+        Over the last days; `policy.holdout` says which sessions.
+        """
         found = await self._comparison.of(caller.namespace, days, time.time())
         return reply(
             {
                 "days": found.days,
                 "share": found.share,
-                "sessions": found.sessions,
-                "read": found.read,
+                "sessions": dict(found.sessions),
+                "read": dict(found.read),
                 "figures": [_figure(one) for one in found.figures],
             }
         )
 
-    async def overview(self, caller: Admitted, days: Days = 7) -> Response:
-        """The sums of the last days (UTC): of all turns, by day, by model; failures with their cures."""
+    async def get_overview(self, caller: Admitted, days: Days = 7) -> Reply[OverviewFields]:
+        """Sum up the turns of the last days.
+
+        Of all turns, by day (UTC), by model; failures with their cures.
+        """
         found = await self._overviews.of(caller.namespace, days, time.time())
         return reply(
             {
                 "days": found.days,
                 "total": sums_fields(found.whole),
-                "by_day": _listed("day", found.by_day),
-                "by_model": _listed("model", found.by_model),
-                "summaries": found.summaries,
-                "summary_calls": asdict(found.spent),
-                "failures": [asdict(failure) for failure in found.failures],
+                "by_day": [{"day": day, **sums_fields(sums)} for day, sums in found.by_day.items()],
+                "by_model": [{"model": model, **sums_fields(sums)} for model, sums in found.by_model.items()],
+                "summaries": dict(found.summaries),
+                "summary_calls": _calls(found.spent),
+                "failures": [_failure(failure) for failure in found.failures],
             }
         )
 
 
-def configuration_of(settings: Settings) -> list[dict[str, Any]]:
+def configuration_of(settings: Settings) -> list[SettingFields]:
     """The settings that decide what is sent, in order of declaration, each with its source.
 
     Those that name servers, keys and files are the operator's alone (`palimpsest settings`).
@@ -87,28 +206,63 @@ def configuration_of(settings: Settings) -> list[dict[str, Any]]:
     ]
 
 
-def sums_fields(sums: Sums) -> dict[str, Any]:
-    """Sums; null is unknown, and `saved` an estimate."""
-    known = asdict(sums)
-    known |= {"first_byte_seconds": sums.first_byte_seconds, "cached_share": sums.cached_share}
-    known |= {"overhead": _duration(sums.overhead), "compaction_waits": _duration(sums.compaction_waits)}
-    return {name: value for name, value in known.items() if name not in ("first_byte", "stated_cache")}
+def sums_fields(sums: Sums) -> TurnSumsFields:
+    """Sums over turns."""
+    return {
+        "turns": sums.turns,
+        "compacted": sums.compacted,
+        "failed": sums.failed,
+        "tokens_full": sums.tokens_full,
+        "tokens": sums.tokens,
+        "prompt_tokens": sums.prompt_tokens,
+        "completion_tokens": sums.completion_tokens,
+        "cached_tokens": sums.cached_tokens,
+        "written_tokens": sums.written_tokens,
+        "cost": sums.cost,
+        "saved": sums.saved,
+        "overhead": _duration(sums.overhead),
+        "compaction_waits": _duration(sums.compaction_waits),
+        "first_byte_seconds": sums.first_byte_seconds,
+        "cached_share": sums.cached_share,
+    }
 
 
-def _duration(took: Durations) -> dict[str, float | None]:
-    """Seconds; null without any turn."""
+def _duration(took: Durations) -> DurationFields:
     longest = took.longest if took.times else None
     return {"turns": took.times, "mean_seconds": took.mean, "longest_seconds": longest}
 
 
-def _figure(one: Compared) -> dict[str, Any]:
-    """A figure in both arms; null where nothing was counted."""
-    told: dict[str, Any] = {"name": one.name, "label": one.label, "kind": one.kind}
-    for side in ("policy", "holdout", "difference"):
-        found: Estimate | None = getattr(one, side)
-        told[side] = found and {"value": found.value, "interval": found.interval}
-    return told
+def _calls(spent: TokensSpent) -> SummaryCalls:
+    return {
+        "calls": spent.calls,
+        "prompt_tokens": spent.prompt_tokens,
+        "completion_tokens": spent.completion_tokens,
+        "cached_tokens": spent.cached_tokens,
+    }
 
 
-def _listed(name: str, by: Mapping[str, Sums]) -> list[dict[str, Any]]:
-    return [{name: key, **sums_fields(sums)} for key, sums in by.items()]
+def _failure(failure: FailureCount) -> FailureFields:
+    return {
+        "cause": failure.cause,
+        "code": failure.code,
+        "status": failure.status,
+        "turns": failure.turns,
+        "cure": failure.cure,
+    }
+
+
+def _figure(one: Compared) -> ComparedFigure:
+    return {
+        "name": one.name,
+        "label": one.label,
+        "kind": one.kind,
+        "policy": _estimate(one.policy),
+        "holdout": _estimate(one.holdout),
+        "difference": _estimate(one.difference),
+    }
+
+
+def _estimate(found: Estimate | None) -> EstimateFields | None:
+    if found is None:
+        return None
+    return {"value": found.value, "interval": list(found.interval) if found.interval else None}

@@ -16,12 +16,13 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from palimpsest.api.callers import CallerAuthentication, problem_of
 from palimpsest.api.clients import base_url_of
 from palimpsest.api.compactions import CompactionPages
-from palimpsest.api.description import DescriptionPages
+from palimpsest.api.description import DescriptionPages, OperationRoute
 from palimpsest.api.events import EventPages, EventStreams
 from palimpsest.api.exchanges import ExchangePages
 from palimpsest.api.front import guarded
 from palimpsest.api.journal import CheckpointPages, CompletionPages, CompletionWriter, MemoryPages
 from palimpsest.api.mcp.endpoint import McpPages
+from palimpsest.api.messages import MessagePages
 from palimpsest.api.overview import OverviewPages, configuration_of
 from palimpsest.api.pins import PinPages
 from palimpsest.api.problems import problem_body, problem_headers, send_problem
@@ -115,12 +116,13 @@ def pages_of(pages: Pages) -> FastAPI:
     # Not `include_router`: the first request would then build each route again (30 ms on the loop).
     own.routes.extend(api.routes)
     own.routes.extend(ui_of(pages, settings).routes)
-    RootPages(DescriptionPages(api)).on(own)
+    RootPages(_description(api, pages)).on(own)
     if pages.recall is not None:
         McpPages(pages.access, Archive(pages.store, pages.reader), pages.recall).on(own)
     kinds = (PalimpsestError, HTTPException, RequestValidationError)
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.mount("/", Wall(ExceptionMiddleware(own, dict.fromkeys(kinds, _answered))))
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    # Not mounted: the pattern of a mount matches no path with a line break.
+    app.router.default = Wall(ExceptionMiddleware(own, dict.fromkeys(kinds, _answered)))
     return app
 
 
@@ -132,11 +134,17 @@ def settings_of(pages: Pages) -> SettingsPages:
 
 def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     """Everything under `/api`; every route authenticates its caller."""
-    api = APIRouter(prefix="/api", dependencies=[Depends(CallerAuthentication(pages.access).admit)])
+    asked = [Depends(CallerAuthentication(pages.access).refuse_unknown)]
+    api = APIRouter(
+        prefix="/api",
+        dependencies=[Depends(CallerAuthentication(pages.access).admit), *asked],
+        route_class=OperationRoute,
+    )
     archive = Archive(pages.store, pages.reader)
     views = pages.views
     sessions = SessionPages(archive, pages.store, views.lists if views else None)
     sessions.on(api)
+    MessagePages(archive, pages.store).on(api)
     if views is not None:
         # Before `/sessions/{name}/view`, which would match too.
         ExchangePages(archive, views.exchanges, views.compactions).on(api)
@@ -146,13 +154,17 @@ def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     ContextPages(archive).on(api)
     settings.on(api)
     _on_session(api, pages, archive)
-    DescriptionPages(api).on(api)
+    _description(api, pages).on(api)
     if pages.windows is not None:
         WindowPages(pages.windows).on(api)
     sessions.on_last(api)
     if pages.erases is not None:
         ErasePages(pages.erases).on(api)
     return api
+
+
+def _description(api: APIRouter, pages: Pages) -> DescriptionPages:
+    return DescriptionPages(api, needs_key=pages.settings.access.mode == "keys")
 
 
 def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated, Literal, TypedDict
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-from palimpsest.api.callers import Admitted, credentials_of, order_of
-from palimpsest.api.replies import raw_reply, reply
+from palimpsest.api.callers import Admitted, SessionName, credentials_of, order_of
+from palimpsest.api.replies import PRIVATE, MessageId, Reply, UtcTime, described, reply, utc_time
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.text_pins import is_pin_body
 from palimpsest.errors import PinsTooLarge
@@ -21,9 +21,36 @@ from palimpsest.storage.history import History, MessageRow, SessionRow
 class PinOrder(BaseModel):
     """The message to pin, by its id."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"message": "dcm_2703cb40bd99ef9c7f3b3be955bfc5ea"}]}
+    )
 
     message: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+
+class PinFields(TypedDict):
+    """A pinned message. `is_kept`: compactions keep it; false if newer ones by text leave it no room."""
+
+    message: MessageId
+    created_at: UtcTime
+    origin: Annotated[Literal["hand", "text"], described("Who pinned it: a request, or its own text.")]
+    is_kept: bool
+
+
+class PinList(TypedDict):
+    """The pins of a session: those by hand in the order of pinning, then those by text."""
+
+    session: str
+    pins: list[PinFields]
+
+
+class AddedPin(TypedDict):
+    """A message was pinned; `warning`: all pins together leave little room, else null."""
+
+    session: str
+    message: MessageId
+    takes_effect: Literal["at the next compaction"]
+    warning: str | None
 
 
 class PinPages:
@@ -36,40 +63,54 @@ class PinPages:
 
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
-        api.add_api_route("/sessions/{name:path}/pins", self.listed, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/pins", self.add, methods=["POST"])
-        api.add_api_route("/sessions/{name:path}/pins/{message}", self.remove, methods=["DELETE"])
+        api.add_api_route("/sessions/{name:path}/pins", self.list_pins, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/pins", self.pin_message, methods=["POST"], status_code=201)
+        api.add_api_route(
+            "/sessions/{name:path}/pins/{message}", self.unpin_message, methods=["DELETE"], status_code=204
+        )
 
-    async def listed(self, request: Request, caller: Admitted, name: str) -> Response:
-        """Pins by hand in the order of pinning, then pins by text on the default branch."""
+    async def list_pins(self, request: Request, caller: Admitted, name: SessionName) -> Reply[PinList]:
+        """List pinned messages.
+
+        Those by hand in the order of pinning, then those by text on the default branch.
+        """
         row = await self._archive.session(caller.namespace, name)
         return reply({"session": row.id, "pins": await self.pins(request, caller.namespace, row)})
 
-    async def pins(self, request: Request, namespace: str, row: SessionRow) -> list[dict[str, Any]]:
-        """The pins of `listed`."""
+    async def pins(self, request: Request, namespace: str, row: SessionRow) -> list[PinFields]:
+        """The pins of a session."""
         pins = [pin for pin in await self._history.pins(namespace, row.id) if not pin.is_lifted]
         fields = [_fields(pin.chain, pin.created_at, "hand", is_kept=True) for pin in pins]
         return fields + await self._by_text(request, namespace, row)
 
-    async def add(self, request: Request, caller: Admitted, name: str) -> Response:
-        """Pin a message. PinsTooLarge when a known window has no room for all pins together."""
+    async def pin_message(self, request: Request, caller: Admitted, name: SessionName) -> Reply[AddedPin]:
+        """Pin a message.
+
+        Compactions keep it word for word from the next one on. Refused when a known window has no room for
+        all pins together.
+        """
         order = await order_of(request, PinOrder)
         row = await self._archive.session(caller.namespace, name)
         return reply(await self.pin(request, caller.namespace, row, order.message), 201)
 
-    async def pin(self, request: Request, namespace: str, row: SessionRow, ident: str) -> dict[str, Any]:
-        """Pin the message with this id; what `add` answers."""
+    async def pin(self, request: Request, namespace: str, row: SessionRow, ident: str) -> AddedPin:
+        """Pin the message with this id. PinsTooLarge when a known window has no room for all pins."""
         message = await self._archive.message_in(namespace, row, ident)
         warning = await self._checked(request, namespace, row, message)
         await self._history.add_pin(namespace, row.id, message.chain, time.time())
-        fields: dict[str, Any] = {
+        return {
             "session": row.id,
             "message": context_id(message.chain),
             "takes_effect": "at the next compaction",
+            "warning": warning,
         }
-        return fields | ({"warning": warning} if warning else {})
 
-    async def remove(self, caller: Admitted, name: str, message: str) -> Response:
+    async def unpin_message(
+        self,
+        caller: Admitted,
+        name: SessionName,
+        message: Annotated[str, Path(description="Id of a pinned message.")],
+    ) -> Reply[None]:
         """Remove a message's pin, by hand or by its own text; 404 when it has none."""
         row = await self._archive.session(caller.namespace, name)
         found = await self._archive.message_in(caller.namespace, row, message)
@@ -79,9 +120,9 @@ class PinPages:
             await self._history.lift_pin(caller.namespace, row.id, found.chain, time.time())
         elif not await self._history.remove_pin(caller.namespace, row.id, found.chain):
             raise missing()
-        return raw_reply(b"", 204)
+        return Reply(None, 204, PRIVATE)
 
-    async def _by_text(self, request: Request, namespace: str, row: SessionRow) -> list[dict[str, Any]]:
+    async def _by_text(self, request: Request, namespace: str, row: SessionRow) -> list[PinFields]:
         """Pins by text, in the order of the messages."""
         place = await self._archive.place(namespace, row.id, None)
         branch = await self._archive.branch(place, credentials_of(request))
@@ -116,6 +157,5 @@ class PinPages:
         return said
 
 
-def _fields(chain: bytes, at: float, origin: str, *, is_kept: bool) -> dict[str, Any]:
-    """`is_kept`: compactions keep it. False for a pin by text that newer ones leave no room for."""
-    return {"message": context_id(chain), "created_at": at, "origin": origin, "is_kept": is_kept}
+def _fields(chain: bytes, at: float, origin: Literal["hand", "text"], *, is_kept: bool) -> PinFields:
+    return {"message": context_id(chain), "created_at": utc_time(at), "origin": origin, "is_kept": is_kept}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
 
-from palimpsest.api.callers import Admitted, order_of
-from palimpsest.api.replies import raw_reply, reply
+from palimpsest.api.callers import Admitted, Branch, SessionName, order_of
+from palimpsest.api.replies import MessageId, Reply, UtcTime, described, raw_reply, reply, utc_time
 from palimpsest.core.recall.filters import ContentKind, Filters, Speaker
 from palimpsest.core.recall.quotes import Hit, Quote
 from palimpsest.core.recall.tool_calls import (
@@ -23,7 +23,8 @@ from palimpsest.core.recall.tool_calls import (
     Describe,
     Grep,
 )
-from palimpsest.core.recall.tool_results import month_of, reference, time_of
+from palimpsest.core.recall.tool_results import month_of, reference
+from palimpsest.core.recall.words import Kind
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.proxy.archive import Archive, missing
 from palimpsest.proxy.recall.searching import Scope, Searcher, Where
@@ -43,7 +44,112 @@ class _Wanted:
     only: Filters
 
 
-def _wanted(limit: int = 10, role: Speaker | None = None, kind: ContentKind | None = None) -> _Wanted:
+class Neighbour(TypedDict):
+    """A message beside a hit."""
+
+    role: str
+    text: str
+
+
+class SearchHit(TypedDict):
+    """An exact quote: `text` is the piece of the stored text from character `start` of `chars`."""
+
+    id: MessageId
+    kind: Kind
+    role: str
+    time: UtcTime
+    month: str
+    depth: Annotated[int, described("The message's position on its path.")]
+    text: str
+    start: int
+    chars: int
+    before: list[Neighbour]
+    after: list[Neighbour]
+    tokens: NotRequired[Annotated[int, described("Of a `payload`.")]]
+    summary: NotRequired[Annotated[str, described("Of a `payload`: its head and tail.")]]
+    session: NotRequired[Annotated[str, described("With `scope=namespace`.")]]
+
+
+class SearchResults(TypedDict):
+    """The hits of a search, best first."""
+
+    session: str
+    branch: str | None
+    scope: Scope
+    total_found: int
+    total_is_counted: Annotated[bool, described("False if there may be more.")]
+    is_current: Annotated[bool, described("False if the index could not be brought up to date.")]
+    results: list[SearchHit]
+
+
+class GrepHit(TypedDict):
+    """A hit as a model gets it. `depth` and `sourceMessageCount` are of summaries."""
+
+    id: str
+    kind: Kind
+    role: str | None
+    session: str
+    time: Annotated[str, described("UTC.", format="date-time")]
+    month: str
+    snippet: str
+    depth: int | None
+    sourceMessageCount: int | None
+    tokens: NotRequired[int]
+    totalChars: NotRequired[int]
+    summary: NotRequired[str]
+    before: NotRequired[list[str]]
+    after: NotRequired[list[str]]
+
+
+class GrepResult(TypedDict):
+    """The result of the model's search tool."""
+
+    tool: Literal["context_grep"]
+    session: str
+    conversation: str
+    totalFound: int
+    totalFoundIsAtLeast: NotRequired[bool]
+    results: list[GrepHit]
+
+
+class SummarySource(TypedDict):
+    """A message that a summary was made from."""
+
+    id: str
+    role: str
+    time: Annotated[str, described("UTC.", format="date-time")]
+    firstLine: str
+
+
+class DescribedEntry(TypedDict):
+    """An entry as a model gets it: a page of a message or summary, or head and tail of a large payload."""
+
+    tool: Literal["context_describe"]
+    id: str
+    kind: Kind
+    session: str
+    conversation: str
+    time: Annotated[str, described("UTC.", format="date-time")]
+    role: NotRequired[str]
+    text: NotRequired[str]
+    offset: NotRequired[int]
+    totalChars: int
+    nextOffset: int | None
+    depth: NotRequired[int]
+    node: NotRequired[Literal["node", "leaf"]]
+    parents: NotRequired[list[str]]
+    sourceMessageCount: NotRequired[int]
+    sources: NotRequired[list[SummarySource]]
+    tokens: NotRequired[int]
+    preview: NotRequired[str]
+    howToRead: NotRequired[str]
+
+
+def _wanted(
+    limit: Annotated[int, Query(description=f"Clamped to 1 to {_MOST_HITS}.")] = 10,
+    role: Annotated[Speaker | None, Query(description="What this one said.")] = None,
+    kind: Annotated[ContentKind | None, Query(description="What has this in it.")] = None,
+) -> _Wanted:
     return _Wanted(max(1, min(limit, _MOST_HITS)), Filters(role, kind))
 
 
@@ -56,19 +162,22 @@ class SearchPages:
 
     def on(self, api: APIRouter) -> None:
         """Register the route."""
-        api.add_api_route("/sessions/{name:path}/search", self.search, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/search", self.search_session, methods=["GET"])
 
-    async def search(
+    async def search_session(
         self,
         caller: Admitted,
-        name: str,
-        q: Annotated[str, Query(max_length=_QUERY_CHARS)],
+        name: SessionName,
+        q: Annotated[str, Query(max_length=_QUERY_CHARS, description="A question in free text.")],
         wanted: Annotated[_Wanted, Depends(_wanted)],
-        branch: str | None = None,
-        scope: Scope = "branch",
-    ) -> Response:
-        """The hits for `q`, a question in free text; `limit` is clamped to 1 to 50 (C04).
+        branch: Branch = None,
+        scope: Annotated[
+            Scope, Query(description="The branch, all of the session, or all sessions.")
+        ] = "branch",
+    ) -> Reply[SearchResults]:
+        """Search for exact quotes of messages, best first.
 
+        `limit` is clamped to 1 to 50 (C04).
         Messages that the client has edited away are found with `scope=session` only, other sessions with
         `scope=namespace` only (rule 5). `role` and `kind` filter the hits.
         """
@@ -91,13 +200,13 @@ class SearchPages:
         )
 
 
-def _fields(hit: Hit, row: RecallRow, is_elsewhere: bool) -> dict[str, Any]:
+def _fields(hit: Hit, row: RecallRow, is_elsewhere: bool) -> SearchHit:
     entry = hit.quote.entry
-    fields = {
+    fields: SearchHit = {
         "id": entry.id,
         "kind": entry.kind,
         "role": entry.role,
-        "time": time_of(entry.at),
+        "time": utc_time(entry.at),
         "month": month_of(entry.at),
         "depth": entry.place,
         "text": hit.quote.text,
@@ -108,11 +217,13 @@ def _fields(hit: Hit, row: RecallRow, is_elsewhere: bool) -> dict[str, Any]:
     }
     if entry.kind == "payload":
         large = reference(entry, row.tokens)
-        fields |= {"tokens": large["tokens"], "summary": large["summary"]}
-    return fields | ({"session": row.session} if is_elsewhere else {})
+        fields["tokens"], fields["summary"] = large["tokens"], large["summary"]
+    if is_elsewhere:
+        fields["session"] = row.session
+    return fields
 
 
-def _beside(quote: Quote) -> dict[str, Any]:
+def _beside(quote: Quote) -> Neighbour:
     return {"role": quote.entry.role, "text": quote.text}
 
 
@@ -121,6 +232,8 @@ _ID_CHARS = 200
 
 class _Placed(BaseModel):
     """The place: by default the caller's newest session and its default branch."""
+
+    model_config = ConfigDict(extra="forbid")
 
     session: str | None = Field(default=None, max_length=_ID_CHARS)
     branch: str | None = Field(default=None, max_length=_ID_CHARS)
@@ -131,6 +244,8 @@ class _Placed(BaseModel):
 class GrepOrder(_Placed):
     """A search with its number of hits."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "which port did we decide to use"}]})
+
     query: str = Field(min_length=1, max_length=QUERY_CHARS)
     limit: int = GREP_LIMIT
     role: Speaker | None = None
@@ -139,6 +254,10 @@ class GrepOrder(_Placed):
 
 class DescribeOrder(_Placed):
     """The entry to read, and which part of it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"id": "dcm_2703cb40bd99ef9c7f3b3be955bfc5ea", "session": "tour"}]}
+    )
 
     id: str = Field(min_length=1, max_length=_ID_CHARS)
     source_limit: int = Field(default=SOURCE_LIMIT, alias="sourceLimit")
@@ -155,18 +274,24 @@ class ToolPages:
 
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
-        api.add_api_route("/context/grep", self.grep, methods=["POST"])
-        api.add_api_route("/context/describe", self.describe, methods=["POST"])
+        api.add_api_route("/context/grep", self.grep_context, methods=["POST"])
+        api.add_api_route("/context/describe", self.describe_context, methods=["POST"])
 
-    async def grep(self, caller: Admitted, request: Request) -> Response:
-        """The hits, best first; `limit` is clamped to 1 to 50 (C04)."""
+    async def grep_context(self, caller: Admitted, request: Request) -> Reply[GrepResult]:
+        """Search as the model's tool does, best first.
+
+        `limit` is clamped to 1 to 50 (C04).
+        """
         order = await order_of(request, GrepOrder)
         limit, only = max(1, min(order.limit, MOST_HITS)), Filters(order.role, order.kind)
         asked = Grep(order.query, limit, only=only)
         return await self._answer(caller.namespace, order, asked)
 
-    async def describe(self, caller: Admitted, request: Request) -> Response:
-        """One entry, or null when the scope has none with this id (C05)."""
+    async def describe_context(self, caller: Admitted, request: Request) -> Reply[DescribedEntry | None]:
+        """Read an entry as the model's tool does.
+
+        Null when the scope has none with this id (C05).
+        """
         order = await order_of(request, DescribeOrder)
         page = None
         if order.offset is not None or order.limit is not None:
@@ -175,7 +300,7 @@ class ToolPages:
         asked = Describe(order.id, max(1, min(order.source_limit, MOST_SOURCES)), page)
         return await self._answer(caller.namespace, order, asked)
 
-    async def _answer(self, namespace: str, order: _Placed, asked: Grep | Describe) -> Response:
+    async def _answer(self, namespace: str, order: _Placed, asked: Grep | Describe) -> Reply[Any]:
         name = order.session or await self._tools.newest(namespace)
         if name is None:
             raise missing()

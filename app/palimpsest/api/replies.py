@@ -1,4 +1,7 @@
-"""The responses of our own endpoints: JSON composed as bytes, never cached.
+"""The responses of our own endpoints: JSON composed as bytes, never cached, with times as text.
+
+An endpoint is annotated with the shape of its answer, `Reply[Shape]`: the type checker holds it against what
+is built, and `palimpsest.api.description` makes its JSON Schema of it. Nothing is validated when answering.
 
 Imports Starlette only: health checks use it and must not load FastAPI.
 """
@@ -6,24 +9,71 @@ Imports Starlette only: health checks use it and must not load FastAPI.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from datetime import UTC, datetime
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
+import msgspec
 from starlette.responses import Response
 
 from palimpsest.core.wire.json_text import encoded
 
+Shape = TypeVar("Shape")
 # Conversations are private: no cache may store them, and no browser may guess another type.
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-def reply(value: Mapping[str, Any], status: int = 200) -> Response:
+def described(text: str, **schema: Any) -> msgspec.Meta:
+    """What the JSON Schema of an annotated field says."""
+    return msgspec.Meta(description=text, extra_json_schema=schema or None)
+
+
+UtcTime: TypeAlias = Annotated[
+    str,
+    described(
+        "UTC, with milliseconds.",
+        format="date-time",
+        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$",
+        examples=["2026-11-25T10:20:30.123Z"],
+    ),
+]
+MessageId: TypeAlias = Annotated[
+    str, described("Identifies a message together with everything before it.", examples=["dcm_2703cb40bd99"])
+]
+# As it is stored, byte for byte.
+StoredMessage: TypeAlias = Annotated[
+    dict[str, Any] | list[dict[str, Any]],
+    described("A message as it was sent, byte for byte; of an answer of the Responses API its items."),
+]
+Tokens: TypeAlias = Annotated[int, described("Tokens as the model counts them.")]
+
+
+class Reply(Response, Generic[Shape]):
+    """A response whose body is JSON of the shape."""
+
+
+def reply(value: Shape, status: int = 200) -> Reply[Shape]:
     """`value` as JSON."""
-    return raw_reply(encoded(value), status)
+    return Reply(encoded(value), status, PRIVATE, "application/json")
 
 
-def raw_reply(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def raw_reply(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply[Any]:
     """A response of JSON bytes."""
-    return Response(body, status, {**PRIVATE, **(headers or {})}, "application/json")
+    return Reply(body, status, {**PRIVATE, **(headers or {})}, "application/json")
+
+
+def utc_time(seconds: float) -> UtcTime:
+    """UTC seconds as ISO 8601; the epoch for a time that no calendar has."""
+    try:
+        at = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        at = _EPOCH
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def utc_time_or_none(seconds: float | None) -> UtcTime | None:
+    """`utc_time`; None stays None."""
+    return None if seconds is None else utc_time(seconds)
 
 
 def object_with(fields: Mapping[str, Any], name: str, raw: bytes) -> bytes:

@@ -6,23 +6,24 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from fastapi import APIRouter, Request, Response
-from pydantic import RootModel
+from fastapi import APIRouter, Request
+from pydantic import ConfigDict, RootModel
 
-from palimpsest.api.callers import Admitted, credentials_of, order_of
-from palimpsest.api.replies import reply
-from palimpsest.api.sessions import place_fields
+from palimpsest.api.callers import Admitted, Branch, SessionName, credentials_of, order_of
+from palimpsest.api.replies import Reply, Tokens, UtcTime, described, reply, utc_time
+from palimpsest.api.sessions import PlaceFields, place_fields
 from palimpsest.core.budget.upstream_counts import percent
 from palimpsest.core.summary.styles import slot_count_label, state_fields
+from palimpsest.core.view.compaction import Author, Trigger
 from palimpsest.core.view.outcomes import Fold, MaskOnly
 from palimpsest.proxy.archive import Archive, Place
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.costs import day_of
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.settings.session import origins, own_settings, patched, recall_enabled, session_policy
+from palimpsest.settings.session import Origin, origins, own_settings, patched, recall_enabled, session_policy
 from palimpsest.settings.settings import Arms, Settings
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.history import SessionRow
@@ -33,8 +34,78 @@ from palimpsest.storage.store import Store
 IndexRemoval = Callable[[str, str], Awaitable[None]]
 
 
-class Patch(RootModel[dict[str, Any]]):
+PolicyNumber = TypedDict("PolicyNumber", {"value": Any, "from": Origin})
+
+
+class SessionSettingsFields(TypedDict):
+    """The session's own settings, and its policy: each number by its name, and where it comes from."""
+
+    session: str
+    model: str
+    settings: Annotated[dict[str, Any], described("As they were set, under their current names.")]
+    policy: dict[str, PolicyNumber]
+
+
+class WindowShares(TypedDict):
+    """Percent of the window, of the full prompt and of the view."""
+
+    before: float
+    after: float
+
+
+class LastCompaction(TypedDict):
+    """The session's newest compaction in force."""
+
+    id: str
+    created_at: UtcTime
+    strategy: str
+    trigger: Trigger
+    author: Author
+    tokens_before: Tokens
+    tokens_after: Tokens
+    pct: WindowShares
+
+
+class SpendingFields(TypedDict):
+    """Tokens that summaries took today (UTC), for all the caller's sessions."""
+
+    day: Annotated[str, described("", format="date")]
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+class StatusFields(PlaceFields):
+    """How full the window is, and what a compaction would do."""
+
+    model: str
+    strategy: str
+    slots: Annotated[str | None, described("Filled slots of the working state; null where none is kept.")]
+    compacting: Annotated[bool, described("A compaction is in progress.")]
+    pct: WindowShares
+    tokens: Tokens
+    tokens_full: Tokens
+    window_tokens: Tokens
+    trigger_tokens: Tokens
+    target_tokens: Tokens
+    armed: Annotated[bool, described("False above the trigger where a compaction would gain nothing.")]
+    last_compaction: LastCompaction | None
+    spending: SpendingFields
+
+
+class StateFields(PlaceFields):
+    """The state that the preset in force keeps; empty when it keeps none."""
+
+    strategy: str
+    compaction: str | None
+    state: dict[str, Any]
+
+
+class SettingsPatch(RootModel[dict[str, Any]]):
     """A JSON merge patch (RFC 7386): null removes, objects are merged."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"policy": {"tail_messages": 8}}]})
 
 
 class SettingsPages:
@@ -52,22 +123,32 @@ class SettingsPages:
 
     def on(self, api: APIRouter) -> None:
         """The routes are registered."""
-        api.add_api_route("/sessions/{name:path}/settings", self.read, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/settings", self.patch, methods=["PATCH"])
+        api.add_api_route("/sessions/{name:path}/settings", self.get_settings, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/settings", self.update_settings, methods=["PATCH"])
 
-    async def read(self, caller: Admitted, name: str) -> Response:
-        """The session's own settings, and its policy: each number and where it comes from."""
+    async def get_settings(self, caller: Admitted, name: SessionName) -> Reply[SessionSettingsFields]:
+        """Get the settings of a session.
+
+        Its own ones, and its policy: each number and where it comes from.
+        """
         row = await self._archive.session(caller.namespace, name)
         return reply(await self.fields(caller.namespace, row))
 
-    async def patch(self, request: Request, caller: Admitted, name: str) -> Response:
-        """Merge a patch, which takes effect at the next request; 422 names an invalid field."""
-        patch = (await order_of(request, Patch)).root
+    async def update_settings(
+        self, request: Request, caller: Admitted, name: SessionName
+    ) -> Reply[SessionSettingsFields]:
+        """Change the settings of a session.
+
+        The body is a JSON merge patch (RFC 7386). It takes effect at the next request.
+        """
+        patch = (await order_of(request, SettingsPatch)).root
         row = await self._archive.session(caller.namespace, name)
         return reply(await self.patched(caller.namespace, row, patch))
 
-    async def patched(self, namespace: str, row: SessionRow, patch: Mapping[str, Any]) -> dict[str, Any]:
-        """Merge the patch, and give what `patch` answers. InvalidField names an invalid field."""
+    async def patched(
+        self, namespace: str, row: SessionRow, patch: Mapping[str, Any]
+    ) -> SessionSettingsFields:
+        """Merge the patch, and give what is in force. InvalidParameter names an invalid field."""
         async with self._patching:
             current = await self._journal.settings_of(namespace, row.id)
             stored = patched(current, patch, self._settings_of(row), row.model)
@@ -78,19 +159,21 @@ class SettingsPages:
                 await self._unindexes(namespace, row.id)
         return self._fields(row, stored)
 
-    async def fields(self, namespace: str, row: SessionRow) -> dict[str, Any]:
-        """What `read` answers."""
+    async def fields(self, namespace: str, row: SessionRow) -> SessionSettingsFields:
+        """What is in force in the session."""
         return self._fields(row, await self._journal.settings_of(namespace, row.id))
 
     def _settings_of(self, row: SessionRow) -> Settings:
         """Those of the deployment, or the older ones that some sessions keep."""
         return self._arms.settings_of(self._arms.arm_of(row.id))
 
-    def _fields(self, row: SessionRow, stored: bytes | None) -> dict[str, Any]:
+    def _fields(self, row: SessionRow, stored: bytes | None) -> SessionSettingsFields:
         settings = self._settings_of(row)
         policy = session_policy(settings, row.model, stored)
         sources = origins(settings, row.model, stored)
-        numbers = {field: {"value": value, "from": sources[field]} for field, value in asdict(policy).items()}
+        numbers: dict[str, PolicyNumber] = {
+            field: {"value": value, "from": sources[field]} for field, value in asdict(policy).items()
+        }
         return {
             "session": row.id,
             "model": row.model,
@@ -110,13 +193,16 @@ class StatusPages:
 
     def on(self, api: APIRouter) -> None:
         """The routes are registered."""
-        api.add_api_route("/sessions/{name:path}/status", self.status, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/state", self.state, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/status", self.get_status, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/state", self.get_state, methods=["GET"])
 
-    async def status(
-        self, request: Request, caller: Admitted, name: str, branch: str | None = None
-    ) -> Response:
-        """Strategy, slots, whether a compaction is in progress, and the shares of the window."""
+    async def get_status(
+        self, request: Request, caller: Admitted, name: SessionName, branch: Branch = None
+    ) -> Reply[StatusFields]:
+        """Get how full the window is.
+
+        Strategy, slots, whether a compaction is in progress, and the shares of the window.
+        """
         place, context = await self._context(request, caller, name, branch)
         view_tokens = (await context.done(CompactionContext.under, context.current)).tokens
         budget = context.budget
@@ -128,7 +214,7 @@ class StatusPages:
                 **place_fields(place),
                 "model": context.turn.model,
                 "strategy": context.policy.name,
-                **({"slots": slots} if slots else {}),
+                "slots": slots,
                 "compacting": await self._viewing.is_compacting(context),
                 "pct": _shares(tokens_full, tokens, budget.window.tokens),
                 "tokens": tokens,
@@ -142,10 +228,13 @@ class StatusPages:
             }
         )
 
-    async def state(
-        self, request: Request, caller: Admitted, name: str, branch: str | None = None
-    ) -> Response:
-        """The state that the current preset keeps; empty when it keeps none."""
+    async def get_state(
+        self, request: Request, caller: Admitted, name: SessionName, branch: Branch = None
+    ) -> Reply[StateFields]:
+        """Get the working state.
+
+        The one of the compaction in force; empty where the preset keeps none.
+        """
         place, context = await self._context(request, caller, name, branch)
         return reply(
             {
@@ -163,7 +252,7 @@ class StatusPages:
         subject = await self._archive.branch(place, credentials_of(request))
         return place, await self._contexts.of(subject)
 
-    async def _spending(self, namespace: str) -> dict[str, Any]:
+    async def _spending(self, namespace: str) -> SpendingFields:
         """The summary spending of all the caller's sessions today (UTC)."""
         day = day_of(time.time())
         spent = await self._store.journal.spending(namespace, day)
@@ -176,7 +265,7 @@ class StatusPages:
         }
 
 
-def _shares(before: int, after: int, window: int) -> dict[str, float]:
+def _shares(before: int, after: int, window: int) -> WindowShares:
     """Percent of the window: of the full prompt, and of the model's view."""
     return {"before": percent(before, window), "after": percent(after, window)}
 
@@ -188,7 +277,7 @@ def _is_armed(context: CompactionContext, view_tokens: int) -> bool:
     return isinstance(context.plan(), Fold | MaskOnly)
 
 
-def _last(stored: Sequence[StoredCompaction], context: CompactionContext) -> dict[str, Any] | None:
+def _last(stored: Sequence[StoredCompaction], context: CompactionContext) -> LastCompaction | None:
     """The session's newest compaction that was not undone."""
     standing = [row for row in stored if row.undone_at is None]
     if not standing:
@@ -196,7 +285,7 @@ def _last(stored: Sequence[StoredCompaction], context: CompactionContext) -> dic
     made, window = standing[-1].compaction, context.budget.window.tokens
     return {
         "id": made.id,
-        "created_at": standing[-1].created_at,
+        "created_at": utc_time(standing[-1].created_at),
         "strategy": made.policy,
         "trigger": made.trigger,
         "author": made.author,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict
 
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Query, Request
+from starlette.responses import StreamingResponse
 
 from palimpsest.api.body import read_body
-from palimpsest.api.callers import Admitted, credentials_of, require_json
+from palimpsest.api.callers import Admitted, Branch, SessionName, credentials_of, require_json
 from palimpsest.api.documents import MEDIA_TYPES, Exported, Form, document_of
-from palimpsest.api.replies import PRIVATE, reply
+from palimpsest.api.replies import PRIVATE, Reply, UtcTime, described, reply, utc_time, utc_time_or_none
 from palimpsest.api.ui.paper import PageTemplates
 from palimpsest.core.runtime.session_import import RecordedEvent
 from palimpsest.proxy.archive import Archive
@@ -21,6 +21,88 @@ from palimpsest.proxy.erasing import Receipt, Scrubbed
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.journal.transfer import ImportedSession, with_hidden
 from palimpsest.proxy.turn import Subject
+from palimpsest.storage.database import Scrub
+
+
+class ExportedEvent(TypedDict):
+    """An event of an exported session; `created_at` is in UTC seconds, and the payload as it was stored."""
+
+    id: str
+    type: str
+    created_at: float
+    payload: Any
+
+
+class ExportedSession(TypedDict):
+    """The document that an import reads."""
+
+    format: Literal["palimpsest_session_v1"]
+    name: str | None
+    model: str
+    events: list[ExportedEvent]
+
+
+class ImportEvent(TypedDict):
+    """An event of a document; `created_at` is in UTC seconds or milliseconds."""
+
+    type: str
+    id: NotRequired[str | int | None]
+    payload: NotRequired[Any]
+    created_at: NotRequired[float | None]
+
+
+class ImportDocument(TypedDict):
+    """A session for import: an exported one, or another system's events, oldest first."""
+
+    format: NotRequired[Literal["palimpsest_session_v1"] | None]
+    name: NotRequired[str | None]
+    model: NotRequired[str | None]
+    events: list[ImportEvent]
+
+
+class ImportedSessionFields(TypedDict):
+    """The new session, and the record from which its state was restored."""
+
+    session: str
+    name: str | None
+    form: Annotated[str, described("The form of that record.")]
+    event: Annotated[str | None, described("The event that it was in; null: made from several.")]
+    is_upgraded: Annotated[bool, described("It was of an older form.")]
+    messages: int
+    events: int
+
+
+class ScrubFields(TypedDict):
+    """A scrub of the database's files that is pending."""
+
+    since: UtcTime | None
+    attempts: int
+    next_attempt_at: Annotated[UtcTime | None, described("Null: one is running or queued.")]
+    trouble: Annotated[str | None, described("The kind of the database's error; null: a reader prevents it.")]
+
+
+class ScrubProgress(TypedDict):
+    """How far erased data are scrubbed from the database's files; null: nothing since the start."""
+
+    files: Scrub | None
+    scrub: ScrubFields | None
+
+
+class EraseReceipt(TypedDict):
+    """What was erased: deleted rows by table, and what is left in the database's files."""
+
+    erased_at: UtcTime
+    rows: dict[str, int]
+    daily_log_entries: int
+    files: Scrub | None
+    scrub: ScrubFields | None
+
+
+class SessionEraseReceipt(EraseReceipt):
+    """What was erased of a session. `blocked`: it is never stored again."""
+
+    session: str
+    blocked: bool
 
 
 class SessionExporter(Protocol):
@@ -47,6 +129,10 @@ class SessionTransfer:
     body_idle_seconds: float
 
 
+class _Document(StreamingResponse, Reply[ExportedSession]):
+    """A document in pieces."""
+
+
 class TransferPages:
     """Export and import of sessions."""
 
@@ -57,20 +143,23 @@ class TransferPages:
 
     def on(self, api: APIRouter) -> None:
         """The routes are registered."""
-        api.add_api_route("/sessions/import", self.take, methods=["POST"])
-        api.add_api_route("/sessions/{name:path}/export", self.give, methods=["GET"])
+        api.add_api_route("/sessions/import", self.import_session, methods=["POST"], status_code=201)
+        api.add_api_route("/sessions/{name:path}/export", self.export_session, methods=["GET"])
 
-    async def give(
+    async def export_session(
         self,
         request: Request,
         caller: Admitted,
-        name: str,
-        branch: str | None = None,
-        hidden: bool = False,
-        form: Annotated[Form, Query(alias="format")] = "json",
-    ) -> Response:
-        """The session as a document: `json` for an import, one event per line; `jsonl`, `markdown`, `html`.
+        name: SessionName,
+        branch: Branch = None,
+        hidden: Annotated[bool, Query(description="Also what the client has not seen.")] = False,
+        form: Annotated[
+            Form, Query(alias="format", description="`json` for an import; the others are for reading.")
+        ] = "json",
+    ) -> _Document:
+        """Export a session as a document.
 
+        `json` for an import, one event per line; `jsonl`, `markdown`, `html`.
         `hidden`: with hidden messages, which an import leaves out.
         """
         place = await self._archive.place(caller.namespace, name, branch)
@@ -82,13 +171,16 @@ class TransferPages:
             events = with_hidden(events, rounds)
         session = Exported(place.row.id, place.row.external_id, subject.model, events)
         document = document_of(session, form, partial(self._paper.standalone, "export.html"))
-        return StreamingResponse(document, headers=PRIVATE, media_type=MEDIA_TYPES[form])
+        return _Document(document, headers=PRIVATE, media_type=MEDIA_TYPES[form])
 
-    async def take(self, request: Request, caller: Admitted) -> Response:
-        """Import a session; 201 with its id."""
+    async def import_session(self, request: Request, caller: Admitted) -> Reply[ImportedSessionFields]:
+        """Import a session.
+
+        The body is an exported document, or another system's events.
+        """
         body = await self._body(request)
         made = await self._moving.imports.imported(caller.namespace, body)
-        fields = {
+        fields: ImportedSessionFields = {
             "session": made.session,
             "name": made.name,
             "form": made.restored.form,
@@ -128,34 +220,41 @@ class ErasePages:
 
     def on(self, api: APIRouter) -> None:
         """Register the routes, after all others: a bare name matches every path."""
-        api.add_api_route("/scrub", self.progress, methods=["GET"])
-        api.add_api_route("/namespace", self.everything, methods=["DELETE"])
-        api.add_api_route("/sessions/{name:path}", self.one, methods=["DELETE"])
+        api.add_api_route("/scrub", self.get_scrub, methods=["GET"])
+        api.add_api_route("/namespace", self.erase_everything, methods=["DELETE"])
+        api.add_api_route("/sessions/{name:path}", self.erase_session, methods=["DELETE"])
 
-    async def progress(self, caller: Admitted) -> Response:
-        """How far erased data, of any caller, are scrubbed from the database's files."""
+    async def get_scrub(self, caller: Admitted) -> Reply[ScrubProgress]:
+        """Show how far erased data are scrubbed from the database's files.
+
+        Those of any caller.
+        """
         del caller
         scrub = self._erases.scrub
         return reply({"files": scrub.files, "scrub": _progress(scrub)})
 
-    async def one(self, caller: Admitted, name: str, block: bool = False) -> Response:
-        """Erase a session; returns a receipt. `block`: the conversation is answered 410 from now on."""
+    async def erase_session(
+        self,
+        caller: Admitted,
+        name: SessionName,
+        block: Annotated[bool, Query(description="Never store the conversation again: it gets 410.")] = False,
+    ) -> Reply[SessionEraseReceipt]:
+        """Erase a session; answers with a receipt."""
         receipt = await self._erases.session(caller.namespace, name, block=block)
-        fields = {"session": receipt.session, **_fields(receipt), "blocked": receipt.is_blocked}
-        return reply(fields)
+        return reply({**_fields(receipt), "session": receipt.session, "blocked": receipt.is_blocked})
 
-    async def everything(
-        self, caller: Admitted, confirm: Annotated[Literal["everything"], Query()]
-    ) -> Response:
-        """Erase all the caller's sessions; returns a receipt. Requires `confirm=everything`."""
+    async def erase_everything(
+        self, caller: Admitted, confirm: Annotated[Literal["everything"], Query(description="A safeguard.")]
+    ) -> Reply[EraseReceipt]:
+        """Erase all the caller's sessions; answers with a receipt."""
         del confirm
         return reply(_fields(await self._erases.namespace(caller.namespace)))
 
 
-def _fields(receipt: Receipt) -> dict[str, Any]:
+def _fields(receipt: Receipt) -> EraseReceipt:
     rows = dict(sorted(receipt.rows.items()))
     return {
-        "erased_at": receipt.at,
+        "erased_at": utc_time(receipt.at),
         "rows": rows,
         "daily_log_entries": receipt.log_entries,
         "files": receipt.files,
@@ -163,13 +262,13 @@ def _fields(receipt: Receipt) -> dict[str, Any]:
     }
 
 
-def _progress(scrub: Scrubbed) -> dict[str, Any] | None:
+def _progress(scrub: Scrubbed) -> ScrubFields | None:
     """The progress of a pending scrub; None when none is pending."""
     if scrub.files != "pending":
         return None
     return {
-        "since": scrub.since,
+        "since": utc_time_or_none(scrub.since),
         "attempts": scrub.attempts,
-        "next_attempt_at": scrub.next_at,
+        "next_attempt_at": utc_time_or_none(scrub.next_at),
         "trouble": scrub.trouble or None,
     }

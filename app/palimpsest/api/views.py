@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-from palimpsest.api.callers import Admitted, credentials_of, order_of
-from palimpsest.api.replies import array_of, object_with, raw_reply, reply
-from palimpsest.api.sessions import compaction_fields, place_fields
+from palimpsest.api.callers import Admitted, Branch, SessionName, credentials_of, order_of
+from palimpsest.api.compactions import MadeCompaction, compaction_fields
+from palimpsest.api.replies import (
+    MessageId,
+    Reply,
+    StoredMessage,
+    Tokens,
+    array_of,
+    described,
+    object_with,
+    raw_reply,
+    reply,
+)
+from palimpsest.api.sessions import PlaceFields, place_fields
+from palimpsest.core.history.stored_points import MessageState
 from palimpsest.core.recall.searchable_text import summary_text
 from palimpsest.core.recall.tool_results import chain_digits_of, summary_id
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.masking import text_of
-from palimpsest.core.view.outcomes import ViewPart
+from palimpsest.core.view.outcomes import PartKind, ViewPart
 from palimpsest.core.wire.json_text import decoded, encoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.archive import Archive
@@ -28,7 +40,127 @@ from palimpsest.proxy.turn import ForwardedView
 _MARKS = ("target_tokens", "precompute_tokens", "trigger_tokens", "ceiling_tokens", "window_tokens")
 
 
-def explanation_fields(context: CompactionContext, view_tokens: int) -> dict[str, Any]:
+class PricesFields(TypedDict):
+    """The prices of one token; without known prices the unit is an uncached prompt token."""
+
+    input: float
+    cached: float
+    written: float
+    output: float
+
+
+class TurnCostFields(TypedDict):
+    """The cost of tokens in one turn: read from the upstream's cache, or not."""
+
+    cached: float
+    uncached: float
+
+
+class MarkFields(TypedDict):
+    """A mark of the policy; `distance_tokens` is negative where it was passed."""
+
+    mark: str
+    tokens: Tokens
+    share: Annotated[float, described("Of the window.")]
+    distance_tokens: int
+
+
+class Explanation(TypedDict):
+    """What the view costs, and how far the marks are."""
+
+    prices: PricesFields
+    cost_per_turn: TurnCostFields
+    marks: list[MarkFields]
+
+
+class WindowFields(TypedDict):
+    """The model's window; `ratio` is the model's tokens per token of our count."""
+
+    tokens: Tokens
+    source: str
+    ratio: float
+
+
+class BudgetFields(TypedDict):
+    """The policy's marks in the model's tokens."""
+
+    window_tokens: Tokens
+    fixed_tokens: Annotated[int, described("Of instructions and tools.")]
+    available_tokens: Tokens
+    precompute_tokens: Tokens
+    trigger_tokens: Tokens
+    target_tokens: Tokens
+    ceiling_tokens: Tokens
+    summary_tokens: Tokens
+    policy: str
+
+
+class ViewHead(PlaceFields):
+    """A view without its parts."""
+
+    model: str
+    view: Literal["original", "compacted"]
+    compaction: str | None
+    tokens: Annotated[int, described("The prompt that would be forwarded.")]
+    tokens_full: Annotated[int, described("The whole prompt, as if nothing was folded.")]
+    window: WindowFields
+    budget: BudgetFields
+    explanation: Annotated[Explanation | None, described("Only with `explain`.")]
+
+
+class ViewPartHead(TypedDict):
+    """What is known of a message of a view."""
+
+    kind: PartKind
+    reason: str
+    tokens: Tokens
+    masked: bool
+    id: MessageId | None
+    compaction: NotRequired[Annotated[str, described("The compaction of a summary.")]]
+    cost_per_turn: NotRequired[TurnCostFields]
+
+
+class ViewPartFields(ViewPartHead):
+    """A message of a view, with why it is there."""
+
+    message: StoredMessage
+
+
+class BranchView(ViewHead):
+    """The view that the model would get now."""
+
+    parts: list[ViewPartFields]
+
+
+class ContextFields(TypedDict):
+    """What is known of a message or summary."""
+
+    id: str
+    session: str
+    role: Annotated[str | None, described("Null for a summary.")]
+    tokens: Annotated[int | None, described("In our own count; null for a summary.")]
+    state: MessageState | Literal["undone"]
+    format: Literal["text", "json"]
+
+
+class ContextPage(ContextFields):
+    """A part of the text of a message or summary; `offset` and `next_offset` count characters."""
+
+    offset: int
+    total_chars: int
+    next_offset: Annotated[int | None, described("Where the rest begins; null at the end.")]
+    text: str
+
+
+class HandCompaction(PlaceFields):
+    """The result of a compaction by hand: the `compaction`, or the `reason` why there is none."""
+
+    compacted: bool
+    compaction: MadeCompaction | None
+    reason: Literal["nothing_to_fold"] | None
+
+
+def explanation_fields(context: CompactionContext, view_tokens: int) -> Explanation:
     """The prices of a token, the cost of the prompt per turn, and the distances to the policy's marks.
 
     `view_tokens` are in our count, the returned tokens in the model's. `distance_tokens` is negative for a
@@ -44,7 +176,7 @@ def explanation_fields(context: CompactionContext, view_tokens: int) -> dict[str
             "written": prices.written,
             "output": prices.output,
         },
-        "cost_per_turn": cost_fields(context, view_tokens),
+        "cost_per_turn": turn_cost_fields(context, view_tokens),
         "marks": [
             {
                 "mark": name,
@@ -57,7 +189,7 @@ def explanation_fields(context: CompactionContext, view_tokens: int) -> dict[str
     }
 
 
-def cost_fields(context: CompactionContext, tokens: int) -> dict[str, float]:
+def turn_cost_fields(context: CompactionContext, tokens: int) -> TurnCostFields:
     """The cost of `tokens` (our count) in one turn: read from the upstream's cache, or uncached."""
     prices = context.costs.prices
     theirs = context.budget.for_model(tokens)
@@ -73,7 +205,7 @@ _MOST_CHARS = 1_000_000
 class _Found:
     """A message or summary: its fields, its text, and its stored JSON."""
 
-    fields: dict[str, Any]
+    fields: ContextFields
     text: str
     raw: bytes
 
@@ -86,18 +218,19 @@ class ContextPages:
 
     def on(self, api: APIRouter) -> None:
         """Register the route."""
-        api.add_api_route("/context/{ident}", self.read, methods=["GET"])
+        api.add_api_route("/context/{ident}", self.get_context, methods=["GET"])
 
-    async def read(
+    async def get_context(
         self,
         caller: Admitted,
-        ident: str,
-        offset: Annotated[int, Query(ge=0)] = 0,
-        limit: Annotated[int, Query(ge=1, le=_MOST_CHARS)] = _PAGE_CHARS,
-        raw: bool = False,
-    ) -> Response:
-        """A page of a message's or summary's text; `offset` and `limit` are in characters.
+        ident: Annotated[str, Path(description="Id of a message (`dcm_`) or of a summary (`dcs_`).")],
+        offset: Annotated[int, Query(ge=0, description="Where the page begins, in characters.")] = 0,
+        limit: Annotated[int, Query(ge=1, le=_MOST_CHARS, description="In characters.")] = _PAGE_CHARS,
+        raw: Annotated[bool, Query(description="The stored bytes instead.")] = False,
+    ) -> Reply[ContextPage] | Reply[Any]:
+        """Read the text of a message or summary.
 
+        A page of `limit` characters from `offset`.
         `raw`: the stored bytes instead, a summary's as a JSON string. A message without text, such as tool
         calls alone, is paged as JSON.
         """
@@ -106,20 +239,19 @@ class ContextPages:
         if raw:
             return raw_reply(found.raw)
         stop = min(len(found.text), offset + limit)
-        return reply(
-            {
-                **found.fields,
-                "offset": offset,
-                "total_chars": len(found.text),
-                "next_offset": stop if stop < len(found.text) else None,
-                "text": found.text[offset:stop],
-            }
-        )
+        page: ContextPage = {
+            **found.fields,
+            "offset": offset,
+            "total_chars": len(found.text),
+            "next_offset": stop if stop < len(found.text) else None,
+            "text": found.text[offset:stop],
+        }
+        return reply(page)
 
     async def _message(self, namespace: str, ident: str) -> _Found:
         session, row = await self._archive.message(namespace, ident)
         text = text_of(as_chat(decoded(row.body)))
-        fields = {
+        fields: ContextFields = {
             "id": context_id(row.chain),
             "session": session,
             "role": row.role,
@@ -132,7 +264,7 @@ class ContextPages:
     async def _summary(self, namespace: str, ident: str) -> _Found:
         session, stored = await self._archive.summary(namespace, ident)
         whole = stored.compaction.summary
-        fields = {
+        fields: ContextFields = {
             "id": summary_id(stored.compaction.id),
             "session": session,
             "role": None,
@@ -143,23 +275,12 @@ class ContextPages:
         return _Found(fields, summary_text(whole.encode("utf-8", "surrogatepass")), encoded(whole))
 
 
-# Fields of a budget that are shown in the model's tokens.
-_SIZES = (
-    "fixed_tokens",
-    "available_tokens",
-    "precompute_tokens",
-    "trigger_tokens",
-    "target_tokens",
-    "ceiling_tokens",
-    "summary_tokens",
-)
-_NOTHING_TO_FOLD = "nothing_to_fold"
-
-
 class CompactOrder(BaseModel):
     """A compaction by hand (D25): `focus` is what the summary should pay attention to."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"focus": "the schema of the database"}]}
+    )
 
     focus: Annotated[str, StringConstraints(max_length=2_000)] = ""
     branch: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
@@ -175,18 +296,18 @@ class ViewPages:
 
     def on(self, api: APIRouter) -> None:
         """The routes are registered."""
-        api.add_api_route("/sessions/{name:path}/view", self.view, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/compact", self.compact, methods=["POST"])
+        api.add_api_route("/sessions/{name:path}/view", self.get_view, methods=["GET"])
+        api.add_api_route("/sessions/{name:path}/compact", self.compact_session, methods=["POST"])
 
-    async def view(
+    async def get_view(
         self,
         request: Request,
         caller: Admitted,
-        name: str,
-        branch: str | None = None,
-        explain: bool = False,
-    ) -> Response:
-        """The view that would be forwarded now, part by part, with its budget.
+        name: SessionName,
+        branch: Branch = None,
+        explain: Annotated[bool, Query(description="With costs and the distances to the marks.")] = False,
+    ) -> Reply[BranchView]:
+        """Get the view that the model would get now, part by part, with its budget.
 
         `explain`: also the cost of each part per turn, and the distances to the marks.
         """
@@ -194,54 +315,67 @@ class ViewPages:
         subject = await self._archive.branch(place, credentials_of(request))
         context = await self._contexts.of(subject)
         shown = await context.done(CompactionContext.under, context.current)
-        head = {
+        head: ViewHead = {
             **place_fields(place),
             "model": subject.model,
             "view": "original" if shown.is_original else "compacted",
             "compaction": context.current.id if context.current else None,
             "tokens": context.budget.for_model(shown.tokens),
             "tokens_full": context.budget.for_model(subject.tokens),
-            **_budget_fields(context),
+            "window": _window_fields(context),
+            "budget": _budget_fields(context),
+            "explanation": explanation_fields(context, shown.tokens) if explain else None,
         }
-        if explain:
-            head["explanation"] = explanation_fields(context, shown.tokens)
         return raw_reply(await context.done(_page, head, shown, explain))
 
-    async def compact(self, request: Request, caller: Admitted, name: str) -> Response:
-        """Compact a branch; the compaction, or the reason why there is none (F35)."""
+    async def compact_session(
+        self, request: Request, caller: Admitted, name: SessionName
+    ) -> Reply[HandCompaction]:
+        """Compact a branch now.
+
+        Answers with the compaction, or the reason why there is none (F35).
+        """
         order = await order_of(request, CompactOrder)
         place = await self._archive.place(caller.namespace, name, order.branch)
         subject = await self._archive.branch(place, credentials_of(request))
         done = await self._viewing.by_hand(subject, order.focus)
-        if done is None:
-            return reply({**place_fields(place), "compacted": False, "reason": _NOTHING_TO_FOLD})
-        return reply({**place_fields(place), "compacted": True, "compaction": compaction_fields(done)})
+        return reply(
+            {
+                **place_fields(place),
+                "compacted": done is not None,
+                "compaction": None if done is None else compaction_fields(done),
+                "reason": "nothing_to_fold" if done is None else None,
+            }
+        )
 
 
-def _budget_fields(context: CompactionContext) -> dict[str, Any]:
-    """Window and marks in the model's tokens; `ratio` is the model's tokens per token of our count."""
+def _window_fields(context: CompactionContext) -> WindowFields:
+    budget = context.budget
+    return {"tokens": budget.window.tokens, "source": budget.window.source, "ratio": budget.ratio}
+
+
+def _budget_fields(context: CompactionContext) -> BudgetFields:
     budget = context.budget
     return {
-        "window": {
-            "tokens": budget.window.tokens,
-            "source": budget.window.source,
-            "ratio": budget.ratio,
-        },
-        "budget": {
-            "window_tokens": budget.window.tokens,
-            **{name: budget.for_model(getattr(budget, name)) for name in _SIZES},
-            "policy": context.policy.name,
-        },
+        "window_tokens": budget.window.tokens,
+        "fixed_tokens": budget.for_model(budget.fixed_tokens),
+        "available_tokens": budget.for_model(budget.available_tokens),
+        "precompute_tokens": budget.for_model(budget.precompute_tokens),
+        "trigger_tokens": budget.for_model(budget.trigger_tokens),
+        "target_tokens": budget.for_model(budget.target_tokens),
+        "ceiling_tokens": budget.for_model(budget.ceiling_tokens),
+        "summary_tokens": budget.for_model(budget.summary_tokens),
+        "policy": context.policy.name,
     }
 
 
-def _page(context: CompactionContext, head: dict[str, Any], shown: ForwardedView, explain: bool) -> bytes:
+def _page(context: CompactionContext, head: ViewHead, shown: ForwardedView, explain: bool) -> bytes:
     parts = [_part(part, context, explain) for part in shown.view.parts]
     return object_with(head, "parts", array_of(parts))
 
 
 def _part(part: ViewPart, context: CompactionContext, explain: bool) -> bytes:
-    fields: dict[str, Any] = {
+    fields: ViewPartHead = {
         "kind": part.kind,
         "reason": part.reason,
         "tokens": context.budget.for_model(part.tokens),
@@ -251,5 +385,5 @@ def _part(part: ViewPart, context: CompactionContext, explain: bool) -> bytes:
     if part.kind == "summary" and context.current is not None:
         fields["compaction"] = context.current.id
     if explain:
-        fields["cost_per_turn"] = cost_fields(context, part.tokens)
+        fields["cost_per_turn"] = turn_cost_fields(context, part.tokens)
     return object_with(fields, "message", part.raw)

@@ -83,7 +83,7 @@ async def _sessions(api: OwnApi) -> AsyncIterator[Json]:
             yield session
         if page["next"] is None:
             return
-        asked["before"] = page["next"]
+        asked["after"] = page["next"]
 
 
 async def _document(api: OwnApi, name: str, branch: str | None, wanted: Wanted) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -77,8 +76,18 @@ async def show(proxy: Proxy, name: str, limit: int) -> Json:
     async with _session(proxy, name) as (api, path):
         found = fields_of(await api.get(path))
         turns = fields_of(await api.get(f"{path}/exchanges?limit={limit}"))["exchanges"]
-        made = fields_of(await api.get(f"{path}/compactions"))["compactions"]
+        made = await _compactions(api, path)
     return {"session": found, "turns": turns, "compactions": made}
+
+
+async def _compactions(api: OwnApi, path: str) -> list[Json]:
+    """All compactions of the session, oldest first."""
+    made: list[Json] = []
+    after = ""
+    while after is not None:
+        page = fields_of(await api.get(f"{path}/compactions?limit=500&after={after}"))
+        made, after = made + page["compactions"], page["next"]
+    return made
 
 
 def lines_of_show(told: Json) -> Iterator[str]:
@@ -99,7 +108,7 @@ def lines_of_show(told: Json) -> Iterator[str]:
         rows.append(
             (
                 str(one["n"]),
-                datetime.fromtimestamp(one["started_at"], UTC).strftime("%Y-%m-%d %H:%M:%S"),
+                datetime.fromisoformat(one["started_at"]).strftime("%Y-%m-%d %H:%M:%S"),
                 f"{_count(one['tokens'])}/{_count(one['tokens_full'])}",
                 _count(one["cached_tokens"]),
                 money(one["cost"] and one["cost"]["total"]),
@@ -207,7 +216,7 @@ def lines_of_compact(told: Json) -> Iterator[str]:
 async def undo(proxy: Proxy, name: str) -> Json:
     """Undo the session's newest compaction in force. NotFound when there is none."""
     async with _session(proxy, name) as (api, path):
-        made = fields_of(await api.get(f"{path}/compactions"))["compactions"]
+        made = await _compactions(api, path)
         standing = [one["id"] for one in made if not one["undone_at"]]
         if not standing:
             raise NotFound("No compaction of the session is in force.")
@@ -256,6 +265,6 @@ def _cut(text: str) -> str:
     return line if len(line) <= _NAME_CHARS else line[: _NAME_CHARS - 1] + "…"
 
 
-def _ago(at: float) -> str:
-    seconds = time.time() - at
+def _ago(at: str) -> str:
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
     return next((f"{seconds // unit:.0f}{word}" for unit, word in _UNITS if seconds >= unit), "now")

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from palimpsest.storage.database import Params, Row, SqlDatabase, Statement, Step, p, rows_of, step
 from palimpsest.storage.sql import (
+    AFTER_ALL_IDS,
     IN_EPOCH,
     LIMIT,
     ONE,
@@ -53,6 +54,8 @@ _MOST_WORDS = 16
 # SQLite refuses patterns of more than 50,000 bytes; a character may take 9.
 _WORD_CHARS = 1000
 _MOST_FOLDED = 256
+# Later than any arrival: databases use 64 bits.
+_LATEST = 2**63 - 1
 _ESCAPE = "/"
 
 
@@ -217,11 +220,13 @@ class Journal:
         row = {**key, **fields_of(checkpoint), "back": 0}
         return (await self._db.write([arrivals_step(key, 1), Step(_ADD_CHECKPOINT, [row])]))[1] > 0
 
-    async def checkpoints(self, namespace: str, session: str, limit: int) -> list[StoredCheckpoint]:
-        """The session's checkpoints, newest first."""
-        rows = await self._db.read_snapshot(
-            rows_of(_CHECKPOINTS, namespace=namespace, session=session, limit=limit)
-        )
+    async def checkpoints(
+        self, namespace: str, session: str, limit: int, before: int | None = None
+    ) -> list[StoredCheckpoint]:
+        """The session's checkpoints, newest first; those with a lower `arrival` than `before`."""
+        asked = {"namespace": namespace, "session": session, "limit": limit}
+        asked["before"] = _LATEST if before is None else before
+        rows = await self._db.read_snapshot(rows_of(_CHECKPOINTS, **asked))
         return [_checkpoint(row) for row in rows]
 
     async def checkpoint(self, namespace: str, session: str, checkpoint_id: str) -> StoredCheckpoint | None:
@@ -236,21 +241,32 @@ class Journal:
         await self._db.write([arrivals_step(key, 1), Step(_ADD_MEMORY, memory_rows(key, [memory], 0))])
 
     async def memories(
-        self, namespace: str, session: str, limit: int, kinds: Sequence[MemoryKind] = ()
+        self,
+        namespace: str,
+        session: str,
+        limit: int,
+        kinds: Sequence[MemoryKind] = (),
+        before: int | None = None,
     ) -> list[StoredMemory]:
-        """The session's memories, newest first; of these kinds, or of all."""
+        """The session's memories, newest first; of these kinds, or of all; `before` as in `checkpoints`."""
         named = listed("kind", kinds or _KINDS, len(_KINDS))
         asked = {"namespace": namespace, "session": session, "limit": limit, **named}
+        asked["before"] = _LATEST if before is None else before
         return [_memory(row) for row in await self._db.read_snapshot(rows_of(_MEMORIES, **asked))]
 
-    async def search_memories(self, namespace: str, words: Sequence[str], limit: int) -> list[StoredMemory]:
+    async def search_memories(
+        self, namespace: str, words: Sequence[str], limit: int, before: str | None = None
+    ) -> list[StoredMemory]:
         """Memories of all sessions that contain every word, case-insensitive, newest first.
 
+        `before`: the id of a memory, to find older ones.
         A word is any text and also matches inside other words. The first 16 words count, of each the first
         1000 characters; without words, all memories match.
         """
         patterns = listed("word", [_pattern(word) for word in words] or ["%"], _MOST_WORDS)
-        rows = await self._db.read_snapshot(rows_of(_SEARCH, namespace=namespace, limit=limit, **patterns))
+        asked = {"namespace": namespace, "limit": limit, **patterns}
+        asked["before"] = plain(before) if before else AFTER_ALL_IDS
+        rows = await self._db.read_snapshot(rows_of(_SEARCH, **asked))
         return [_memory(row) for row in rows]
 
     async def replace_memory_block(
@@ -414,7 +430,11 @@ _STORED_CHECKPOINTS = sa.select(
     *columns_of(CHECKPOINTS, "arrival", "id", "kind", "span_hash", "schema", "payload", "created_at")
 ).where(of_session(CHECKPOINTS))
 _ADD_CHECKPOINT = Statement(row_in_session(CHECKPOINTS).on_conflict_do_nothing())
-_CHECKPOINTS = Statement(_STORED_CHECKPOINTS.order_by(CHECKPOINTS.c.arrival.desc()).limit(LIMIT))
+_CHECKPOINTS = Statement(
+    _STORED_CHECKPOINTS.where(CHECKPOINTS.c.arrival < p("before", sa.BigInteger))
+    .order_by(CHECKPOINTS.c.arrival.desc())
+    .limit(LIMIT)
+)
 _CHECKPOINT = Statement(_STORED_CHECKPOINTS.where(CHECKPOINTS.c.id == p("id")))
 
 _ADD_MEMORY = Statement(row_in_session(MEMORIES).on_conflict_do_nothing())
@@ -424,13 +444,16 @@ _PUT_BLOCK = Statement(
 )
 _REMOVE_ALL = Statement(_remove_all())
 _MEMORIES = Statement(
-    _memories(MEMORIES.c.session == p("session"), among(MEMORIES.c.kind, "kind", len(_KINDS))).order_by(
-        MEMORIES.c.arrival.desc()
-    )
+    _memories(
+        MEMORIES.c.session == p("session"),
+        among(MEMORIES.c.kind, "kind", len(_KINDS)),
+        MEMORIES.c.arrival < p("before", sa.BigInteger),
+    ).order_by(MEMORIES.c.arrival.desc())
 )
 _SEARCH = Statement(
     _memories(
-        *(MEMORIES.c.searched.like(p(f"word_{i}", sa.Text), escape=_ESCAPE) for i in range(_MOST_WORDS))
+        MEMORIES.c.id < p("before"),
+        *(MEMORIES.c.searched.like(p(f"word_{i}", sa.Text), escape=_ESCAPE) for i in range(_MOST_WORDS)),
     ).order_by(MEMORIES.c.id.desc())
 )
 

@@ -66,7 +66,7 @@ class ActionPages:
 
     async def undo(self, request: Request, caller: Admitted, name: str) -> Response:
         """Undo the compaction that the form names."""
-        await self._compactions.undo(caller, name, await _field(request, "compaction"))
+        await self._compactions.undo_compaction(caller, name, await _field(request, "compaction"))
         return _shown((await self._archive.session(caller.namespace, name)).id)
 
     async def pin(self, request: Request, caller: Admitted, name: str) -> Response:
@@ -78,7 +78,7 @@ class ActionPages:
     async def unpin(self, request: Request, caller: Admitted, name: str) -> Response:
         """Take back the pin of the message that the form names."""
         row = await self._archive.session(caller.namespace, name)
-        await self._pins.remove(caller, name, await _field(request, "message"))
+        await self._pins.unpin_message(caller, name, await _field(request, "message"))
         return _shown(row.id, "/state")
 
 

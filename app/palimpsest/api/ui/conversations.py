@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from palimpsest.api.sessions import stored_fields
+from palimpsest.api.compactions import stored_fields
 from palimpsest.api.ui.entries import moment
 from palimpsest.api.ui.turns import About, Cut, TextRow, text_row
 from palimpsest.core.history.message import Conversation, Message

@@ -59,7 +59,7 @@ class UiPages:
         caller: Admitted,
         only: OnlyWith,
         limit: Annotated[int, Query(ge=1, le=_MOST_SESSIONS)] = 25,
-        before: Annotated[IdText | None, Query()] = None,
+        after: Annotated[IdText | None, Query()] = None,
         ask: bool = False,
     ) -> Response:
         """The caller's sessions as a page, newest first. `ask`: a browser without a key asks for one."""
@@ -71,7 +71,7 @@ class UiPages:
             # The password may be mistyped.
             raise Unauthorized(f"Nothing is stored for you yet. {ASKS}")
         history = self._of.store.history
-        rows = await history.sessions(caller.namespace, limit + 1, before, with_side=False, only=only)
+        rows = await history.sessions(caller.namespace, limit + 1, after, with_side=False, only=only)
         page = rows[:limit]
         return await self._of.paper.page(
             request,
@@ -81,7 +81,7 @@ class UiPages:
                 "total": total,
                 "limit": limit,
                 "only": {_ASKED_AS.get(name, name): value for name, value in only.items()},
-                "is_first": before is None,
+                "is_first": after is None,
                 "next": page[-1].id if len(rows) > limit else None,
                 "has_key": way != "none",
                 "base_url": base_url_of(request.scope),

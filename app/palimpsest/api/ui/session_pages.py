@@ -10,9 +10,9 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from palimpsest.api.callers import Admitted, credentials_of
+from palimpsest.api.compactions import compaction_fields
 from palimpsest.api.events import MOST_SEQ
 from palimpsest.api.exchanges import folding_fields, followed_fields
-from palimpsest.api.sessions import compaction_fields
 from palimpsest.api.ui.conversations import MOST_ROWS, Asked, folding_facts, talk_facts
 from palimpsest.api.ui.entries import CHOICES, Use, days_of, entry_of, moment, use_of
 from palimpsest.api.ui.kept import lines_of
@@ -72,7 +72,7 @@ class SessionUi:
         request: Request,
         caller: Admitted,
         name: str,
-        before: Annotated[int, Query(ge=0, le=NEWEST)] = NEWEST,
+        after: Annotated[int, Query(ge=0, le=NEWEST)] = NEWEST,
         limit: Annotated[int, Query(ge=1, le=_MOST_TURNS)] = 50,
         nothing: bool = False,
     ) -> Response:
@@ -89,7 +89,7 @@ class SessionUi:
             "session.html",
             {
                 **await self._about(request, caller.namespace, row),
-                **await self._rail(caller.namespace, row, before, limit),
+                **await self._rail(caller.namespace, row, after, limit),
                 "findings": await self._of.exchanges.findings(caller.namespace, row),
                 "followed": {one.compaction.id: followed_fields(one) for one in followed},
                 "force": standing[-1] if standing else None,

@@ -8,8 +8,8 @@ from datetime import datetime
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
+from palimpsest.api.compactions import compaction_fields
 from palimpsest.api.exchanges import exchange_fields
-from palimpsest.api.sessions import compaction_fields
 from palimpsest.api.ui.entries import Bar, moment
 from palimpsest.core.view.anatomy import Category, SeenMessage, difference
 from palimpsest.core.view.compaction import context_id
@@ -117,12 +117,12 @@ def turns_of(page: Sequence[tuple[int, LoggedExchange, float, Cost | None]]) -> 
     return [
         TurnRow(
             one,
-            moment(one["started_at"]),
+            moment(exchange.started_at),
             round(100 * (one["tokens_full"] or 0) / widest, 1),
             round(100 * (one["tokens"] or 0) / widest, 1),
             one["compaction"] if one["compaction"] != earlier else None,
         )
-        for one, earlier in zip(fields, before, strict=True)
+        for one, earlier, (_, exchange, *_) in zip(fields, before, page, strict=True)
     ]
 
 

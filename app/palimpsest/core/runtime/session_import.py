@@ -125,7 +125,9 @@ def _event(raw: bytes, at: str, now: float) -> RecordedEvent:
 def _refuse_unknown(members: Iterable[str], known: frozenset[str], at: str) -> None:
     for name in members:
         if name not in known:
-            raise InvalidParameter("Unknown field.", param=at + name[:_ID_CHARS])
+            raise InvalidParameter(
+                f"Unknown field; there are {', '.join(sorted(known))}.", param=at + name[:_ID_CHARS]
+            )
 
 
 def _name(raw: bytes) -> str | None:
