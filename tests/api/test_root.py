@@ -67,9 +67,16 @@ async def test_the_page_of_the_api_shows_every_endpoint(fresh: Proxy) -> None:
     assert document == (await fresh.http.get("/api/openapi.json")).json()
     reply = await fresh.http.get("/docs", headers=BROWSER)
     assert reply.headers["content-security-policy"].startswith("default-src 'none'")
-    shown = {heading.text for heading in page_of(reply.text).all("h3")}
+    page = page_of(reply.text)
+    shown = [heading.text for heading in page.all("h3")]
     wanted = {f"{verb.upper()} {path}" for path, verbs in document["paths"].items() for verb in verbs}
-    assert shown == wanted
+    shapes = {name for name, one in document["components"]["schemas"].items() if "properties" in one}
+    assert sorted(shown) == sorted(wanted | shapes)
+    # Each with a command; every link on the page leads somewhere.
+    assert len(page.all("pre", kind="shell")) == len(wanted)
+    links = set(re.findall(r'href="#([^"]+)"', reply.text))
+    assert len(links) > len(shapes) / 2
+    assert links <= set(re.findall(r' id="([^"]+)"', reply.text))
     assert "1 to 500, default 50" in reply.text
     assert re.findall(r"(?:src|href)=\"(?![/#])", reply.text) == []
 

@@ -107,6 +107,7 @@ async def test_checkpoints_are_kept_once_for_a_span(store: Store) -> None:
     assert [row.checkpoint for row in stored] == [third, second, first]
     assert [row.arrival for row in stored] == sorted((row.arrival for row in stored), reverse=True)
     assert await store.journal.checkpoints("ns", talk.session, 2) == stored[:2]
+    assert await store.journal.checkpoints("ns", talk.session, 9, stored[0].arrival) == stored[1:]
     assert await store.journal.checkpoint("ns", talk.session, "2") == stored[1]
     assert await store.journal.checkpoint("ns", talk.session, "4") is None
     twin = Talk(store)

@@ -45,6 +45,7 @@ async def test_memories_are_listed_newest_first_and_kept_once(store: Store) -> N
     assert {row.session for row in stored} == {talk.session}
     assert [row.arrival for row in stored] == sorted((row.arrival for row in stored), reverse=True)
     assert await store.journal.memories("ns", talk.session, 2) == stored[:2]
+    assert await store.journal.memories("ns", talk.session, 9, (), stored[0].arrival) == stored[1:]
     assert await ids_of(store, talk.session, "summary", "entry") == ["c", "b"]
     assert await ids_of(store, talk.session, "block") == []
 
@@ -58,6 +59,8 @@ async def test_every_word_must_be_there_in_upper_or_lower_case(store: Store) -> 
     assert await found(store, "fox", "hen") == []
     assert await found(store) == ["3", "2", "1"]
     assert len(await store.journal.search_memories("ns", ["red"], 2)) == 2
+    older = await store.journal.search_memories("ns", ["red"], 9, "3")
+    assert [row.memory.id for row in older] == ["2", "1"]
 
 
 @pytest.mark.parametrize(
