@@ -77,11 +77,10 @@ def groups_of(document: Json, address: str) -> list[OperationGroup]:
 
 
 def shapes_of(document: Json) -> list[DescribedShape]:
-    """The shapes that have fields, by name."""
+    """The shapes, by name."""
     return [
         DescribedShape(name, schema.get("description", ""), list(_members(schema)))
         for name, schema in sorted(document["components"]["schemas"].items())
-        if "properties" in schema
     ]
 
 
@@ -112,7 +111,7 @@ def _parameter(one: Json) -> DescribedField:
 
 def _members(schema: Json) -> Iterator[DescribedField]:
     required = schema.get("required", ())
-    for name, member in schema["properties"].items():
+    for name, member in schema.get("properties", {}).items():
         yield DescribedField(name, form_of(member), member.get("description", ""), name in required)
 
 
