@@ -172,7 +172,10 @@ async def test_every_answer_is_described(tmp_path: Path) -> None:
             for case in await reads(proxy, chat, place):
                 await ask(proxy, chat, case)
         for case in [*ACCOUNT, *await ids(proxy, chat, home)]:
-            await ask(proxy, chat, case)
+            reply = await ask(proxy, chat, case)
+            if case.path.startswith("context/dc") and "raw" not in case.path:
+                # The stored bytes, which `raw` asks for, may be anything.
+                assert described.faults({"$ref": "#/components/schemas/ContextPage"}, reply.json()) == []
         await refusals(proxy, chat, described)
         # Prepared one by one: an id is read when it is there.
         for case in await changes(proxy, chat, home):

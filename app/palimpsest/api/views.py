@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -227,7 +227,7 @@ class ContextPages:
         offset: Annotated[int, Query(ge=0, description="Where the page begins, in characters.")] = 0,
         limit: Annotated[int, Query(ge=1, le=_MOST_CHARS, description="In characters.")] = _PAGE_CHARS,
         raw: Annotated[bool, Query(description="The stored bytes instead.")] = False,
-    ) -> Reply[ContextPage] | Reply[Any]:
+    ) -> Reply[ContextPage] | Reply[StoredMessage] | Reply[str]:
         """Read the text of a message or summary.
 
         A page of `limit` characters from `offset`.
