@@ -88,6 +88,7 @@ async def reads(proxy: Proxy, chat: Chat, home: str) -> list[Case]:
     paths += ["/state", "/settings", "/compactions", "/compactions?limit=1", "/compactions?graph=1"]
     paths += ["/pins", "/report", "/events?limit=1000", "/exchanges", "/exchanges?limit=1", "/checkpoints"]
     paths += ["/memory", "/memory?kind=summary&limit=1", "/export", "/export?hidden=1"]
+    paths += [f"/export?format={form}" for form in ("jsonl", "markdown", "html")]
     paths += [f"/search?q=port+berth&{more}" for more in ("", "scope=session&role=user", "scope=namespace")]
     paths += ["/search?q=harbour&kind=summary", "/search?q=file&kind=error&scope=session"]
     for one in await listed(proxy, chat, f"{home}/exchanges", "exchanges"):

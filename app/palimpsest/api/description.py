@@ -22,6 +22,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from palimpsest import errors
+from palimpsest.api.documents import MEDIA_TYPES
 from palimpsest.api.journal import CompletionOrder, MemoryOrder
 from palimpsest.api.pins import PinOrder
 from palimpsest.api.recall import DescribeOrder, GrepOrder
@@ -117,6 +118,11 @@ _FURTHER: Mapping[str, Sequence[type[PalimpsestError]]] = {
         errors.NothingToRestore, errors.ErasedSession, errors.NamespaceUnproven,
     ),
 }  # fmt: skip
+# What operations answer beside JSON, where they are asked to.
+_OTHER_TYPES: Mapping[str, Sequence[str]] = {
+    "list_events": ("text/event-stream",),
+    "export_session": [kind.partition(";")[0] for form, kind in MEDIA_TYPES.items() if form != "json"],
+}
 # Paths with these name something that may not be there.
 _NAMING = ("{name}", "{ident}", "{model}")
 _ERROR = {
@@ -247,8 +253,8 @@ class _Schemas:
         done: dict[str, Any] = {"description": "Done."}
         if route.status_code != 204:
             done["content"] = {JSON: {"schema": found[0] if len(found) == 1 else {"anyOf": found}}}
-        if name == "list_events":
-            done["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+        for kind in _OTHER_TYPES.get(name, ()):
+            done["content"][kind] = {"schema": {"type": "string"}}
         return {str(route.status_code or 200): done} | {
             str(status): {"$ref": f"#/components/responses/{self._refusal(kinds)}"}
             for status, kinds in _refusals(route)

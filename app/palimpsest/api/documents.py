@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
+from palimpsest.api.replies import utc_time
 from palimpsest.core.runtime.session_import import COMPACTION, HIDDEN, ITEMS, RecordedEvent, written
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.wire.json_text import decoded, encoded
@@ -132,7 +133,7 @@ def _lines(session: Exported) -> Iterator[bytes]:
             "model": session.model,
             "id": event.id or None,
             "type": event.type,
-            "created_at": datetime.fromtimestamp(event.at, UTC).isoformat(),
+            "created_at": utc_time(event.at),
             **({"compaction": payload} if event.type == COMPACTION else payload),
         }
         yield encoded(fields) + b"\n"
