@@ -15,6 +15,7 @@ from tests.kit.chat import Chat
 from tests.kit.journal import AT_THE_END, compacted, read
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
+from tests.kit.responses import ResponsesChat, ResponsesServer
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -91,6 +92,16 @@ async def test_what_the_model_saw_is_printed(tmp_path: Path) -> None:
         assert (
             "Nothing that was said" in (await runs(proxy, "search", "port 8000", "--session", "other")).stdout
         )
+
+
+async def test_answers_of_the_responses_api_are_printed(tmp_path: Path) -> None:
+    async with proxied(ResponsesServer(), tmp_path) as proxy:
+        headers = {"authorization": "Bearer key-1", "x-session-id": "items"}
+        chat = ResponsesChat(proxy.http, headers=headers)
+        answered = [await chat.says("Who?"), await chat.says("And why?")][0]
+        text = answered[-1]["content"][0]["text"]
+        assert text in (await runs(proxy, "view", "items")).stdout
+        assert f"+ assistant: {text}" in (await runs(proxy, "diff", "items")).stdout
 
 
 async def test_a_compaction_is_made_and_undone(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
+from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import NotFound
 from palimpsest.upstream.own_api import OwnApi, content_of, fields_of, own_api
 
@@ -149,9 +150,10 @@ def lines_of_view(told: Json) -> Iterator[str]:
     yield f"Of them {shares}."
     for part in told["parts"]:
         kind = "masked" if part["masked"] else part["kind"]
+        message = as_chat(part["message"])
         yield ""
-        yield f"--- {part['message'].get('role', 'item')}, {kind}, {part['tokens']:,} tokens"
-        yield text_of(part["message"])
+        yield f"--- {message.get('role', 'item')}, {kind}, {part['tokens']:,} tokens"
+        yield text_of(message)
 
 
 async def diff(proxy: Proxy, name: str, at: int | None, against: str) -> Json:
@@ -165,7 +167,7 @@ def lines_of_diff(told: Json) -> Iterator[str]:
     """What is gone and what is new."""
     yield f"  {told['same_before']:,} messages at the beginning are the same"
     for sign, messages in (("-", told["gone"]), ("+", told["new"])):
-        for message in messages:
+        for message in map(as_chat, messages):
             first, *rest = text_of(message).split("\n")
             yield f"{sign} {message.get('role', 'item')}: {first}"
             yield from (f"{sign}   {line}" for line in rest)
