@@ -3,7 +3,7 @@
 Names: parse, store_writes, upstream_client, overhead, conversations. Without one they run one after the other
 with their defaults, in about eight minutes; `presets` only by its name, for it takes as long again, and
 `policy` and `day`, which measure no speed, `routing`, `soak`, which measures memory, `stalls`, `pages`, which
-needs a browser, and `rebuilding`, which measures what records keep.
+needs a browser, `rebuilding`, which measures what records keep, and `telemetry`, which takes seconds.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _NAMED = (
     "pages",
     "rebuilding",
     "copying",
+    "telemetry",
 )
 
 

@@ -23,6 +23,7 @@ from tests.kit.model import ModelServer, Says
 from tests.kit.postgres import empty_database, server_address
 from tests.kit.processes import ran
 from tests.kit.replicas import until
+from tests.kit.scrapes import scraped_once
 from tests.kit.serving import served
 
 WORKERS = 2
@@ -134,6 +135,50 @@ async def test_workers_do_not_outlive_who_started_them(tmp_path: Path) -> None:
         await until(are_gone)
 
 
+async def test_one_scrape_tells_the_numbers_of_all(tmp_path: Path) -> None:
+    async with workers(tmp_path, ModelServer()) as proxy:
+        chat = Chat(proxy.http)
+        for turn in range(20):
+            await chat.says(f"turn {turn}")
+        # Whichever of them answers.
+        for _ in range(8):
+            scrape = await scraped_once(proxy.http, lambda one: one.value("palimpsest_requests_total") == 20)
+            shares = [
+                scrape.value("palimpsest_requests_total", worker=str(place)) for place in range(WORKERS)
+            ]
+            assert all(shares), shares
+            assert scrape.value("palimpsest_workers") == WORKERS
+            assert scrape.value("palimpsest_store_bytes") is not None
+            assert scrape.labels("palimpsest_store_bytes") == set()
+
+
+async def test_a_worker_that_hangs_delays_no_scrape_for_long(tmp_path: Path) -> None:
+    async with workers(tmp_path, ModelServer()) as proxy:
+        hung, _ = proxy.started()
+        os.kill(hung, signal.SIGSTOP)
+        try:
+            # Only the other one can answer; a connection that the hung one has taken is given up.
+            scrape = await scraped_once(proxy.http, lambda one: one.value("palimpsest_workers") == 1)
+        finally:
+            os.kill(hung, signal.SIGCONT)
+        assert "worker_not_scraped" in proxy.log.read_text()
+        assert scrape.value("palimpsest_store_ready") == 1
+        await scraped_once(proxy.http, lambda one: one.value("palimpsest_workers") == WORKERS)
+
+
+async def test_a_replaced_worker_is_scraped(tmp_path: Path) -> None:
+    async with workers(tmp_path, ModelServer()) as proxy:
+        dead, _ = proxy.started()
+        os.kill(dead, signal.SIGKILL)
+
+        async def is_replaced() -> bool:
+            return len(proxy.alive() - {dead}) == WORKERS
+
+        await until(is_replaced)
+        scrape = await scraped_once(proxy.http, lambda one: one.value("palimpsest_workers") == WORKERS)
+        assert scrape.labels("palimpsest_requests_in_progress") == {"worker"}
+
+
 async def test_a_reload_reaches_all(tmp_path: Path) -> None:
     async with workers(tmp_path, ModelServer()) as proxy:
         proxy.running.process.send_signal(signal.SIGHUP)
@@ -161,7 +206,7 @@ def test_the_demo_belongs_to_one_process(tmp_path: Path) -> None:
 
 
 def test_why_a_worker_cannot_start_is_raised_by_who_starts_it() -> None:
-    def work(started: Callable[[], None], refused: Callable[[PalimpsestError], None]) -> None:
+    def work(started: Callable[[], None], refused: Callable[[PalimpsestError], None], place: int) -> None:
         refused(SettingsError("the pepper is damaged"))
 
     def never() -> None:

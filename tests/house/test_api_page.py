@@ -9,12 +9,13 @@ from palimpsest.core.runtime.events import EVENT_TYPES
 from palimpsest.errors import PalimpsestError
 
 from tests.house.sources import ROOT
-from tests.house.test_routes import BESIDE, OPEN, PAGES, SCOPED
+from tests.house.test_routes import BESIDE, OPEN, OPERATORS, PAGES, SCOPED
 
 _PAGE = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8")
 _ERROR = re.compile(r"^\| `(\w+)` \| (\d{3}) \| `(\w+)` \| \S.* \|$", re.MULTILINE)
 _ENDPOINT = re.compile(
-    r"^\| `([A-Z]+ /(?:api/|ui|healthz|readyz|mcp|docs|openapi.json|(?=`))\S*)` \| \S.* \|$", re.MULTILINE
+    r"^\| `([A-Z]+ /(?:api/|ui|healthz|readyz|metrics|mcp|docs|openapi.json|(?=`))\S*)` \| \S.* \|$",
+    re.MULTILINE,
 )
 _VARIABLE = re.compile(r"{[^}]*}")
 
@@ -38,7 +39,7 @@ def test_no_two_errors_share_a_code() -> None:
 
 
 def test_the_table_of_endpoints_is_complete() -> None:
-    served = {*OPEN, *BESIDE, *PAGES, *(route.replace(" /", " /api/", 1) for route in SCOPED)}
+    served = {*OPEN, *OPERATORS, *BESIDE, *PAGES, *(route.replace(" /", " /api/", 1) for route in SCOPED)}
     wanted = {_VARIABLE.sub("{}", route) for route in served if not route.startswith("HEAD ")}
     assert {_VARIABLE.sub("{}", route) for route in _ENDPOINT.findall(_PAGE)} == wanted
 

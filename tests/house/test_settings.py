@@ -124,6 +124,7 @@ _SAMPLES = {
     "daily_log_folder": "/tmp/log",
     "window_tokens": "4096",
     "model": "m",
+    "metrics_key": "k",
 }
 
 

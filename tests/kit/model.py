@@ -96,8 +96,8 @@ class ModelServer:
 
     `counted` scales its own counts (a tokenizer that differs from ours), `tools_counted` those of tools
     (another way to render them). `script`, where it says something of
-    a conversation's prompt, answers before `answers` do. `left` is set when a caller has left an answer of
-    `never`.
+    a conversation's prompt, answers before `answers` do. `usage` is stated beside the counts. `left` is set
+    when a caller has left an answer of `never`.
     """
 
     window: int = 100_000
@@ -111,6 +111,7 @@ class ModelServer:
     names: tuple[str, ...] = ("test-model",)
     script: Callable[[Seen], Says | None] | None = None
     left: asyncio.Event = field(default_factory=asyncio.Event)
+    usage: Json = field(default_factory=dict)
 
     @property
     def prompts(self) -> list[Seen]:
@@ -185,6 +186,7 @@ class ModelServer:
             return
         assert says.message is not None
         counts = {"prompt_tokens": seen.tokens, "completion_tokens": 9, "total_tokens": seen.tokens + 9}
+        counts |= self.usage
         if seen.body.get("stream"):
             await _stream(send, says, counts, seen.body)
             return

@@ -47,12 +47,17 @@ class Proxy(Front):
 
 @asynccontextmanager
 async def proxied(
-    model: ModelServer, folder: Path, overrides: dict[str, Any] | None = None, url: str | None = None
+    model: ModelServer,
+    folder: Path,
+    overrides: dict[str, Any] | None = None,
+    url: str | None = None,
+    *,
+    around: Callable[[Any], Any] = lambda app: app,
 ) -> AsyncIterator[Proxy]:
     """A proxy whose database lies in `folder`, so that a second one there is a restart of the first."""
     async with (
         served(model, lifespan="off") as upstream,
-        fronting(f"{upstream}/v1", folder, overrides, url=url) as front,
+        fronting(f"{upstream}/v1", folder, overrides, url=url, around=around) as front,
     ):
         yield Proxy(front.url, front.http, model)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 from dataclasses import replace
 
 import pytest
@@ -280,3 +281,12 @@ async def test_windows_are_each_namespaces_own_grow_old_and_are_forgotten(store:
 async def test_ping_writes_and_reads(store: Store) -> None:
     await store.ping()
     await store.ping()
+    assert await store.unready() is None
+
+
+async def test_the_size_is_that_of_what_is_stored(store: Store) -> None:
+    before = await store.size_bytes()
+    # Random, so that no database stores it in less.
+    text = random.Random(1).randbytes(1_000_000).hex().encode()
+    await Talk(store).asks([b'{"role": "user", "content": "' + text + b'"}'])
+    assert before + 1_000_000 < await store.size_bytes() < before + 10_000_000

@@ -147,8 +147,8 @@ class LoggedRequests:
         try:
             await self._app(scope, _hearing(entry, receive), _seeing(entry, send))
         finally:
-            if scope.get("palimpsest.wire"):
-                entry.event = "exchange"
+            if spoken := scope.get("palimpsest.wire"):
+                entry.event, entry.api = "exchange", spoken.name
             self._log.note(entry)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Router
@@ -35,12 +33,8 @@ class HealthPages:
 
     async def ready(self, _: Request) -> Response:
         """200 when a write and a read of the store succeed; otherwise 503 with a reason in one word."""
-        trouble = await asyncio.to_thread(self._store.trouble)
-        if trouble is not None and trouble.reason != "disk_full":
-            return _not_ready(trouble.reason, f"The database cannot be used: {trouble.remedy}.")
-        try:
-            await self._store.ping()
-        except StoreUnavailable as failure:
+        failure = await self._store.unready()
+        if failure is not None:
             return _not_ready(failure.reason or "unavailable", failure.message)
         return reply({"status": "ready"})
 

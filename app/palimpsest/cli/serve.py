@@ -33,6 +33,7 @@ from palimpsest.errors import PalimpsestError, SettingsError
 from palimpsest.main.application import Application, create_app
 from palimpsest.main.features import instructions_of
 from palimpsest.proxy.access import load_pepper
+from palimpsest.proxy.telemetry.siblings import Inboxes, Siblings
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.migrate import schema_of_this_version, sqlite_path
 from palimpsest.storage.sqlite.driver import sqlite_version
@@ -117,14 +118,19 @@ def serve(settings: Settings, read: Callable[[], Settings]) -> None:
         proxy = _Proxy(settings, reloading, listening, line, Tokenizer())
         text = welcome(address, settings, is_demo=is_demo)
         if settings.server.workers == 1:
-            proxy.serve(partial(typer.echo, text), _raised)
+            proxy.serve(partial(typer.echo, text), _raised, None)
             return
         # Once: the workers share what is loaded, and must not make the pepper at the same time.
         proxy.tokenizer.load()
         load_pepper(settings.database.pepper_file)
         gc.freeze()
         count, greet = settings.server.workers, partial(typer.echo, text)
-        Workers(count, proxy.serve, started=greet, reload=reloading.reload).run()
+        inboxes = Inboxes(count)
+
+        def work(started: Callable[[], None], refused: Callable[[PalimpsestError], None], place: int) -> None:
+            proxy.serve(started, refused, inboxes.at(place))
+
+        Workers(count, work, started=greet, reload=reloading.reload).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +143,15 @@ class _Proxy:
     line: Mapping[str, object]
     tokenizer: Tokenizer
 
-    def serve(self, started: Callable[[], None], refused: Callable[[PalimpsestError], None]) -> None:
+    def serve(
+        self,
+        started: Callable[[], None],
+        refused: Callable[[PalimpsestError], None],
+        siblings: Siblings | None,
+    ) -> None:
         """Serve until a stop signal; see `workers.Work`. SystemExit when the application does not start."""
         application = create_app(self.settings, self.tokenizer)
+        application.siblings = siblings
         application.warms = True
         notices = OperatorNotices(application, self.reloading, self.line, started)
         server = http_server(application, self.settings.server, notices)

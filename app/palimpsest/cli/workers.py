@@ -35,8 +35,9 @@ _LIFE_SECONDS = 2.0
 FAILED_START = 3
 
 
-# Serves until a stop signal: calls the first when it answers, or the second with why it cannot start.
-Work: TypeAlias = Callable[[Callable[[], None], Callable[[PalimpsestError], None]], None]
+# Serves until a stop signal: calls the first when it answers, or the second with why it cannot start. The
+# number is the worker's place, from 0; a replacement has that of the worker that died.
+Work: TypeAlias = Callable[[Callable[[], None], Callable[[PalimpsestError], None], int], None]
 
 
 @dataclass(slots=True)
@@ -109,11 +110,11 @@ class Workers:
         for place in range(self._count):
             worker = self._workers.get(place)
             if worker is None or (not worker.process.is_alive() and now - worker.began >= _LIFE_SECONDS):
-                self._workers[place] = self._forked()
+                self._workers[place] = self._forked(place)
 
-    def _forked(self) -> _Worker:
+    def _forked(self, place: int) -> _Worker:
         reports, parent = _FORKING.Pipe()
-        process = _FORKING.Process(target=self._in_worker, args=(reports, parent), daemon=False)
+        process = _FORKING.Process(target=self._in_worker, args=(reports, parent, place), daemon=False)
         # A signal between the fork and the worker's own handlers waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
         try:
@@ -124,7 +125,7 @@ class Workers:
         parent.close()
         return _Worker(process, reports, time.monotonic())
 
-    def _in_worker(self, reports: Connection, parent: Connection) -> None:
+    def _in_worker(self, reports: Connection, parent: Connection, place: int) -> None:
         """In the new process."""
         signal.set_wakeup_fd(-1)
         for number in _STOPS:
@@ -147,7 +148,7 @@ class Workers:
             os.kill(os.getpid(), signal.SIGTERM)
 
         with suppress(KeyboardInterrupt):
-            self._work(started, parent.send)
+            self._work(started, parent.send, place)
 
     def _seconds_to_next(self) -> float | None:
         """Seconds until the next worker may be replaced; None when all are alive."""

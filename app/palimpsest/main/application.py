@@ -15,8 +15,10 @@ from palimpsest.api.body import LoggedRequests
 from palimpsest.errors import PalimpsestError
 from palimpsest.main.front import front_of
 from palimpsest.main.parts import opened
+from palimpsest.main.telemetry import metrics_page_of, observers_of
 from palimpsest.proxy.incoming import ASGIMessage, Receive, Scope, Send
 from palimpsest.proxy.reports import RequestLog
+from palimpsest.proxy.telemetry.siblings import Siblings
 from palimpsest.settings.settings import (
     Settings,
 )
@@ -38,6 +40,8 @@ class Application:
         self.refusal: PalimpsestError | None = None
         # Set when the server begins to stop: ends event streams.
         self.stopping = asyncio.Event()
+        # The other processes of the same `serve`, whose numbers a scrape reads, too.
+        self.siblings: Siblings | None = None
         # True for `serve`: statements are compiled before the first requests need them.
         self.warms = False
 
@@ -62,11 +66,13 @@ class Application:
         async with AsyncExitStack() as stack:
             try:
                 parts = await opened(self._settings, self._tokenizer, stack, self.stopping)
+                observers = observers_of(parts)
             except PalimpsestError as refusal:
                 self.refusal = refusal
                 raise
-            self.requests = RequestLog(parts.jobs, self.stopping)
-            self._front = LoggedRequests(front_of(parts, self.stopping), self.requests)
+            log = self.requests = RequestLog(parts.jobs, self.stopping, observers)
+            metrics = metrics_page_of(parts, lambda: log.open, self.siblings, stack)
+            self._front = LoggedRequests(front_of(parts, self.stopping, metrics), log)
             # The server listens meanwhile; only a chat request that arrives earlier waits for it.
             parts.jobs.start(asyncio.to_thread(self._tokenizer.load))
             if self.warms:

@@ -208,7 +208,7 @@ def compactor_of(parts: Parts, writer: SummaryWriter, journal: SessionJournal) -
     )
     summaries = SummaryJobs(means, rules, new_id)
     return Compactor(
-        Adoption(parts.store, parts.jobs, journal),
+        Adoption(parts.store, parts.jobs, journal, parts.counts.compacted if parts.counts else None),
         summaries,
         deadline_seconds=how.deadline_seconds,
         background=how.background and how.key_ttl_seconds > 0,

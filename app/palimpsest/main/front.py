@@ -9,6 +9,7 @@ from functools import partial
 from palimpsest.api.chat import ChatEndpoint, PassthroughEndpoint
 from palimpsest.api.front import Admission, ConcurrencyLimit, Front, LazyPages
 from palimpsest.api.health import HealthPages
+from palimpsest.api.metrics import MetricsPage
 from palimpsest.core.history.session_sources import SessionSources
 from palimpsest.core.notes.reader import forget_conversations
 from palimpsest.core.wire.request import RequestLimits
@@ -47,7 +48,7 @@ from palimpsest.proxy.sessions.side_requests import SideRequests
 from palimpsest.settings.settings import Arms, Settings, is_loopback
 
 
-def front_of(parts: Parts, stopping: asyncio.Event) -> Front:
+def front_of(parts: Parts, stopping: asyncio.Event, metrics: MetricsPage | None) -> Front:
     """The whole application; `stopping` is set when the server begins to stop."""
     limits = parts.settings.limits
     policies = Policies(parts.settings)
@@ -69,10 +70,11 @@ def front_of(parts: Parts, stopping: asyncio.Event) -> Front:
 
         return own_pages(parts, contexts, viewing, journal, writer, recall, memory, stopping)
 
+    own = LazyPages(pages)
     return Front(
         chat=ChatEndpoint(exchange, new_id, body_bytes=limits.body_bytes, body_idle_seconds=idle),
         passthrough=PassthroughEndpoint(parts.access, models, passthrough, body_idle_seconds=idle),
-        pages=LazyPages(pages),
+        pages=metrics.before(own) if metrics else own,
         health=HealthPages(parts.store),
         origins=web_origins(parts.settings),
         admission=admission_of(parts.settings),

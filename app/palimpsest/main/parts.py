@@ -34,6 +34,7 @@ from palimpsest.proxy.sessions.reader import CountMessage, MessageReader
 from palimpsest.proxy.sessions.recovery import Presence, recover
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.proxy.store_watch import StoreWatch
+from palimpsest.proxy.telemetry.counts import Counts
 from palimpsest.proxy.token_counts import Calibrations, ModelTokens
 from palimpsest.settings.settings import (
     Settings,
@@ -79,6 +80,7 @@ class Parts:
     kept: KeptAnswers
     erasure: EraseMeans
     embedder: Embedder | None
+    counts: Counts | None
 
 
 async def opened(
@@ -120,6 +122,7 @@ async def opened(
         kept=KeptAnswers(RefusalMemory(), are_kept=settings.upstream.stores_responses),
         erasure=erasure,
         embedder=embedder,
+        counts=Counts() if settings.telemetry.metrics else None,
     )
     await _taken_up(parts)
     jobs.start(unless(stopping, _base_url_checked(settings)))

@@ -43,6 +43,11 @@ class Jobs:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
+    @property
+    def open(self) -> int:
+        """The number of jobs that have not ended."""
+        return len(self._tasks)
+
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run the work to its end even if the caller is cancelled; an error is logged."""
         task = asyncio.get_running_loop().create_task(work)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -16,6 +16,7 @@ import structlog
 
 from palimpsest.core.budget.upstream_counts import percent
 from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.errors import PalimpsestError, RequestError, UpstreamError
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.turn import ForwardedView, Turn, original
@@ -99,9 +100,27 @@ def cause_of(error: PalimpsestError) -> Cause:
     return "upstream" if isinstance(error, UpstreamError) else "proxy"
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was read of an upstream's answer, whole or not.
+
+    `messages` are one a choice, as stored, and have `tokens` in our count.
+    """
+
+    usage: Usage
+    finish_reason: str | None
+    response_id: str | None
+    messages: Sequence[bytes]
+    tokens: int
+
+
 @dataclass(slots=True)
 class RequestEntry:
-    """What is known of one request so far. `status`: as sent to the client, None if nothing was sent."""
+    """What is known of one request so far. `status`: as sent to the client, None if nothing was sent.
+
+    `api`: the name of an exchange's wire. The request as placed, the view sent last, and what came back are
+    None before they are known.
+    """
 
     event: Literal["exchange", "request"] = "request"
     method: str = ""
@@ -122,8 +141,15 @@ class RequestEntry:
     # The sha256 of the body as it was sent upstream, decoded and before hidden rounds.
     body_digest: Digest | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    api: str = ""
+    model: str = ""
+    turn: Turn | None = None
+    shown: ForwardedView | None = None
+    answer: Answer | None = None
     began: float = field(default_factory=time.perf_counter)
     _asked: float = 0.0
+    # How long it took, in seconds; 0 before its end.
+    seconds: float = 0.0
 
     def failed(self, error: PalimpsestError) -> None:
         """Record an error; the first one counts."""
@@ -137,10 +163,11 @@ class RequestEntry:
 
     def asked_for(self, model: str) -> None:
         """Record the model."""
-        self.facts["model"] = printable(model)
+        self.model = self.facts["model"] = printable(model)
 
     def placed(self, turn: Turn) -> None:
         """Record the session and how the request was placed in it."""
+        self.turn = turn
         self.facts |= {
             "session": turn.session,
             "exchange": turn.exchange,
@@ -158,6 +185,7 @@ class RequestEntry:
         if self.prepared_seconds is None:
             self.prepared_seconds = round(self._asked - self.began, 4)
         if turn is not None and shown is not None:
+            self.turn, self.shown = turn, shown
             self.facts["view"] = "original" if shown.is_original else "compacted"
             self.facts["tokens_full"] = shown.for_model(turn.tokens)
             self.facts["tokens"] = shown.for_model(shown.tokens)
@@ -169,6 +197,7 @@ class RequestEntry:
 
     def settled(self, *, stopping: bool) -> None:
         """Close the entry. An end without an error is a shutdown while stopping, else an internal error."""
+        self.seconds = time.perf_counter() - self.began
         if self.code is None and self.end == "cut":
             self.code, self.cause = ("shutdown" if stopping else "internal_error"), "proxy"
         elif self.code is None and (self.status or 0) >= _FAILURE:
@@ -197,7 +226,7 @@ class RequestEntry:
             "attempts": self.attempts or None,
             "prepared_seconds": self.prepared_seconds,
             "first_byte_seconds": self.first_byte_seconds,
-            "seconds": round(time.perf_counter() - self.began, 3),
+            "seconds": round(self.seconds, 3),
             "bytes": self.bytes,
             "request": self.request_id,
             "ended_at": round(ended_at, 3),
@@ -205,12 +234,20 @@ class RequestEntry:
         return {name: value for name, value in known.items() if value is not None}
 
 
-class RequestLog:
-    """Writes one line for each request, shortly after its end. `stopping` is set when the server stops."""
+# Called with the entry of every request that has ended; must not fail.
+Observer = Callable[[RequestEntry], None]
 
-    def __init__(self, jobs: Jobs, stopping: asyncio.Event) -> None:
+
+class RequestLog:
+    """Writes one line for each request, shortly after its end. `stopping` is set when the server stops.
+
+    `observers` are called with each entry at the request's end, when the client has its answer.
+    """
+
+    def __init__(self, jobs: Jobs, stopping: asyncio.Event, observers: Sequence[Observer] = ()) -> None:
         self._jobs = jobs
         self._stopping = stopping
+        self.observers = list(observers)
         self._ended: list[tuple[Level, str, Mapping[str, object]]] = []
         self.open = 0
         # Answers that the stop has cut.
@@ -225,6 +262,8 @@ class RequestLog:
         self.open -= 1
         entry.settled(stopping=self._stopping.is_set())
         self.cut += entry.code == "shutdown"
+        for observe in self.observers:
+            observe(entry)
         if not self._ended:
             self._jobs.start(self._written())
         self._ended.append((entry.level, entry.event, entry.line(time.time())))

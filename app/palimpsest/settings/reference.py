@@ -52,6 +52,8 @@ def example() -> str:
         if section := section_of(field.annotation):
             every = keys_of(section)
             shown = {key: inner for key, inner in every.items() if not extra_of(inner)["is_advanced"]}
+            if not shown:
+                continue
             lines = [f"# {section.__doc__}", f"{name}:"]
             for key, inner in shown.items():
                 lines += [*_comment(inner, "  "), f"  {key}: {_value(inner.default)}"]

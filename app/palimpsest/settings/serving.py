@@ -1,4 +1,4 @@
-"""Settings of the process itself: server, database, limits, access and logging."""
+"""Settings of the process itself: server, database, limits, access, logging and telemetry."""
 
 from __future__ import annotations
 
@@ -349,4 +349,21 @@ class Logging(Section):
     )
     format: Literal["text", "json"] = setting(
         "text", "text for people, json for log collectors.", "Most first runs are in a terminal."
+    )
+
+
+class Telemetry(Section):
+    """Metrics, for operators: docs/monitoring.md."""
+
+    metrics: bool = advanced(
+        True,
+        "Whether requests are counted, and GET /metrics answers in Prometheus' format.",
+        "Counting costs some microseconds a request, and without a key only this machine may read it.",
+    )
+    metrics_key: SecretStr | None = advanced(
+        None,
+        "Key that every reader of /metrics must send as a bearer token. Unset: only callers on this machine"
+        " may read them.",
+        "Totals of all callers are the operator's to read; a proxy that strangers reach must not show them.",
+        "key",
     )

@@ -24,7 +24,7 @@ from palimpsest.settings.compacting import (
     fields_set,
 )
 from palimpsest.settings.fields import Section, keys_of, setting
-from palimpsest.settings.serving import AccessSettings, Database, Limits, Logging, Server
+from palimpsest.settings.serving import AccessSettings, Database, Limits, Logging, Server, Telemetry
 from palimpsest.settings.upstreams import (
     ModelSettings,
     PriceSettings,
@@ -104,6 +104,7 @@ class Settings(Section):
     limits: Limits = Limits()
     access: AccessSettings = AccessSettings()
     logging: Logging = Logging()
+    telemetry: Telemetry = Telemetry()
 
     def source_of(self, key: str) -> str:
         """Where the setting with this dotted name comes from; "default" where nothing sets it."""

@@ -177,6 +177,9 @@ class SqlDatabase(Protocol):
     def trouble(self) -> StoreFault | None:
         """Why nothing can be written, judged by files and disk."""
 
+    async def size_bytes(self) -> int:
+        """The size of the database, its log included."""
+
     async def keep_reserve(self, size: int) -> bool:
         """Reserve disk space of `size` bytes for `urgent` units; False when there is no room."""
 

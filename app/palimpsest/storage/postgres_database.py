@@ -153,6 +153,11 @@ class PostgresDatabase:
         """See `SqlDatabase`. Always None: the files are the server's."""
         return None
 
+    async def size_bytes(self) -> int:
+        """See `SqlDatabase`. The log belongs to all databases of the server and is not counted."""
+        async with self._bounded(), self._acquired() as connection:
+            return int(await connection.fetchval("SELECT pg_database_size(current_database())"))
+
     async def keep_reserve(self, size: int) -> bool:
         """See `SqlDatabase`."""
         del size

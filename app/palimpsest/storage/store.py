@@ -26,7 +26,7 @@ from contextlib import ExitStack
 
 import sqlalchemy as sa
 
-from palimpsest.errors import SchemaMismatch
+from palimpsest.errors import SchemaMismatch, StoreUnavailable
 from palimpsest.storage.accounts import Accounts, ProvenNamespaces
 from palimpsest.storage.compactions import Compactions
 from palimpsest.storage.database import SqlDatabase, Statement, Step, StoreFault, p, rows_of, step
@@ -93,6 +93,22 @@ class Store:
         """Do a real write and read; StoreUnavailable when one fails."""
         await self._db.write([step(_PING, id="ping", beats=1)])
         await self._db.read_snapshot(rows_of(_PINGED, id="ping"))
+
+    async def unready(self) -> StoreUnavailable | None:
+        """Why a write and a read fail now; None when both have just succeeded."""
+        trouble = await asyncio.to_thread(self.trouble)
+        if trouble is not None and trouble.reason != "disk_full":
+            remedy = f"The database cannot be used: {trouble.remedy}."
+            return StoreUnavailable(remedy, reason=trouble.reason)
+        try:
+            await self.ping()
+        except StoreUnavailable as failure:
+            return failure
+        return None
+
+    async def size_bytes(self) -> int:
+        """The size of the database, its log included. StoreUnavailable when it cannot be read."""
+        return await self._db.size_bytes()
 
     async def close(self) -> None:
         """Finish accepted writes and close the database. Idempotent."""

@@ -204,6 +204,11 @@ class Wire:
     prompt_members: Callable[[ChatRequest | None], Members | None]
     question_answer: Callable[[Any], QuestionAnswer | None]
 
+    @property
+    def name(self) -> str:
+        """`chat` or `responses`, for operators."""
+        return self.path.strip("/").partition("/")[0]
+
     def request(
         self, body: bytes, limits: RequestLimits, unaccepted: Unaccepted
     ) -> ChatRequest | NotRecorded:

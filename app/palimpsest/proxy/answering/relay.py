@@ -24,7 +24,7 @@ from palimpsest.proxy.client import Client
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.lookups.executing import MixedTurns
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
-from palimpsest.proxy.sessions.recorder import Outcome, Recorder
+from palimpsest.proxy.sessions.recorder import Outcome, Recorder, answer_in
 from palimpsest.proxy.turn import ForwardedView, Turn
 from palimpsest.upstream.client import ends_with_connection
 from palimpsest.upstream.decoding import decoder_for
@@ -169,6 +169,7 @@ class Relay:
             if outcome.state == "failed" and plain and (overflow := _overflow(context, plain)):
                 return AnswerTooLong(whole, overflow)
             outcome = _with_rounds(context, outcome)
+            context.client.entry.answer = answer_in(outcome)
         if not size and context.answer.status == HTTPStatus.OK:
             # An SDK that streams would take an empty body for a finished answer.
             empty = UpstreamCut("The upstream's answer is empty.")
@@ -287,7 +288,9 @@ class Relay:
         raise error
 
     def _outcome(self, context: RelayContext, holdback: Holdback) -> Outcome:
-        return _with_rounds(context, self._outcomes.of_stream(context.turn, holdback))
+        outcome = _with_rounds(context, self._outcomes.of_stream(context.turn, holdback))
+        context.client.entry.answer = answer_in(outcome)
+        return outcome
 
     def _holdback(self, context: RelayContext) -> Holdback:
         headers = context.answer.headers

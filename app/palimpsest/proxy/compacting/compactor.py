@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import structlog
 
@@ -25,13 +26,23 @@ from palimpsest.storage.store import Store
 _log = structlog.get_logger("palimpsest.compactor")
 
 
-class Adoption:
-    """Stores compactions, with their checkpoints and events."""
+class CountCompaction(Protocol):
+    """Called with each compaction that is stored, or that failed."""
 
-    def __init__(self, store: Store, jobs: Jobs, journal: SessionJournal) -> None:
+    def __call__(self, compaction: Compaction, *, is_stored: bool) -> None:
+        """Count it."""
+
+
+class Adoption:
+    """Stores compactions, with their checkpoints and events; `counts` them."""
+
+    def __init__(
+        self, store: Store, jobs: Jobs, journal: SessionJournal, counts: CountCompaction | None = None
+    ) -> None:
         self._store = store
         self._jobs = jobs
         self._journal = journal
+        self._counts = counts
 
     async def stored(self, context: CompactionContext, compaction: Compaction, *, summaries: int) -> bool:
         """Store the compaction; False when the session was erased meanwhile.
@@ -58,6 +69,8 @@ class Adoption:
         if stored:
             self._journal.adopted(pending)
             _log_compaction(turn.session, compaction)
+            if self._counts is not None:
+                self._counts(compaction, is_stored=True)
         return stored
 
     async def named(self, context: CompactionContext, compaction: Compaction) -> Compaction:
@@ -78,6 +91,8 @@ class Adoption:
 
     async def failed(self, context: CompactionContext, compaction: Compaction, reason: str) -> None:
         """Write the event of a failed compaction; `reason` is a stable word."""
+        if self._counts is not None:
+            self._counts(compaction, is_stored=False)
         await self._journal.failed(context.turn, reason, compaction.trigger, compaction.watermark)
 
 

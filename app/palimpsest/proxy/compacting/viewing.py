@@ -155,7 +155,7 @@ class ViewPlanner:
         context = await self._contexts.of(turn, untouched=turn.is_new)
         self._states[turn.exchange] = _TurnState(context)
         if context.current is None and context.due(turn.tokens) == "later":
-            return original(turn)
+            return replace(original(turn), window_tokens=context.budget.window.tokens)
         if shown := await self._with_late_summary(turn, context):
             return shown
         plan = await self._planned(context)

@@ -28,7 +28,7 @@ from palimpsest.errors import StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, Jobs, offload, weight_of
-from palimpsest.proxy.reports import RequestEntry, printable
+from palimpsest.proxy.reports import Answer, RequestEntry, printable
 from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.turn import ForwardedView, Turn, original
 from palimpsest.storage.exchange_units import (
@@ -77,6 +77,13 @@ class Outcome:
     response_id: str | None = None
     hidden: HiddenRounds | None = None
     by_upstream: bool = True
+
+
+def answer_in(outcome: Outcome) -> Answer:
+    """What was read of the upstream's answer, for the request's entry."""
+    answers = outcome.answers
+    raw, tokens = [message.raw for message in answers], sum([message.tokens for message in answers])
+    return Answer(outcome.usage, outcome.finish_reason, outcome.response_id, raw, tokens)
 
 
 class Recorder:

@@ -31,7 +31,7 @@ from palimpsest.storage.database import (
 )
 from palimpsest.storage.sqlite.commits import Work
 from palimpsest.storage.sqlite.driver import Connection, Failure, Synchronous, driver, readonly, writable
-from palimpsest.storage.sqlite.files import FileCondition, Reserve
+from palimpsest.storage.sqlite.files import FileCondition, Reserve, size_of
 from palimpsest.storage.sqlite.unit_triggers import trigger_of
 from palimpsest.storage.sqlite.writer import Writer
 
@@ -132,6 +132,13 @@ class SqliteDatabase:
         """See `SqlDatabase`."""
         reason = self._condition.looked_at()
         return StoreFault(reason) if reason else None
+
+    async def size_bytes(self) -> int:
+        """See `SqlDatabase`."""
+        try:
+            return await asyncio.to_thread(size_of, self._path)
+        except OSError as error:
+            raise StoreUnavailable("The database's file cannot be read.") from error
 
     async def keep_reserve(self, size: int) -> bool:
         """See `SqlDatabase`."""

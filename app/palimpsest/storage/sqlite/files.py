@@ -23,6 +23,12 @@ _MAGIC = b"SQLite format 3\x00"
 _BUSY_SECONDS = 30.0
 
 
+def size_of(path: Path) -> int:
+    """Bytes of the database's file and its log. OSError without the file."""
+    log = _stat(path.with_name(path.name + "-wal"))
+    return path.stat().st_size + (log.st_size if log else 0)
+
+
 class FileCondition:
     """Shared by all connections to a file. `fault` is the fault SQLite reported; a full disk may recover."""
 

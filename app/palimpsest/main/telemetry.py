@@ -1,0 +1,58 @@
+"""Wires what operators watch: counts and their page. What is off is neither imported nor called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+
+from palimpsest.api.metrics import MetricsPage
+from palimpsest.main.features import costs_of
+from palimpsest.main.parts import Parts
+from palimpsest.proxy.reports import Observer
+from palimpsest.proxy.telemetry.metrics import Metrics, ModelLookups
+from palimpsest.proxy.telemetry.siblings import Siblings
+from palimpsest.settings.settings import Settings, asked_name, model_settings
+from palimpsest.upstream.models import prices_from_model_data, window_from_model_data
+
+
+def observers_of(parts: Parts) -> list[Observer]:
+    """What is called with every request that has ended."""
+    observers: list[Observer] = []
+    if parts.counts is not None:
+        observers.append(parts.counts.ended)
+    return observers
+
+
+def metrics_page_of(
+    parts: Parts, in_progress: Callable[[], int], siblings: Siblings | None, stack: AsyncExitStack
+) -> MetricsPage | None:
+    """The page of the numbers; None where they are off. With `siblings`, those of all workers."""
+    if parts.counts is None:
+        return None
+    settings = parts.settings
+    facts = ModelLookups(
+        partial(_is_named, settings), partial(_is_published, settings), costs_of(parts).known
+    )
+    metrics = Metrics(parts.counts, facts, parts.store, parts.jobs, in_progress)
+    if siblings is not None:
+        stack.callback(siblings.answer_with(metrics.packed, parts.jobs))
+    key = settings.telemetry.metrics_key
+    return MetricsPage(metrics, siblings, key.get_secret_value() if key else None)
+
+
+def _is_named(settings: Settings, model: str) -> bool:
+    """True when an entry of `models` or `routes` names the model; one that matches all names none."""
+    entry = model_settings(settings, model)
+    if entry is not None and entry.match != "*":
+        return True
+    return any(route.match != "*" and route.models.means(model) for route in settings.routes)
+
+
+def _is_published(settings: Settings, model: str) -> bool:
+    """True when the price library has the model; imports it (0.17 s, 30 MB)."""
+    name = asked_name(settings, model)
+    try:
+        return prices_from_model_data(name) is not None or window_from_model_data(name) is not None
+    except (ImportError, ValueError, AttributeError):
+        return False
