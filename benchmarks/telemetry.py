@@ -1,4 +1,4 @@
-"""What counting costs: microseconds of the processor for one exchange, and the size of a scrape.
+"""What counting and tracing cost: microseconds of the processor for one exchange, and the size of a scrape.
 
     python -m benchmarks telemetry
 
@@ -21,12 +21,15 @@ from palimpsest.core.wire.responses.request import RESPONSES
 from palimpsest.proxy.reports import RequestEntry
 from palimpsest.proxy.telemetry.counts import Counts
 from palimpsest.proxy.telemetry.metrics import MOST_MODELS
+from palimpsest.proxy.telemetry.tracing import Tracer
 
 from tests.kit.model import ModelServer
 from tests.kit.proxy import proxied
 from tests.kit.scrapes import scraped, scraped_once
 
 CALLS, ROUNDS, SCRAPES = 2_000, 9, 20
+# Nothing listens there: spans are dropped when the queue is full.
+_NOWHERE = "http://127.0.0.1:9"
 
 
 def _microseconds(work: Callable[[RequestEntry], None], entry: RequestEntry) -> float:
@@ -66,6 +69,10 @@ async def _measured() -> None:
                 reply = await proxy.http.get("/metrics")
             seconds = (time.perf_counter() - began) / SCRAPES
     print(f"counting an exchange: {_microseconds(Counts().ended, entry):.1f} us")
+    for content in (False, True):
+        tracer = Tracer(_NOWHERE, content=content)
+        told = "with" if content else "without"
+        print(f"a span {told} content: {_microseconds(tracer.ended, entry):.0f} us")
     print(
         f"a scrape, {MOST_MODELS} models on both APIs: {seconds * 1e3:.0f} ms, {len(reply.text) / 1e3:.0f} kB"
     )

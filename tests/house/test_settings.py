@@ -125,6 +125,7 @@ _SAMPLES = {
     "window_tokens": "4096",
     "model": "m",
     "metrics_key": "k",
+    "otlp_url": "http://127.0.0.1:1",
 }
 
 

@@ -147,6 +147,7 @@ class LoggedRequests:
         try:
             await self._app(scope, _hearing(entry, receive), _seeing(entry, send))
         finally:
+            entry.headers = scope["headers"]
             if spoken := scope.get("palimpsest.wire"):
                 entry.event, entry.api = "exchange", spoken.name
             self._log.note(entry)

@@ -66,7 +66,7 @@ class Application:
         async with AsyncExitStack() as stack:
             try:
                 parts = await opened(self._settings, self._tokenizer, stack, self.stopping)
-                observers = observers_of(parts)
+                observers = await observers_of(parts, stack)
             except PalimpsestError as refusal:
                 self.refusal = refusal
                 raise

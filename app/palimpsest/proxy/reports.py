@@ -18,6 +18,7 @@ from palimpsest.core.budget.upstream_counts import percent
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.errors import PalimpsestError, RequestError, UpstreamError
+from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.turn import ForwardedView, Turn, original
 
@@ -118,8 +119,8 @@ class Answer:
 class RequestEntry:
     """What is known of one request so far. `status`: as sent to the client, None if nothing was sent.
 
-    `api`: the name of an exchange's wire. The request as placed, the view sent last, and what came back are
-    None before they are known.
+    `api`: the name of an exchange's wire. `headers`: the request's, keys among them. The request as placed,
+    the view sent last, and what came back are None before they are known.
     """
 
     event: Literal["exchange", "request"] = "request"
@@ -142,6 +143,7 @@ class RequestEntry:
     body_digest: Digest | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     api: str = ""
+    headers: Headers = field(default=(), repr=False)
     model: str = ""
     turn: Turn | None = None
     shown: ForwardedView | None = None

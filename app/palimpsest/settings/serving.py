@@ -352,8 +352,16 @@ class Logging(Section):
     )
 
 
+def _collector(url: str) -> str:
+    """The collector's base URL, without trailing slashes."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise ValueError("must be a whole URL such as http://localhost:4318")
+    return url.rstrip("/")
+
+
 class Telemetry(Section):
-    """Metrics, for operators: docs/monitoring.md."""
+    """Metrics and traces, for operators: docs/monitoring.md."""
 
     metrics: bool = advanced(
         True,
@@ -366,4 +374,16 @@ class Telemetry(Section):
         " may read them.",
         "Totals of all callers are the operator's to read; a proxy that strangers reach must not show them.",
         "key",
+    )
+    otlp_url: Annotated[str, AfterValidator(_collector)] | None = advanced(
+        None,
+        "Base URL of an OpenTelemetry collector (OTLP over HTTP), such as http://localhost:4318, which gets"
+        " one span an exchange. Unset: no traces.",
+        "Needs the extra palimpsest[otel] and a collector of yours; nothing is sent anywhere unasked.",
+        "URL",
+    )
+    trace_content: bool = advanced(
+        False,
+        "Whether spans hold what was asked and answered, each cut at 50,000 characters.",
+        "Conversations leave the database only if the operator decides so.",
     )
