@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from palimpsest.cli.doctor import Finding, examine
 from palimpsest.errors import SettingsError
 from palimpsest.main.application import Application, create_app
+from palimpsest.proxy.access import load_pepper
 from palimpsest.settings.load import load_settings
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.migrate import migrate
@@ -63,3 +66,19 @@ async def test_another_pepper_refuses_the_start_until_the_first_is_restored(tmp_
     file.write_bytes(first)
     file.chmod(0o600)
     await starts(create_app(settings))
+
+
+def test_servers_that_start_at_the_same_moment_make_one_pepper(tmp_path: Path) -> None:
+    together, rounds = threading.Barrier(8), 150
+
+    def starts_on(folder: Path) -> bytes:
+        together.wait()
+        return load_pepper(folder / "pepper").secret
+
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(rounds):
+            folder = tmp_path / str(number)
+            made = set(threads.map(starts_on, [folder] * 8))
+            assert made == {(folder / "pepper").read_bytes()}
+            assert [path.name for path in folder.iterdir()] == ["pepper"]
+            assert (folder / "pepper").stat().st_mode & 0o777 == 0o600

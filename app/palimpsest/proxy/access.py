@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -69,13 +70,21 @@ def load_pepper(path: Path) -> Pepper:
 
 
 def _create(path: Path) -> Pepper:
+    if path.exists():
+        raise FileExistsError
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     secret = secrets.token_bytes(PEPPER_BYTES)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secret)
-        file.flush()
-        os.fsync(file.fileno())
+    # Made with mode 0600 under a name of its own. A link is refused when the name is taken, and shows the
+    # file whole: servers on one folder may start for the first time at the same moment.
+    descriptor, making = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secret)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(making, path)
+    finally:
+        Path(making).unlink()
     return Pepper(secret)
 
 
