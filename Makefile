@@ -1,7 +1,7 @@
 # Every task of the project. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all test-model model clients docs faults fuzz check static spec shape bench bench-peers format lock clean
+.PHONY: help install run demo test test-all test-model model clients docs faults fuzz check static spec shape bench bench-peers format lock dist sbom clean
 
 # Where it is set, each of a hundred processes would compile the program, and three the tests, again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -90,6 +90,13 @@ lock: $(DEV_STAMP) ## Resolve the dependencies again and write both lock files
 # No index addresses: a lock file must install from any mirror.
 LOCK_OPTIONS := --quiet --generate-hashes --allow-unsafe --strip-extras --build-deps-for editable \
 	--no-header --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+dist: $(DEV_STAMP) ## Build the wheel and the source archive (dist/)
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build -d dist
+
+sbom: $(DEV_STAMP) ## Write the bill of materials of the locked packages (build/sbom.cdx.json, CycloneDX)
+	@$(BIN)/python -m scripts.sbom
 
 clean: ## Remove what can be made again; the database in data/ stays
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache \
