@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from tests.kit.chat import Chat
 from tests.kit.journal import AT_THE_END, compacted, read
 from tests.kit.model import ModelServer, Says
+from tests.kit.processes import Process
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.responses import ResponsesChat, ResponsesServer
 
@@ -92,6 +93,49 @@ async def test_what_the_model_saw_is_printed(tmp_path: Path) -> None:
         assert (
             "Nothing that was said" in (await runs(proxy, "search", "port 8000", "--session", "other")).stdout
         )
+
+
+async def test_turns_are_followed_as_they_end(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(session="the work")
+        for turn in range(3):
+            await chat.says(f"Before {turn}.")
+        await proxy.chat(session="another's", key="key-2").says("Not mine.")
+        out, err = tmp_path / "out", tmp_path / "err"
+        words = ("tail", "--last", "2", "--most", "4", "--json", "--url", proxy.url, "--key", "key-1")
+        follows = Process(tmp_path, *words, settings={}, out=out, err=err)
+        async with asyncio.timeout(30):
+            while not (out.exists() and out.read_text().count("\n") == 2):  # noqa: ASYNC110 - a process's
+                await asyncio.sleep(0.01)
+        other = proxy.chat(session="other")
+        await other.says("Hello.")
+        await chat.says("After.")
+        assert await follows.wait() == 0, err.read_text()
+        told = [json.loads(line) for line in out.read_text().splitlines()]
+        assert [(turn["name"], turn["n"]) for turn in told] == [
+            ("the work", 2),
+            ("the work", 3),
+            ("other", 1),
+            ("the work", 4),
+        ]
+        line = (await runs(proxy, "tail", "the work", "--last", "1", "--most", "1")).stdout.splitlines()[-1]
+        assert "the work" in line
+        assert "turn 4: " in line
+        assert line.endswith(", done")
+
+
+async def test_messages_are_pinned_and_unpinned(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(session="the work")
+        await chat.says("The port is 8443.")
+        (hit,) = (await as_json(proxy, "search", "port 8443", "--limit", "1"))["results"]
+        pinned = (await runs(proxy, "pins", "the work", "--add", hit["id"])).stdout
+        assert f"{hit['id']}  " in pinned
+        assert " by hand" in pinned
+        kept = await read(proxy.http, chat, "sessions/the work/pins")
+        assert [pin["message"] for pin in kept["pins"]] == [hit["id"]]
+        gone = (await runs(proxy, "pins", "the work", "--remove", hit["id"])).stdout
+        assert gone.endswith("No message is pinned.\n")
 
 
 async def test_answers_of_the_responses_api_are_printed(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ HERE = "http://127.0.0.1:8000"
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    for command in (sessions, show, view, diff, search, compact, undo, report, export, connect):
+    for command in (sessions, show, view, diff, search, compact, undo, report, export, tail, pins, connect):
         app.command()(command)
     app.command("import")(import_)
     # What follows the program is the program's own.
@@ -196,6 +196,39 @@ def import_(
     told = asyncio.run(exports.imported(reading.Proxy(url, key), found))
     _told(told, exports.lines_of_import, as_json)
     raise typer.Exit(any(one["problem"] for one in told))
+
+
+def tail(
+    session: Annotated[str | None, typer.Argument(help="Id or name of one session; default: all.")] = None,
+    last: Annotated[int, typer.Option(min=0, max=50, help="First so many that have ended already.")] = 5,
+    most: Annotated[int | None, typer.Option(min=1, help="End after so many turns.")] = None,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
+) -> None:
+    """Print turns as they end, until Ctrl-C."""
+    from palimpsest.cli import reading, tailing
+
+    async def follow() -> None:
+        async for turn in tailing.turns(reading.Proxy(url, key), session, last, most):
+            typer.echo(json.dumps(turn, ensure_ascii=False) if as_json else tailing.line_of(turn))
+
+    asyncio.run(follow())
+
+
+def pins(
+    session: Session,
+    add: Annotated[str | None, typer.Option(help="Id of a message to keep word for word.")] = None,
+    remove: Annotated[str | None, typer.Option(help="Id of a message to keep no longer.")] = None,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """List a session's pinned messages, after adding or removing one; `search` prints the ids of messages."""
+    from palimpsest.cli import reading
+
+    told = asyncio.run(reading.pins(reading.Proxy(url, key), session, add, remove))
+    _told(told, reading.lines_of_pins, as_json)
 
 
 def connect(

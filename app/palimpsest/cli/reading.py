@@ -230,6 +230,26 @@ def lines_of_undo(told: Json) -> Iterator[str]:
     yield f"Undone. In force now: {told['restored'] or 'nothing, all messages are sent'}."
 
 
+async def pins(proxy: Proxy, name: str, add: str | None, remove: str | None) -> Json:
+    """The session's pins, after one was added or removed."""
+    async with _session(proxy, name) as (api, path):
+        warning = fields_of(await api.post(f"{path}/pins", {"message": add}))["warning"] if add else None
+        if remove:
+            content_of(await api.delete(f"{path}/pins/{quote(remove, safe='')}"))
+        return {**fields_of(await api.get(f"{path}/pins")), "warning": warning}
+
+
+def lines_of_pins(told: Json) -> Iterator[str]:
+    """A line for each pinned message."""
+    for pin in told["pins"]:
+        room = "" if pin["is_kept"] else ", no room: newer ones come first"
+        yield f"{pin['message']}  {pin['created_at'][:19]}  by {pin['origin']}{room}"
+    if not told["pins"]:
+        yield "No message is pinned."
+    if told["warning"]:
+        yield told["warning"]
+
+
 def text_of(message: Json) -> str:
     """A message's text and calls, for people."""
     content = message.get("content")
