@@ -50,10 +50,10 @@ class CallerAuthentication:
         request.state.credentials = self._access.credentials_of(incoming)
 
     async def refuse_unknown(self, request: Request) -> None:
-        """InvalidParameter for a query field that the endpoint does not have and that is no credential."""
+        """InvalidParameter for a query field that neither the endpoint nor a client's way to identify has."""
         known = request.scope["route"].query_fields
         for name in request.query_params:
-            if name not in known and not self._access.is_credential_field(name):
+            if name not in known and not self._access.is_expected_field(name):
                 takes = f"takes {', '.join(known)}" if known else "takes none"
                 raise InvalidParameter(f"There is no such parameter here; this endpoint {takes}.", param=name)
 

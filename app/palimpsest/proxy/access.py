@@ -236,9 +236,9 @@ class Access:
         """The caller's credential headers, for requests that the proxy sends on its behalf."""
         return self._names.only(incoming.headers)
 
-    def is_credential_field(self, name: str) -> bool:
-        """True for the name of a query field that is a credential."""
-        return self._names.counts(name, "query")
+    def is_expected_field(self, name: str) -> bool:
+        """True for the name of a query field that is a credential, or was declared to be none."""
+        return self._names.is_expected(name)
 
     def forget(self, namespaces: Sequence[str]) -> None:
         """Drop erased namespaces from the cache; their credentials get new namespaces."""

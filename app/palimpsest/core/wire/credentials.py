@@ -102,7 +102,17 @@ class CredentialNames:
         looks = _LOOKS_COOKIE if place == "cookie" else _LOOKS
         if not looks.search(plain):
             return False
-        return not any(fnmatchcase(plain, pattern) for pattern in self._exempt)
+        return not self._is_exempt(plain)
+
+    def is_expected(self, name: str) -> bool:
+        """True when a client or a front end may send a query field of this name to any endpoint.
+
+        It is a credential, or was declared to be none.
+        """
+        return self.counts(name, "query") or self._is_exempt(_normalized(name))
+
+    def _is_exempt(self, plain: str) -> bool:
+        return any(fnmatchcase(plain, pattern) for pattern in self._exempt)
 
     def is_header(self, name: bytes) -> bool:
         """True when the whole header of this name is a credential."""
