@@ -24,6 +24,7 @@ from palimpsest.core.history.session_sources import SessionName, SessionSources
 from palimpsest.core.wire.chat import parse_chat_request
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.request import RequestLimits
+from palimpsest.main.features import quotas_of
 from palimpsest.main.parts import Parts, new_id, opened
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.journal.checkpoints import Checkpoints, Writing
@@ -92,7 +93,7 @@ async def measured(folder: Path, messages: int, rounds: int) -> list[float]:
         resolver = Resolver(
             parts.store, parts.reader, deltas, beside, SessionSources(), parts.calibrations, new_id
         )
-        recorder = Recorder(parts.store, parts.jobs, parts.newcomers, lambda _: None)
+        recorder = Recorder(parts.store, parts.jobs, parts.newcomers, quotas_of(parts), lambda _: None)
         namespace = await parts.store.accounts.namespace_of(b"benchmark", time.time())
         talk = Talk(parts, resolver, recorder, namespace, _history(messages))
         readings = Readings(parts.store, parts.reader, parts.tokens)

@@ -28,6 +28,7 @@
     |   |-- NothingToRestore         422: no session can be restored from the records
     |   |-- NotUndoable              409: the compaction was undone before, or others build on it
     |   |-- NamespaceUnproven        429: the upstream never accepted the credential; its quota is used up
+    |   |-- QuotaExceeded            429: the caller has used what it may use in a day
     |   |-- HeadersTooLarge          431
     |   |-- OpenToolGroup            422: an append does not complete the open tool calls
     |   |-- OtherWire                409: a stored message has no form on the request's API
@@ -249,6 +250,19 @@ class NamespaceUnproven(RequestError):
 
     status = 429
     code = "namespace_unproven"
+
+
+class QuotaExceeded(RequestError):
+    """The key or namespace has used its tokens or dollars of the day; it may go on in `retry_seconds`."""
+
+    status = 429
+    code = "quota_exceeded"
+    # OpenAI's own type for a used-up budget, which frameworks do not retry.
+    type = "insufficient_quota"
+
+    def __init__(self, message: str, *, retry_seconds: int) -> None:
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
 
 
 class HeadersTooLarge(RequestError):

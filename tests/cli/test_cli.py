@@ -364,3 +364,39 @@ def test_commands_that_read_load_neither_server_nor_settings() -> None:
     heavy = {"aiohttp", "fastapi", "sqlalchemy", "tiktoken", "uvicorn", "palimpsest.settings.settings"}
     assert heavy & {*loaded.split()} == set()
     assert "httpx" in loaded.split()
+
+
+def test_keys_have_an_expiry_and_limits_that_can_be_changed(terminal: Terminal) -> None:
+    terminal.run("migrate")
+    limited = ("--expires", "2999-12-31", "--daily-tokens", "5000", "--daily-dollars", "0.5")
+    made = json.loads(terminal.run("keys", "create", "--label", "ann", *limited, "--json").out)
+    assert made["expires_at"] == "2999-12-31T00:00:00+00:00"
+    assert (made["daily_tokens"], made["daily_dollars"], made["last_used_at"]) == (5000, 0.5, None)
+    line = terminal.run("keys", "list").out
+    for said in (made["id"], "until 2999-12-31", "used never", "0 of 5,000 tokens", "$0.00 of $0.50", "ann"):
+        assert said in line
+    changed = terminal.run("keys", "set", made["id"], "--label", "bob", "--daily-tokens", "0")
+    assert "bob" in changed.out
+    (listed,) = json.loads(terminal.run("keys", "list", "--json").out)
+    # What is not given stays.
+    assert listed == {
+        **{name: value for name, value in made.items() if name != "key"},
+        "label": "bob",
+        "daily_tokens": None,
+        "used_today": {"tokens": 0, "dollars": 0.0},
+    }
+    terminal.run("keys", "set", made["id"], "--expires", "never", "--daily-dollars", "0")
+    (listed,) = json.loads(terminal.run("keys", "list", "--json").out)
+    assert (listed["expires_at"], listed["daily_dollars"], listed["used_today"]) == (None, None, None)
+    terminal.run("keys", "revoke", made["id"])
+    assert terminal.run("keys", "set", made["id"], "--expires", "30d").code == 2
+
+
+@pytest.mark.parametrize("text", ["soon", "d", "0d", "-3d", "2020-01-01", "99999999999d", ""])
+def test_an_expiry_is_a_time_to_come(terminal: Terminal, text: str) -> None:
+    terminal.run("migrate")
+    refused = terminal.run("keys", "create", "--expires", text)
+    assert refused.code == 2
+    assert len(refused.err.splitlines()) == 1
+    assert "--expires" in refused.err
+    assert json.loads(terminal.run("keys", "list", "--json").out) == []

@@ -30,7 +30,8 @@ from tests.storage.test_standing import fills_every_table, rows_in
 
 # Who may come in, what belongs to nobody, and the index of words, which has rules of its own.
 KEPT = {"namespaces", "credentials", "keys", "pepper"}
-KEPT |= {"heartbeat", "servers"}
+# And what accounts have used: an erase gives nobody a new quota.
+KEPT |= {"heartbeat", "servers", "usage"}
 INDEXED = {"recall_marks", "recall_words"}
 
 

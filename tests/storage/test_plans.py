@@ -32,7 +32,7 @@ from palimpsest.storage.tables import METADATA
 from sqlalchemy.dialects import sqlite
 
 # Listings, counts of one session, and tables or partial indexes with a handful of rows.
-WHOLE = {"_ALL_KEYS", "FAIL_OPEN", "INTERRUPTED"}
+WHOLE = {"_ALL_KEYS", "_USED_ON", "FAIL_OPEN", "INTERRUPTED"}
 # What was learned of models: a few rows for each that is in use, which expire.
 LEARNED = {"_WINDOWS", "_CALIBRATIONS", "_OLD_WINDOWS", "_FORGET_WINDOWS"}
 WHOLE |= LEARNED | {"_FORGET_OWN_WINDOWS"}
@@ -141,6 +141,7 @@ OPEN = {
     "pepper",
     "leases",
     "servers",
+    "usage",
 }
 # Of all namespaces: which are to be erased, and what a crash left behind.
 UPSTREAM_NAMESPACE = {"_UNPROVEN", "FAIL_OPEN", "INTERRUPTED", "_BEATS", "FAIL_OPEN_OF"}

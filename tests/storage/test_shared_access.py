@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from palimpsest.proxy.access import Access, load_pepper
+from palimpsest.proxy.access import Access, AccessRules, load_pepper
 from palimpsest.proxy.incoming import Incoming
+from palimpsest.proxy.jobs import Jobs
 from palimpsest.storage.store import open_store
 
 from tests.storage.conftest import new_id
@@ -24,7 +25,7 @@ async def test_a_namespace_that_one_has_swept_is_begun_anew_by_both(url: str, tm
     stores = [await open_store(url, new_id=new_id, sole=True) for _ in range(2)]
     pepper = load_pepper(tmp_path / "pepper")
     one, two = (
-        Access(store.accounts, pepper, "r", proxy_keys=False, identity_headers=()) for store in stores
+        Access(store.accounts, Jobs(), pepper, AccessRules("r", proxy_keys=False)) for store in stores
     )
     swept = (await one.caller_of(knocking())).namespace
     assert (await two.caller_of(knocking())).namespace == swept

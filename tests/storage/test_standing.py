@@ -8,7 +8,7 @@ import pytest
 from palimpsest.core.history.stored_points import Rebase
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.storage.accounts import Calibration, KeyRow, LearnedWindow, NamespaceStatus
+from palimpsest.storage.accounts import Calibration, Charge, KeyRow, LearnedWindow, NamespaceStatus
 from palimpsest.storage.compactions import JournalEntries, Prepared
 from palimpsest.storage.erasure_rules import OF_UNPROVEN
 from palimpsest.storage.exchange_units import ExchangeState, Variant
@@ -77,6 +77,7 @@ async def fills_every_table(store: Store, credential: bytes) -> Talk:
     following = Prepared(replace(compaction, id="next"), "m")
     await store.compactions.prepare(talk.namespace, talk.session, following)
     await store.journal.put_settings(talk.namespace, talk.session, b"{}")
+    await store.accounts.charge(Charge(talk.namespace, "2026-11-22", 5, 0.5))
     await store.journal.add_spending(talk.namespace, "2026-11-22", TokensSpent(1, 2, 3))
     await store.accounts.learn_window(LearnedWindow(talk.namespace, "u", "m", 4_096, "overflow", 1.0), 0.0)
     await store.accounts.save_calibration(Calibration(talk.namespace, "m", 1.1, 3, 1.2, 2), 1.0)

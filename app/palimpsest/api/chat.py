@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Protocol
 
 from palimpsest.api.body import ArrivingBody, entry_of, read_body
@@ -12,6 +13,10 @@ from palimpsest.proxy.access import Access
 from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.incoming import Incoming, Receive, Scope, Send
+from palimpsest.proxy.quotas import Quotas
+
+# What asks no model: lists of models and files, also beyond a quota.
+_FREE = frozenset({"GET", "HEAD"})
 
 
 class ChatHandler(Protocol):
@@ -65,9 +70,16 @@ class PassthroughEndpoint:
     """Any method and path. A body has any length and times out after `body_idle_seconds` without progress."""
 
     def __init__(
-        self, access: Access, models: ModelList, passthrough: Passthrough, *, body_idle_seconds: float
+        self,
+        access: Access,
+        quotas: Quotas,
+        models: ModelList,
+        passthrough: Passthrough,
+        *,
+        body_idle_seconds: float,
     ) -> None:
         self._access = access
+        self._quotas = quotas
         self._models = models
         self._passthrough = passthrough
         self._body_idle_seconds = body_idle_seconds
@@ -84,7 +96,9 @@ class PassthroughEndpoint:
                 body=first if upload.finished else b"",
                 path_session=None,
             )
-            await self._access.admit(incoming)
+            quota = await self._access.admit(incoming)
+            if quota is not None and incoming.method not in _FREE:
+                incoming = replace(incoming, bill=await self._quotas.bill(quota))
             client = Client(receive, send, entry_of(scope))
             if self._models.answers(incoming) and upload.finished:
                 await self._models.relay(incoming, client)

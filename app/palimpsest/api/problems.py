@@ -15,6 +15,7 @@ from palimpsest.errors import (
     AnswerNotStored,
     Conflict,
     PalimpsestError,
+    QuotaExceeded,
     UnsupportedCoding,
 )
 from palimpsest.proxy.incoming import Receive, Send
@@ -41,13 +42,16 @@ def problem_headers(error: PalimpsestError, request_id: str = "") -> list[tuple[
     """The headers of an error; `x-should-retry: false` where a retry cannot help, which the SDKs obey.
 
     `x-request-id`, which SDKs put into their exceptions, is the exchange's id or a new one. For an
-    unsupported coding `accept-encoding` lists the supported ones (RFC 9110, 12.5.3).
+    unsupported coding `accept-encoding` lists the supported ones (RFC 9110, 12.5.3). A used-up quota has
+    both: no client waits until midnight, but a person may want to know.
     """
     ident = request_id or new_request_id()
     headers = [(b"content-type", b"application/json"), (b"x-request-id", ident.encode())]
     if isinstance(error, UnsupportedCoding):
         headers.append((b"accept-encoding", ", ".join(sorted(DECODABLE)).encode()))
     is_settled = error.status < 500 and not isinstance(error, Conflict)
+    if isinstance(error, QuotaExceeded):
+        headers.append((b"retry-after", str(error.retry_seconds).encode()))
     if is_settled or isinstance(error, AnswerNotStored):
         headers.append((b"x-should-retry", b"false"))
     elif error.status in (409, 503):

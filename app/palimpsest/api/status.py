@@ -14,13 +14,13 @@ from pydantic import ConfigDict, RootModel
 from palimpsest.api.callers import Admitted, Branch, SessionName, credentials_of, order_of
 from palimpsest.api.replies import Reply, Tokens, UtcTime, described, reply, utc_time
 from palimpsest.api.sessions import PlaceFields, place_fields
+from palimpsest.core.budget.quota import day_of
 from palimpsest.core.budget.upstream_counts import percent
 from palimpsest.core.summary.styles import slot_count_label, state_fields
 from palimpsest.core.view.compaction import Author, Trigger
 from palimpsest.core.view.outcomes import Fold, MaskOnly
 from palimpsest.proxy.archive import Archive, Place
 from palimpsest.proxy.compacting.context_loader import ContextLoader
-from palimpsest.proxy.compacting.costs import day_of
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.settings.session import Origin, origins, own_settings, patched, recall_enabled, session_policy

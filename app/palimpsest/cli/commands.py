@@ -1,6 +1,7 @@
-"""Commands on the database: keys (rule 26) and learned windows, also beside a running proxy; and its copy.
+"""Commands on the database: keys (rule 26), and learned windows; and its copy.
 
-A running server reloads learned windows within a minute.
+All but the copy run beside a proxy, which notices changed keys within seconds, forgotten windows within a
+minute.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import typer
 import uuid_utils
 
 from palimpsest.cli.schema import without_password
+from palimpsest.core.budget.quota import DAY, Used, day_of
 from palimpsest.core.budget.window import LIFE_SECONDS
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.proxy.access import key_digest
@@ -30,20 +34,83 @@ _PREFIX = "pk-palimpsest-"
 _KEY_BYTES = 32
 
 
-async def create_key(settings: Settings, label: str, same_as: str | None) -> tuple[KeyRow, str]:
+@dataclass(frozen=True, slots=True)
+class KeyTerms:
+    """What an operator sets for a key; None: as it was, or the default.
+
+    `expires` is a number of days ("30d"), a UTC date or time in ISO 8601, or "never". Limits of 0 are taken
+    back: those of `access` hold then.
+    """
+
+    label: str | None = None
+    expires: str | None = None
+    daily_tokens: int | None = None
+    daily_dollars: float | None = None
+
+
+async def create_key(
+    settings: Settings, label: str, same_as: str | None, terms: KeyTerms | None = None
+) -> tuple[KeyRow, str]:
     """A new key and its row. `same_as` is the id of a key with whose namespace it works; None: a new one."""
     async with _opened(settings) as store:
-        namespace = await _namespace_of(store, same_as) if same_as else str(uuid_utils.uuid4())
+        now = time.time()
+        namespace = (await _row_of(store, same_as)).namespace if same_as else str(uuid_utils.uuid4())
         key = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
-        row = KeyRow(str(uuid_utils.uuid7()), label, namespace, time.time(), None)
+        row = _under(terms or KeyTerms(), KeyRow(str(uuid_utils.uuid7()), label, namespace, now), now)
         await store.accounts.add_key(row, key_digest(key))
         return row, key
 
 
-async def list_keys(settings: Settings) -> Sequence[KeyRow]:
-    """All keys, newest first, revoked ones included."""
+async def change_key(settings: Settings, key_id: str, terms: KeyTerms) -> tuple[KeyRow, Used | None]:
+    """Change the key; returns what `list_keys` does. SettingsError when it does not exist or is revoked."""
     async with _opened(settings) as store:
-        return await store.accounts.keys()
+        row = _under(terms, await _row_of(store, key_id), time.time())
+        if not await store.accounts.change_key(row):
+            raise SettingsError(f"command line: the key {key_id} is revoked.")
+        return row, _used_of(row, await store.accounts.used_on(day_of(time.time())))
+
+
+def _under(terms: KeyTerms, row: KeyRow, now: float) -> KeyRow:
+    """The row under these terms."""
+    return replace(
+        row,
+        label=row.label if terms.label is None else terms.label,
+        expires_at=row.expires_at if terms.expires is None else _expiry(terms.expires, now),
+        daily_tokens=row.daily_tokens if terms.daily_tokens is None else terms.daily_tokens or None,
+        daily_dollars=row.daily_dollars if terms.daily_dollars is None else terms.daily_dollars or None,
+    )
+
+
+def _expiry(text: str, now: float) -> float | None:
+    """UTC seconds; None for "never". SettingsError for what is no time, or none of the future."""
+    if text == "never":
+        return None
+    try:
+        if text.endswith("d"):
+            at = now + int(text[:-1]) * DAY
+        else:
+            given = datetime.fromisoformat(text)
+            at = (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+        datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError) as error:
+        raise SettingsError(
+            f"command line: --expires {text}: write a number of days such as 30d, a UTC date such as"
+            " 2030-12-31, or never."
+        ) from error
+    if at <= now:
+        raise SettingsError(f"command line: --expires {text} is past; `palimpsest keys revoke` ends a key.")
+    return at
+
+
+async def list_keys(settings: Settings) -> Sequence[tuple[KeyRow, Used | None]]:
+    """All keys, newest first, revoked ones included, and what those with a limit have used today."""
+    async with _opened(settings) as store:
+        used = await store.accounts.used_on(day_of(time.time()))
+        return [(row, _used_of(row, used)) for row in await store.accounts.keys()]
+
+
+def _used_of(row: KeyRow, used: Mapping[str, Used]) -> Used | None:
+    return used.get(row.id, Used()) if row.daily_tokens or row.daily_dollars else None
 
 
 async def revoke_key(settings: Settings, key_id: str) -> bool:
@@ -52,28 +119,46 @@ async def revoke_key(settings: Settings, key_id: str) -> bool:
         return await store.accounts.revoke_key(key_id, time.time())
 
 
-def described_key(row: KeyRow) -> dict[str, str | None]:
-    """A row for people and for JSON: times as ISO 8601, UTC."""
+def described_key(row: KeyRow, used: Used | None = None) -> dict[str, Any]:
+    """A row as JSON: times as ISO 8601, UTC. `used` is what a key with a limit has used today."""
     return {
         "id": row.id,
         "label": row.label,
         "namespace": row.namespace,
         "created_at": _iso(row.created_at),
-        "revoked_at": None if row.revoked_at is None else _iso(row.revoked_at),
+        "revoked_at": _iso(row.revoked_at),
+        "expires_at": _iso(row.expires_at),
+        "last_used_at": _iso(row.last_used_at),
+        "daily_tokens": row.daily_tokens,
+        "daily_dollars": row.daily_dollars,
+        "used_today": None if used is None else {"tokens": used.tokens, "dollars": round(used.dollars, 6)},
     }
 
 
-async def _namespace_of(store: Store, key_id: str) -> str:
+def line_of_key(row: KeyRow, used: Used | None) -> str:
+    """A row as one line."""
+    state = "valid"
+    if row.revoked_at is not None:
+        state = f"revoked {_iso(row.revoked_at)}"
+    elif row.expires_at is not None:
+        state = f"{'expired' if row.expires_at <= time.time() else 'until'} {_iso(row.expires_at)}"
+    parts = [row.id, f"{_iso(row.created_at)}", state, f"used {_iso(row.last_used_at) or 'never'}"]
+    if row.daily_tokens and used is not None:
+        parts.append(f"{used.tokens:,} of {row.daily_tokens:,} tokens today")
+    if row.daily_dollars and used is not None:
+        parts.append(f"${used.dollars:,.2f} of ${row.daily_dollars:,.2f} today")
+    return "  ".join([*parts, row.label]).rstrip()
+
+
+async def _row_of(store: Store, key_id: str) -> KeyRow:
     for row in await store.accounts.keys():
         if row.id == key_id:
-            return row.namespace
-    raise SettingsError(
-        f"command line: --same-as {key_id}: there is no such key; `palimpsest keys list` shows them."
-    )
+            return row
+    raise SettingsError(f"command line: there is no key {key_id}; `palimpsest keys list` shows them.")
 
 
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+def _iso(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 async def learned_windows(settings: Settings) -> Sequence[LearnedWindow]:

@@ -44,6 +44,9 @@ add_to(app)
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file; default ./palimpsest.yaml.")]
 Database = Annotated[str | None, typer.Option("--database", help="sqlite:///path or postgresql://...")]
+Expires = Annotated[str | None, typer.Option(help="Days such as 30d, a UTC date such as 2030-12-31, never.")]
+DailyTokens = Annotated[int | None, typer.Option(min=0, help="Tokens a UTC day; 0: as access.daily_tokens.")]
+DailyDollars = Annotated[float | None, typer.Option(min=0, help="Dollars a UTC day; 0: as access says.")]
 UpstreamUrl = Annotated[
     str | None, typer.Option("--upstream", help="Base URL of the OpenAI-compatible server.")
 ]
@@ -289,14 +292,18 @@ def version(as_json: AsJson = False) -> None:
 def keys_create(
     label: Annotated[str, typer.Option(help="What the key is for; shown in lists.")] = "",
     same_as: Annotated[str | None, typer.Option(help="Id of a key whose conversations it shall see.")] = None,
+    expires: Expires = None,
+    daily_tokens: DailyTokens = None,
+    daily_dollars: DailyDollars = None,
     database: Database = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print it once. Only its digest is stored."""
-    from palimpsest.cli.commands import create_key, described_key
+    from palimpsest.cli.commands import KeyTerms, create_key, described_key
 
-    row, key = asyncio.run(create_key(_settings(config, database), label, same_as))
+    terms = KeyTerms(None, expires, daily_tokens, daily_dollars)
+    row, key = asyncio.run(create_key(_settings(config, database), label, same_as, terms))
     if as_json:
         _print_json(described_key(row) | {"key": key})
     else:
@@ -307,15 +314,36 @@ def keys_create(
 @keys.command("list")
 def keys_list(database: Database = None, config: Config = None, as_json: AsJson = False) -> None:
     """List keys, newest first, revoked ones included."""
-    from palimpsest.cli.commands import described_key, list_keys
+    from palimpsest.cli.commands import described_key, line_of_key, list_keys
 
-    rows = [described_key(row) for row in asyncio.run(list_keys(_settings(config, database)))]
+    rows = asyncio.run(list_keys(_settings(config, database)))
     if as_json:
-        _print_json(rows)
+        _print_json([described_key(row, used) for row, used in rows])
         return
-    for row in rows:
-        state = f"revoked {row['revoked_at']}" if row["revoked_at"] else "valid"
-        typer.echo(f"{row['id']}  {row['created_at']}  {state}  {row['label']}")
+    for row, used in rows:
+        typer.echo(line_of_key(row, used))
+
+
+@keys.command("set")
+def keys_set(
+    key_id: str,
+    label: Annotated[str | None, typer.Option(help="What the key is for.")] = None,
+    expires: Expires = None,
+    daily_tokens: DailyTokens = None,
+    daily_dollars: DailyDollars = None,
+    database: Database = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change what is given of a valid key, within seconds."""
+    from palimpsest.cli.commands import KeyTerms, change_key, described_key, line_of_key
+
+    terms = KeyTerms(label, expires, daily_tokens, daily_dollars)
+    row, used = asyncio.run(change_key(_settings(config, database), key_id, terms))
+    if as_json:
+        _print_json(described_key(row, used))
+    else:
+        typer.echo(line_of_key(row, used))
 
 
 @keys.command("revoke")

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from palimpsest.core.budget.economy import Prices
 from palimpsest.core.holdout import Arm
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.prompt import Instructions
@@ -29,6 +30,7 @@ from palimpsest.proxy.lookups.hidden_rounds import Replays
 from palimpsest.proxy.lookups.offering import ToolOfferPolicy
 from palimpsest.proxy.lookups.rounds import RecallRounds, RoundMeans
 from palimpsest.proxy.lookups.streaming import RoundLimits
+from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.recall.describing import Describer
 from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch
 from palimpsest.proxy.recall.searching import Searcher
@@ -43,6 +45,7 @@ from palimpsest.settings.settings import (
     cache_seconds,
     configured_prices,
     merged,
+    model_settings,
 )
 from palimpsest.settings.upstreams import SummarizerSettings
 from palimpsest.upstream.models import prices_from_model_data
@@ -141,6 +144,22 @@ def costs_of(parts: Parts) -> ModelCosts:
         lru_cache(REMEMBERED_MODELS)(partial(cache_seconds, parts.settings)),
         asks_model=how.deadline_seconds > 0 or how.background,
     )
+
+
+def quotas_of(parts: Parts) -> Quotas:
+    """The daily quotas of callers."""
+    costs = costs_of(parts)
+
+    async def prices(model: str) -> Prices | None:
+        entry = model_settings(parts.settings, model)
+        if entry is not None and entry.prices.input == 0:
+            return None
+        found = await costs.known(model)
+        is_stated = configured_prices(parts.settings, model) is not None
+        # What is published as free has the default ratios, which are no dollars.
+        return found if is_stated or found != Prices() else None
+
+    return Quotas(parts.store.accounts, parts.jobs, prices)
 
 
 def journal_of(parts: Parts) -> SessionJournal:

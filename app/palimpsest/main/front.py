@@ -20,6 +20,7 @@ from palimpsest.main.features import (
     compactor_of,
     context_loader_of,
     journal_of,
+    quotas_of,
     recall_of,
     writer_of,
 )
@@ -40,6 +41,7 @@ from palimpsest.proxy.incoming import ASGIApp
 from palimpsest.proxy.journal.session_journal import Remembers, SessionJournal
 from palimpsest.proxy.kept_answers import RefusalMemory
 from palimpsest.proxy.memory_blocks import MemoryBlocks
+from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.recall.indexing import Indexer
 from palimpsest.proxy.sessions.delta import Deltas, References
 from palimpsest.proxy.sessions.recorder import Recorder
@@ -60,9 +62,11 @@ def front_of(parts: Parts, stopping: asyncio.Event, metrics: MetricsPage | None)
     viewing = ViewPlanner(
         contexts, compactor, parts.jobs, wait_seconds=parts.settings.compaction.deadline_seconds
     )
-    passthrough = Passthrough(parts.destinations, limits.body_bytes)
+    quotas = quotas_of(parts)
+    passthrough = Passthrough(parts.destinations, quotas, limits.body_bytes)
     models, idle = ModelList(parts.destinations), limits.body_idle_seconds
-    exchange = exchange_of(parts, viewing, passthrough, journal, recall, _remembers(parts, writer, contexts))
+    remembers = _remembers(parts, writer, contexts)
+    exchange = exchange_of(parts, viewing, passthrough, quotas, journal, recall, remembers)
     memory = memory_of(parts, exchange, compactor, journal, (policies.forget, recall.searching.forget))
 
     def pages() -> ASGIApp:
@@ -73,7 +77,7 @@ def front_of(parts: Parts, stopping: asyncio.Event, metrics: MetricsPage | None)
     own = LazyPages(pages)
     return Front(
         chat=ChatEndpoint(exchange, new_id, body_bytes=limits.body_bytes, body_idle_seconds=idle),
-        passthrough=PassthroughEndpoint(parts.access, models, passthrough, body_idle_seconds=idle),
+        passthrough=PassthroughEndpoint(parts.access, quotas, models, passthrough, body_idle_seconds=idle),
         pages=metrics.before(own) if metrics else own,
         health=HealthPages(parts.store),
         origins=web_origins(parts.settings),
@@ -119,6 +123,7 @@ def exchange_of(
     parts: Parts,
     viewing: ViewPlanner,
     passthrough: Passthrough,
+    quotas: Quotas,
     journal: SessionJournal,
     recall: RecallParts,
     remembers: Remembers,
@@ -126,18 +131,8 @@ def exchange_of(
     """The exchange that answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
     answered = answered_of(parts, viewing, journal, recall.indexing, remembers)
-    recorder = Recorder(parts.store, parts.jobs, parts.newcomers, Arms(settings).arm_of)
-    relay = Relay(
-        recorder,
-        Outcomes(parts.reader),
-        parts.jobs,
-        RelayLimits(
-            limits.frame_bytes,
-            limits.answer_bytes,
-            delivers_unstored=settings.database.on_store_failure == "passthrough",
-        ),
-        AnswerHooks(answered, recall.mixed),
-    )
+    recorder = Recorder(parts.store, parts.jobs, parts.newcomers, quotas, Arms(settings).arm_of)
+    relay = _relay(parts, recorder, AnswerHooks(answered, recall.mixed))
     recovery = _recovery(parts, viewing, journal)
     return Exchange(
         access=parts.access,
@@ -148,6 +143,7 @@ def exchange_of(
         viewing=viewing,
         delivery=Delivery(_sending(parts, recall, viewing, recorder), recorder, relay, recovery),
         passthrough=passthrough,
+        quotas=quotas,
         mixed=recall.mixed,
         behaviour=Behaviour(
             RequestLimits(limits.json_depth, limits.messages),
@@ -156,6 +152,14 @@ def exchange_of(
             settings.database.on_store_failure,
         ),
     )
+
+
+def _relay(parts: Parts, recorder: Recorder, follows: AnswerHooks) -> Relay:
+    limits, on_failure = parts.settings.limits, parts.settings.database.on_store_failure
+    bounds = RelayLimits(
+        limits.frame_bytes, limits.answer_bytes, delivers_unstored=on_failure == "passthrough"
+    )
+    return Relay(recorder, Outcomes(parts.reader), parts.jobs, bounds, follows)
 
 
 def _recovery(parts: Parts, viewing: ViewPlanner, journal: SessionJournal) -> Recovery:

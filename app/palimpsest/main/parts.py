@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 import uuid_utils
 
+from palimpsest.core.budget.quota import DailyLimits
 from palimpsest.errors import SettingsError, StoreError
 from palimpsest.main.upstreams import (
     credential_names,
@@ -22,7 +23,7 @@ from palimpsest.main.upstreams import (
     summarizers_of,
     upstream_options,
 )
-from palimpsest.proxy.access import Access, Pepper, UnprovenNamespaces, load_pepper
+from palimpsest.proxy.access import Access, AccessRules, Pepper, UnprovenNamespaces, load_pepper
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.windows import REMEMBERED_MODELS, Windows, WindowSources
 from palimpsest.proxy.destinations import Destinations
@@ -102,7 +103,7 @@ async def opened(
     await _present(settings, store, reader, stack)
     jobs, background = _jobs(settings, stack)
     calibrations = Calibrations(store.accounts, jobs, tokens)
-    access = _access(settings, store, pepper)
+    access = _access(settings, store, jobs, pepper)
     erasure = _erasure(settings, store, jobs, pepper, stopping)
     parts = Parts(
         settings=settings,
@@ -214,17 +215,11 @@ async def _taken_up(parts: Parts) -> None:
         parts.erasure.scrubbing.begin()
 
 
-def _access(settings: Settings, store: Store, pepper: Pepper) -> Access:
+def _access(settings: Settings, store: Store, jobs: Jobs, pepper: Pepper) -> Access:
     who = settings.access
-    keys = who.mode == "keys"
-    return Access(
-        store.accounts,
-        pepper,
-        who.realm,
-        proxy_keys=keys,
-        identity_headers=who.identity_headers,
-        names=credential_names(settings),
-    )
+    daily = DailyLimits(who.daily_tokens, who.daily_dollars)
+    rules = AccessRules(who.realm, who.mode == "keys", who.identity_headers, daily)
+    return Access(store.accounts, jobs, pepper, rules, credential_names(settings))
 
 
 def _erasure(

@@ -17,15 +17,18 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 
+from palimpsest.core.budget.quota import DailyLimits, Quota, quota_of
 from palimpsest.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames
 from palimpsest.errors import NamespaceUnproven, SettingsError, StoreError, Unauthorized
 from palimpsest.proxy.incoming import Headers, Incoming
-from palimpsest.storage.accounts import Accounts
+from palimpsest.proxy.jobs import Jobs
+from palimpsest.storage.accounts import Accounts, KeyRow
 from palimpsest.storage.store import Store
 
 # 256 bits: the digests must not be reversible by guessing API keys, whatever their format.
@@ -158,17 +161,34 @@ _FIRST_HEADERS = tuple(name.encode() for name in FIRST_HEADERS)
 REMEMBERED = 10_000
 # A revoked proxy key may keep working in this process for at most this many seconds.
 KEY_SECONDS = 5.0
+# The use of a key is stored at most so often, in seconds.
+USE_SECONDS = 60.0
+_keys_log = structlog.get_logger("palimpsest.keys")
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated caller."""
+    """An authenticated caller; `quota` None: unlimited."""
 
     namespace: str
+    quota: Quota | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """Who is let in: `proxy_keys` requires a key issued by this proxy.
+
+    `realm` is mixed into every namespace. `daily` are the limits of callers whose key sets none of its own.
+    """
+
+    realm: str
+    proxy_keys: bool
+    identity_headers: Sequence[str] = ()
+    daily: DailyLimits = field(default_factory=DailyLimits)
 
 
 class Access:
-    """Finds the namespace of a request; `proxy_keys` requires a key issued by this proxy.
+    """Finds the namespace and the quota of a request.
 
     All credentials of a request together identify the caller, because one header may hold a placeholder that
     every client sends beside the real key. `names` lists the headers and parameters that are credentials.
@@ -177,20 +197,22 @@ class Access:
     def __init__(
         self,
         accounts: Accounts,
+        jobs: Jobs,
         pepper: Pepper,
-        realm: str,
-        *,
-        proxy_keys: bool,
-        identity_headers: Sequence[str],
+        rules: AccessRules,
         names: CredentialNames = USUAL_NAMES,
     ) -> None:
         self._accounts = accounts
+        self._jobs = jobs
         self._pepper = pepper
-        self._realm = realm
-        self._proxy_keys = proxy_keys
+        self._realm = rules.realm
+        self._proxy_keys = rules.proxy_keys
+        self._daily = rules.daily
         self._names = names
-        self._identity_headers = tuple(name.lower().encode("latin-1") for name in identity_headers)
-        self._known: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        self._identity_headers = tuple(name.lower().encode("latin-1") for name in rules.identity_headers)
+        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+        # By a valid key's id, when its use was stored.
+        self._used: dict[str, float] = {}
 
     async def caller_of(self, incoming: Incoming) -> Caller:
         """The caller; Unauthorized when proxy keys are required and none is valid."""
@@ -200,15 +222,14 @@ class Access:
         now = time.monotonic()
         remembered = self._known.get(digest)
         if remembered is not None and now < remembered[1]:
-            return Caller(remembered[0])
-        namespace = await self._namespace(incoming, digest)
-        if not (await self._accounts.status(namespace)).proven:
-            # Not cached: another server on the same database may erase an unproven namespace.
-            return Caller(namespace)
-        self._known[digest] = (namespace, now + KEY_SECONDS if self._proxy_keys else float("inf"))
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
-        return Caller(namespace)
+            return remembered[0]
+        caller, seconds = await self._identified(incoming, digest)
+        # An unproven namespace is not cached: another server on the same database may erase it.
+        if (await self._accounts.status(caller.namespace)).proven:
+            self._known[digest] = (caller, now + seconds)
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return caller
 
     async def known_namespace(
         self, incoming: Incoming, digest: bytes, *, asks_store: bool = False
@@ -223,14 +244,17 @@ class Access:
         if asks_store:
             await self._caller_at(digest, incoming)
         remembered = self._known.get(digest)
-        return remembered[0] if remembered is not None else None
+        return remembered[0].namespace if remembered is not None else None
 
-    async def admit(self, incoming: Incoming) -> None:
-        """Check the credentials of a request that is not recorded; without proxy keys any are accepted."""
-        if self._proxy_keys:
-            await self.caller_of(incoming)
-        else:
-            first_credentials(incoming)
+    async def admit(self, incoming: Incoming) -> Quota | None:
+        """Check the credentials of a request that is not recorded; without proxy keys any are accepted.
+
+        Returns the caller's quota.
+        """
+        if self._proxy_keys or self._daily != DailyLimits():
+            return (await self.caller_of(incoming)).quota
+        first_credentials(incoming)
+        return None
 
     def credentials_of(self, incoming: Incoming) -> Headers:
         """The caller's credential headers, for requests that the proxy sends on its behalf."""
@@ -243,7 +267,7 @@ class Access:
     def forget(self, namespaces: Sequence[str]) -> None:
         """Drop erased namespaces from the cache; their credentials get new namespaces."""
         gone = frozenset(namespaces)
-        for digest in [digest for digest, (namespace, _) in self._known.items() if namespace in gone]:
+        for digest in [digest for digest, (caller, _) in self._known.items() if caller.namespace in gone]:
             del self._known[digest]
 
     def digest_of(self, incoming: Incoming) -> bytes:
@@ -258,18 +282,41 @@ class Access:
     def _identity_of(self, incoming: Incoming) -> tuple[str, ...]:
         return tuple([incoming.only(name) or "" for name in self._identity_headers])
 
-    async def _namespace(self, incoming: Incoming, digest: bytes) -> str:
+    async def _identified(self, incoming: Incoming, digest: bytes) -> tuple[Caller, float]:
+        """The caller, and for how many seconds that holds. Unauthorized."""
+        now = time.time()
         if not self._proxy_keys:
-            return await self._accounts.namespace_of(digest, time.time())
+            namespace = await self._accounts.namespace_of(digest, now)
+            return Caller(namespace, quota_of(namespace, self._daily, "", DailyLimits())), float("inf")
+        key = await self._key(incoming, now)
+        namespace, identity = key.namespace, self._identity_of(incoming)
+        if any(identity):
+            narrowed = self._pepper.digest_of(namespace, *identity)
+            namespace = await self._accounts.namespace_of(narrowed, now)
+        own = DailyLimits(key.daily_tokens or 0, key.daily_dollars or 0.0)
+        left = KEY_SECONDS if key.expires_at is None else min(KEY_SECONDS, key.expires_at - now)
+        return Caller(namespace, quota_of(namespace, self._daily, key.id, own)), left
+
+    async def _key(self, incoming: Incoming, now: float) -> KeyRow:
+        """The valid key that the request presents; that it was used is stored in the background."""
         further = self._names.values(incoming.headers, incoming.target)
         presented = next(filter(None, (*first_credentials(incoming), *further)), "")
-        issued = await self._accounts.key_namespace(key_digest(bearer_token(presented)))
-        if issued is None:
+        key = await self._accounts.key_of(key_digest(bearer_token(presented)))
+        if key is None:
             raise Unauthorized("This proxy needs a key that it has issued: send it as a bearer token.")
-        identity = self._identity_of(incoming)
-        if any(identity):
-            return await self._accounts.namespace_of(self._pepper.digest_of(issued, *identity), time.time())
-        return issued
+        if key.expires_at is not None and key.expires_at <= now:
+            at = datetime.fromtimestamp(key.expires_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            raise Unauthorized(f"This key expired at {at}: ask the operator of this proxy for a new one.")
+        if now - self._used.get(key.id, 0.0) >= USE_SECONDS:
+            self._used[key.id] = now
+            self._jobs.start(self._store_use(key.id, now))
+        return key
+
+    async def _store_use(self, key_id: str, now: float) -> None:
+        try:
+            await self._accounts.key_used(key_id, now)
+        except StoreError as error:
+            _keys_log.warning("key_use_not_stored", error=type(error).__name__, key=key_id)
 
 
 def first_credentials(incoming: Incoming) -> tuple[str, ...]:

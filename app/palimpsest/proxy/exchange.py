@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from palimpsest.core.history.session_sources import SessionName
@@ -33,6 +33,7 @@ from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.lookups.executing import MixedTurns
 from palimpsest.proxy.lookups.offering import asked_for
+from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.sessions.delta import References
 from palimpsest.proxy.sessions.recorder import Outcome, Recorder
 from palimpsest.proxy.sessions.resolver import Resolver
@@ -66,6 +67,7 @@ class Exchange:
     viewing: ViewPlanner
     delivery: Delivery
     passthrough: Passthrough
+    quotas: Quotas
     mixed: MixedTurns
     behaviour: Behaviour
 
@@ -77,6 +79,8 @@ class Exchange:
                 await self._unrecorded(incoming, client, b"no-store")
                 return
             caller = await self.access.caller_of(incoming)
+            if caller.quota is not None:
+                incoming = replace(incoming, bill=await self.quotas.bill(caller.quota))
             request = await self._read(incoming)
             if isinstance(request, NotRecorded):
                 await self._unrecorded(incoming, client, request.why.encode())
@@ -155,7 +159,9 @@ class Exchange:
 
         The caller is still authenticated: a store that is down must not admit anybody.
         """
-        await self.access.admit(incoming)
+        quota = await self.access.admit(incoming)
+        if quota is not None and incoming.bill is None:
+            incoming = replace(incoming, bill=await self.quotas.bill(quota))
         client.entry.facts["not_stored"] = why.decode()
         await self.passthrough.relay(incoming, WholeBody(), client, [(b"x-palimpsest-store", why)])
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.request import Wire
 from palimpsest.errors import BodyTooLarge, InvalidCoding, RepeatedHeader, UnsupportedCoding
+from palimpsest.proxy.quotas import Bill
 from palimpsest.upstream.decoding import DECODABLE, Decoder, decoder_for
 
 ASGIMessage: TypeAlias = MutableMapping[str, Any]
@@ -31,7 +32,8 @@ class Incoming:
 
     `wire` is the API it uses; `ident` identifies the exchange in the log, the archive and our own errors.
     `body` is as received, in the client's content coding: it is forwarded while nothing is changed.
-    `credentials` is the digest of its credentials, where it was computed before.
+    `credentials` is the digest of its credentials, where it was computed before. `bill` is what its answer is
+    charged to; None for a caller without a quota.
     """
 
     method: str
@@ -42,6 +44,7 @@ class Incoming:
     wire: Wire = CHAT
     ident: str = ""
     credentials: bytes = b""
+    bill: Bill | None = None
 
     @property
     def asks_for_compaction(self) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from palimpsest.core.budget.economy import Prices, prompt_cost
+from palimpsest.core.budget.quota import DAY, day_of
 from palimpsest.core.holdout import ARMS, Arm
 from palimpsest.core.view.compaction import Author
-from palimpsest.proxy.compacting.costs import DAY, ModelCosts, day_of
+from palimpsest.proxy.compacting.costs import ModelCosts
 from palimpsest.proxy.token_counts import Calibrations
 from palimpsest.storage.exchange_log import Total
 from palimpsest.storage.journal import TokensSpent

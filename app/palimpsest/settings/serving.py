@@ -325,6 +325,19 @@ class AccessSettings(Section):
         "Whether a request may contain X-Palimpsest: off, which forwards it uncompacted but recorded.",
         "The quickest way to find out whether compaction is the cause of a problem.",
     )
+    daily_tokens: int = advanced(
+        0,
+        "Tokens of prompts and answers that one namespace may use per UTC day; 0: no limit. A key may have a"
+        " limit of its own (palimpsest keys).",
+        "One caller in a loop must not use up what all have. Beyond it requests get 429 until midnight.",
+        within("tokens", ge=0, le=10**12),
+    )
+    daily_dollars: float = advanced(
+        0.0,
+        "The same in dollars, by the configured or published prices of models; 0: no limit.",
+        "A bill is in dollars. Models without a known price cost nothing here.",
+        within("dollars", ge=0, le=1e9),
+    )
     unproven_seconds: int = advanced(
         3_600,
         "How long a namespace is kept whose credential never got a 2xx from the upstream.",

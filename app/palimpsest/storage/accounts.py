@@ -1,4 +1,4 @@
-"""Namespaces, credentials and proxy-issued keys; learned windows and calibrations of upstream models.
+"""Namespaces, credentials, proxy-issued keys and their use; learned windows and calibrations of models.
 
 Credentials and keys arrive here as digests only (P7). Learned values contain no conversation text. What was
 learned from a caller's prompts belongs to its namespace and is erased with it; what an upstream states in its
@@ -7,12 +7,13 @@ list of models is stored under the namespace "".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from palimpsest.core.budget.quota import Used
 from palimpsest.storage.database import Reading, SqlDatabase, Statement, Step, p, rows_of, step
 from palimpsest.storage.sql import columns_of, fields_of, most, new_row, of_namespace, plain, replacing
 from palimpsest.storage.tables import (
@@ -24,6 +25,7 @@ from palimpsest.storage.tables import (
     NAMESPACES,
     PEPPER,
     SESSIONS,
+    USAGE,
 )
 
 # The namespace of facts that upstreams state themselves.
@@ -37,13 +39,30 @@ _REMEMBERED = 50_000
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """A proxy-issued key, without the key."""
+    """A proxy-issued key, without the key.
+
+    `daily_tokens` and `daily_dollars` are what it may use in a UTC day; None: what `access` says.
+    """
 
     id: str
     label: str
     namespace: str
     created_at: float
-    revoked_at: float | None
+    revoked_at: float | None = None
+    expires_at: float | None = None
+    last_used_at: float | None = None
+    daily_tokens: int | None = None
+    daily_dollars: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What an answer adds to the use of `account` on `day`, a UTC date as YYYY-MM-DD; may be negative."""
+
+    account: str
+    day: str
+    tokens: int
+    dollars: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +168,32 @@ class Accounts:
         """False when the key does not exist or is revoked already."""
         return (await self._db.write([step(_REVOKE_KEY, id=key_id, revoked_at=now)]))[0] > 0
 
-    async def key_namespace(self, digest: bytes) -> str | None:
-        """The namespace of a proxy key; None when the key is unknown or revoked."""
-        rows = await self._db.read_bounded(rows_of(_KEY_NAMESPACE, digest=digest))
-        return str(rows[0][0]) if rows else None
+    async def key_of(self, digest: bytes) -> KeyRow | None:
+        """The row of a proxy key, which may have expired; None when the key is unknown or revoked."""
+        rows = await self._db.read_bounded(rows_of(_KEY_OF, digest=digest))
+        return KeyRow(*rows[0]) if rows else None
+
+    async def change_key(self, key: KeyRow) -> bool:
+        """Store the key's label, expiry and limits; False when it does not exist or is revoked."""
+        return (await self._db.write([step(_CHANGE_KEY, **fields_of(key))]))[0] > 0
+
+    async def key_used(self, key_id: str, now: float) -> None:
+        """Store when the key was used last."""
+        await self._db.write([step(_KEY_USED, id=key_id, last_used_at=now)])
+
+    async def used(self, account: str, day: str) -> Used:
+        """What the account has used on the day, a UTC date as YYYY-MM-DD; reads one row inline."""
+        rows = await self._db.read_bounded(rows_of(_USED, account=account, day=day))
+        return Used(*rows[0]) if rows else Used()
+
+    async def used_on(self, day: str) -> Mapping[str, Used]:
+        """What every account has used on the day."""
+        rows = await self._db.read_snapshot(rows_of(_USED_ON, day=day))
+        return {account: Used(tokens, dollars) for account, tokens, dollars in rows}
+
+    async def charge(self, charge: Charge) -> None:
+        """Add to what was used. Not idempotent."""
+        await self._db.write([charge_step(charge)])
 
     async def learned_windows(self, since: float) -> list[LearnedWindow]:
         """Windows learned at or after `since`, newest first; at most 5,000."""
@@ -179,6 +220,11 @@ class Accounts:
 def proof_step(namespace: str, now: float) -> Step:
     """The step that marks a namespace as proven, creating it if no credential has led to it yet."""
     return step(_PROVE, id=namespace, created_at=now, proven_at=now)
+
+
+def charge_step(charge: Charge) -> Step:
+    """The step that adds to what an account has used."""
+    return step(_CHARGE, **fields_of(charge))
 
 
 def _status(namespace: str) -> Reading[NamespaceStatus]:
@@ -216,19 +262,36 @@ _STORED = Statement(
     .where(of_namespace(MESSAGES), MESSAGES.c.session.in_(_OWN_SESSIONS))
 )
 
-_ALL_KEYS = Statement(
-    sa.select(*columns_of(KEYS, "id", "label", "namespace", "created_at", "revoked_at")).order_by(
-        KEYS.c.id.desc()
-    )
-)
+_KEY = columns_of(KEYS, *KeyRow.__slots__)
+_ALL_KEYS = Statement(sa.select(*_KEY).order_by(KEYS.c.id.desc()))
 _ADD_KEY = Statement(new_row(KEYS).on_conflict_do_nothing())
 _REVOKE_KEY = Statement(
     sa.update(KEYS)
     .where(KEYS.c.id == p("id"), KEYS.c.revoked_at.is_(None))
     .values(revoked_at=p(KEYS.c.revoked_at))
 )
-_KEY_NAMESPACE = Statement(
-    sa.select(KEYS.c.namespace).where(KEYS.c.digest == p("digest"), KEYS.c.revoked_at.is_(None))
+_KEY_OF = Statement(sa.select(*_KEY).where(KEYS.c.digest == p("digest"), KEYS.c.revoked_at.is_(None)))
+_CHANGED = ("label", "expires_at", "daily_tokens", "daily_dollars")
+_CHANGE_KEY = Statement(
+    sa.update(KEYS)
+    .where(KEYS.c.id == p("id"), KEYS.c.revoked_at.is_(None))
+    .values({name: p(KEYS.c[name]) for name in _CHANGED})
+)
+_KEY_USED = Statement(sa.update(KEYS).where(KEYS.c.id == p("id")).values(last_used_at=p(KEYS.c.last_used_at)))
+
+_USED = Statement(
+    sa.select(USAGE.c.tokens, USAGE.c.dollars).where(USAGE.c.account == p("account"), USAGE.c.day == p("day"))
+)
+_USED_ON = Statement(
+    sa.select(USAGE.c.account, USAGE.c.tokens, USAGE.c.dollars).where(USAGE.c.day == p("day"))
+)
+_NEW_USE = new_row(USAGE)
+_CHARGE = Statement(
+    replacing(
+        _NEW_USE,
+        tokens=USAGE.c.tokens + _NEW_USE.excluded.tokens,
+        dollars=USAGE.c.dollars + _NEW_USE.excluded.dollars,
+    )
 )
 
 _WINDOWS = Statement(

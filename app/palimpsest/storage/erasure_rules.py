@@ -32,6 +32,7 @@ from palimpsest.storage.tables import (
     SESSIONS,
     SPENDING,
     TOMBSTONES,
+    USAGE,
     VARIANTS,
 )
 
@@ -162,6 +163,7 @@ OF_UNPROVEN = {
     **_in_scope(NAMESPACE),
     **OF_NAMESPACE,
     "recall_marks": Statement(nameless()),
+    "usage": Statement(sa.delete(USAGE).where(USAGE.c.account == p("namespace"))),
     "sessions": _of_namespace(SESSIONS),
     "credentials": _of_namespace(CREDENTIALS),
     "namespaces": Statement(sa.delete(NAMESPACES).where(NAMESPACES.c.id == p("namespace"))),

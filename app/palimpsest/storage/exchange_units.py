@@ -18,6 +18,7 @@ from palimpsest.core.holdout import Arm
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.storage import exchanges_sql as sql
+from palimpsest.storage.accounts import Charge
 from palimpsest.storage.compactions import ADD_COMPACTION_IN_EPOCH, DatedCompaction, compaction_rows
 from palimpsest.storage.database import Params, Step, Unit
 from palimpsest.storage.journal import ADD_EVENT, EventRow, event_rows
@@ -118,7 +119,7 @@ class CloseExchange:
     the answer's first byte came. `prepared_seconds`: from the request's arrival to when the upstream was
     asked; `waited_seconds`: how long the turn waited for a compaction, None without one.
     `code` and `cause` (client, proxy, upstream) of a failure, None if unknown. `arm`: which of two compared
-    policies the session has.
+    policies the session has. `charge`: what the answer adds to the use of an account with a limit.
     """
 
     namespace: str
@@ -152,6 +153,7 @@ class CloseExchange:
     code: str | None = None
     cause: str | None = None
     arm: Arm | None = None
+    charge: Charge | None = None
 
 
 def opening(exchange: OpenExchange, size: tuple[int, int], server: str | None) -> Unit:

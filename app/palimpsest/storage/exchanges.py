@@ -16,7 +16,7 @@ from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.json_spans import raw_elements
 from palimpsest.errors import StoreError
 from palimpsest.storage import exchanges_sql as sql
-from palimpsest.storage.accounts import ProvenNamespaces, proof_step
+from palimpsest.storage.accounts import ProvenNamespaces, charge_step, proof_step
 from palimpsest.storage.compactions import DatedCompaction
 from palimpsest.storage.database import Pace, Params, Reading, Row, SqlDatabase, rows_of, step
 from palimpsest.storage.erasure import RecentlyErased
@@ -129,10 +129,12 @@ class Exchanges:
         proves = exchange.namespace not in self._proven and is_answered(exchange)
         if proves:
             unit = [*unit, proof_step(exchange.namespace, exchange.finished_at)]
+        # First, so that also what is erased meanwhile was used.
+        charges = [charge_step(exchange.charge)] if exchange.charge is not None else []
         self._open.discard(exchange.exchange)
         pace = self._pace(exchange.answers)
-        touched = await self._db.write(unit, pace=pace, counted=proves)
-        if proves and touched[0]:
+        touched = await self._db.write([*charges, *unit], pace=pace, counted=proves)
+        if proves and touched[len(charges)]:
             self._proven.add(exchange.namespace)
         self._known.has_written(exchange.session, exchange.sent_digest)
 

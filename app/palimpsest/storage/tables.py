@@ -78,11 +78,23 @@ some("ix_namespaces_unproven", NAMESPACES.c.proven_at.is_(None), NAMESPACES.c.cr
 CREDENTIALS = table("credentials", binary("digest", key=True), text("namespace"), moment("created_at"))
 sa.Index(None, CREDENTIALS.c.namespace)
 
+# `daily_tokens` and `daily_dollars` limit what the key may use in a UTC day; null: no limit of its own.
 KEYS = table(
     "keys",
     *(text("id", key=True), binary("digest"), text("label"), text("namespace")),
     *(moment("created_at"), moment("revoked_at", null=True)),
+    *(moment("expires_at", null=True), moment("last_used_at", null=True)),
+    *(whole("daily_tokens", null=True), sa.Column("daily_dollars", sa.Double, nullable=True)),
     sa.UniqueConstraint("digest"),
+)
+
+# What was used in a UTC day, YYYY-MM-DD, by an account with a limit: a key's id, or a namespace. An erase
+# leaves it, so that nobody gets a new quota by erasing.
+USAGE = table(
+    "usage",
+    *(text("account", key=True), text("day", key=True)),
+    *(whole("tokens"), sa.Column("dollars", sa.Double, nullable=False)),
+    sqlite_with_rowid=False,
 )
 
 # `arrivals` is the session's counter: every row with an arrival and every event takes a number from it.

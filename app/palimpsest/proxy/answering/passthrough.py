@@ -1,14 +1,17 @@
 """Requests that are not recorded: the rest of `/v1/`, relayed unchanged, and one list of all models.
 
-Nothing is stored or counted. A body is read only for its model, if several servers are configured. The
-upstream's error statuses pass through. With one server its own model list passes through.
+Nothing is stored, and nothing counted but what a quota is charged with. A body is read only for its model, if
+several servers are configured or the quota is one of dollars. The upstream's error statuses pass through.
+With one server its own model list passes through.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import quote, unquote
 
@@ -17,10 +20,12 @@ import structlog
 from palimpsest.core.wire.json_spans import raw_members
 from palimpsest.core.wire.json_text import BYTE_ORDER_MARK, decoded, verify
 from palimpsest.core.wire.models import Entry, entries_of, merged, offered, with_model
-from palimpsest.errors import BodyTooLarge, NestedTooDeep, UnsupportedCoding, UpstreamError
+from palimpsest.errors import BodyTooLarge, NestedTooDeep, RequestError, UnsupportedCoding, UpstreamError
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.destinations import Destination, Destinations
 from palimpsest.proxy.incoming import Headers, Incoming, plain_body
+from palimpsest.proxy.quotas import Bill, PassingAnswer, Quotas
+from palimpsest.upstream.client import UpstreamAnswer
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
 from palimpsest.upstream.models import LIST_BYTES, LOOKUP_SECONDS
@@ -74,8 +79,9 @@ class Passthrough:
     A body is held or decoded only to read its model, up to `body_bytes`.
     """
 
-    def __init__(self, destinations: Destinations, body_bytes: int) -> None:
+    def __init__(self, destinations: Destinations, quotas: Quotas, body_bytes: int) -> None:
         self._destinations = destinations
+        self._quotas = quotas
         self._body_bytes = body_bytes
 
     async def relay(self, incoming: Incoming, upload: Upload, client: Client, extra: Headers = ()) -> None:
@@ -86,40 +92,68 @@ class Passthrough:
         if self._destinations.routed and incoming.asks_for_compaction:
             # The body holds a conversation, which must go to the server of its model.
             incoming, upload = await _read(incoming, upload, self._body_bytes), WholeBody()
-        there, incoming = await self._there(incoming, upload)
-        headers = there.outgoing(incoming.headers)
+        there, named = await self._there(incoming, upload)
+        headers = there.outgoing(named.headers)
         body = None if upload.finished else aiter(upload)
-        target, sent = there.outgoing.target(incoming.target), incoming.body or body
+        target, sent = there.outgoing.target(named.target), named.body or body
         # No bound on the total time: uploads and downloads may be large. Only a stall is an error.
-        opened = there.upstream.open(incoming.method, target, headers, sent, takes_any_time=True)
+        opened = there.upstream.open(named.method, target, headers, sent, takes_any_time=True)
         # While the client is still sending, reading the upload detects that it left.
         client.entry.forwarded(there.upstream.origin)
         async with client.attended(upload.ended), opened as answer:
             client.entry.answered()
             await client.start(answer.status, [*answer_headers(answer.headers), *extra])
-            async for chunk in answer.chunks():
-                await client.body(chunk)
+            if incoming.bill is not None and answer.status < HTTPStatus.MULTIPLE_CHOICES:
+                is_chat = isinstance(upload, WholeBody)
+                await self._charged(incoming, incoming.bill, answer, client, is_chat=is_chat)
+            else:
+                async for chunk in answer.chunks():
+                    await client.body(chunk)
             await client.end()
+
+    async def _charged(
+        self, incoming: Incoming, bill: Bill, answer: UpstreamAnswer, client: Client, *, is_chat: bool
+    ) -> None:
+        """Relay the body, and charge what it says it has used, also when it breaks off."""
+        passing, model = PassingAnswer(answer.headers), None
+        if bill.quota.limits.dollars:
+            with suppress(RequestError):
+                model = await self._model(incoming)
+        try:
+            async for chunk in answer.chunks():
+                passing.feed(chunk)
+                await client.body(chunk)
+        finally:
+            usage = passing.usage(incoming.body if is_chat else None)
+            self._quotas.charge_unrecorded(bill, model or "", usage)
 
     async def _there(self, incoming: Incoming, upload: Upload) -> tuple[Destination, Incoming]:
         """The server of the request's model, and the request with the model's name there."""
         if not (self._destinations.routed and isinstance(upload, WholeBody)):
             return self._destinations.of(""), incoming
-        try:
-            plain = (await plain_body(incoming, self._body_bytes)).removeprefix(BYTE_ORDER_MARK)
-            verify(plain)
-            model = decoded(raw_members(plain).get("model", b"null"))
-        except (NestedTooDeep, UnsupportedCoding):
-            # Unreadable: treated as a request without a model.
-            model = None
-        if not isinstance(model, str):
+        model = await self._model(incoming)
+        if model is None:
             return self._destinations.of(""), incoming
         there = self._destinations.of(model)
         name = there.asked_for(model)
         if name == model:
             return there, incoming
         headers = [header for header in incoming.headers if header[0].lower() not in OF_THE_BYTES]
-        return there, replace(incoming, headers=headers, body=with_model(plain, name))
+        return there, replace(incoming, headers=headers, body=with_model(await self._plain(incoming), name))
+
+    async def _plain(self, incoming: Incoming) -> bytes:
+        return (await plain_body(incoming, self._body_bytes)).removeprefix(BYTE_ORDER_MARK)
+
+    async def _model(self, incoming: Incoming) -> str | None:
+        """The model that the body names; None when it cannot be read, or names none."""
+        try:
+            plain = await self._plain(incoming)
+            verify(plain)
+            model = decoded(raw_members(plain).get("model", b"null"))
+        except (NestedTooDeep, UnsupportedCoding):
+            # Unreadable: treated as a request without a model.
+            model = None
+        return model if isinstance(model, str) else None
 
 
 _PATH = "/models"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import msgspec
 import structlog
 
 from palimpsest.core.budget.economy import Costs, Prices
+from palimpsest.core.budget.quota import DAY, day_of
 from palimpsest.core.runtime.events import spending_limit
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.errors import StoreError
@@ -82,13 +82,6 @@ class ModelCosts:
 _spending_log = structlog.get_logger("palimpsest.spending")
 # Bound on the namespaces remembered.
 REMEMBERED_NAMESPACES = 10_000
-# Seconds.
-DAY = 86_400
-
-
-def day_of(seconds: float) -> str:
-    """The UTC date of a time, YYYY-MM-DD."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
 class SpendingLimit:

@@ -12,10 +12,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Literal, NamedTuple
 
 import structlog
 
+from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Message, chain_of
 from palimpsest.core.history.resolve import respelled
 from palimpsest.core.holdout import Arm
@@ -28,9 +30,11 @@ from palimpsest.errors import StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, Jobs, offload, weight_of
+from palimpsest.proxy.quotas import Bill, Quotas
 from palimpsest.proxy.reports import Answer, RequestEntry, printable
 from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.turn import ForwardedView, Turn, original
+from palimpsest.storage.accounts import Charge
 from palimpsest.storage.exchange_units import (
     CloseExchange,
     ExchangeState,
@@ -90,9 +94,15 @@ class Recorder:
     """Writes exchanges; remembers which exact bytes of a path are stored already."""
 
     def __init__(
-        self, store: Store, jobs: Jobs, newcomers: UnprovenNamespaces, arm_of: Callable[[str], Arm | None]
+        self,
+        store: Store,
+        jobs: Jobs,
+        newcomers: UnprovenNamespaces,
+        quotas: Quotas,
+        arm_of: Callable[[str], Arm | None],
     ) -> None:
         self._store = store
+        self._quotas = quotas
         self._arm_of = arm_of
         self._newcomers = newcomers
         self._jobs = jobs
@@ -128,11 +138,23 @@ class Recorder:
         `entry` knows when the answer came, or whose fault its absence is.
         """
         closed = replace(_closed(turn, shown, outcome, entry), arm=self._arm_of(turn.session))
+        bill = turn.incoming.bill
+        if bill is not None and _was_answered(outcome):
+            closed = replace(closed, charge=await self._charge(bill, turn, shown, outcome))
         await self._store.exchanges.close(closed)
+        if bill is not None and closed.charge is not None:
+            self._quotas.settle(bill, closed.charge)
         if len(outcome.answers) == 1:
             answer = outcome.answers[0]
             head = chain_of(turn.conversation.head, answer.canonical)
             self._remember(turn, head, (*turn.conversation.messages, answer))
+
+    async def _charge(self, bill: Bill, turn: Turn, shown: ForwardedView, outcome: Outcome) -> Charge:
+        """What the answer adds to its bill; where the upstream has not counted, by our own count."""
+        prompt = shown.tokens + (outcome.hidden.tokens if outcome.hidden else 0)
+        answer = sum([message.tokens for message in outcome.answers])
+        counted = as_theirs(prompt, turn.ratio), as_theirs(answer, turn.ratio)
+        return await self._quotas.charge_of(bill, turn.model, outcome.usage, *counted)
 
     async def note(
         self, turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None = None
@@ -253,6 +275,11 @@ def _digested(bodies: Sequence[bytes]) -> tuple[Sequence[tuple[bytes, bytes]], b
     """The bodies, each with its sha256, and their joint sha256; None for none."""
     each = [(body, hashlib.sha256(body).digest()) for body in bodies]
     return each, hashlib.sha256(b"".join([digest for _, digest in each])).digest() if each else None
+
+
+def _was_answered(outcome: Outcome) -> bool:
+    """True when the upstream has begun an answer, which may have broken off."""
+    return outcome.by_upstream and outcome.status is not None and outcome.status < HTTPStatus.MULTIPLE_CHOICES
 
 
 def client_of(incoming: Incoming) -> str | None:

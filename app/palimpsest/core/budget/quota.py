@@ -1,0 +1,99 @@
+"""What a caller may use in a UTC day, and what it has used. Pure.
+
+A quota is checked before a request and charged after its answer: a request that began below the quota runs to
+its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from palimpsest.core.budget.economy import Prices, prompt_cost
+from palimpsest.core.wire.chat_answers import Usage
+
+# Seconds.
+DAY = 86_400
+# Prices are those of a million tokens.
+_MILLION = 1_000_000
+# Bytes of text that count as a token where nobody has counted it.
+_BYTES_PER_TOKEN = 4
+
+
+def day_of(seconds: float) -> str:
+    """The UTC date of a time, YYYY-MM-DD."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
+
+
+@dataclass(frozen=True, slots=True)
+class DailyLimits:
+    """Tokens of prompts and answers, and dollars, of a UTC day; 0: no limit."""
+
+    tokens: int = 0
+    dollars: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What may be charged to `account` in a day: a key's id, if `is_key`, or a namespace."""
+
+    account: str
+    limits: DailyLimits
+    is_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What was used."""
+
+    tokens: int = 0
+    dollars: float = 0.0
+
+
+def quota_of(namespace: str, default: DailyLimits, key: str, own: DailyLimits) -> Quota | None:
+    """The quota of a caller; None without a limit.
+
+    A key with a limit of its `own` is charged by itself, and has the `default` where it sets none. Others are
+    charged to the namespace.
+    """
+    limits = DailyLimits(own.tokens or default.tokens, own.dollars or default.dollars)
+    if limits == DailyLimits():
+        return None
+    is_key = own != DailyLimits()
+    return Quota(key if is_key else namespace, limits, is_key)
+
+
+def refusal(quota: Quota, used: Used) -> str:
+    """Why nothing more may be used today; "" while something may."""
+    limits, own = quota.limits, f"palimpsest keys set {quota.account}" if quota.is_key else ""
+    if limits.tokens and used.tokens >= limits.tokens:
+        said, setting = f"{used.tokens:,} of {limits.tokens:,} tokens", "daily_tokens"
+    elif limits.dollars and used.dollars >= limits.dollars:
+        said, setting = f"${used.dollars:,.2f} of ${limits.dollars:,.2f}", "daily_dollars"
+    else:
+        return ""
+    option = f"--{setting.replace('_', '-')}"
+    how = f"`{own} {option} N`" if own else f"access.{setting}, or `palimpsest keys set` for a single key"
+    return (
+        f"The quota of the day is used up: {said}. It begins anew at midnight UTC; the operator of this proxy"
+        f" can raise it with {how}."
+    )
+
+
+def used_by(usage: Usage, prompt_tokens: int, answer_tokens: int, prices: Prices | None) -> Used:
+    """What an answer has used, as the upstream counts; `prompt_tokens` and `answer_tokens` where it does not.
+
+    Without `prices`, those of a million tokens in dollars, nothing but tokens.
+    """
+    prompt = prompt_tokens if usage.prompt_tokens is None else usage.prompt_tokens
+    answer = answer_tokens if usage.completion_tokens is None else usage.completion_tokens
+    dollars = 0.0
+    if prices is not None:
+        read = prompt_cost(prompt, usage.cached_tokens or 0, usage.written_tokens or 0, prices)
+        dollars = (read + answer * prices.output) / _MILLION
+    return Used(prompt + answer, dollars)
+
+
+def tokens_in(size: int) -> int:
+    """A rough number of tokens in so many bytes of text."""
+    return -(-size // _BYTES_PER_TOKEN)
