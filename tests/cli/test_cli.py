@@ -105,7 +105,7 @@ def test_help_names_every_command(terminal: Terminal) -> None:
             "erase",
             "report",
             *("sessions", "show", "view", "diff", "search", "compact", "undo"),
-            "keys",
+            *("keys", "retention"),
             "version",
         )
         if word not in said
@@ -400,3 +400,11 @@ def test_an_expiry_is_a_time_to_come(terminal: Terminal, text: str) -> None:
     assert len(refused.err.splitlines()) == 1
     assert "--expires" in refused.err
     assert json.loads(terminal.run("keys", "list", "--json").out) == []
+
+
+def test_what_retention_would_erase_is_listed(terminal: Terminal) -> None:
+    terminal.run("migrate")
+    listed = terminal.run("retention", "--days", "1")
+    assert (listed.code, listed.out) == (0, "")
+    assert "0 sessions" in listed.err
+    assert json.loads(terminal.run("retention", "--max-bytes", "1", "--json").out) == []

@@ -20,6 +20,7 @@ from palimpsest.storage import (
     exchanges_sql,
     history_sql,
     journal,
+    retention,
     search_index,
     search_sql,
     sql,
@@ -44,6 +45,8 @@ WHOLE |= {"_PAGES", "_FORGOTTEN"}
 WHOLE |= {"_THERE"}
 # The newest few exchanges there are.
 WHOLE |= {"NEWEST_OF_ALL"}
+# What is kept too long, once an hour: a row for each session, the length of each body.
+WHOLE |= {"_BEFORE", "_SIZES", "_OLDEST", "_SIZE"}
 # Goes through a namespace, newest first, until it has found enough.
 WHOLE_NAMESPACE = {"_SEARCH", "NEWEST_SESSIONS"}
 # Looks at a row for each of a namespace's sessions, as what adds them up does for the same search.
@@ -104,8 +107,8 @@ def _is_listed(step: str) -> bool:
 
 
 MODULES = (
-    *(accounts, compactions, exchange_log, exchanges_sql, history_sql, journal, search_index),
-    *(search_sql, sql, store, erasure_rules, erasure),
+    *(accounts, compactions, exchange_log, exchanges_sql, history_sql, journal, retention),
+    *(search_index, search_sql, sql, store, erasure_rules, erasure),
 )
 
 
@@ -146,6 +149,8 @@ OPEN = {
 # Of all namespaces: which are to be erased, and what a crash left behind.
 UPSTREAM_NAMESPACE = {"_UNPROVEN", "FAIL_OPEN", "INTERRUPTED", "_BEATS", "FAIL_OPEN_OF"}
 UPSTREAM_NAMESPACE |= LEARNED | {"_THERE"}
+# What is kept too long, of anybody.
+UPSTREAM_NAMESPACE |= {"_BEFORE", "_SIZES"}
 # The scrub of the index of words: by the numbers of marks that name nobody.
 UPSTREAM_NAMESPACE |= {"_MERGE", "_PAGES", "_HAS_REMOVED", "_FORGOTTEN", "_REMOVE", "_DROP", "_DROP_ANYHOW"}
 # A query of the index of words is scoped by the digest of its namespace or session, which it begins with.

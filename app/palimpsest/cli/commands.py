@@ -1,4 +1,4 @@
-"""Commands on the database: keys (rule 26), and learned windows; and its copy.
+"""Commands on the database: keys (rule 26), learned windows, what is due to be erased; and its copy.
 
 All but the copy run beside a proxy, which notices changed keys within seconds, forgotten windows within a
 minute.
@@ -23,9 +23,11 @@ from palimpsest.core.budget.quota import DAY, Used, day_of
 from palimpsest.core.budget.window import LIFE_SECONDS
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.proxy.access import key_digest
+from palimpsest.proxy.retention import RetentionLimits, due
 from palimpsest.settings.serving import Database
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.accounts import KeyRow, LearnedWindow
+from palimpsest.storage.retention import OldSession
 from palimpsest.storage.store import Store, open_store
 
 # Identifies the key to people and to secret scanners.
@@ -159,6 +161,30 @@ async def _row_of(store: Store, key_id: str) -> KeyRow:
 
 def _iso(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def retention_limits(settings: Settings, days: int | None, max_bytes: int | None) -> RetentionLimits:
+    """The configured limits, except those given."""
+    kept = settings.retention
+    return RetentionLimits(
+        kept.days if days is None else days, kept.max_bytes if max_bytes is None else max_bytes
+    )
+
+
+async def due_sessions(settings: Settings, limits: RetentionLimits) -> Sequence[OldSession]:
+    """The sessions that retention would erase now; nothing is erased."""
+    async with _opened(settings) as store:
+        return await due(store.old_sessions, limits, time.time())
+
+
+def described_session(old: OldSession) -> dict[str, str | None]:
+    """A session as JSON."""
+    return {
+        "namespace": old.namespace,
+        "session": old.session,
+        "name": old.external_id,
+        "updated_at": _iso(old.updated_at),
+    }
 
 
 async def learned_windows(settings: Settings) -> Sequence[LearnedWindow]:

@@ -254,6 +254,27 @@ def erase(
 
 
 @app.command()
+def retention(
+    days: Annotated[int | None, typer.Option(min=0, help="Instead of retention.days.")] = None,
+    max_bytes: Annotated[int | None, typer.Option(min=0, help="Instead of retention.max_bytes.")] = None,
+    database: Database = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the sessions that a server would erase now for their age or size. Erases nothing itself."""
+    from palimpsest.cli.commands import described_session, due_sessions, retention_limits
+
+    settings = _settings(config, database)
+    found = asyncio.run(due_sessions(settings, retention_limits(settings, days, max_bytes)))
+    if as_json:
+        _print_json([described_session(old) for old in found])
+        return
+    for row in map(described_session, found):
+        typer.echo("  ".join(filter(None, (row["updated_at"], row["session"], row["name"]))))
+    typer.echo(f"{len(found)} sessions would be erased.", err=True)
+
+
+@app.command()
 def windows(
     forget: Annotated[
         str | None, typer.Option(help="Model whose windows are forgotten, everybody's.")

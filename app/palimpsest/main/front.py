@@ -35,14 +35,16 @@ from palimpsest.proxy.compacting.compactor import Compactor
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.summary_writer import SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
-from palimpsest.proxy.erasing import HeldInMemory
+from palimpsest.proxy.erasing import Eraser, HeldInMemory
 from palimpsest.proxy.exchange import Behaviour, Exchange
 from palimpsest.proxy.incoming import ASGIApp
+from palimpsest.proxy.jobs import unless
 from palimpsest.proxy.journal.session_journal import Remembers, SessionJournal
 from palimpsest.proxy.kept_answers import RefusalMemory
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.recall.indexing import Indexer
+from palimpsest.proxy.retention import Retention, RetentionLimits
 from palimpsest.proxy.sessions.delta import Deltas, References
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.resolver import Resolver
@@ -68,6 +70,7 @@ def front_of(parts: Parts, stopping: asyncio.Event, metrics: MetricsPage | None)
     remembers = _remembers(parts, writer, contexts)
     exchange = exchange_of(parts, viewing, passthrough, quotas, journal, recall, remembers)
     memory = memory_of(parts, exchange, compactor, journal, (policies.forget, recall.searching.forget))
+    _begin_retention(parts, memory, stopping)
 
     def pages() -> ASGIApp:
         from palimpsest.main.pages import own_pages
@@ -85,6 +88,15 @@ def front_of(parts: Parts, stopping: asyncio.Event, metrics: MetricsPage | None)
         access=parts.access,
         compacts=parts.settings.upstream.compaction_requests != "upstream",
     )
+
+
+def _begin_retention(parts: Parts, memory: HeldInMemory, stopping: asyncio.Event) -> None:
+    """Erase in the background what is kept too long, if anything may be."""
+    kept = RetentionLimits(parts.settings.retention.days, parts.settings.retention.max_bytes)
+    if kept:
+        eraser = Eraser(parts.erasure, memory)
+        retention = Retention(parts.store.old_sessions, parts.store.journal, eraser, kept)
+        parts.jobs.start(unless(stopping, retention.keep_running()))
 
 
 def _remembers(parts: Parts, writer: SummaryWriter, contexts: ContextLoader) -> Remembers:

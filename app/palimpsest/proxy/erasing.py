@@ -230,29 +230,53 @@ class Eraser:
         """Erase all sessions of the namespace, and its blocks. StoreUnavailable, as above."""
         return await self._means.jobs.finish(self._namespace(namespace))
 
+    async def unused(self, namespace: str, session: str, since: float) -> bool:
+        """Erase the session with our id, as above; `begin_scrub` after the last one.
+
+        False, and nothing of it erased from the store, if it was used after `since` or is in use.
+        """
+        return await self._means.jobs.finish(self._rows(namespace, session, [], since)) is not None
+
+    def begin_scrub(self) -> None:
+        """Scrub what was erased so far, in the background."""
+        self._means.scrubbing.begin()
+
     async def _session(self, namespace: str, name: str, *, block: bool) -> Receipt:
-        store, now = self._means.store, self._means.clock()
-        row = await store.history.named(namespace, name)
+        row = await self._means.store.history.named(namespace, name)
         if row is None:
             raise missing()
+        now = self._means.clock()
         marks = await self._marks(namespace, row) if block else []
-        digests = await store.erasure.body_digests(namespace, row.id)
-        place = namespace, row.id
-        self._forget([row.id], namespace, digests)
+        erased = await self._rows(namespace, row.id, marks)
+        if erased is None:
+            raise missing()
+        rows, entries = erased
+        files = await self._means.scrubbing.done(_SCRUB_SECONDS)
+        return Receipt(row.id, rows, entries, files, self.scrub, block, now)
+
+    async def _rows(
+        self, namespace: str, session: str, marks: Sequence[bytes], unused_since: float | None = None
+    ) -> tuple[Mapping[str, int], int] | None:
+        """Erase the session from memory, log and store: rows by table, and entries of the log."""
+        store, place = self._means.store, (namespace, session)
+        digests = await store.erasure.body_digests(*place)
+        self._forget([session], namespace, digests)
         self._means.gone.add(place)
         try:
             entries = await self._means.log.erased(*place) if self._means.log else 0
-            rows = await store.erasure.session(*place, marks, now)
+            rows = await store.erasure.session(*place, marks, self._means.clock(), unused_since=unused_since)
         except StoreError:
             self._means.gone.discard(place)
             raise
         # Again: requests in flight may have filled the caches meanwhile.
-        self._forget([row.id], namespace, digests)
+        self._forget([session], namespace, digests)
         if rows is None:
-            raise missing()
-        _log.info("session_erased", session=row.id, messages=rows["messages"], blocked=block)
-        files = await self._means.scrubbing.done(_SCRUB_SECONDS)
-        return Receipt(row.id, rows, entries, files, self.scrub, block, now)
+            if unused_since is not None:
+                self._means.gone.discard(place)
+            return None
+        why = "request" if unused_since is None else "retention"
+        _log.info("session_erased", session=session, messages=rows["messages"], blocked=bool(marks), why=why)
+        return rows, entries
 
     async def _marks(self, namespace: str, row: NamedSession) -> list[bytes]:
         """The marks by which the session is recognized if it comes back."""

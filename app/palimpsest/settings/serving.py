@@ -352,6 +352,23 @@ class AccessSettings(Section):
     )
 
 
+class Retention(Section):
+    """How long conversations are kept. What is beyond is erased for good, in the background."""
+
+    days: int = advanced(
+        0,
+        "Sessions whose newest turn is older are erased; 0: none.",
+        "Nothing is erased unless somebody asks for it.",
+        within("days", ge=0, le=36_500),
+    )
+    max_bytes: int = advanced(
+        0,
+        "A namespace whose messages take more loses its oldest sessions until it is below; 0: no limit.",
+        "A disk has an end. Bytes of messages, each text once; the database takes about twice as many.",
+        within("bytes", ge=0),
+    )
+
+
 class Logging(Section):
     """The log."""
 

@@ -24,7 +24,15 @@ from palimpsest.settings.compacting import (
     fields_set,
 )
 from palimpsest.settings.fields import Section, keys_of, setting
-from palimpsest.settings.serving import AccessSettings, Database, Limits, Logging, Server, Telemetry
+from palimpsest.settings.serving import (
+    AccessSettings,
+    Database,
+    Limits,
+    Logging,
+    Retention,
+    Server,
+    Telemetry,
+)
 from palimpsest.settings.upstreams import (
     ModelSettings,
     PriceSettings,
@@ -103,6 +111,7 @@ class Settings(Section):
     recall: RecallSettings = RecallSettings()
     limits: Limits = Limits()
     access: AccessSettings = AccessSettings()
+    retention: Retention = Retention()
     logging: Logging = Logging()
     telemetry: Telemetry = Telemetry()
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,7 +29,18 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from palimpsest.errors import StoreError
 from palimpsest.storage import erasure_rules as rules
-from palimpsest.storage.database import Params, Reading, Scrub, SqlDatabase, Statement, Step, p, rows_of
+from palimpsest.storage.database import (
+    Params,
+    Reading,
+    Scrub,
+    SqlDatabase,
+    Statement,
+    Step,
+    p,
+    rows_of,
+    step,
+)
+from palimpsest.storage.retention import AT_REST
 from palimpsest.storage.search_index import WordIndex, forgetting, scrub_words
 from palimpsest.storage.sql import (
     AFTER_ALL_IDS,
@@ -96,11 +108,18 @@ class Erasure:
         self._erased = erased
 
     async def session(
-        self, namespace: str, session: str, marks: Sequence[bytes], now: float
+        self,
+        namespace: str,
+        session: str,
+        marks: Sequence[bytes],
+        now: float,
+        *,
+        unused_since: float | None = None,
     ) -> Mapping[str, int] | None:
         """Erase the session; returns the deleted rows by table, or None when it does not exist.
 
-        The tombstones `marks` are stored in the same transaction.
+        The tombstones `marks` are stored in the same transaction. With `unused_since`, also None, and nothing
+        deleted, when it was written to after that or has an open exchange.
         """
         key = {"namespace": namespace, "session": session}
         # Before the first read, so no writer is missed between it and the transaction.
@@ -109,7 +128,8 @@ class Erasure:
         bodies = {**key, "shared": packed([row[0] for row in shared]), "updated_at": since}
         tombstones = [{"namespace": namespace, "mark": mark, "created_at": now} for mark in marks]
         first = {"hold": Step(_HOLD_BODIES, [{}]), "bodies": Step(rules.BODIES_OF_SESSION, [bodies])}
-        return await self._erase(key, ({"bury": Step(_BURY, tombstones)} if tombstones else {}) | first)
+        first |= {"bury": Step(_BURY, tombstones)} if tombstones else {}
+        return await self._erase(key, first, unused_since)
 
     async def namespace(self, namespace: str) -> dict[str, int]:
         """Erase the sessions that exist at the call, and the namespace's sums, tombstones and leases.
@@ -177,22 +197,30 @@ class Erasure:
         await scrub_words(self._db, self._index)
         return await self._db.scrub([table.name for table in METADATA.sorted_tables])
 
-    async def _erase(self, key: Params, first: Mapping[str, Step]) -> Mapping[str, int] | None:
+    async def _erase(
+        self, key: Params, first: Mapping[str, Step], unused_since: float | None = None
+    ) -> Mapping[str, int] | None:
         place = str(key["namespace"]), str(key["session"])
+        claim = step(_CLAIM, **key) if unused_since is None else step(_CLAIM_UNUSED, **key, at=unused_since)
         steps = {
-            "claim": Step(_CLAIM, [key], needed=True),
+            "claim": replace(claim, needed=True),
             **first,
             **{name: Step(statement, [key]) for name, statement in rules.OF_SESSION.items()},
             "recall_marks": forgetting(key),
         }
-        # Before the unit is queued: a request queued behind it must find this entry.
-        self._erased.add(place)
+        # Before the unit is queued: a request queued behind it must find this entry. A session that may stay
+        # exists: the request's own unit finds out what became of it.
+        if unused_since is None:
+            self._erased.add(place)
         try:
             touched = await self._db.write(list(steps.values()), pace="urgent", seconds=_SECONDS)
         except StoreError:
             self._erased.discard(place)
             raise
-        return _counted(steps, touched) if touched[0] else None
+        if not touched[0]:
+            return None
+        self._erased.add(place)
+        return _counted(steps, touched)
 
     async def _erase_unproven(self, namespace: str) -> bool:
         """False, and nothing deleted, when the namespace has been proven in the meantime."""
@@ -293,6 +321,13 @@ def _unproven() -> sa.Select[Any]:
 _HOLD_BODIES = Statement(_HoldBodies())
 # Locks the row, and makes writes fail that are fenced by the old epoch.
 _CLAIM = Statement(sa.update(SESSIONS).where(SESSION_ROW).values(epoch=SESSIONS.c.epoch + ONE))
+# As `_CLAIM`. On PostgreSQL a row that another server has just written is looked at again: a request and its
+# answer both change `updated_at`.
+_CLAIM_UNUSED = Statement(
+    sa.update(SESSIONS)
+    .where(SESSION_ROW, SESSIONS.c.updated_at <= p("at", sa.Double), AT_REST)
+    .values(epoch=SESSIONS.c.epoch + ONE)
+)
 # Locks the row on PostgreSQL: nobody proves the namespace while its rows are deleted.
 _CLAIM_UNPROVEN = Statement(
     sa.update(NAMESPACES)

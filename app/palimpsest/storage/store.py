@@ -1,4 +1,4 @@
-"""The store: seven repositories on one database, SQLite or PostgreSQL.
+"""The store: eight repositories on one database, SQLite or PostgreSQL.
 
 Guarantees
 ----------
@@ -13,8 +13,8 @@ Guarantees
   caller may conclude nothing about whether the rows were written, and may call again.
 * Order is `arrival` (monotonic per session), never time. Times are for people: UTC seconds.
 
-The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `accounts` and `erasure` state the
-rest. Opening never migrates: it fails when the schema is not current.
+The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `accounts`, `erasure` and
+`retention` state the rest. Opening never migrates: it fails when the schema is not current.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History
 from palimpsest.storage.journal import FAIL_OPEN, Journal, KnownSessions
 from palimpsest.storage.migrate import MISMATCHES, schema_state, sqlite_path, with_connection
+from palimpsest.storage.retention import OldSessions
 from palimpsest.storage.search import Search
 from palimpsest.storage.search_index import POSTGRES_INDEX, WordIndex, word_index_of
 from palimpsest.storage.sql import new_row, replacing
@@ -70,6 +71,7 @@ class Store:
         self.search = Search(database, index)
         self.accounts = Accounts(database, new_id, proven)
         self.erasure = Erasure(database, index, erased)
+        self.old_sessions = OldSessions(database)
 
     def trouble(self) -> StoreFault | None:
         """Why nothing can be recorded, judged by files and disk (some system calls, 20 us).
