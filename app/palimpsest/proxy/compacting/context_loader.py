@@ -6,33 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from palimpsest.core.budget.budget import (
-    Budget,
-    Window,
-    budget_of,
-    memory_room,
-    raised_for_tools,
-    with_estimate,
-    with_room,
-)
+from palimpsest.core.budget.budget import Budget, Window, memory_room
 from palimpsest.core.budget.due import due
-from palimpsest.core.budget.economy import Costs, derived
-from palimpsest.core.history.message import Conversation
+from palimpsest.core.budget.economy import Costs
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.rolling.memory_block import shown_memory
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.core.view.estimate import Reported, by_usage, guess
+from palimpsest.core.view.estimate import Reported
 from palimpsest.core.view.text_pins import room_for_text_pins, text_pins
-from palimpsest.core.view.view import (
-    CountText,
-    always_kept_tokens,
-    block_tokens,
-    cut_in,
-    prompt_tokens,
-    unmasked_tokens,
-    view_of,
-)
+from palimpsest.core.view.view import CountText, block_tokens, cut_in, unmasked_tokens, view_of
 from palimpsest.proxy.compacting.costs import ModelCosts
+from palimpsest.proxy.compacting.turn_budget import (
+    WeighedTurn,
+    asked_policy,
+    blocks_of,
+    judged,
+    turn_budget,
+    with_memory,
+)
 from palimpsest.proxy.compacting.windows import OwnHeaders, Windows
 from palimpsest.proxy.compaction_context import CompactionContext, in_force
 from palimpsest.proxy.incoming import Headers
@@ -48,8 +39,6 @@ from palimpsest.storage.store import Store
 URGENT_TOKENS = 1_000
 # The branch's last prompt ended at most this many messages before its end.
 NEWEST = 8
-# Below this share of the window nothing is compacted, so that marks are not derived from costs.
-DERIVED_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +63,6 @@ class PinnedMessages:
     def chains(self) -> frozenset[bytes]:
         """All pins that are kept."""
         return self.by_hand.union(self.by_text)
-
-
-@dataclass(frozen=True, slots=True)
-class _WeighedTurn:
-    """A turn with the compaction in force; `summary` and `memory` are the tokens of its blocks."""
-
-    turn: Subject
-    current: Compaction | None
-    replay: Replay
-    summary: int
-    memory: int
-
-    @property
-    def block_tokens(self) -> int:
-        """Tokens of both blocks."""
-        return self.summary + self.memory
-
-    @property
-    def talk(self) -> Conversation:
-        """The conversation whose answers include the tokens of their hidden rounds."""
-        return self.replay.talk or self.turn.conversation
 
 
 class ContextLoader:
@@ -132,15 +100,15 @@ class ContextLoader:
         model, weight = turn.model, weight_of(turn)
         outgoing = partial(self._outgoing, turn.headers, model)
         own, stored = await self._stored(turn, untouched=untouched)
-        policy = _as_asked(self._policy_for(turn.session, model, own), turn)
+        policy = asked_policy(self._policy_for(turn.session, model, own), _threshold(turn))
         window = await self._window(turn, outgoing, policy, at_most)
         current, replay = None, self._replays.offered(turn, own, window.tokens)
         if stored:
             # There are no hidden rounds before the first fold.
             current = await offload(weight, in_force, stored, turn.conversation)
             replay = await self._replays.read(turn, replay, current)
-        weighed = _WeighedTurn(turn, current, replay, *await offload(weight, self._blocks, model, current))
-        costs = self._costs.of(model)
+        weighed = await self._weighed(turn, current, replay)
+        costs, count_text = self._costs.of(model), self._tokens.counter_of(model).count_text
         said = weighed.block_tokens + await offload(weight, unmasked_tokens, weighed.talk, current)
         budget = await self._marked(weighed, window, policy, costs, said)
         # A cold cache holds no prompt to append a question to.
@@ -148,11 +116,11 @@ class ContextLoader:
         unfolded = weighed.talk.messages[cut_in(current, weighed.talk) :]
         whole = turn.tokens + replay.schema_tokens
         is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"
-        count_text, memory = self._tokens.counter_of(model).count_text, current.memory if current else ""
+        memory = current.memory if current else ""
         is_far = due(budget.fixed_tokens + said, unfolded, budget, policy) == "later"
         if not untouched and (by_hand or not is_far):
             memory = await self._memory(turn, budget, policy, count_text)
-        budget = _with_memory(budget, block_tokens(memory, count_text), replay.reads_by)
+        budget = with_memory(budget, block_tokens(memory, count_text), replay.reads_by)
         context = CompactionContext(
             turn=turn,
             current=current,
@@ -188,24 +156,27 @@ class ContextLoader:
             window = Window(policy.assumed_window_tokens, "default")
         return Window(at_most, "overflow") if at_most is not None and at_most < window.tokens else window
 
-    def _blocks(self, model: str, current: Compaction | None) -> tuple[int, int]:
-        """Tokens of the summary and memory blocks in force."""
-        count_text = self._tokens.counter_of(model).count_text
-        texts = (current.summary, current.memory) if current else ("", "")
-        summary, memory = (block_tokens(text, count_text) for text in texts)
-        return summary, memory
+    async def _weighed(self, turn: Subject, current: Compaction | None, replay: Replay) -> WeighedTurn:
+        count_text = self._tokens.counter_of(turn.model).count_text
+        blocks = await offload(weight_of(turn), blocks_of, current, count_text)
+        return WeighedTurn(turn, current, replay, *blocks, self.ratio_of(turn.namespace, turn.model))
 
     async def _marked(
-        self, weighed: _WeighedTurn, window: Window, policy: Policy, costs: Costs, said: int
+        self, weighed: WeighedTurn, window: Window, policy: Policy, costs: Costs, said: int
     ) -> Budget:
         """The budget with current marks; the messages in the view take at most `said` tokens."""
         turn, weight = weighed.turn, weight_of(weighed.turn)
-        budget = await offload(weight, self._budget, weighed, window, policy, costs)
+        budget = await offload(weight, turn_budget, weighed, window, policy, costs)
         if policy.objective == "cost" and costs.cache_seconds and isinstance(turn, Turn) and not turn.is_new:
-            cold = await offload(weight, self._budget, weighed, window, policy, costs, costs.cache_seconds)
+            cold = await offload(weight, turn_budget, weighed, window, policy, costs, costs.cache_seconds)
             if cold.fixed_tokens + said >= cold.trigger_tokens:
                 budget = await self._cooled(turn, budget, cold)
-        return budget if policy.estimator == "tiktoken" else await self._judged(weighed, budget, policy)
+        if policy.estimator == "tiktoken":
+            return budget
+        count_text = self._tokens.counter_of(turn.model).count_text
+        reported = await self._reported(turn, weighed.current) if policy.estimator == "usage" else None
+        view = await offload(weight, view_of, weighed.talk, weighed.current, count_text)
+        return await offload(weight, judged, weighed, view, budget, policy, reported)
 
     async def _cooled(self, turn: Turn, budget: Budget, cold: Budget) -> Budget:
         """`cold` if the upstream's cache has expired since the branch's last prompt, else `budget`.
@@ -219,40 +190,6 @@ class ContextLoader:
             return budget
         idle = int(turn.started_at - asked.finished_at)
         return replace(cold, idle_seconds=idle) if idle >= cold.idle_seconds else budget
-
-    def _budget(
-        self, weighed: _WeighedTurn, window: Window, policy: Policy, costs: Costs, idle_seconds: int = 0
-    ) -> Budget:
-        """The budget, with marks derived from costs where they may be reached."""
-        turn, talk = weighed.turn, weighed.talk
-        said = sum(message.tokens for message in talk.preamble)
-        budget = budget_of(
-            window,
-            fixed_tokens=turn.fixed_tokens + weighed.replay.schema_tokens + said,
-            max_output_tokens=turn.max_output_tokens,
-            ratio=self.ratio_of(turn.namespace, turn.model),
-            policy=policy,
-        )
-        if weighed.current is None and turn.tokens < DERIVED_SHARE * budget.window_tokens:
-            return budget
-        kept = always_kept_tokens(talk, policy) + weighed.memory
-        budget = derived(budget, talk, (kept, weighed.summary), policy, costs, idle_seconds)
-        replay = weighed.replay
-        if replay.goes_with(weighed.current):
-            return with_room(budget, replay.result_tokens)
-        return raised_for_tools(budget, replay.schema_tokens)
-
-    async def _judged(self, weighed: _WeighedTurn, budget: Budget, policy: Policy) -> Budget:
-        """The budget with marks adjusted to the policy's estimator (B04)."""
-        turn, talk = weighed.turn, weighed.talk
-        count_text = self._tokens.counter_of(turn.model).count_text
-        view = await offload(weight_of(turn), view_of, talk, weighed.current, count_text)
-        counted = prompt_tokens(view, budget)
-        guessed = await offload(weight_of(turn), guess, policy.estimator, view, talk, budget)
-        if guessed is None:
-            reported = await self._reported(turn, weighed.current)
-            guessed = by_usage(reported, counted, budget) if reported else counted
-        return with_estimate(budget, counted, guessed)
 
     async def _reported(self, turn: Subject, current: Compaction | None) -> Reported | None:
         """The usage reported for the branch's last prompt, if it was sent under the same compaction."""
@@ -300,18 +237,5 @@ class ContextLoader:
         )
 
 
-def _with_memory(budget: Budget, tokens: int, reads_by: str) -> Budget:
-    """The budget with the tokens of the next memory block, and the tool that reads what masks leave out."""
-    return replace(budget, memory_tokens=tokens, reads_by=reads_by) if tokens or reads_by else budget
-
-
-def _as_asked(policy: Policy, turn: Subject) -> Policy:
-    """The policy with the client's compaction threshold as trigger, where that is lower.
-
-    The API compacts in the answer that crosses the threshold (reference, "Compaction", 2026-11): a turn waits
-    for a summary that is being written.
-    """
-    asked = turn.compact_threshold if isinstance(turn, Turn) else 0
-    if not asked or 0 < policy.trigger_tokens <= asked:
-        return policy
-    return replace(policy, trigger_tokens=asked, wait_for_summary=True)
+def _threshold(turn: Subject) -> int:
+    return turn.compact_threshold if isinstance(turn, Turn) else 0
