@@ -21,6 +21,7 @@ from palimpsest.proxy.erasing import Receipt, Scrubbed
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.journal.transfer import ImportedSession, with_hidden
 from palimpsest.proxy.turn import Subject
+from palimpsest.proxy.turn_records import TurnRecords
 from palimpsest.storage.database import Scrub
 
 
@@ -124,6 +125,7 @@ class SessionTransfer:
     """Export and import, and the limits of a document, those of a request's body."""
 
     exports: SessionExporter
+    turns: TurnRecords
     imports: SessionImporter
     body_bytes: int
     body_idle_seconds: float
@@ -160,7 +162,8 @@ class TransferPages:
         """Export a session as a document.
 
         `json` for an import, one event per line; `jsonl`, `markdown`, `html`.
-        `hidden`: with hidden messages, which an import leaves out.
+        `json` also has the turns, with the policy, window and prices that they were decided by, for a replay.
+        `hidden`: with hidden messages. An import leaves both out.
         """
         place = await self._archive.place(caller.namespace, name, branch)
         subject = await self._archive.branch(place, credentials_of(request))
@@ -169,6 +172,9 @@ class TransferPages:
             names = subject.conversation.names
             rounds = await self._archive.hidden(subject.namespace, subject.session, names)
             events = with_hidden(events, rounds)
+        if form == "json" and events:
+            # The checkpoint stays the last event.
+            events = [*events[:-1], *await self._moving.turns.events(place, subject), events[-1]]
         session = Exported(place.row.id, place.row.external_id, subject.model, events)
         document = document_of(session, form, partial(self._paper.standalone, "export.html"))
         return _Document(document, headers=PRIVATE, media_type=MEDIA_TYPES[form])

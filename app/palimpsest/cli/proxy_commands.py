@@ -27,7 +27,10 @@ HERE = "http://127.0.0.1:8000"
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    for command in (sessions, show, view, diff, search, compact, undo, report, export, tail, pins, connect):
+    for command in (
+        *(sessions, show, view, diff, search, compact, undo, report, replay),
+        *(export, tail, pins, connect),
+    ):
         app.command()(command)
     app.command("import")(import_)
     # What follows the program is the program's own.
@@ -151,6 +154,38 @@ def report(
     from palimpsest.cli import report as reports
 
     _told(asyncio.run(reports.report(reading.Proxy(url, key), session, days)), reports.lines_of, as_json)
+
+
+def replay(
+    session: Annotated[str, typer.Argument(help="Id or name of the session, or a file that `export` wrote.")],
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", metavar="KEY=VALUE", help="A setting of the other policy.")
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", "--preset", metavar="FILE", help="A settings file, or a preset's name."),
+    ] = None,
+    window_tokens: Annotated[
+        int | None, typer.Option(min=1_000, max=100_000_000, help="Another window.")
+    ] = None,
+    view: Annotated[bool, typer.Option("--view", help="The last prompt, message by message, too.")] = False,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay a conversation against another policy, beside the one in force; nothing is asked or stored.
+
+    Summaries in a replay are those that code writes, without a model.
+    """
+    from palimpsest.cli import other_policy, reading, replaying
+
+    wanted = other_policy.Wanted(against, policy or (), window_tokens)
+    told = replaying.replay(replaying.document(reading.Proxy(url, key), session), wanted)
+    shown = told if view else {name: value for name, value in told.items() if name != "view"}
+    _told(shown, replaying.lines_of, as_json)
+    if view and not as_json:
+        for line in replaying.lines_of_view(told):
+            typer.echo(line)
 
 
 def export(

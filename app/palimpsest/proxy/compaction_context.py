@@ -328,7 +328,7 @@ class CompactionContext:
     async def folded(self, fold: Fold, compaction_id: str, summary: SummaryText | None) -> Compaction:
         """The compaction of a fold with a summarizer's accepted text; None: written by code."""
         weight = _BLOCK_WEIGHT * weight_of(self.turn)
-        return await offload(weight, self._folded, fold, compaction_id, summary)
+        return await offload(weight, self.compaction_of_fold, fold, compaction_id, summary)
 
     async def folded_on(self, prepared: Compaction, fold: Fold, compaction_id: str) -> Compaction:
         """The fold with a model's earlier record; code summarizes the messages that it does not cover.
@@ -348,7 +348,8 @@ class CompactionContext:
         is_enough = alone < budget.trigger_tokens and is_little
         return prepared if is_enough else further
 
-    def _folded(self, fold: Fold, compaction_id: str, summary: SummaryText | None) -> Compaction:
+    def compaction_of_fold(self, fold: Fold, compaction_id: str, summary: SummaryText | None) -> Compaction:
+        """As `folded`, in this thread."""
         block = self._block(fold, self.source(fold), summary)
         written = replace(
             self._written(compaction_id),

@@ -222,6 +222,11 @@ COMPACTION = "compaction_record"
 """The type of an event that holds a compaction as `exported_compaction` writes it."""
 HIDDEN = "hidden_message"
 """The type of an event that is a message which the client never saw. It is not imported."""
+TURN = "recorded_turn"
+"""The type of an event that describes a request, for a replay. It is not imported."""
+FACTS = "replay_facts"
+"""The type of an event with what turns were decided by, for a replay. It is not imported."""
+_UNIMPORTED = frozenset({HIDDEN, TURN, FACTS})
 ITEMS = "items"
 """The member of an event that holds an answer of the Responses API, which is an array of items."""
 MESSAGE = "message"
@@ -265,7 +270,8 @@ def imported_of(record: ImportedRecord) -> Imported:
     those of all events. NothingToRestore when there is no message other than instructions. An event that is
     nothing but one of these messages is not kept as an event.
     """
-    record = replace(record, events=tuple([event for event in record.events if event.type != HIDDEN]))
+    kept = tuple([event for event in record.events if event.type not in _UNIMPORTED])
+    record = replace(record, events=kept)
     values = [decoded(event.payload) for event in record.events]
     # Named by position: ids of other systems may repeat.
     stored = [

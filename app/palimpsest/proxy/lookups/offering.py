@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from palimpsest.core.recall.rounds.offer import may_offer
+from palimpsest.core.wire.request import ChatRequest
 from palimpsest.errors import InvalidField
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.kept_answers import RefusalMemory
@@ -52,13 +53,18 @@ class ToolOfferPolicy:
         """
         if not isinstance(subject, Turn) or (subject.namespace, subject.model) in self._refusing:
             return ""
-        if subject.incoming.asks_for_compaction or not self._is_enabled(own_settings):
+        if subject.incoming.asks_for_compaction:
             return ""
-        asked = asked_for(subject.incoming)
+        return self.offers_with(subject.request, own_settings, asked_for(subject.incoming))
+
+    def offers_with(self, request: ChatRequest, own_settings: bytes | None, asked: str) -> Offered:
+        """As `offers`, for a request whose header is `asked`, "" without one."""
+        if not self._is_enabled(own_settings):
+            return ""
         chosen = asked != "off" if asked else self._is_chosen(own_settings)
         is_wanted = self._by_default if chosen is None else chosen
         without_tools = self._without_tools or asked == "always"
-        if not is_wanted or not may_offer(subject.request, without_tools=without_tools):
+        if not is_wanted or not may_offer(request, without_tools=without_tools):
             return ""
         return "as_recorded" if chosen is None else "asked_for"
 
