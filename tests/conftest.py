@@ -38,7 +38,7 @@ _LONG_FOLDERS = frozenset({"browser", "clients", "e2e", "faults", "realmodel", "
 # often, in all that the tests have loaded, took a tenth of their CPU.
 gc.set_threshold(20_000, 10, 10)
 # Fixtures of tests that need PostgreSQL.
-_POSTGRES = frozenset({"server", "migrated_database", "replicas"})
+_POSTGRES = frozenset({"server", "migrated_database", "postgres_url", "replicas"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

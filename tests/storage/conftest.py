@@ -86,16 +86,19 @@ def sqlite_url(tmp_path: Path, migrated_file: Path) -> str:
     return f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'store.db')}"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def url(request: pytest.FixtureRequest, sqlite_url: str) -> AsyncIterator[str]:
-    """An address with our tables, empty; PostgreSQL is not needed for SQLite's."""
-    if request.param == "sqlite":
-        yield sqlite_url
-        return
-    migrated_database: str = request.getfixturevalue("migrated_database")
+@pytest.fixture
+async def postgres_url(migrated_database: str) -> AsyncIterator[str]:
+    """A PostgreSQL database with our tables, empty."""
     yield migrated_database
     # Emptied, not dropped: dropping a database makes the server write everything it has to disk.
     await _run(migrated_database, ";".join(f'DELETE FROM "{table}"' for table in METADATA.tables))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, sqlite_url: str) -> str:
+    """An address with our tables, empty; PostgreSQL is not needed for SQLite's."""
+    found: str = sqlite_url if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    return found
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ TERMINATE = (
 
 
 @pytest.fixture(params=["postgresql"])
-def url(migrated_database: str) -> str:
-    return migrated_database
+def url(postgres_url: str) -> str:
+    return postgres_url
 
 
 async def test_a_broken_connection_is_unavailable_and_then_replaced(url: str) -> None:

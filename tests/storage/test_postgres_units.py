@@ -156,10 +156,10 @@ async def test_a_connection_has_no_more_functions_than_it_may(address: str) -> N
             assert len(connection.state.functions) == MOST_FUNCTIONS
 
 
-async def test_functions_are_few(migrated_database: str) -> None:
+async def test_functions_are_few(postgres_url: str) -> None:
     """Exchanges of one kind have one shape, so that connections are not filled with functions."""
     function_of.cache_clear()
-    store = await open_store(migrated_database, new_id=new_id, deadline_seconds=30)
+    store = await open_store(postgres_url, new_id=new_id, deadline_seconds=30)
     try:
         await asyncio.gather(*(Talk(store, namespace=new_id()).turns(10) for _ in range(8)))
     finally:

@@ -79,7 +79,7 @@ class Workers:
             try:
                 while self._stopped_by is None:
                     self._start_missing()
-                    self._wait(self._seconds_to_next())
+                    self._wait()
                     self._take_reports()
                     self._hang_up()
             finally:
@@ -150,14 +150,15 @@ class Workers:
         with suppress(KeyboardInterrupt):
             self._work(started, parent.send, place)
 
-    def _seconds_to_next(self) -> float | None:
-        """Seconds until the next worker may be replaced; None when all are alive."""
-        ended = [worker.began for worker in self._workers.values() if not worker.process.is_alive()]
-        return max(0.0, min(ended) + _LIFE_SECONDS - time.monotonic()) if ended else None
-
-    def _wait(self, seconds: float | None) -> None:
-        """Until a worker reports or ends, a signal arrives, or the time is over."""
-        alive = [worker for worker in self._workers.values() if worker.process.is_alive()]
+    def _wait(self) -> None:
+        """Until a worker reports or ends, a signal arrives, or an ended worker may be replaced."""
+        alive: list[_Worker] = []
+        ended: list[_Worker] = []
+        # Asked once: one that seemed alive to the clock and ended to the wait would be waited for forever.
+        for worker in self._workers.values():
+            (alive if worker.process.is_alive() else ended).append(worker)
+        next_at = min((worker.began + _LIFE_SECONDS for worker in ended), default=None)
+        seconds = None if next_at is None else max(0.0, next_at - time.monotonic())
         sentinels = [worker.process.sentinel for worker in alive]
         reports = [worker.reports for worker in alive if not worker.has_started]
         connection.wait([self._woken, *sentinels, *reports], seconds)
