@@ -47,6 +47,11 @@ class _Worker:
     began: float
     has_started: bool = False
 
+    @property
+    def has_ended(self) -> bool:
+        """Its end was noted. Whether the process is alive may change between two questions."""
+        return self.reports.closed
+
 
 class Workers:
     """`count` processes that each do `work`. `started` is called once, when all of them answer.
@@ -109,7 +114,7 @@ class Workers:
         now = time.monotonic()
         for place in range(self._count):
             worker = self._workers.get(place)
-            if worker is None or (not worker.process.is_alive() and now - worker.began >= _LIFE_SECONDS):
+            if worker is None or (worker.has_ended and now - worker.began >= _LIFE_SECONDS):
                 self._workers[place] = self._forked(place)
 
     def _forked(self, place: int) -> _Worker:
@@ -152,11 +157,8 @@ class Workers:
 
     def _wait(self) -> None:
         """Until a worker reports or ends, a signal arrives, or an ended worker may be replaced."""
-        alive: list[_Worker] = []
-        ended: list[_Worker] = []
-        # Asked once: one that seemed alive to the clock and ended to the wait would be waited for forever.
-        for worker in self._workers.values():
-            (alive if worker.process.is_alive() else ended).append(worker)
+        alive = [worker for worker in self._workers.values() if not worker.has_ended]
+        ended = [worker for worker in self._workers.values() if worker.has_ended]
         next_at = min((worker.began + _LIFE_SECONDS for worker in ended), default=None)
         seconds = None if next_at is None else max(0.0, next_at - time.monotonic())
         sentinels = [worker.process.sentinel for worker in alive]
@@ -167,7 +169,7 @@ class Workers:
 
     def _take_reports(self) -> None:
         for worker in self._workers.values():
-            if worker.reports.closed:
+            if worker.has_ended:
                 continue
             if not worker.has_started and worker.reports.poll():
                 self._take(worker)
