@@ -77,8 +77,8 @@ async def told(proxy: Proxy) -> Chat:
     return chat
 
 
-@pytest.mark.parametrize("width", [1_200, 390])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+# A theme is colours, a width is layout: each of both once.
+@pytest.mark.parametrize(("width", "theme"), [(1_200, "light"), (390, "dark")])
 async def test_every_page_is_accessible_small_and_harmless(
     tmp_path: Path, browser: Browser, width: int, theme: str
 ) -> None:

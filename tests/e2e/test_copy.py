@@ -39,13 +39,18 @@ def ask(file: Path, statement: str) -> list[tuple[object, ...]]:
         return connection.execute(statement).fetchall()
 
 
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database of a stopped server, which copies only read."""
+    return make_database(tmp_path_factory.mktemp("source"), MESSAGES)
+
+
 def test_every_table_is_copied_but_those_of_servers_and_of_words() -> None:
     left = {"leases", "servers", "heartbeat", "recall_marks", "recall_words"}
     assert {table.name for table in COPIED} == set(METADATA.tables) - left
 
 
-async def test_killed_in_the_middle_it_continues_and_every_row_arrives(tmp_path: Path) -> None:
-    source = await asyncio.to_thread(make_database, tmp_path, MESSAGES)
+async def test_killed_in_the_middle_it_continues_and_every_row_arrives(source: str, tmp_path: Path) -> None:
     back = f"sqlite:///{tmp_path / 'back.db'}"
     async with empty_database(server_address()) as target:
         await killed_and_resumed(source, target, tmp_path, MESSAGES // 2)
@@ -55,8 +60,10 @@ async def test_killed_in_the_middle_it_continues_and_every_row_arrives(tmp_path:
     assert ask(tmp_path / "back.db", "SELECT count(*) FROM messages") > [(MESSAGES - 10,)]
 
 
-async def test_a_row_that_changed_meanwhile_is_noticed_and_no_server_starts(tmp_path: Path) -> None:
-    source, target = await asyncio.to_thread(make_database, tmp_path, MESSAGES), tmp_path / "there.db"
+async def test_a_row_that_changed_meanwhile_is_noticed_and_no_server_starts(
+    source: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "there.db"
     url = f"sqlite:///{target}"
 
     def changed() -> None:

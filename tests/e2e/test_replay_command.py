@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from palimpsest.cli.main import app
 from palimpsest.core.wire.chat import parse_chat_request
 from palimpsest.core.wire.request import RequestLimits
@@ -148,14 +149,21 @@ async def test_the_policy_in_force_does_again_what_it_did(name: str, tmp_path: P
     assert len(model.seen) == len(sent) == asked
 
 
-@pytest.fixture
-async def document(tmp_path: Path) -> Json:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stored(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A session under auto as it was exported."""
     model = AsWeCount(window=WINDOW)
-    async with proxied(model, tmp_path, BY_CODE) as proxy:
+    async with proxied(model, tmp_path_factory.mktemp("stored"), BY_CODE) as proxy:
         chat = proxy.chat(session="work", system="You are careful.", extra={"max_tokens": 300})
         await work(chat, model)
-        return await exported(proxy, chat)
+        return json.dumps(await exported(proxy, chat))
+
+
+@pytest.fixture
+def document(stored: str) -> Json:
+    """A copy of it that the test may change."""
+    found: Json = json.loads(stored)
+    return found
 
 
 def put(document: Json, folder: Path) -> str:

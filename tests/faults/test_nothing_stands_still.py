@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -18,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 from fastapi import APIRouter, FastAPI
 from palimpsest.core.wire.chat import parse_chat_request
 from palimpsest.core.wire.request import RequestLimits
@@ -137,6 +139,15 @@ async def test_the_control_stands_still(tmp_path: Path, monkeypatch: pytest.Monk
     assert await most_calls(tmp_path, "large") > 2 * MOST_CALLS
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def long_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a stopped server that has stored one session of 10,000 messages."""
+    folder = tmp_path_factory.mktemp("long")
+    async with upstream([]) as address, fronting(address, folder, SETTINGS) as front:
+        await asked(front, history(9_999), "small")
+    return folder
+
+
 @pytest.mark.spec("H11")
 @pytest.mark.parametrize(
     "page",
@@ -146,16 +157,16 @@ async def test_the_control_stands_still(tmp_path: Path, monkeypatch: pytest.Monk
         *(f"/ui/sessions/{{}}{end}" for end in ("", "/events", "/turns/1", "/turns/1?from=0")),
     ],
 )
-async def test_a_cold_page_of_a_long_session_is_made_beside_the_others(tmp_path: Path, page: str) -> None:
-    async with upstream([]) as address:
-        async with fronting(address, tmp_path, SETTINGS) as front:
-            await asked(front, history(9_999), "small")
-        async with fronting(address, tmp_path, SETTINGS) as front:
-            (session,) = (await front.http.get("/api/sessions", headers=JSON)).json()["sessions"]
-            calls = Calls()
-            with calls.counted():
-                response = await front.http.get(page.format(session["id"]), headers=JSON)
-            assert response.status_code == 200
+async def test_a_cold_page_of_a_long_session_is_made_beside_the_others(
+    long_session: Path, tmp_path: Path, page: str
+) -> None:
+    folder = shutil.copytree(long_session, tmp_path / "cold")
+    async with fronting("http://127.0.0.1:1/v1", folder, SETTINGS, migrates=False) as front:
+        (session,) = (await front.http.get("/api/sessions", headers=JSON)).json()["sessions"]
+        calls = Calls()
+        with calls.counted():
+            response = await front.http.get(page.format(session["id"]), headers=JSON)
+        assert response.status_code == 200
     assert calls.most < MOST_CALLS
 
 

@@ -35,6 +35,7 @@ class Talk:
         self.policy = policy or Policy()
         self.pins: frozenset[bytes] = frozenset()
         self.compactions: list[Compaction] = []
+        self._made: tuple[list[dict[str, Any]], Conversation] | None = None
 
     def says(self, *fields: dict[str, Any]) -> Talk:
         self.fields += fields
@@ -47,7 +48,10 @@ class Talk:
 
     @property
     def conversation(self) -> Conversation:
-        return conversation(self.fields)
+        # Asked for at every step: making a long one anew each time took most of these tests' time.
+        if self._made is None or self._made[0] != self.fields:
+            self._made = list(self.fields), conversation(self.fields)
+        return self._made[1]
 
     @property
     def budget(self) -> Budget:
