@@ -139,9 +139,11 @@ async def _measure(messages: int, postgres: str, *, is_broken: bool) -> None:
             there = await killed_and_resumed(source, target, folder, half, broken if is_broken else None)
             here = await killed_and_resumed(target, back, folder, half)
         differing = await asyncio.to_thread(different_tables, source, back)
-        print("| copy | messages | killed after, s | resumed and compared, s |\n|---|---|---|---|")
+        print("| copy | messages | killed after, s | resumed and compared, s | in all, s |")
+        print("|---|---|---|---|---|")
         for name, took in (("SQLite to PostgreSQL", there), ("PostgreSQL to SQLite", here)):
-            print(f"| {name} | {messages:,} | {took.killed_after:.1f} | {took.resumed:.1f} |")
+            parts = f"{took.killed_after:.1f} | {took.resumed:.1f} | {took.killed_after + took.resumed:.0f}"
+            print(f"| {name} | {messages:,} | {parts} |")
         print(f"tables that differ after both: {differing or 'none'}")
         sys.exit(bool(differing))
 
