@@ -221,9 +221,9 @@ def import_(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Import sessions that `export` wrote. A name that is there already is left alone; so it can be repeated.
+    """Import sessions that `export` wrote. A name that is there already is left alone.
 
-    Exits with 1 when a file was refused; the others are imported.
+    One without a name is made anew each time. Exits with 1 when a file was refused; the others are imported.
     """
     from palimpsest.cli import exports, reading
 
