@@ -145,7 +145,7 @@ def _markdown(session: Exported) -> Iterator[bytes]:
     for entry in entries_of(session.events):
         number = f"{entry.number}. " if entry.number else ""
         label = f" ({entry.label})" if entry.label else ""
-        parts = [f"\n## {number}{_line(entry.role)}{label}, {entry.at:%Y-%m-%d %H:%M:%S}\n"]
+        parts = [f"\n## {number}{_line(entry.role)}{label}, {entry.at:%Y-%m-%d %H:%M:%S}"]
         if entry.text:
             parts.append(entry.text if entry.is_markdown else _fenced(entry.text))
         parts += [f"Calls `{_line(name)}`:\n\n{_fenced(arguments)}" for name, arguments in entry.calls]
