@@ -6,14 +6,13 @@ another beside it makes the lines for people.
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
+from palimpsest.cli.terminal import figure, money, table, text_of
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import NotFound
 from palimpsest.upstream.own_api import OwnApi, content_of, fields_of, own_api
@@ -110,8 +109,8 @@ def lines_of_show(told: Json) -> Iterator[str]:
             (
                 str(one["n"]),
                 datetime.fromisoformat(one["started_at"]).strftime("%Y-%m-%d %H:%M:%S"),
-                f"{_count(one['tokens'])}/{_count(one['tokens_full'])}",
-                _count(one["cached_tokens"]),
+                f"{figure(one['tokens'])}/{figure(one['tokens_full'])}",
+                figure(one["cached_tokens"]),
                 money(one["cost"] and one["cost"]["total"]),
                 "?" if one["seconds"] is None else f"{one['seconds']:.1f}",
                 one["state"] if one["state"] in ("done", "open") else failed,
@@ -145,7 +144,7 @@ async def body(proxy: Proxy, name: str, at: int | None) -> bytes:
 
 def lines_of_view(told: Json) -> Iterator[str]:
     """The prompt, message by message, each with what it is."""
-    yield f"Turn {told['n']}: {_count(told['tokens'])} of {_count(told['tokens_full'])} tokens were sent."
+    yield f"Turn {told['n']}: {figure(told['tokens'])} of {figure(told['tokens_full'])} tokens were sent."
     shares = ", ".join(f"{name} {tokens:,}" for name, tokens in told["shares"].items() if tokens)
     yield f"Of them {shares}."
     for part in told["parts"]:
@@ -248,38 +247,6 @@ def lines_of_pins(told: Json) -> Iterator[str]:
         yield "No message is pinned."
     if told["warning"]:
         yield told["warning"]
-
-
-def text_of(message: Json) -> str:
-    """A message's text and calls, for people."""
-    content = message.get("content")
-    parts = content if isinstance(content, list) else [content]
-    texts = [
-        part.get("text") or f"[{part.get('type')}]" if isinstance(part, dict) else part for part in parts
-    ]
-    calls = [call.get("function") or call for call in message.get("tool_calls") or ()]
-    called = [f"{call.get('name')}({call.get('arguments')})" for call in calls]
-    return "\n".join(text for text in (*texts, *called) if isinstance(text, str) and text)
-
-
-def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
-    """The rows in columns, those of `right` flush right; on a terminal cut to its width."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for row in rows:
-        cells = [
-            cell.rjust(widths[at]) if at in right else cell.ljust(widths[at]) for at, cell in enumerate(row)
-        ]
-        yield "  ".join(cells).rstrip()[:width]
-
-
-def money(amount: float | None) -> str:
-    """An amount in dollars; "unknown" for None."""
-    return "unknown" if amount is None else f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"
-
-
-def _count(number: int | None) -> str:
-    return "?" if number is None else f"{number:,}"
 
 
 def _cut(text: str) -> str:

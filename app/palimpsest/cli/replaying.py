@@ -15,7 +15,8 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 from palimpsest.cli.other_policy import Wanted, check, other_policy
-from palimpsest.cli.reading import Json, Proxy, money, table, text_of
+from palimpsest.cli.reading import Json, Proxy
+from palimpsest.cli.terminal import figure, money, table, text_of
 from palimpsest.core.budget.budget import Window
 from palimpsest.core.budget.economy import Prices, prompt_cost
 from palimpsest.core.budget.upstream_counts import as_theirs
@@ -331,19 +332,15 @@ def lines_of_view(told: Json) -> Iterator[str]:
         yield text_of(part["message"])
 
 
-def _count(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"
-
-
 def _fitting(one: Json) -> str:
-    return _count(len(one["turns_unfit"])) if "turns_unfit" in one else ""
+    return figure(len(one["turns_unfit"])) if "turns_unfit" in one else ""
 
 
 _ROWS: Sequence[tuple[str, Callable[[Json], str]]] = (
-    ("window", lambda one: _count(one["window_tokens"]) if "window_tokens" in one else ""),
-    ("compactions", lambda one: _count(len(one["compactions"]))),
-    ("tokens sent", lambda one: _count(one["tokens_sent"])),
-    ("of them likely cached", lambda one: _count(one["tokens_cached"])),
+    ("window", lambda one: figure(one["window_tokens"]) if "window_tokens" in one else ""),
+    ("compactions", lambda one: figure(len(one["compactions"]))),
+    ("tokens sent", lambda one: figure(one["tokens_sent"])),
+    ("of them likely cached", lambda one: figure(one["tokens_cached"])),
     ("cost of prompts, estimated", lambda one: money(one["cost"])),
     ("turns that do not fit", _fitting),
     ("messages word for word in the last view", lambda one: str(one.get("messages_verbatim", ""))),

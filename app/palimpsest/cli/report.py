@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from palimpsest.cli.reading import Json, Proxy, money
+from palimpsest.cli.reading import Json, Proxy
+from palimpsest.cli.terminal import money
 from palimpsest.upstream.own_api import fields_of, own_api
 
 # The newest sessions whose compactions are reported.

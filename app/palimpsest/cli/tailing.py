@@ -8,6 +8,7 @@ from itertools import count
 from urllib.parse import quote, urlencode
 
 from palimpsest.cli.reading import Json, Proxy
+from palimpsest.cli.terminal import figure
 from palimpsest.upstream.own_api import OwnApi, fields_of, own_api
 
 # Between two looks: a turn takes seconds.
@@ -67,7 +68,7 @@ async def _newest(api: OwnApi, name: str | None) -> list[Json]:
 
 def line_of(turn: Json) -> str:
     """A turn's line."""
-    sizes = "/".join("?" if n is None else f"{n:,}" for n in (turn["tokens"], turn["tokens_full"]))
+    sizes = f"{figure(turn['tokens'])}/{figure(turn['tokens_full'])}"
     seconds = "?" if turn["seconds"] is None else f"{turn['seconds']:.1f}"
     failed = " ".join(str(part) for part in (turn["code"], turn["status"]) if part)
     outcome = turn["state"] if turn["state"] == "done" or not failed else failed

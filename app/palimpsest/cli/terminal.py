@@ -1,0 +1,41 @@
+"""What commands print for people: tables, numbers, messages."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+
+def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
+    """The rows in columns, those of `right` flush right; on a terminal cut to its width."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for row in rows:
+        cells = [
+            cell.rjust(widths[at]) if at in right else cell.ljust(widths[at]) for at, cell in enumerate(row)
+        ]
+        yield "  ".join(cells).rstrip()[:width]
+
+
+def money(amount: float | None) -> str:
+    """An amount in dollars; "unknown" for None."""
+    return "unknown" if amount is None else f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"
+
+
+def figure(number: int | None) -> str:
+    """A number; "?" for None."""
+    return "?" if number is None else f"{number:,}"
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """A chat message's text and calls."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    texts = [
+        part.get("text") or f"[{part.get('type')}]" if isinstance(part, dict) else part for part in parts
+    ]
+    calls = [call.get("function") or call for call in message.get("tool_calls") or ()]
+    called = [f"{call.get('name')}({call.get('arguments')})" for call in calls]
+    return "\n".join(text for text in (*texts, *called) if isinstance(text, str) and text)
