@@ -90,7 +90,7 @@ async def test_the_copy_is_served_with_everything_found_again(tmp_path: Path) ->
     async with empty_database(server_address()) as target:
         done = await asyncio.to_thread(copied, tmp_path, f"sqlite:///{file}", target)
         assert (done.returncode, done.stderr.replace("Copying and comparing", "").strip()) == (0, "")
-        assert f"{len(said)} messages, 1 compactions: every row is as in the source." in done.stdout
+        assert f"{len(said)} messages, 1 compaction: every row is as in the source." in done.stdout
         assert await asked(target, "SELECT count(*) FROM exchanges WHERE state = 'open'") == [(0,)]
         beating = {**AT_THE_END, "database.heartbeat_timeout_seconds": 0.5}
         async with proxied(ModelServer(window=8_000), tmp_path, beating, url=target) as proxy:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from palimpsest.cli.terminal import counted_rows
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.proxy.access import load_pepper
 from palimpsest.settings.serving import Database
@@ -46,8 +47,7 @@ class Backup:
     @property
     def described(self) -> str:
         """Its main row counts, in one line."""
-        counted = {name: self.rows.get(name, 0) for name in ("sessions", "messages", "compactions")}
-        return ", ".join(f"{count:,} {name[:-1] if count == 1 else name}" for name, count in counted.items())
+        return counted_rows(self.rows)
 
 
 def back_up(database: Database, folder: Path) -> Backup:

@@ -19,6 +19,7 @@ import typer
 import uuid_utils
 
 from palimpsest.cli.schema import without_password
+from palimpsest.cli.terminal import counted_rows
 from palimpsest.core.budget.quota import DAY, Used, day_of
 from palimpsest.core.budget.window import LIFE_SECONDS
 from palimpsest.errors import SettingsError, StoreUnavailable
@@ -239,8 +240,7 @@ async def copied(database: Database, target: str) -> Mapping[str, int]:
 
 def lines_of_copy(rows: Mapping[str, int], database: Database, target: str) -> Iterator[str]:
     """What was copied, and what to do next."""
-    counted = ", ".join(f"{rows[name]:,} {name}" for name in ("sessions", "messages", "compactions"))
-    yield f"{without_password(target)} has {counted}: every row is as in the source."
+    yield f"{without_password(target)} has {counted_rows(rows)}: every row is as in the source."
     yield f"The pepper {database.pepper_file} belongs to it. Start with the new address as database.url."
 
 

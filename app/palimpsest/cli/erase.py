@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from palimpsest.cli.terminal import counted
 from palimpsest.upstream.own_api import OwnApi, fields_of, own_api
 
 _EVERYTHING = "namespace?confirm=everything"
@@ -42,15 +43,11 @@ async def erased(
 async def _question(proxy: OwnApi, order: Order) -> str:
     if order.session is None:
         sessions = fields_of(await proxy.get("sessions?limit=1"))["total"]
-        return f"Erase everything of this key: {_counted(sessions, 'session')}, for good?"
+        return f"Erase everything of this key: {counted(sessions, 'session')}, for good?"
     found = fields_of(await proxy.get(_path(order.session)))
     name = f" ({found['name']})" if found.get("name") else ""
-    return f"Erase session {found['id']}{name}: {_counted(found['messages'], 'message')}, for good?"
+    return f"Erase session {found['id']}{name}: {counted(found['messages'], 'message')}, for good?"
 
 
 def _path(session: str) -> str:
     return f"sessions/{quote(session, safe='')}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, urlencode
 
 from palimpsest.cli.reading import Json, Proxy
+from palimpsest.cli.terminal import counted
 from palimpsest.errors import NameTaken, PalimpsestError, SettingsError, UpstreamUnreachable
 from palimpsest.upstream.own_api import OwnApi, content_of, fields_of, own_api
 
@@ -155,6 +156,6 @@ def lines_of_import(told: Sequence[Json]) -> Iterator[str]:
     """A line for each file."""
     for one in told:
         if one["session"]:
-            yield f"{one['file']}: {one['messages']:,} messages, session {one['session']}"
+            yield f"{one['file']}: {counted(one['messages'], 'message')}, session {one['session']}"
         else:
             yield f"{one['file']}: {one['problem'] or 'a session of this name is there already'}"

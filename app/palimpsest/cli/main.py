@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from palimpsest.cli.proxy_commands import HERE, AsJson, Key, ProxyUrl, add_to
+from palimpsest.cli.terminal import counted
 from palimpsest.errors import PalimpsestError, SettingsError
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ def retention(
         return
     for row in map(described_session, found):
         typer.echo("  ".join(filter(None, (row["updated_at"], row["session"], row["name"]))))
-    typer.echo(f"{len(found)} sessions would be erased.", err=True)
+    typer.echo(f"{counted(len(found), 'session')} would be erased.", err=True)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from palimpsest.cli.terminal import counted
 from palimpsest.errors import SettingsError
 
 Session = Annotated[str, typer.Argument(help="Id or name of the session.")]
@@ -212,7 +213,7 @@ def export(
         return
     assert to is not None
     written = asyncio.run(exports.export_all(proxy, to, wanted))
-    typer.echo(f"{to}: {len(written):,} files.")
+    typer.echo(f"{to}: {counted(len(written), 'file')}.")
 
 
 def import_(

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from palimpsest.cli.terminal import figure, money, table, text_of
+from palimpsest.cli.terminal import counted, effect_of, figure, money, table, text_of
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import NotFound
 from palimpsest.upstream.own_api import OwnApi, content_of, fields_of, own_api
@@ -94,14 +94,12 @@ def lines_of_show(told: Json) -> Iterator[str]:
     """The session, its compactions, then its turns, newest first."""
     session = told["session"]
     yield f"{session['name'] or 'Unnamed'} ({session['id']}), {session['model']}"
-    numbers = {"message": session["messages"], "turn": session["exchanges"]}
     branches = len(session["branches"])
-    said = [f"{number:,} {what}{'' if number == 1 else 's'}" for what, number in numbers.items()]
+    said = [counted(session["messages"], "message"), counted(session["exchanges"], "turn")]
     yield ", ".join([*said, f"{branches} branches"] if branches > 1 else said)
     for one in told["compactions"]:
         undone = ", undone" if one["undone_at"] else ""
-        sizes = f"{one['tokens_before']:,} -> {one['tokens_after']:,} tokens"
-        yield f"  {one['id']}: {one['messages_folded']:,} messages folded, {sizes}: {one['reason']}{undone}"
+        yield f"  {one['id']}: {effect_of(one)}: {one['reason']}{undone}"
     rows = [("TURN", "AT (UTC)", "SENT/SAID", "CACHED", "COST", "SECONDS", "OUTCOME")]
     for one in told["turns"]:
         failed = " ".join(str(part) for part in (one["code"] or one["state"], one["status"]) if part)
@@ -164,14 +162,14 @@ async def diff(proxy: Proxy, name: str, at: int | None, against: str) -> Json:
 
 def lines_of_diff(told: Json) -> Iterator[str]:
     """What is gone and what is new."""
-    yield f"  {told['same_before']:,} messages at the beginning are the same"
+    yield f"  {counted(told['same_before'], 'message')} unchanged at the beginning"
     for sign, messages in (("-", told["gone"]), ("+", told["new"])):
         for message in map(as_chat, messages):
             first, *rest = text_of(message).split("\n")
             yield f"{sign} {message.get('role', 'item')}: {first}"
             yield from (f"{sign}   {line}" for line in rest)
     if told["same_after"]:
-        yield f"  {told['same_after']:,} messages at the end are the same"
+        yield f"  {counted(told['same_after'], 'message')} unchanged at the end"
 
 
 async def search(proxy: Proxy, words: str, name: str | None, limit: int) -> Json:
@@ -210,8 +208,7 @@ def lines_of_compact(told: Json) -> Iterator[str]:
         yield f"Nothing was compacted: {told['reason']}"
         return
     made = told["compaction"]
-    sizes = f"{made['tokens_before']:,} -> {made['tokens_after']:,} tokens"
-    yield f"{made['messages_folded']:,} messages folded, {sizes} ({made['id']})."
+    yield f"{effect_of(made)} ({made['id']})."
 
 
 async def undo(proxy: Proxy, name: str) -> Json:

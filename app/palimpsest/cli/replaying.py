@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from palimpsest.cli.other_policy import Wanted, check, other_policy
 from palimpsest.cli.reading import Json, Proxy
-from palimpsest.cli.terminal import figure, money, table, text_of
+from palimpsest.cli.terminal import counted, effect_of, figure, money, table, text_of
 from palimpsest.core.budget.budget import Window
 from palimpsest.core.budget.economy import Prices, prompt_cost
 from palimpsest.core.budget.upstream_counts import as_theirs
@@ -277,7 +277,8 @@ def _notes(recording: _Recording) -> Iterator[str]:
         "made after the upstream refused a prompt": sum(one["trigger"] == "overflow" for one in made),
     }
     if said := ", ".join(f"{count} {what}" for what, count in others.items() if count):
-        yield f"Of the {len(made)} compactions that happened, {said}: a replay makes none of these kinds."
+        happened = counted(len(made), "compaction")
+        yield f"Of the {happened} that happened, {said}: a replay makes none of these kinds."
 
 
 def _view(found: ReplayedPolicy) -> list[dict[str, Any]]:
@@ -293,7 +294,7 @@ def _view(found: ReplayedPolicy) -> list[dict[str, Any]]:
 
 def lines_of(told: Json) -> Iterator[str]:
     """The comparison for people."""
-    sizes = f"{told['turns']:,} turns, {told['messages']:,} messages"
+    sizes = f"{counted(told['turns'], 'turn')}, {counted(told['messages'], 'message')}"
     yield f"{told['name'] or 'Unnamed'}, {told['model']}: {sizes}"
     for name, (before, after) in told["changes"].items():
         yield f"  {name}: {before} -> {after}"
@@ -317,11 +318,7 @@ def lines_of(told: Json) -> Iterator[str]:
 
 
 def _line_of(made: Json) -> str:
-    what = f"{made['messages_folded']:,} messages folded"
-    if made["kind"] != "message_removal":
-        what = "tool results shortened"
-    sizes = f"{made['tokens_before']:,} -> {made['tokens_after']:,} tokens"
-    return f"  turn {made['turn'] or '?'}: {what}, {sizes}: {made['reason']}"
+    return f"  turn {made['turn'] or '?'}: {effect_of(made)}: {made['reason']}"
 
 
 def lines_of_view(told: Json) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from palimpsest.cli.reading import Json, Proxy
-from palimpsest.cli.terminal import money
+from palimpsest.cli.terminal import counted, money
 from palimpsest.upstream.own_api import fields_of, own_api
 
 # The newest sessions whose compactions are reported.
@@ -60,7 +60,8 @@ def lines_of(told: Json) -> Iterator[str]:
 def _overview(overview: Json) -> Iterator[str]:
     total = overview["total"]
     turns, compacted = total["turns"], total["compacted"]
-    yield f"The last {overview['days']} days: {turns:,} turns, {compacted:,} of them compacted."
+    days = counted(overview["days"], "day")
+    yield f"The last {days}: {counted(turns, 'turn')}, {compacted:,} of them compacted."
     cached = total["cached_share"]
     share = "" if cached is None else f", {100 * cached:.0f} % of it from the upstream's cache"
     yield f"Said {total['tokens_full']:,} tokens, sent {total['tokens']:,}{share}."
@@ -69,11 +70,11 @@ def _overview(overview: Json) -> Iterator[str]:
     if waits["turns"]:
         mean, longest = waits["mean_seconds"], waits["longest_seconds"]
         took = f"mean {mean:.1f} s, at most {longest:.1f} s"
-        yield f"Waited for a compaction: {waits['turns']:,} turns, {took}."
+        yield f"Waited for a compaction: {counted(waits['turns'], 'turn')}, {took}."
     asked = overview["summary_calls"]
     if asked["calls"]:
         tokens = f"{asked['prompt_tokens']:,} tokens read, {asked['completion_tokens']:,} written"
-        yield f"Asked for summaries: {asked['calls']:,} calls, {tokens}."
+        yield f"Asked for summaries: {counted(asked['calls'], 'call')}, {tokens}."
     for failure in overview["failures"]:
         status = "" if failure["status"] is None else f" {failure['status']}"
         whose = f"{failure['code']}{status}, by the {failure['cause']}"
@@ -85,7 +86,7 @@ def _holdout(holdout: Json) -> Iterator[str]:
     if not any(sessions.values()):
         return
     yield ""
-    counts = f"{sessions['policy']:,} sessions with it, {sessions['holdout']:,} held out"
+    counts = f"{counted(sessions['policy'], 'session')} with it, {sessions['holdout']:,} held out"
     yield f"The policy against the older one ({counts}; 95 % intervals):"
     for one in holdout["figures"]:
         sides = (_estimate(one[side]) for side in ("policy", "holdout", "difference"))
@@ -106,11 +107,12 @@ def _followed(one: Json) -> str:
     again = f"{one['repeated_calls']} repeated"
     if one["repeated_cost"]:
         again += f", {money(one['repeated_cost'])} (estimated)"
-    calls = f"{one['calls']} calls ({until}; {again})" if one["calls"] else "no calls"
+    calls = f"{counted(one['calls'], 'call')} ({until}; {again})" if one["calls"] else "no calls"
     amounts = f"text {money(one['cost'])}, saved {money(one['saved'])} (estimated)"
     waited = one["waited_seconds"]
     wait = "" if waited is None else f", waited {waited:.1f} s"
-    return f"  turn {one['since']}: {one['turns']} turns, {calls}, {one['lookups']} look-ups; {amounts}{wait}"
+    turns, lookups = counted(one["turns"], "turn"), counted(one["lookups"], "look-up")
+    return f"  turn {one['since']}: {turns}, {calls}, {lookups}; {amounts}{wait}"
 
 
 def _finding(one: Json) -> str:

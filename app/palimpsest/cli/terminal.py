@@ -29,6 +29,23 @@ def figure(number: int | None) -> str:
     return "?" if number is None else f"{number:,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """The number before the noun, which takes an s unless it is one."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def counted_rows(rows: Mapping[str, int]) -> str:
+    """The most telling of the numbers of rows by table."""
+    return ", ".join(counted(rows.get(f"{noun}s", 0), noun) for noun in ("session", "message", "compaction"))
+
+
+def effect_of(compaction: Mapping[str, Any]) -> str:
+    """What a compaction did."""
+    folded = f"{counted(compaction['messages_folded'], 'message')} folded"
+    what = folded if compaction["kind"] == "message_removal" else "tool results shortened"
+    return f"{what}, {compaction['tokens_before']:,} -> {compaction['tokens_after']:,} tokens"
+
+
 def text_of(message: Mapping[str, Any]) -> str:
     """A chat message's text and calls."""
     content = message.get("content")
