@@ -202,22 +202,20 @@ async def forget_windows(settings: Settings, model: str) -> int:
 
 def described_window(row: LearnedWindow) -> dict[str, str | int | None]:
     """A row for people and for JSON. `namespace` is None for a window that the upstream states."""
-    learned_at = datetime.fromtimestamp(row.learned_at, UTC).isoformat(timespec="seconds")
     return {
         "model": row.model,
         "tokens": row.tokens,
         "source": row.source,
         "namespace": row.namespace or None,
         "upstream": row.upstream,
-        "learned_at": learned_at,
+        "learned_at": _iso(row.learned_at),
     }
 
 
 def line_of(row: LearnedWindow) -> str:
     """A row as one line."""
     whose = f"namespace {row.namespace}" if row.namespace else "everybody"
-    learned_at = described_window(row)["learned_at"]
-    return f"{row.model}: {row.tokens:,} tokens, {row.source}, for {whose}, {learned_at}"
+    return f"{row.model}: {row.tokens:,} tokens, {row.source}, for {whose}, {_iso(row.learned_at)}"
 
 
 async def copied(database: Database, target: str) -> Mapping[str, int]:
