@@ -9,18 +9,17 @@ Imports Starlette only: health checks use it and must not load FastAPI.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 from starlette.responses import Response
 
+from palimpsest.core.utc import moment
 from palimpsest.core.wire.json_text import encoded
 
 Shape = TypeVar("Shape")
 # Conversations are private: no cache may store them, and no browser may guess another type.
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def described(text: str, **schema: Any) -> msgspec.Meta:
@@ -64,11 +63,7 @@ def raw_reply(body: bytes, status: int = 200, headers: Mapping[str, str] | None 
 
 def utc_time(seconds: float) -> UtcTime:
     """UTC seconds as ISO 8601; the epoch for a time that no calendar has."""
-    try:
-        at = datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        at = _EPOCH
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment(seconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def utc_time_or_none(seconds: float | None) -> UtcTime | None:

@@ -14,9 +14,9 @@ from pydantic import ConfigDict, RootModel
 from palimpsest.api.callers import Admitted, Branch, SessionName, credentials_of, order_of
 from palimpsest.api.replies import Reply, Tokens, UtcTime, described, reply, utc_time
 from palimpsest.api.sessions import PlaceFields, place_fields
-from palimpsest.core.budget.quota import day_of
 from palimpsest.core.budget.upstream_counts import percent
 from palimpsest.core.summary.styles import slot_count_label, state_fields
+from palimpsest.core.utc import day_of
 from palimpsest.core.view.compaction import Author, Trigger
 from palimpsest.core.view.outcomes import Fold, MaskOnly
 from palimpsest.proxy.archive import Archive, Place

@@ -20,8 +20,9 @@ import uuid_utils
 
 from palimpsest.cli.schema import without_password
 from palimpsest.cli.terminal import counted_rows
-from palimpsest.core.budget.quota import DAY, Used, day_of
+from palimpsest.core.budget.quota import Used
 from palimpsest.core.budget.window import LIFE_SECONDS
+from palimpsest.core.utc import DAY, day_of
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.proxy.access import key_digest
 from palimpsest.proxy.retention import RetentionLimits, due

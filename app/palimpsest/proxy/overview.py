@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from palimpsest.core.budget.economy import Prices, prompt_cost
-from palimpsest.core.budget.quota import DAY, day_of
 from palimpsest.core.holdout import ARMS, Arm
+from palimpsest.core.utc import DAY, day_of
 from palimpsest.core.view.compaction import Author
 from palimpsest.proxy.compacting.costs import ModelCosts
 from palimpsest.proxy.token_counts import Calibrations

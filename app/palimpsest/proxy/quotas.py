@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from palimpsest.core.budget.economy import Prices
-from palimpsest.core.budget.quota import DAY, Quota, Used, day_of, refusal, tokens_in, used_by
+from palimpsest.core.budget.quota import Quota, Used, refusal, tokens_in, used_by
+from palimpsest.core.utc import day_of, left_of_day
 from palimpsest.core.wire.chat_answers import Usage, usage_of
 from palimpsest.core.wire.responses.answers import tokens_of
 from palimpsest.errors import QuotaExceeded, StoreError
@@ -60,7 +61,7 @@ class Quotas:
         """The bill of a request; QuotaExceeded when nothing more may be used today."""
         now = self._clock()
         if said := refusal(quota, await self._accounts.used(quota.account, day_of(now))):
-            raise QuotaExceeded(said, retry_seconds=int(DAY - now % DAY) + 1)
+            raise QuotaExceeded(said, retry_seconds=int(left_of_day(now)) + 1)
         return Bill(quota)
 
     async def charge_of(

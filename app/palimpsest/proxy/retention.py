@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from palimpsest.core.budget.quota import DAY
+from palimpsest.core.utc import DAY
 from palimpsest.errors import StoreError
 from palimpsest.proxy.erasing import Eraser
 from palimpsest.storage.journal import Journal

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from palimpsest.api.compactions import stored_fields
-from palimpsest.api.ui.entries import moment
 from palimpsest.api.ui.turns import About, Cut, TextRow, text_row
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.summary.line_sources import SummaryLine
+from palimpsest.core.utc import moment
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.view import applies, cut_in, folded_in
 from palimpsest.proxy.compaction_context import in_force

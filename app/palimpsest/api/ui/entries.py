@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from itertools import groupby
 from typing import Any, Literal
 
 from palimpsest.core.runtime.events import SUMMARIZED_TITLE
 from palimpsest.core.summary.sections import SummaryOutline, outline_of
+from palimpsest.core.utc import moment
 from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
@@ -388,14 +389,6 @@ def age_of(seconds: float) -> str:
         if (count := int(seconds // unit)) > 0:
             return f"{count:,} {word}{'s' if count > 1 else ''} ago"
     return "just now"
-
-
-def moment(seconds: float) -> datetime:
-    """The time in UTC; 1970-01-01 for one out of range."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        return datetime.fromtimestamp(0, UTC)
 
 
 def use_of(context: CompactionContext) -> Use:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from palimpsest.api.ui.entries import moment
+from palimpsest.core.utc import moment
 from palimpsest.proxy.recall.searching import SearchAnswer
 
 _WORD = re.compile(r"\w+")

@@ -14,11 +14,12 @@ from palimpsest.api.compactions import compaction_fields
 from palimpsest.api.events import MOST_SEQ
 from palimpsest.api.exchanges import folding_fields, followed_fields
 from palimpsest.api.ui.conversations import MOST_ROWS, Asked, folding_facts, talk_facts
-from palimpsest.api.ui.entries import CHOICES, Use, days_of, entry_of, moment, use_of
+from palimpsest.api.ui.entries import CHOICES, Use, days_of, entry_of, use_of
 from palimpsest.api.ui.kept import lines_of
 from palimpsest.api.ui.parts import UiParts
 from palimpsest.api.ui.turns import About, TextRow, message_rows, text_row, turn_facts, turns_of
 from palimpsest.core.summary.styles import state_fields
+from palimpsest.core.utc import moment
 from palimpsest.core.view.compaction import context_id
 from palimpsest.errors import NotFound
 from palimpsest.proxy.compaction_context import CompactionContext

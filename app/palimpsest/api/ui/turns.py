@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from palimpsest.api.compactions import compaction_fields
 from palimpsest.api.exchanges import exchange_fields
-from palimpsest.api.ui.entries import Bar, moment
+from palimpsest.api.ui.entries import Bar
+from palimpsest.core.utc import moment
 from palimpsest.core.view.anatomy import Category, SeenMessage, difference
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.masking import text_of

@@ -7,22 +7,14 @@ its end.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from palimpsest.core.budget.economy import Prices, prompt_cost
 from palimpsest.core.wire.chat_answers import Usage
 
-# Seconds.
-DAY = 86_400
 # Prices are those of a million tokens.
 _MILLION = 1_000_000
 # Bytes of text that count as a token where nobody has counted it.
 _BYTES_PER_TOKEN = 4
-
-
-def day_of(seconds: float) -> str:
-    """The UTC date of a time, YYYY-MM-DD."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
 @dataclass(frozen=True, slots=True)

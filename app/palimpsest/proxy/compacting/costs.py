@@ -14,8 +14,8 @@ import msgspec
 import structlog
 
 from palimpsest.core.budget.economy import Costs, Prices
-from palimpsest.core.budget.quota import DAY, day_of
 from palimpsest.core.runtime.events import spending_limit
+from palimpsest.core.utc import day_of, left_of_day
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.errors import StoreError
 from palimpsest.proxy.jobs import Jobs
@@ -138,7 +138,7 @@ class SpendingLimit:
         event = EventRow(f"{said.type}-{day}", said.type, msgspec.json.encode(said.payload), now)
         try:
             # Held until the end of the day, so that no other run or server repeats the event.
-            if await self._journal.take_lease(_lease(namespace), self._holder, now, DAY - now % DAY):
+            if await self._journal.take_lease(_lease(namespace), self._holder, now, left_of_day(now)):
                 await self._journal.add_events(namespace, session, [event])
         except StoreError as error:
             _spending_log.warning("event_not_stored", error=type(error).__name__, session=session)
