@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from palimpsest.errors import SchemaMismatch, SettingsError
+from palimpsest.storage.journal import OPEN_FAILED
 from palimpsest.storage.migrate import (
     MISMATCHES,
     UNFINISHED,
@@ -29,7 +30,6 @@ from palimpsest.storage.migrate import (
 )
 from palimpsest.storage.sqlite.files import ServerLock
 from palimpsest.storage.tables import (
-    EXCHANGES,
     HEARTBEAT,
     LEASES,
     METADATA,
@@ -44,7 +44,6 @@ Progress: TypeAlias = Callable[[int], None]
 
 _LEFT_OUT = (LEASES, SERVERS, HEARTBEAT, RECALL_MARKS, RECALL_WORDS)
 COPIED: Sequence[sa.Table] = [table for table in METADATA.tables.values() if table not in _LEFT_OUT]
-_FAIL_OPEN = sa.update(EXCHANGES).where(EXCHANGES.c.state == "open").values(state="failed")
 # A transaction's rows, and the bytes from which on it has fewer: a body may have megabytes.
 _ROWS = 500
 _BYTES = 4_000_000
@@ -84,7 +83,7 @@ async def copy_store(
         for table in COPIED:
             await _compared(source, target, table, progress)
         # As at the start of a server: none is working on them.
-        await target.execute(_FAIL_OPEN)
+        await target.execute(OPEN_FAILED)
         await _set_revision(target, schema_of_this_version())
     return rows
 

@@ -500,9 +500,9 @@ _BEATS = Statement(
     )
 )
 _STOPPED = Statement(sa.delete(SERVERS).where(SERVERS.c.id == p("id"), SERVERS.c.beats == p("beats")))
-_FAILED = sa.update(EXCHANGES).where(_OPEN).values(state=sa.literal_column("'failed'"))
+OPEN_FAILED = sa.update(EXCHANGES).where(_OPEN).values(state=sa.literal_column("'failed'"))
 # No process is left to close the exchanges of a killed one; failed, they do not make a retry ambiguous.
-FAIL_OPEN = Statement(_FAILED)
+FAIL_OPEN = Statement(OPEN_FAILED)
 # Both only after `_STOPPED` has removed the server's row: a server that beat since still has one.
-FAIL_OPEN_OF = Statement(_FAILED.where(EXCHANGES.c.server == p("id", sa.Text), ~_IS_THERE))
+FAIL_OPEN_OF = Statement(OPEN_FAILED.where(EXCHANGES.c.server == p("id", sa.Text), ~_IS_THERE))
 _FREE_LEASES = Statement(sa.delete(LEASES).where(LEASES.c.holder == p("id"), ~_IS_THERE))
