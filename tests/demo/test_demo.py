@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
+from palimpsest.core.summary.sections import TITLES
 from palimpsest.demo.model import MODEL
 from palimpsest.demo.server import create_demo
-from palimpsest.demo.summaries import SECTIONS
 
 
 def _client(window: int = 2_000) -> httpx.AsyncClient:
@@ -84,13 +84,13 @@ async def test_an_answer_is_cut_at_max_tokens() -> None:
 
 
 async def test_a_summary_has_the_nine_sections_and_the_given_facts() -> None:
-    order = f"Summarize the conversation in sections: {', '.join(SECTIONS)}."
+    order = f"Summarize the conversation in sections: {', '.join(TITLES)}."
     given = "user: The deploy key is DK-4411.\nassistant: I decided to use blue-green deploys."
     asked = [{"role": "system", "content": order}, {"role": "user", "content": given}]
     answer = (await _ask(asked, max_tokens=800)).json()["choices"][0]
     text = answer["message"]["content"]
     assert answer["finish_reason"] == "stop"
-    assert [title in text for title in SECTIONS] == [True] * 9
+    assert [title in text for title in TITLES] == [True] * 9
     assert "DK-4411" in text
     assert "blue-green" in text
 
@@ -104,21 +104,19 @@ async def test_nonsense_is_refused(body: bytes) -> None:
 
 
 async def test_a_summary_carries_the_previous_one_and_leaves_headings_out() -> None:
-    order = f"Summarize under these headings: {', '.join(SECTIONS)}."
-    previous = "\n".join(
-        f"## {n}. {title}\n- the vault code is 77-{n}" for n, title in enumerate(SECTIONS, 1)
-    )
+    order = f"Summarize under these headings: {', '.join(TITLES)}."
+    previous = "\n".join(f"## {n}. {title}\n- the vault code is 77-{n}" for n, title in enumerate(TITLES, 1))
     given = f"PREVIOUS_SUMMARY\n{previous}\n\nCONVERSATION\nUSER [9]: open the vault\n\nSummarize: now."
     asked = [{"role": "system", "content": order}, {"role": "user", "content": given}]
     text = (await _ask(asked, max_tokens=800)).json()["choices"][0]["message"]["content"]
     assert [f"77-{n}" in text for n in range(1, 9)] == [True] * 8
-    assert text.endswith(f"## 9. {SECTIONS[8]}\n- open the vault")
-    assert text.count(SECTIONS[4]) == 1
+    assert text.endswith(f"## 9. {TITLES[8]}\n- open the vault")
+    assert text.count(TITLES[4]) == 1
     assert "PREVIOUS_SUMMARY" not in text
 
 
 async def test_a_summary_among_older_messages_is_not_an_order() -> None:
-    block = f"Summary. {' '.join(SECTIONS)}"
+    block = f"Summary. {' '.join(TITLES)}"
     asked = [{"role": "user", "content": text} for text in ("Start", block, "And now?")]
     text = (await _ask(asked)).json()["choices"][0]["message"]["content"]
     assert "And now?" in text
@@ -183,7 +181,7 @@ async def test_of_a_tools_result_it_says_the_line_that_matters() -> None:
 
 
 async def test_a_summary_has_one_line_of_a_listing_and_each_line_once() -> None:
-    order = f"Summarize under these headings: {', '.join(SECTIONS)}."
+    order = f"Summarize under these headings: {', '.join(TITLES)}."
     listing = "\n".join(f"order {n}: done" for n in range(30))
     asked = [
         {"role": "user", "content": "Replay the orders."},
@@ -225,7 +223,7 @@ async def test_a_summary_has_no_headings_where_none_are_asked_for() -> None:
 
 
 async def test_sections_without_content_are_left_out_where_that_is_asked() -> None:
-    order = f"Summarize. Leave out a section without content: {', '.join(SECTIONS)}."
+    order = f"Summarize. Leave out a section without content: {', '.join(TITLES)}."
     asked = [{"role": "system", "content": order}, {"role": "user", "content": CONVERSATION}]
     text = (await _ask(asked, max_tokens=800)).json()["choices"][0]["message"]["content"]
     assert "## 6. Decisions made\n- Decision: no floats." in text

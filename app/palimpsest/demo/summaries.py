@@ -9,20 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from palimpsest.core.summary.sections import TITLES
 from palimpsest.demo.model import ERROR, OWN_LINE, ShownMessage
 
-SECTIONS = (
-    "Primary request and intent",
-    "User messages",
-    "Work completed",
-    "Errors and fixes",
-    "Key technical details",
-    "Decisions made",
-    "Pending/incomplete",
-    "Current state",
-    "Recommended next step",
-)
-_REQUEST, _USER, _WORK, _ERRORS, _DETAILS, _DECISIONS, _PENDING, _STATE, _NEXT = range(len(SECTIONS))
+_REQUEST, _USER, _WORK, _ERRORS, _DETAILS, _DECISIONS, _PENDING, _STATE, _NEXT = range(len(TITLES))
 # Which of these a heading means, by its words; the first that matches counts.
 _HEADINGS = (
     (re.compile(r"intent|\btask", re.I), (_REQUEST,)),
@@ -129,7 +119,7 @@ def summary_of(messages: Sequence[ShownMessage], max_tokens: int) -> str:
         return _newest_that_fit(
             [line.text for line in lines if line.place in _ALL], max_tokens * _CHARS_PER_TOKEN
         )
-    titles = titles or [f"{number}. {title}" for number, title in enumerate(SECTIONS, 1)]
+    titles = titles or [f"{number}. {title}" for number, title in enumerate(TITLES, 1)]
     # Headings take about 80 tokens; the rest is divided evenly.
     room = max(0, max_tokens - 80) * _CHARS_PER_TOKEN // len(titles)
     texts = {title: _newest_that_fit(_section(_kinds(title), lines), room) for title in titles}
@@ -146,7 +136,7 @@ def _order_in(messages: Sequence[ShownMessage]) -> ShownMessage | None:
 
 def _is_order(text: str) -> bool:
     lowered = text.lower()
-    if "summar" in lowered and SECTIONS[0].lower() in lowered and SECTIONS[8].lower() in lowered:
+    if "summar" in lowered and TITLES[0].lower() in lowered and TITLES[8].lower() in lowered:
         return True
     # A summary among the messages begins with its tag, and is data about the past too.
     return bool(_OTHER_ORDER.search(text)) and not text.startswith("<")
