@@ -1,15 +1,13 @@
-"""Endpoints that list a session's compactions, also as a graph, and undo them, singly or to a checkpoint."""
+"""The endpoint that lists a session's compactions, also as a graph."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypedDict
 
-import msgspec
 from fastapi import APIRouter, Path, Query
 
-from palimpsest.api.callers import Admitted, Branch, SessionName
+from palimpsest.api.callers import Admitted, SessionName
 from palimpsest.api.replies import (
     MessageId,
     Reply,
@@ -20,27 +18,19 @@ from palimpsest.api.replies import (
     utc_time,
     utc_time_or_none,
 )
-from palimpsest.api.sessions import PlaceFields, place_fields
 from palimpsest.core.recall.lineage import Lineage
-from palimpsest.core.runtime.events import compaction_undone
 from palimpsest.core.view.compaction import (
     Author,
     Compaction,
     CompactionKind,
     SpentTokens,
     Trigger,
-    builders,
     context_id,
     edges,
-    restored,
 )
-from palimpsest.core.view.view import applicable, applies
-from palimpsest.core.wire.json_text import encoded
-from palimpsest.errors import NotUndoable
-from palimpsest.proxy.archive import Archive, missing
+from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.recall.describing import lineages_in
 from palimpsest.storage.compactions import StoredCompaction
-from palimpsest.storage.journal import CheckpointRow, EventRow
 from palimpsest.storage.store import Store
 
 _MOST_COMPACTIONS = 500
@@ -133,33 +123,6 @@ class CompactionGraph(TypedDict):
     edges: list[CompactionEdge]
 
 
-class UndoneCompaction(TypedDict):
-    """What was undone, and the compaction that is in force again."""
-
-    session: str
-    compaction: str
-    undone_at: UtcTime
-    restored: str | None
-
-
-class RestoredCheckpoint(PlaceFields):
-    """The compactions that were undone, and the one that is in force now."""
-
-    checkpoint: str
-    undone: list[str]
-    restored: str | None
-
-
-class _Span(msgspec.Struct, rename="camel"):
-    to_id: str
-
-
-class _Known(msgspec.Struct):
-    """The part of a checkpoint's payload that is read here."""
-
-    span: _Span
-
-
 class CompactionPages:
     """Compactions of a session."""
 
@@ -170,14 +133,6 @@ class CompactionPages:
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
         api.add_api_route("/sessions/{name:path}/compactions", self.list_compactions, methods=["GET"])
-        api.add_api_route(
-            "/sessions/{name:path}/compactions/{compaction}/undo", self.undo_compaction, methods=["POST"]
-        )
-        api.add_api_route(
-            "/sessions/{name:path}/checkpoints/{checkpoint}/restore",
-            self.restore_checkpoint,
-            methods=["POST"],
-        )
 
     async def list_compactions(
         self,
@@ -204,101 +159,6 @@ class CompactionPages:
         shown = [stored_fields(one) for one in page]
         listed: CompactionPage = {"session": row.id, "compactions": shown, "next": more}
         return reply(listed)
-
-    async def undo_compaction(
-        self, caller: Admitted, name: SessionName, compaction: CompactionId
-    ) -> Reply[UndoneCompaction]:
-        """Undo a compaction.
-
-        From the next request on the one it was made from is in force again. 409 when it was undone before, or
-        when another one in force was made from it.
-        """
-        row = await self._archive.session(caller.namespace, name)
-        stored = await self._store.compactions.of_session(caller.namespace, row.id)
-        everything = [one.compaction for one in stored]
-        standing = [one.compaction for one in stored if one.undone_at is None]
-        found = next((one for one in everything if one.id == compaction), None)
-        if found is None:
-            raise missing()
-        if newer := builders(found, standing):
-            raise NotUndoable(f"The compaction {newer[-1].id} was made from it: undo that one first.")
-        now = time.time()
-        back = restored(found, everything, [one for one in standing if one is not found])
-        if not await self._undone(caller.namespace, row.id, found, back, now):
-            raise NotUndoable("The compaction has been undone before.")
-        return reply(
-            {
-                "session": row.id,
-                "compaction": found.id,
-                "undone_at": utc_time(now),
-                "restored": back.id if back else None,
-            }
-        )
-
-    async def restore_checkpoint(
-        self,
-        caller: Admitted,
-        name: SessionName,
-        checkpoint: Annotated[str, Path(description="Id of a checkpoint of the session.")],
-        branch: Branch = None,
-    ) -> Reply[RestoredCheckpoint]:
-        """Undo the compactions since a checkpoint.
-
-        Messages since then stay. 409, and nothing undone, when a compaction in force on another branch was
-        made from one of them.
-        """
-        place = await self._archive.place(caller.namespace, name, branch)
-        at = caller.namespace, place.row.id
-        found = await self._store.journal.checkpoint(*at, checkpoint)
-        talk = (await self._archive.branch(place, ())).conversation
-        if found is None or _end_of(found.checkpoint) not in map(context_id, talk.names):
-            raise missing()
-        stored = await self._store.compactions.of_session(*at)
-        everything = [one.compaction for one in stored]
-        left = [one.compaction for one in stored if one.undone_at is None]
-        since = [one.compaction for one in stored if one.created_at >= found.checkpoint.created_at]
-        gone = [one for one in reversed(since) if one in left and applies(one, talk)]
-        if above := [other for one in gone for other in builders(one, left) if other not in gone]:
-            raise NotUndoable(f"The compaction {above[-1].id} of another branch was made from it.")
-        now, back = time.time(), None
-        for one in gone:
-            left.remove(one)
-            back = restored(one, everything, left)
-            await self._undone(*at, one, back, now)
-        force = applicable(left, talk)
-        return reply(
-            {
-                **place_fields(place),
-                "checkpoint": checkpoint,
-                "undone": [one.id for one in gone],
-                "restored": force.id if force else None,
-            }
-        )
-
-    async def _undone(
-        self, namespace: str, session: str, compaction: Compaction, back: Compaction | None, now: float
-    ) -> bool:
-        """Undo it and record an event; False when it was undone before."""
-        if not await self._store.compactions.undo(namespace, session, compaction.id, now):
-            return False
-        await self._tell(namespace, session, compaction, back, now)
-        return True
-
-    async def _tell(
-        self, namespace: str, session: str, undone: Compaction, back: Compaction | None, now: float
-    ) -> None:
-        said = compaction_undone(undone, back)
-        # The id makes repeated calls record a single event.
-        event = EventRow(f"{undone.id}:undone", said.type, encoded(said.payload), now)
-        await self._store.journal.add_events(namespace, session, [event])
-
-
-def _end_of(checkpoint: CheckpointRow) -> str:
-    """The id of the newest message in the checkpoint; "" when it cannot be read."""
-    try:
-        return msgspec.json.decode(checkpoint.payload, type=_Known).span.to_id
-    except msgspec.MsgspecError:
-        return ""
 
 
 def compaction_fields(compaction: Compaction) -> MadeCompaction:

@@ -1,4 +1,4 @@
-"""Endpoints for a session's exchanges and compactions: what the model saw, its cost, what was left out."""
+"""Endpoints for a session's exchanges: what the model saw, its cost, what was left out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, TypedDict
 from fastapi import APIRouter, Path, Query
 
 from palimpsest.api.callers import Admitted, SessionName
-from palimpsest.api.compactions import CompactionId, StoredCompactionFields, stored_fields
 from palimpsest.api.replies import (
     MessageId,
     Reply,
@@ -26,7 +25,6 @@ from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.outcomes import PartKind, ViewPart
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.compaction_views import CompactionViews, Folding, Followed
 from palimpsest.proxy.exchange_views import Cost, ExchangeViews, SeenExchange
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
@@ -84,62 +82,6 @@ class ExchangePage(TypedDict):
     session: str
     exchanges: list[ExchangeFields]
     next: Annotated[int | None, described("The `after` of the next page; null on the last one.")]
-
-
-class FollowedCompaction(TypedDict):
-    """What followed a compaction; `repeated_cost` and `saved` are estimates, null without a price."""
-
-    compaction: str
-    since: Annotated[int, described("Number of the first turn under it.")]
-    turns: int
-    calls: int
-    calls_until_change: Annotated[int | None, described("Until the first that changed something.")]
-    repeated_calls: int
-    repeated_cost: float | None
-    lookups: int
-    cost: float | None
-    saved: float | None
-    waited_seconds: float | None
-
-
-class FindingFields(TypedDict):
-    """What makes a session dearer than need be."""
-
-    kind: Literal["large_result", "unused_tools", "cold_cache"]
-    names: list[str]
-    times: int
-    tokens: Tokens
-
-
-class SessionReport(TypedDict):
-    """What followed each compaction of the default branch, and findings."""
-
-    session: str
-    compactions: list[FollowedCompaction]
-    findings: list[FindingFields]
-
-
-class SummaryLineFields(TypedDict):
-    """A line of a summary, and the messages it comes from."""
-
-    text: str
-    is_heading: bool
-    sources: list[MessageId]
-
-
-class FoldingFields(StoredCompactionFields):
-    """A compaction with what it folded."""
-
-    cost: Annotated[float | None, described("Of its text; null without a known price.")]
-    folded: list[MessageId]
-    newly_folded: Annotated[int, described("How many of them were not folded before.")]
-    lines: list[SummaryLineFields]
-
-
-class WholeCompaction(FoldingFields):
-    """A compaction of a session, beside its originals."""
-
-    session: str
 
 
 class SeenExchangeFields(ExchangeFields):
@@ -229,18 +171,13 @@ class LostFacts(TypedDict):
 class ExchangePages:
     """The endpoints below `/sessions/{name}/exchanges`; `{n}` is a number from 1 or an exchange's id."""
 
-    def __init__(self, archive: Archive, views: ExchangeViews, compactions: CompactionViews) -> None:
+    def __init__(self, archive: Archive, views: ExchangeViews) -> None:
         self._archive = archive
         self._views = views
-        self._compactions = compactions
 
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
         api.add_api_route("/sessions/{name:path}/exchanges", self.list_exchanges, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/report", self.get_report, methods=["GET"])
-        api.add_api_route(
-            "/sessions/{name:path}/compactions/{compaction}", self.get_compaction, methods=["GET"]
-        )
         api.add_api_route("/sessions/{name:path}/exchanges/{n}", self.get_exchange, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/exchanges/{n}/view", self.get_exchange_view, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/exchanges/{n}/body", self.get_exchange_body, methods=["GET"])
@@ -270,37 +207,6 @@ class ExchangePages:
         ]
         more = page[-1][1].arrival if len(found) > limit else None
         return reply({"session": row.id, "exchanges": listed, "next": more})
-
-    async def get_report(self, caller: Admitted, name: SessionName) -> Reply[SessionReport]:
-        """Report what followed each compaction of the default branch.
-
-        Also what makes the session dearer than need be.
-        """
-        row = await self._archive.session(caller.namespace, name)
-        followed = await self._compactions.followed(caller.namespace, row)
-        findings = await self._views.findings(caller.namespace, row)
-        return reply(
-            {
-                "session": row.id,
-                "compactions": [followed_fields(one) for one in followed],
-                "findings": [
-                    {"kind": one.kind, "names": list(one.names), "times": one.times, "tokens": one.tokens}
-                    for one in findings
-                ],
-            }
-        )
-
-    async def get_compaction(
-        self, caller: Admitted, name: SessionName, compaction: CompactionId
-    ) -> Reply[WholeCompaction]:
-        """Get a compaction beside its originals.
-
-        What it folded, and each line of its summary with the messages it comes from.
-        """
-        row = await self._archive.session(caller.namespace, name)
-        found = await self._compactions.folding(caller.namespace, row, compaction)
-        cost = await self._compactions.cost_of(found.stored.compaction)
-        return reply({"session": row.id, **folding_fields(found, cost)})
 
     async def get_exchange(
         self, caller: Admitted, name: SessionName, n: ExchangeName
@@ -433,38 +339,6 @@ def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: C
         "waited_seconds": exchange.waited_seconds,
         "first_byte_seconds": None if first is None else round(first - began, 3),
         "seconds": None if end is None else round(end - began, 3),
-    }
-
-
-def followed_fields(one: Followed) -> FollowedCompaction:
-    """What followed a compaction."""
-    return {
-        "compaction": one.compaction.id,
-        "since": one.since,
-        "turns": one.turns,
-        "calls": one.after.all_calls,
-        "calls_until_change": one.after.calls,
-        "repeated_calls": one.after.repeated,
-        "repeated_cost": one.repeated_cost,
-        "lookups": one.lookups,
-        "cost": one.cost,
-        "saved": one.saved,
-        "waited_seconds": one.waited_seconds,
-    }
-
-
-def folding_fields(found: Folding, cost: float | None) -> FoldingFields:
-    """A compaction with what it folded. `cost` is of its text."""
-    ids = [] if found.talk is None else [context_id(name) for name in found.talk.names]
-    return {
-        **stored_fields(found.stored),
-        "cost": cost,
-        "folded": [ids[at] for at in found.folded],
-        "newly_folded": sum(at >= found.since for at in found.folded),
-        "lines": [
-            {"text": line.text, "is_heading": line.is_heading, "sources": [ids[at] for at in line.sources]}
-            for line in found.lines
-        ],
     }
 
 

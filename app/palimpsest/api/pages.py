@@ -15,6 +15,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 
 from palimpsest.api.callers import CallerAuthentication, problem_of
 from palimpsest.api.clients import base_url_of
+from palimpsest.api.compaction_reports import CompactionReports
 from palimpsest.api.compactions import CompactionPages
 from palimpsest.api.description import DescriptionPages, OperationRoute
 from palimpsest.api.events import EventPages, EventStreams
@@ -37,6 +38,7 @@ from palimpsest.api.ui.pages import UiPages
 from palimpsest.api.ui.paper import PageTemplates, route_of
 from palimpsest.api.ui.parts import UiParts
 from palimpsest.api.ui.session_pages import SessionUi
+from palimpsest.api.undoing import UndoPages
 from palimpsest.api.views import ContextPages, ViewPages
 from palimpsest.api.windows import WindowPages
 from palimpsest.errors import NotFound, PalimpsestError, WrongBaseUrl
@@ -147,7 +149,8 @@ def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     MessagePages(archive, pages.store).on(api)
     if views is not None:
         # Before `/sessions/{name}/view`, which would match too.
-        ExchangePages(archive, views.exchanges, views.compactions).on(api)
+        ExchangePages(archive, views.exchanges).on(api)
+        CompactionReports(archive, views.compactions, views.exchanges).on(api)
         OverviewPages(views.overviews, views.comparison, pages.settings).on(api)
     ViewPages(archive, pages.contexts, pages.viewing).on(api)
     PinPages(archive, pages.store.history, pages.contexts).on(api)
@@ -176,8 +179,7 @@ def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     if (views := pages.views) is not None:
         archive = Archive(pages.store, pages.reader)
         pins = PinPages(archive, pages.store.history, pages.contexts)
-        compactions = CompactionPages(archive, pages.store)
-        ActionPages(archive, compactions, pins, settings, pages.viewing).on(ui)
+        ActionPages(archive, UndoPages(archive, pages.store), pins, settings, pages.viewing).on(ui)
         parts = UiParts(
             *(paper, archive, pages.store, pages.contexts, views.exchanges, views.compactions),
             *(views.overviews, views.comparison, views.lists, pins, settings, pages.searching),
@@ -193,6 +195,7 @@ def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
     streams = EventStreams(store.journal, pages.settings.limits.event_streams, pages.ended)
     StatusPages(archive, store, contexts, pages.viewing).on(api)
     CompactionPages(archive, store).on(api)
+    UndoPages(archive, store).on(api)
     CheckpointPages(archive, store.journal).on(api)
     EventPages(archive, store.journal, streams).on(api)
     MemoryPages(

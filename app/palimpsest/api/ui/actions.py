@@ -12,9 +12,9 @@ from fastapi import APIRouter, Request, Response
 
 from palimpsest.api.body import read_body
 from palimpsest.api.callers import ORDER_BYTES, ORDER_SECONDS, Admitted, credentials_of
-from palimpsest.api.compactions import CompactionPages
 from palimpsest.api.pins import PinPages
 from palimpsest.api.status import SettingsPages
+from palimpsest.api.undoing import UndoPages
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson, InvalidParameter
 from palimpsest.proxy.archive import Archive
@@ -27,13 +27,13 @@ class ActionPages:
     def __init__(
         self,
         archive: Archive,
-        compactions: CompactionPages,
+        undoing: UndoPages,
         pins: PinPages,
         settings: SettingsPages,
         viewing: ViewPlanner,
     ) -> None:
         self._archive = archive
-        self._compactions = compactions
+        self._undoing = undoing
         self._pins = pins
         self._settings = settings
         self._viewing = viewing
@@ -66,7 +66,7 @@ class ActionPages:
 
     async def undo(self, request: Request, caller: Admitted, name: str) -> Response:
         """Undo the compaction that the form names."""
-        await self._compactions.undo_compaction(caller, name, await _field(request, "compaction"))
+        await self._undoing.undo_compaction(caller, name, await _field(request, "compaction"))
         return _shown((await self._archive.session(caller.namespace, name)).id)
 
     async def pin(self, request: Request, caller: Admitted, name: str) -> Response:

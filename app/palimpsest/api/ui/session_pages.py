@@ -10,9 +10,9 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from palimpsest.api.callers import Admitted, credentials_of
+from palimpsest.api.compaction_reports import folding_fields, followed_fields
 from palimpsest.api.compactions import compaction_fields
 from palimpsest.api.events import MOST_SEQ
-from palimpsest.api.exchanges import folding_fields, followed_fields
 from palimpsest.api.ui.conversations import MOST_ROWS, Asked, folding_facts, talk_facts
 from palimpsest.api.ui.entries import CHOICES, Use, days_of, entry_of, use_of
 from palimpsest.api.ui.kept import lines_of
