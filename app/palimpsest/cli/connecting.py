@@ -13,7 +13,7 @@ from pathlib import Path
 from palimpsest.api.clients import CLIENTS, Client
 from palimpsest.cli.reading import Json, Proxy
 from palimpsest.errors import SettingsError
-from palimpsest.upstream.own_api import fields_of, own_api
+from palimpsest.upstream.own_api import own_api
 
 # Between two looks for the client's first request.
 _LOOK_SECONDS = 0.5
@@ -43,7 +43,7 @@ def _base_url(proxy: Proxy) -> str:
 
 async def check(proxy: Proxy) -> None:
     """UpstreamError when no proxy answers; one that refuses this key may accept the program's own."""
-    async with own_api(proxy.url, proxy.key) as api:
+    async with own_api(*proxy) as api:
         await api.get("sessions?limit=1")
 
 
@@ -65,10 +65,9 @@ async def first_request(proxy: Proxy, before: Mapping[str, int], seconds: float 
 
 
 async def _newest(proxy: Proxy) -> Sequence[Json]:
-    async with own_api(proxy.url, proxy.key) as api:
-        sessions: Sequence[Json] = fields_of(await api.get(f"sessions?limit={_LOOKED_AT}&details=1&side=1"))[
-            "sessions"
-        ]
+    async with own_api(*proxy) as api:
+        found = await api.fields(f"sessions?limit={_LOOKED_AT}&details=1&side=1")
+        sessions: Sequence[Json] = found["sessions"]
         return sessions
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 from palimpsest.cli.terminal import counted
-from palimpsest.upstream.own_api import OwnApi, fields_of, own_api
+from palimpsest.upstream.own_api import OwnApi, fields_of, own_api, session_path
 
 _EVERYTHING = "namespace?confirm=everything"
 
@@ -37,17 +36,13 @@ async def erased(
         if order.session is None:
             return fields_of(await proxy.delete(_EVERYTHING))
         query = "?block=true" if order.block else ""
-        return fields_of(await proxy.delete(_path(order.session) + query))
+        return fields_of(await proxy.delete(session_path(order.session) + query))
 
 
 async def _question(proxy: OwnApi, order: Order) -> str:
     if order.session is None:
-        sessions = fields_of(await proxy.get("sessions?limit=1"))["total"]
+        sessions = (await proxy.fields("sessions?limit=1"))["total"]
         return f"Erase everything of this key: {counted(sessions, 'session')}, for good?"
-    found = fields_of(await proxy.get(_path(order.session)))
+    found = await proxy.fields(session_path(order.session))
     name = f" ({found['name']})" if found.get("name") else ""
     return f"Erase session {found['id']}{name}: {counted(found['messages'], 'message')}, for good?"
-
-
-def _path(session: str) -> str:
-    return f"sessions/{quote(session, safe='')}"

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from palimpsest.cli.reading import Json, Proxy
 from palimpsest.cli.terminal import counted
 from palimpsest.errors import NameTaken, PalimpsestError, SettingsError, UpstreamUnreachable
-from palimpsest.upstream.own_api import OwnApi, content_of, fields_of, own_api
+from palimpsest.upstream.own_api import OwnApi, fields_of, own_api, session_path
 
 Form: TypeAlias = Literal["json", "jsonl", "markdown", "html"]
 _ENDINGS = {"json": "json", "jsonl": "jsonl", "markdown": "md", "html": "html"}
@@ -25,20 +25,20 @@ _BRANCH_CHARS = 12
 _PAGE = 500
 
 
-class Wanted(NamedTuple):
+class ExportOptions(NamedTuple):
     """How sessions are exported; `hidden`: with messages that no client saw."""
 
-    form: Form
-    hidden: bool
+    form: Form = "json"
+    hidden: bool = False
 
 
-async def exported(proxy: Proxy, name: str, branch: str | None, wanted: Wanted) -> bytes:
+async def exported(proxy: Proxy, name: str, branch: str | None, options: ExportOptions) -> bytes:
     """One session's document."""
-    async with own_api(proxy.url, proxy.key) as api:
-        return await _document(api, name, branch, wanted)
+    async with own_api(*proxy) as api:
+        return await _document(api, name, branch, options)
 
 
-async def export_all(proxy: Proxy, folder: Path, wanted: Wanted) -> Sequence[Path]:
+async def export_all(proxy: Proxy, folder: Path, options: ExportOptions) -> Sequence[Path]:
     """Write every session of the key to files in `folder`, one for each branch; returns the files.
 
     A file appears under its name when it is complete. SettingsError when the folder cannot be written.
@@ -46,14 +46,14 @@ async def export_all(proxy: Proxy, folder: Path, wanted: Wanted) -> Sequence[Pat
     written = []
     with _writing(folder):
         _make(folder)
-        async with own_api(proxy.url, proxy.key) as api:
+        async with own_api(*proxy) as api:
             async for session in _sessions(api):
-                found = fields_of(await api.get(f"sessions/{session['id']}"))
+                found = await api.fields(f"sessions/{session['id']}")
                 branches = [branch["branch"] for branch in found["branches"]] or [None]
                 for place, branch in enumerate(branches):
                     apart = f".branch-{branch[:_BRANCH_CHARS]}" if place else ""
-                    path = folder / f"{_file_name(session)}{apart}.{_ENDINGS[wanted.form]}"
-                    _write(path, await _document(api, session["id"], branch, wanted))
+                    path = folder / f"{_file_name(session)}{apart}.{_ENDINGS[options.form]}"
+                    _write(path, await _document(api, session["id"], branch, options))
                     written.append(path)
     return written
 
@@ -79,7 +79,7 @@ async def _sessions(api: OwnApi) -> AsyncIterator[Json]:
     """All sessions of the key, newest first, those of side requests too."""
     asked: dict[str, str | int] = {"limit": _PAGE, "side": "true"}
     while True:
-        page = fields_of(await api.get(f"sessions?{urlencode(asked)}"))
+        page = await api.fields(f"sessions?{urlencode(asked)}")
         for session in page["sessions"]:
             yield session
         if page["next"] is None:
@@ -87,11 +87,11 @@ async def _sessions(api: OwnApi) -> AsyncIterator[Json]:
         asked["after"] = page["next"]
 
 
-async def _document(api: OwnApi, name: str, branch: str | None, wanted: Wanted) -> bytes:
-    asked = {"format": wanted.form, "hidden": str(wanted.hidden).lower()} | (
+async def _document(api: OwnApi, name: str, branch: str | None, options: ExportOptions) -> bytes:
+    asked = {"format": options.form, "hidden": str(options.hidden).lower()} | (
         {"branch": branch} if branch else {}
     )
-    return content_of(await api.get(f"sessions/{quote(name, safe='')}/export?{urlencode(asked)}"))
+    return await api.content(f"{session_path(name)}/export?{urlencode(asked)}")
 
 
 def _file_name(session: Json) -> str:
@@ -128,7 +128,7 @@ def documents(paths: Sequence[Path]) -> list[Path]:
 
 async def imported(proxy: Proxy, paths: Sequence[Path]) -> list[Json]:
     """Import the files one after the other; one that is refused does not stop the others."""
-    async with own_api(proxy.url, proxy.key) as api:
+    async with own_api(*proxy) as api:
         return [{"file": str(path), **await _imported(api, path)} for path in paths]
 
 

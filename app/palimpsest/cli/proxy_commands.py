@@ -207,12 +207,12 @@ def export(
 
     if bool(session) is everything or (everything and (to is None or branch)):
         raise SettingsError("command line: export takes a SESSION, or --all with --to FOLDER.")
-    proxy, wanted = reading.Proxy(url, key), exports.Wanted(form, hidden)
+    proxy, options = reading.Proxy(url, key), exports.ExportOptions(form, hidden)
     if session is not None:
-        exports.put(asyncio.run(exports.exported(proxy, session, branch, wanted)), to)
+        exports.put(asyncio.run(exports.exported(proxy, session, branch, options)), to)
         return
     assert to is not None
-    written = asyncio.run(exports.export_all(proxy, to, wanted))
+    written = asyncio.run(exports.export_all(proxy, to, options))
     typer.echo(f"{to}: {counted(len(written), 'file')}.")
 
 

@@ -12,10 +12,19 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from palimpsest.cli.terminal import counted, effect_of, figure, money, table, text_of
+from palimpsest.cli.terminal import (
+    counted,
+    effect_of,
+    figure,
+    lines_of_message,
+    money,
+    outcome_of,
+    table,
+    text_of,
+)
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import NotFound
-from palimpsest.upstream.own_api import OwnApi, content_of, fields_of, own_api
+from palimpsest.upstream.own_api import OwnApi, content_of, fields_of, own_api, session_path
 
 Json = Mapping[str, Any]
 # Characters of a name or title in a table.
@@ -33,15 +42,15 @@ class Proxy(NamedTuple):
 @asynccontextmanager
 async def _session(proxy: Proxy, name: str) -> AsyncIterator[tuple[OwnApi, str]]:
     """The proxy's endpoints and the path of the session. NotFound when there is no such session."""
-    async with own_api(proxy.url, proxy.key) as api:
-        yield api, f"sessions/{quote(name, safe='')}"
+    async with own_api(*proxy) as api:
+        yield api, session_path(name)
 
 
 async def sessions(proxy: Proxy, only: Mapping[str, str | None], limit: int) -> Json:
     """The newest sessions, those with all that `only` gives."""
     asked = urlencode({name: value for name, value in only.items() if value} | {"limit": limit, "details": 1})
-    async with own_api(proxy.url, proxy.key) as api:
-        return fields_of(await api.get(f"sessions?{asked}"))
+    async with own_api(*proxy) as api:
+        return await api.fields(f"sessions?{asked}")
 
 
 def lines_of_sessions(told: Json) -> Iterator[str]:
@@ -74,8 +83,8 @@ def lines_of_sessions(told: Json) -> Iterator[str]:
 async def show(proxy: Proxy, name: str, limit: int) -> Json:
     """A session with its newest turns and its compactions."""
     async with _session(proxy, name) as (api, path):
-        found = fields_of(await api.get(path))
-        turns = fields_of(await api.get(f"{path}/exchanges?limit={limit}"))["exchanges"]
+        found = await api.fields(path)
+        turns = (await api.fields(f"{path}/exchanges?limit={limit}"))["exchanges"]
         made = await _compactions(api, path)
     return {"session": found, "turns": turns, "compactions": made}
 
@@ -85,7 +94,7 @@ async def _compactions(api: OwnApi, path: str) -> list[Json]:
     made: list[Json] = []
     after = ""
     while after is not None:
-        page = fields_of(await api.get(f"{path}/compactions?limit=500&after={after}"))
+        page = await api.fields(f"{path}/compactions?limit=500&after={after}")
         made, after = made + page["compactions"], page["next"]
     return made
 
@@ -101,43 +110,44 @@ def lines_of_show(told: Json) -> Iterator[str]:
         undone = ", undone" if one["undone_at"] else ""
         yield f"  {one['id']}: {effect_of(one)}: {one['reason']}{undone}"
     rows = [("TURN", "AT (UTC)", "SENT/SAID", "CACHED", "COST", "SECONDS", "OUTCOME")]
-    for one in told["turns"]:
-        failed = " ".join(str(part) for part in (one["code"] or one["state"], one["status"]) if part)
-        rows.append(
-            (
-                str(one["n"]),
-                datetime.fromisoformat(one["started_at"]).strftime("%Y-%m-%d %H:%M:%S"),
-                f"{figure(one['tokens'])}/{figure(one['tokens_full'])}",
-                figure(one["cached_tokens"]),
-                money(one["cost"] and one["cost"]["total"]),
-                "?" if one["seconds"] is None else f"{one['seconds']:.1f}",
-                one["state"] if one["state"] in ("done", "open") else failed,
-            )
+    rows += [
+        (
+            str(one["n"]),
+            datetime.fromisoformat(one["started_at"]).strftime("%Y-%m-%d %H:%M:%S"),
+            f"{figure(one['tokens'])}/{figure(one['tokens_full'])}",
+            figure(one["cached_tokens"]),
+            money(one["cost"] and one["cost"]["total"]),
+            figure(one["seconds"], 1),
+            outcome_of(one),
         )
+        for one in told["turns"]
+    ]
     yield from table(rows, right=(0, 2, 3, 4, 5))
 
 
-async def _newest(api: OwnApi, path: str) -> str:
-    """The number of the session's newest turn."""
-    found = fields_of(await api.get(f"{path}/exchanges?limit=1"))["exchanges"]
-    if not found:
-        raise NotFound("The session has no turn yet.")
-    return str(found[0]["n"])
+@asynccontextmanager
+async def _turn(proxy: Proxy, name: str, at: int | None) -> AsyncIterator[tuple[OwnApi, str]]:
+    """The proxy's endpoints and the path of the turn, by default of the newest one."""
+    async with _session(proxy, name) as (api, path):
+        if at is None:
+            newest = (await api.fields(f"{path}/exchanges?limit=1"))["exchanges"]
+            if not newest:
+                raise NotFound("The session has no turn yet.")
+            at = newest[0]["n"]
+        yield api, f"{path}/exchanges/{at}"
 
 
 async def view(proxy: Proxy, name: str, at: int | None) -> Json:
     """What the model was sent at a turn, by default the newest one."""
-    async with _session(proxy, name) as (api, path):
-        n = await _newest(api, path) if at is None else str(at)
-        one = fields_of(await api.get(f"{path}/exchanges/{n}"))
-        return one | fields_of(await api.get(f"{path}/exchanges/{n}/view"))
+    async with _turn(proxy, name, at) as (api, path):
+        one = await api.fields(path)
+        return one | await api.fields(f"{path}/view")
 
 
 async def body(proxy: Proxy, name: str, at: int | None) -> bytes:
     """The bytes of the request that was sent upstream at a turn."""
-    async with _session(proxy, name) as (api, path):
-        n = await _newest(api, path) if at is None else str(at)
-        return content_of(await api.get(f"{path}/exchanges/{n}/body"))
+    async with _turn(proxy, name, at) as (api, path):
+        return await api.content(f"{path}/body")
 
 
 def lines_of_view(told: Json) -> Iterator[str]:
@@ -147,17 +157,13 @@ def lines_of_view(told: Json) -> Iterator[str]:
     yield f"Of them {shares}."
     for part in told["parts"]:
         kind = "masked" if part["masked"] else part["kind"]
-        message = as_chat(part["message"])
-        yield ""
-        yield f"--- {message.get('role', 'item')}, {kind}, {part['tokens']:,} tokens"
-        yield text_of(message)
+        yield from lines_of_message(as_chat(part["message"]), kind, part["tokens"])
 
 
 async def diff(proxy: Proxy, name: str, at: int | None, against: str) -> Json:
     """How a turn's prompt differs from that of the turn before, or from what was said."""
-    async with _session(proxy, name) as (api, path):
-        n = await _newest(api, path) if at is None else str(at)
-        return fields_of(await api.get(f"{path}/exchanges/{n}/diff?against={against}"))
+    async with _turn(proxy, name, at) as (api, path):
+        return await api.fields(f"{path}/diff?against={against}")
 
 
 def lines_of_diff(told: Json) -> Iterator[str]:
@@ -174,16 +180,16 @@ def lines_of_diff(told: Json) -> Iterator[str]:
 
 async def search(proxy: Proxy, words: str, name: str | None, limit: int) -> Json:
     """Exact quotes of one session, or of all."""
-    async with own_api(proxy.url, proxy.key) as api:
+    async with own_api(*proxy) as api:
         if name is None:
-            newest = fields_of(await api.get("sessions?limit=1"))["sessions"]
+            newest = (await api.fields("sessions?limit=1"))["sessions"]
             if not newest:
                 raise NotFound("Nothing is stored for this key yet.")
-            place, scope = newest[0]["id"], "namespace"
+            path, scope = session_path(newest[0]["id"]), "namespace"
         else:
-            place, scope = quote(name, safe=""), "session"
+            path, scope = session_path(name), "session"
         asked = urlencode({"q": words, "limit": limit, "scope": scope})
-        return fields_of(await api.get(f"sessions/{place}/search?{asked}"))
+        return await api.fields(f"{path}/search?{asked}")
 
 
 def lines_of_search(told: Json) -> Iterator[str]:
@@ -232,7 +238,7 @@ async def pins(proxy: Proxy, name: str, add: str | None, remove: str | None) -> 
         warning = fields_of(await api.post(f"{path}/pins", {"message": add}))["warning"] if add else None
         if remove:
             content_of(await api.delete(f"{path}/pins/{quote(remove, safe='')}"))
-        return {**fields_of(await api.get(f"{path}/pins")), "warning": warning}
+        return {**await api.fields(f"{path}/pins"), "warning": warning}
 
 
 def lines_of_pins(told: Json) -> Iterator[str]:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
-from urllib.parse import quote
 
+from palimpsest.cli.exports import ExportOptions, exported
 from palimpsest.cli.other_policy import Wanted, check, other_policy
 from palimpsest.cli.reading import Json, Proxy
-from palimpsest.cli.terminal import counted, effect_of, figure, money, table, text_of
+from palimpsest.cli.terminal import counted, effect_of, figure, lines_of_message, money, table
 from palimpsest.core.budget.budget import Window
 from palimpsest.core.budget.economy import Prices, prompt_cost
 from palimpsest.core.budget.upstream_counts import as_theirs
@@ -53,7 +53,6 @@ from palimpsest.settings.compacting import CompactionSettings
 from palimpsest.tokenizer.counting import Counter, Tokenizer
 from palimpsest.tokenizer.text import EncodingName
 from palimpsest.upstream.models import prices_from_model_data, window_from_model_data
-from palimpsest.upstream.own_api import content_of, own_api
 
 # Bounds of what is replayed: time grows with the square of the messages, about a minute at this many.
 MOST_MESSAGES = 20_000
@@ -82,12 +81,7 @@ def document(proxy: Proxy, session: str) -> bytes:
         raise SettingsError(f"replay: {path} cannot be read ({failure.strerror}).") from failure
     if path.suffix == ".json":
         raise SettingsError(f"replay: there is no file {path}.")
-    return asyncio.run(_exported(proxy, session))
-
-
-async def _exported(proxy: Proxy, session: str) -> bytes:
-    async with own_api(proxy.url, proxy.key) as api:
-        return content_of(await api.get(f"sessions/{quote(session, safe='')}/export"))
+    return asyncio.run(exported(proxy, session, None, ExportOptions()))
 
 
 def _bounded(path: Path) -> bytes:
@@ -96,9 +90,9 @@ def _bounded(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def replay(exported: bytes, wanted: Wanted) -> dict[str, Any]:
+def replay(content: bytes, wanted: Wanted) -> dict[str, Any]:
     """Both policies over the session. SettingsError for bad options; RequestError for a bad document."""
-    recording = _read(exported, wanted.window_tokens)
+    recording = _read(content, wanted.window_tokens)
     given, in_force = recording.given, recording.given.facts.policy
     window = given.facts.window
     other, other_window = other_policy(in_force, window, given.turns[-1][0].model, wanted)
@@ -121,8 +115,8 @@ def replay(exported: bytes, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _read(exported: bytes, window_tokens: int | None) -> _Recording:
-    record = record_of(exported, RecordLimits(_DEPTH, 4 * MOST_MESSAGES), time.time())
+def _read(content: bytes, window_tokens: int | None) -> _Recording:
+    record = record_of(content, RecordLimits(_DEPTH, 4 * MOST_MESSAGES), time.time())
     imported = imported_of(record)
     if len(imported.messages) > MOST_MESSAGES:
         raise SettingsError(f"replay: the session has more than {MOST_MESSAGES:,} messages.")
@@ -324,9 +318,7 @@ def _line_of(made: Json) -> str:
 def lines_of_view(told: Json) -> Iterator[str]:
     """The prompt of the last turn, message by message."""
     for part in told["view"]:
-        yield ""
-        yield f"--- {part['message'].get('role', 'item')}, {part['kind']}, {part['tokens']:,} tokens"
-        yield text_of(part["message"])
+        yield from lines_of_message(part["message"], part["kind"], part["tokens"])
 
 
 def _fitting(one: Json) -> str:

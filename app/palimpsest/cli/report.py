@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 
 from palimpsest.cli.reading import Json, Proxy
 from palimpsest.cli.terminal import counted, money
-from palimpsest.upstream.own_api import fields_of, own_api
+from palimpsest.upstream.own_api import own_api, session_path
 
 # The newest sessions whose compactions are reported.
 _MOST_SESSIONS = 50
@@ -22,21 +21,20 @@ async def report(proxy: Proxy, session: str | None, days: int) -> dict[str, Any]
 
     NotFound when the session does not exist; UpstreamError when the proxy cannot be reached or refuses.
     """
-    async with own_api(proxy.url, proxy.key) as api:
+    async with own_api(*proxy) as api:
         if session is not None:
-            path = f"sessions/{quote(session, safe='')}"
-            rows = [fields_of(await api.get(path))]
+            rows = [await api.fields(session_path(session))]
             overview = holdout = None
         else:
-            overview = fields_of(await api.get(f"overview?days={days}"))
-            holdout = fields_of(await api.get(f"holdout?days={days}"))
-            listed = fields_of(await api.get(f"sessions?limit={_MOST_SESSIONS}"))["sessions"]
+            overview = await api.fields(f"overview?days={days}")
+            holdout = await api.fields(f"holdout?days={days}")
+            listed = (await api.fields(f"sessions?limit={_MOST_SESSIONS}"))["sessions"]
             rows = [row for row in listed if row["compactions"]]
         told = [
             {
                 "name": row["name"],
                 "model": row["model"],
-                **fields_of(await api.get(f"sessions/{row['id']}/report")),
+                **await api.fields(f"sessions/{row['id']}/report"),
             }
             for row in rows
         ]

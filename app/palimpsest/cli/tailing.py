@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import count
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from palimpsest.cli.reading import Json, Proxy
-from palimpsest.cli.terminal import figure
-from palimpsest.upstream.own_api import OwnApi, fields_of, own_api
+from palimpsest.cli.terminal import figure, outcome_of
+from palimpsest.upstream.own_api import OwnApi, own_api, session_path
 
 # Between two looks: a turn takes seconds.
 _LOOK_SECONDS = 1.0
@@ -24,7 +24,7 @@ async def turns(proxy: Proxy, name: str | None, last: int, most: int | None) -> 
     Of the session, or of the newest fifty of the key. Ends after `most` turns; None: not by itself.
     """
     seen, given = _Seen(), 0
-    async with own_api(proxy.url, proxy.key) as api:
+    async with own_api(*proxy) as api:
         for look in count():
             new = [turn async for turn in seen.ended(api, name)]
             new.sort(key=lambda turn: str(turn["started_at"]))
@@ -48,7 +48,7 @@ class _Seen:
         for session in await _newest(api, name):
             if self._sessions.get(session["id"]) == session:
                 continue
-            page = fields_of(await api.get(f"sessions/{session['id']}/exchanges?limit={_TURNS}"))["exchanges"]
+            page = (await api.fields(f"sessions/{session['id']}/exchanges?limit={_TURNS}"))["exchanges"]
             # One that is open is looked for again.
             if all(turn["state"] != "open" for turn in page):
                 self._sessions[session["id"]] = session
@@ -60,19 +60,16 @@ class _Seen:
 
 async def _newest(api: OwnApi, name: str | None) -> list[Json]:
     if name is not None:
-        return [fields_of(await api.get(f"sessions/{quote(name, safe='')}"))]
+        return [await api.fields(session_path(name))]
     asked = urlencode({"limit": _SESSIONS, "side": "true"})
-    found: list[Json] = fields_of(await api.get(f"sessions?{asked}"))["sessions"]
+    found: list[Json] = (await api.fields(f"sessions?{asked}"))["sessions"]
     return found
 
 
 def line_of(turn: Json) -> str:
     """A turn's line."""
     sizes = f"{figure(turn['tokens'])}/{figure(turn['tokens_full'])}"
-    seconds = "?" if turn["seconds"] is None else f"{turn['seconds']:.1f}"
-    failed = " ".join(str(part) for part in (turn["code"], turn["status"]) if part)
-    outcome = turn["state"] if turn["state"] == "done" or not failed else failed
     view = f", {turn['view']}" if turn["view"] else ""
     name = f"{(turn['name'] or turn['session'])[:_NAME_CHARS]:{_NAME_CHARS}}"
     head = f"{turn['started_at'][:19]}  {name}  turn {turn['n']}"
-    return f"{head}: {sizes} tokens{view}, {seconds} s, {outcome}"
+    return f"{head}: {sizes} tokens{view}, {figure(turn['seconds'], 1)} s, {outcome_of(turn)}"

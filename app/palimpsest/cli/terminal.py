@@ -24,9 +24,9 @@ def money(amount: float | None) -> str:
     return "unknown" if amount is None else f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"
 
 
-def figure(number: int | None) -> str:
+def figure(number: float | None, decimals: int = 0) -> str:
     """A number; "?" for None."""
-    return "?" if number is None else f"{number:,}"
+    return "?" if number is None else f"{number:,.{decimals}f}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -44,6 +44,20 @@ def effect_of(compaction: Mapping[str, Any]) -> str:
     folded = f"{counted(compaction['messages_folded'], 'message')} folded"
     what = folded if compaction["kind"] == "message_removal" else "tool results shortened"
     return f"{what}, {compaction['tokens_before']:,} -> {compaction['tokens_after']:,} tokens"
+
+
+def outcome_of(turn: Mapping[str, Any]) -> str:
+    """How the turn ended; of a failure the code and the status."""
+    if turn["state"] in ("done", "open"):
+        return str(turn["state"])
+    return " ".join(str(part) for part in (turn["code"] or turn["state"], turn["status"]) if part)
+
+
+def lines_of_message(message: Mapping[str, Any], kind: str, tokens: int) -> Iterator[str]:
+    """A chat message of a prompt, below an empty line."""
+    yield ""
+    yield f"--- {message.get('role', 'item')}, {kind}, {tokens:,} tokens"
+    yield text_of(message)
 
 
 def text_of(message: Mapping[str, Any]) -> str:

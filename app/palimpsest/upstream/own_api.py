@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -44,6 +45,14 @@ class OwnApi:
     async def get(self, path: str) -> httpx.Response:
         """As `post`, with GET."""
         return await self._answer(self._http.build_request("GET", f"/api/{path}"))
+
+    async def fields(self, path: str) -> dict[str, Any]:
+        """The object that GET answers. Raises as `get` and `fields_of`."""
+        return fields_of(await self.get(path))
+
+    async def content(self, path: str) -> bytes:
+        """The body that GET answers. Raises as `get` and `content_of`."""
+        return content_of(await self.get(path))
 
     async def delete(self, path: str) -> httpx.Response:
         """As `post`, with DELETE; may take minutes."""
@@ -94,6 +103,11 @@ def _refusal(reply: httpx.Response, fields: Mapping[str, Any] | None) -> Palimps
     return UpstreamError(
         f"The proxy answered {reply.status_code}: {where}{said or 'nothing that can be read'}"
     )
+
+
+def session_path(name: str) -> str:
+    """The path of the session of this id or name."""
+    return f"sessions/{quote(name, safe='')}"
 
 
 @asynccontextmanager
