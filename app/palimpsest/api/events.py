@@ -14,8 +14,9 @@ from typing import Annotated, Any, TypedDict
 from fastapi import APIRouter, Query, Request
 
 from palimpsest.api.callers import Admitted, SessionName
-from palimpsest.api.replies import Reply, UtcTime, array_of, described, object_with, raw_reply, utc_time
+from palimpsest.api.replies import Reply, UtcTime, described, object_with, raw_reply, utc_time
 from palimpsest.core.runtime.events import EVENT_TYPES
+from palimpsest.core.wire.json_text import array_of
 from palimpsest.errors import InvalidParameter, ServerBusy
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.client import Client

@@ -13,7 +13,6 @@ from palimpsest.api.replies import (
     StoredMessage,
     Tokens,
     UtcTime,
-    array_of,
     described,
     object_with,
     raw_reply,
@@ -23,6 +22,7 @@ from palimpsest.api.replies import (
 from palimpsest.core.view.anatomy import Category, Fate, SeenMessage, difference
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.outcomes import PartKind, ViewPart
+from palimpsest.core.wire.json_text import array_of
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.exchange_views import Cost, ExchangeViews, SeenExchange

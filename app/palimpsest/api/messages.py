@@ -14,7 +14,6 @@ from palimpsest.api.replies import (
     Reply,
     StoredMessage,
     UtcTime,
-    array_of,
     described,
     object_with,
     raw_reply,
@@ -26,7 +25,7 @@ from palimpsest.core.history.stored_points import MessageState
 from palimpsest.core.view.clients import is_client_summary, may_be_client_summary
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.view import folded_in
-from palimpsest.core.wire.json_text import decoded
+from palimpsest.core.wire.json_text import array_of, decoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.archive import Archive, Place, ReadBranch
 from palimpsest.proxy.compaction_context import in_force

@@ -8,7 +8,7 @@ Imports Starlette only: health checks use it and must not load FastAPI.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -77,8 +77,3 @@ def object_with(fields: Mapping[str, Any], name: str, raw: bytes) -> bytes:
     `raw` is not re-encoded: encoders would change numbers, escapes and repeated keys, or refuse them.
     """
     return encoded(fields)[:-1] + b"," + encoded(name) + b":" + raw + b"}"
-
-
-def array_of(items: Iterable[bytes]) -> bytes:
-    """A JSON array of encoded values."""
-    return b"[" + b",".join(items) + b"]"

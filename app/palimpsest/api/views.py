@@ -15,7 +15,6 @@ from palimpsest.api.replies import (
     Reply,
     StoredMessage,
     Tokens,
-    array_of,
     described,
     object_with,
     raw_reply,
@@ -28,7 +27,7 @@ from palimpsest.core.recall.tool_results import chain_digits_of, summary_id
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import PartKind, ViewPart
-from palimpsest.core.wire.json_text import decoded, encoded
+from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.context_loader import ContextLoader

@@ -17,6 +17,7 @@ from palimpsest.core.history.stored_points import MessageState, Rebase
 from palimpsest.core.holdout import Arm
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.chat_answers import Usage
+from palimpsest.core.wire.json_text import array_of
 from palimpsest.storage import exchanges_sql as sql
 from palimpsest.storage.accounts import Charge
 from palimpsest.storage.compactions import ADD_COMPACTION_IN_EPOCH, DatedCompaction, compaction_rows
@@ -362,8 +363,3 @@ def _round_rows(given: Params, exchange: CloseExchange) -> list[Params]:
         return []
     own = {"chain": exchange.answers[0].chain, "messages": array_of(hidden.before), "results": None}
     return [{**given, **fields_of(hidden), **own}]
-
-
-def array_of(messages: Sequence[bytes]) -> bytes:
-    """The messages as a JSON array."""
-    return b"[" + b",".join(messages) + b"]"

@@ -14,6 +14,7 @@ from functools import partial
 from palimpsest.core.history.stored_points import Rebase
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.json_spans import raw_elements
+from palimpsest.core.wire.json_text import array_of
 from palimpsest.errors import StoreError
 from palimpsest.storage import exchanges_sql as sql
 from palimpsest.storage.accounts import ProvenNamespaces, charge_step, proof_step
@@ -25,7 +26,6 @@ from palimpsest.storage.exchange_units import (
     CloseExchange,
     OpenExchange,
     StoredMessage,
-    array_of,
     closing,
     importing,
     is_answered,

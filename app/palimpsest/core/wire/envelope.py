@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palimpsest.core.wire.json_spans import outline
+from palimpsest.core.wire.json_text import array_of
 from palimpsest.core.wire.request import ChatRequest, Edit, edited
 
 # Bytes that valid JSON contains nowhere: the place of the messages, and of a piece.
@@ -47,7 +48,7 @@ def body_with(envelope: Sequence[bytes], messages: Sequence[bytes]) -> bytes:
     rest, *pieces = envelope
     texts = rest.split(_PIECE)
     whole = b"".join([part for pair in zip(texts, [*pieces, b""], strict=True) for part in pair])
-    return whole.replace(_MESSAGES, b"[" + b",".join(messages) + b"]", 1)
+    return whole.replace(_MESSAGES, array_of(messages), 1)
 
 
 def tools_in(envelope: Sequence[bytes]) -> bytes | None:

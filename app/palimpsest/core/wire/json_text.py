@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -94,6 +94,11 @@ def encoded(value: Any) -> bytes:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode()
+
+
+def array_of(items: Iterable[bytes]) -> bytes:
+    """A JSON array of encoded values."""
+    return b"[" + b",".join(items) + b"]"
 
 
 def _number(text: str) -> int | float:

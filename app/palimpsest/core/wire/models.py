@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from palimpsest.core.wire.json_spans import ObjectOutline, outline, raw_elements, raw_members
-from palimpsest.core.wire.json_text import decoded, encoded, verify
+from palimpsest.core.wire.json_text import array_of, decoded, encoded, verify
 from palimpsest.errors import InvalidJson
 
 STAR = "*"
@@ -106,7 +106,7 @@ def merged(body: bytes, routed: Sequence[Entry], is_taken: Callable[[str], bool]
     member = outline(body).last("data")
     if member is None:
         return body
-    data = b"[" + b",".join([*own, *reversed(theirs.values())]) + b"]"
+    data = array_of([*own, *reversed(theirs.values())])
     return body[: member.start] + data + body[member.end :]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from palimpsest.core.wire.chat_answers import QuestionAnswer, Sum, UnreadableAnswer, WholeAnswer
 from palimpsest.core.wire.compaction_items import MANAGEMENT, is_ours, with_plain_summaries
 from palimpsest.core.wire.json_spans import ObjectOutline, Span, is_plain, members_of, outline, refuse_deeper
-from palimpsest.core.wire.json_text import BYTE_ORDER_MARK, decoded, verify
+from palimpsest.core.wire.json_text import BYTE_ORDER_MARK, array_of, decoded, verify
 from palimpsest.core.wire.models import model_edit
 from palimpsest.errors import InvalidJson, NestedTooDeep, NotUnderstood
 
@@ -273,7 +273,7 @@ class ChatRequest:
         if self.wire.has_compactions:
             ends = (self.trigger,) if self.trigger is not None else ()
             messages = [*(self.as_sent.get(raw) or with_plain_summaries(raw) for raw in messages), *ends]
-        return [(*self.messages_at, b"[" + b",".join(messages) + b"]"), *self.edits_beside]
+        return [(*self.messages_at, array_of(messages)), *self.edits_beside]
 
     @property
     def edits_beside(self) -> list[Edit]:

@@ -25,6 +25,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from palimpsest.core.wire.json_text import array_of
 from palimpsest.core.wire.request import ChatRequest, Fields
 from palimpsest.proxy.reports import RequestEntry
 from palimpsest.proxy.turn import ForwardedView, Turn
@@ -189,4 +190,4 @@ def _content(entry: RequestEntry, turn: Turn) -> dict[str, str]:
 
 
 def _listed(messages: Iterable[bytes]) -> str:
-    return (b"[" + b",".join(messages) + b"]").decode("utf-8", "replace")[:CONTENT_CHARS]
+    return (array_of(messages)).decode("utf-8", "replace")[:CONTENT_CHARS]

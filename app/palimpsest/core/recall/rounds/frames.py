@@ -15,7 +15,7 @@ from palimpsest.core.recall.rounds.calls import Called, called_by, is_ours, name
 from palimpsest.core.recall.tool_calls import NAMES
 from palimpsest.core.wire.chat_answers import AnsweredChoice, Assembly, Sum, Verdict
 from palimpsest.core.wire.json_spans import Span, outline, raw_elements, raw_members
-from palimpsest.core.wire.json_text import decoded, encoded
+from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.errors import InvalidJson
 
 
@@ -153,7 +153,7 @@ def _without_ours(body: bytes, called: Called) -> bytes:
     if called.others:
         message = raw_members(raw_members(raw_elements(raw_members(body)["choices"])[0])["message"])
         kept = [raw for raw in raw_elements(message["tool_calls"]) if not is_ours(decoded(raw))]
-        return replaced(body, CALLS, b"[" + b",".join(kept) + b"]")
+        return replaced(body, CALLS, array_of(kept))
     return stopped(replaced(body, CALLS, None))
 
 
@@ -240,7 +240,7 @@ class RoundFrames(Frames):
             raw = raw_elements(raw_members(_raw_delta(data))["tool_calls"])
             kept = self._calls.kept(raw, delta["tool_calls"])
             if kept != raw:
-                value = b"[" + b",".join(kept) + b"]" if kept else None
+                value = array_of(kept) if kept else None
                 data = replaced(data, (*_DELTA, "tool_calls"), value)
         return data
 

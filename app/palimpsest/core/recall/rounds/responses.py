@@ -20,7 +20,7 @@ from palimpsest.core.recall.rounds.offer import is_named_as_ours
 from palimpsest.core.recall.tool_calls import NAMES
 from palimpsest.core.wire.chat_answers import Verdict, said_in
 from palimpsest.core.wire.json_spans import raw_elements, raw_members
-from palimpsest.core.wire.json_text import decoded, encoded
+from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.responses.answers import ResponseAssembly
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import InvalidJson
@@ -87,7 +87,7 @@ def answer_for_prompt(message: bytes, *, is_kept: bool) -> bytes:
         return message
     raws = raw_elements(message)
     known = [raw for raw in raws if not _has_id_only(decoded(raw))]
-    return message if len(known) == len(raws) else b"[" + b",".join(known) + b"]"
+    return message if len(known) == len(raws) else array_of(known)
 
 
 def without_repeated_items(answer: bytes, before: Iterable[bytes]) -> bytes | None:
@@ -102,7 +102,7 @@ def without_repeated_items(answer: bytes, before: Iterable[bytes]) -> bytes | No
     kept = [raw for raw in raws if _identity_of(decoded(raw)) not in said]
     if len(kept) == len(raws):
         return answer
-    return b"[" + b",".join(kept) + b"]" if kept else None
+    return array_of(kept) if kept else None
 
 
 def _is_ours(item: Json) -> bool:
@@ -198,13 +198,13 @@ def _output(raw: bytes, so_far: ResponsesClientAnswer) -> bytes:
     seen = visible_items(said)
     if not so_far.items and len(seen) == len(said):
         return raw
-    return b"[" + b",".join([*so_far.items, *seen]) + b"]"
+    return array_of([*so_far.items, *seen])
 
 
 def _without_ours(raw: bytes) -> bytes:
     tools = raw_elements(raw)
     kept = [tool for tool in tools if not is_named_as_ours(decoded(tool))]
-    return raw if len(kept) == len(tools) else b"[" + b",".join(kept) + b"]"
+    return raw if len(kept) == len(tools) else array_of(kept)
 
 
 def _counts(raw: bytes | None, so_far: ResponsesClientAnswer) -> dict[str, bytes]:

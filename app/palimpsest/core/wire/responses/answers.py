@@ -20,7 +20,7 @@ from palimpsest.core.wire.chat_answers import (
     usage_of,
 )
 from palimpsest.core.wire.json_spans import raw_elements, raw_members, refuse_deeper
-from palimpsest.core.wire.json_text import decoded, encoded, verify
+from palimpsest.core.wire.json_text import array_of, decoded, encoded, verify
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import InvalidJson
 
@@ -50,7 +50,7 @@ def _read(said: Mapping[str, bytes]) -> WholeAnswer | UnreadableAnswer:
         items = items[-1:]
     if not items or not all(item.startswith(b"{") for item in items):
         return UnreadableAnswer("no_choices")
-    message = b"[" + b",".join(items) + b"]"
+    message = array_of(items)
     why = decoded(said.get("incomplete_details", b"null"))
     choice = AnsweredChoice(0, message, finish_reason(message, decoded(said.get("status", b"null")), why))
     return WholeAnswer((choice,), tokens_of(decoded(said.get("usage", b"null"))), response_id(said))

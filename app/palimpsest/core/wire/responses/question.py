@@ -13,7 +13,7 @@ import msgspec
 
 from palimpsest.core.wire.chat_answers import QuestionAnswer, text_of
 from palimpsest.core.wire.compaction_items import with_plain_summaries
-from palimpsest.core.wire.json_text import decoded, encoded
+from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.request import ChatRequest, Members
 from palimpsest.core.wire.responses.answers import FAILED, finish_reason, tokens_of
 from palimpsest.core.wire.responses.items import as_chat
@@ -74,7 +74,7 @@ def question_fields(messages: Sequence[bytes], behind: Members | None) -> dict[s
         fields |= {"instructions": "\n\n".join(instructions)} if instructions else {}
     # The upstream must not store questions of ours.
     return fields | {
-        "input": msgspec.Raw(b"[" + b",".join(map(with_plain_summaries, said)) + b"]"),
+        "input": msgspec.Raw(array_of(map(with_plain_summaries, said))),
         "store": False,
     }
 

@@ -16,7 +16,7 @@ import msgspec
 
 from palimpsest.core.wire.compaction_items import MANAGEMENT, TRIGGER, is_ours
 from palimpsest.core.wire.json_spans import Span
-from palimpsest.core.wire.json_text import decoded, encoded
+from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.request import ChatRequest, RequestBody, RequestLimits, Unaccepted, Wire
 from palimpsest.core.wire.responses.answers import ResponseAssembly, error_body, error_event, parse_response
 from palimpsest.core.wire.responses.items import REFERENCES, is_said_by_model, referenced_id, runs_at_upstream
@@ -140,7 +140,7 @@ def answer_with(request: ChatRequest, run: range, items: Mapping[int, bytes]) ->
         once.append(item)
         if isinstance(ident, str):
             seen.add(ident)
-    return b"[" + b",".join(once) + b"]"
+    return array_of(once)
 
 
 def with_items(request: ChatRequest, items: Mapping[int, bytes]) -> ChatRequest:
