@@ -204,7 +204,7 @@ class EventPages:
         rows = await self._journal.events(caller.namespace, row.id, after, limit + 1, wanted.types)
         page = rows[:limit]
         head = {"session": row.id, "next": page[-1].seq if len(rows) > limit else None}
-        return raw_reply(object_with(head, "events", array_of(_item(one) for one in page)))
+        return raw_reply(object_with(head, events=array_of(_item(one) for one in page)))
 
 
 def _item(stored: StoredEvent) -> bytes:
@@ -215,7 +215,7 @@ def _item(stored: StoredEvent) -> bytes:
         "type": event.type,
         "created_at": utc_time(event.created_at),
     }
-    return object_with(fields, "payload", event.payload)
+    return object_with(fields, payload=event.payload)
 
 
 def _types(given: str) -> tuple[str, ...]:

@@ -279,8 +279,7 @@ class ExchangePages:
             "same_before": found.same_before,
             "same_after": found.same_after,
         }
-        told = object_with(head, "gone", array_of(found.gone))
-        return raw_reply(told[:-1] + b',"new":' + array_of(found.new) + b"}")
+        return raw_reply(object_with(head, gone=array_of(found.gone), new=array_of(found.new)))
 
     async def get_exchange_lost(
         self, caller: Admitted, name: SessionName, n: ExchangeName
@@ -350,12 +349,9 @@ def cost_fields(cost: Cost | None) -> ExchangeCostFields | None:
 
 
 def _view(fields: ExchangeFields, seen: SeenExchange) -> bytes:
-    said = [
-        object_with(_said(seen, fate), "message", seen.talk.messages[fate.index].raw) for fate in seen.fates
-    ]
-    parts = [object_with(_part(seen, part), "message", part.raw) for part in seen.view.parts]
-    head = object_with(fields, "messages", array_of(said))
-    return head[:-1] + b',"parts":' + array_of(parts) + b"}"
+    said = [object_with(_said(seen, fate), message=seen.talk.messages[fate.index].raw) for fate in seen.fates]
+    parts = [object_with(_part(seen, part), message=part.raw) for part in seen.view.parts]
+    return object_with(fields, messages=array_of(said), parts=array_of(parts))
 
 
 def _part(seen: SeenExchange, part: ViewPart) -> SentPartHead:

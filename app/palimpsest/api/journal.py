@@ -141,7 +141,7 @@ class CheckpointPages:
         if stored is None:
             raise missing()
         fields: SessionCheckpointHead = {"session": row.id, **_checkpoint_fields(stored.checkpoint)}
-        return raw_reply(object_with(fields, "payload", stored.checkpoint.payload))
+        return raw_reply(object_with(fields, payload=stored.checkpoint.payload))
 
 
 def _checkpoint_fields(checkpoint: CheckpointRow) -> CheckpointHead:

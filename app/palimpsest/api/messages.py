@@ -124,10 +124,8 @@ class MessagePages:
             "total": len(every),
             "next": stop - 1 if stop < len(every) else None,
         }
-        # The Responses API's `instructions`, which requests have beside their items.
-        body = object_with(head, "instructions", field or b"null")
-        weight = MESSAGE_WEIGHT * (stop - start)
-        return raw_reply(await offload(weight, _page, body, every, range(start, stop), folded))
+        weight, shown = MESSAGE_WEIGHT * (stop - start), range(start, stop)
+        return raw_reply(await offload(weight, _page, head, field or b"null", every, shown, folded))
 
     async def _folded(self, place: Place) -> frozenset[bytes] | None:
         """Chains of the messages that the current view replaces by a summary (B13).
@@ -162,24 +160,26 @@ def _folded_in(stored: Sequence[StoredCompaction], branch: ReadBranch) -> frozen
 
 
 def _page(
-    head: bytes,
+    head: TranscriptFields,
+    instructions: bytes,
     every: Sequence[Message | MessageRow | _Unseen],
     shown: range,
     folded: Collection[bytes] | None,
 ) -> bytes:
+    """`instructions`: those of the Responses API, which requests have beside their items."""
     items = [_item(at, every[at], folded) for at in shown]
-    return head[:-1] + b',"messages":' + array_of(items) + b"}"
+    return object_with(head, instructions=instructions, messages=array_of(items))
 
 
 def _item(at: int, message: Message | MessageRow | _Unseen, folded: Collection[bytes] | None) -> bytes:
     if isinstance(message, Message):
-        return object_with(_outside(at, message.role, "instructions", message.tokens), "message", message.raw)
+        return object_with(_outside(at, message.role, "instructions", message.tokens), message=message.raw)
     if isinstance(message, _Unseen):
         answer = message.answer
         fields = _outside(at, as_chat(decoded(message.raw)).get("role", "assistant"), "hidden", None)
         fields["answer"], fields["in_path"] = context_id(answer.chain), answer.in_path
         fields["created_at"] = utc_time(answer.created_at)
-        return object_with(fields, "message", message.raw)
+        return object_with(fields, message=message.raw)
     fields = {
         "id": context_id(message.chain),
         "position": at,
@@ -194,7 +194,7 @@ def _item(at: int, message: Message | MessageRow | _Unseen, folded: Collection[b
     }
     if _is_seam(message):
         fields["seam"] = "client_compaction"
-    return object_with(fields, "message", message.body)
+    return object_with(fields, message=message.body)
 
 
 def _is_seam(message: MessageRow) -> bool:

@@ -71,9 +71,10 @@ def utc_time_or_none(seconds: float | None) -> UtcTime | None:
     return None if seconds is None else utc_time(seconds)
 
 
-def object_with(fields: Mapping[str, Any], name: str, raw: bytes) -> bytes:
-    """A JSON object of `fields` (not empty) and, last, a member whose value is `raw`, byte for byte.
+def object_with(fields: Mapping[str, Any], **raw: bytes) -> bytes:
+    """A JSON object of `fields` (not empty) and, last, members whose values are `raw`, byte for byte.
 
-    `raw` is not re-encoded: encoders would change numbers, escapes and repeated keys, or refuse them.
+    They are not re-encoded: encoders would change numbers, escapes and repeated keys, or refuse them.
     """
-    return encoded(fields)[:-1] + b"," + encoded(name) + b":" + raw + b"}"
+    members = [encoded(name) + b":" + value for name, value in raw.items()]
+    return b",".join([encoded(fields)[:-1], *members]) + b"}"

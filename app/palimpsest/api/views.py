@@ -370,7 +370,7 @@ def _budget_fields(context: CompactionContext) -> BudgetFields:
 
 def _page(context: CompactionContext, head: ViewHead, shown: ForwardedView, explain: bool) -> bytes:
     parts = [_part(part, context, explain) for part in shown.view.parts]
-    return object_with(head, "parts", array_of(parts))
+    return object_with(head, parts=array_of(parts))
 
 
 def _part(part: ViewPart, context: CompactionContext, explain: bool) -> bytes:
@@ -385,4 +385,4 @@ def _part(part: ViewPart, context: CompactionContext, explain: bool) -> bytes:
         fields["compaction"] = context.current.id
     if explain:
         fields["cost_per_turn"] = turn_cost_fields(context, part.tokens)
-    return object_with(fields, "message", part.raw)
+    return object_with(fields, message=part.raw)
