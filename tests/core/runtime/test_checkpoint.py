@@ -15,10 +15,10 @@ from palimpsest.core.runtime.checkpoint import (
     gist_of,
     is_new,
     is_trivial,
-    payload_of,
     periodic_spans,
 )
 from palimpsest.core.runtime.evidence import exchange_ends, exchanges_since
+from palimpsest.core.wire.json_text import plain_values
 
 from tests.core.histories import assistant, calls, result, user
 from tests.core.runtime.records import NEW_YEAR, entries, exchanges
@@ -227,7 +227,7 @@ def test_files_changed_are_findings_and_tasks_not_done_are_next_actions() -> Non
 def test_the_payload_names_its_schema_and_reads_back() -> None:
     said = entries(exchanges(12))
     checkpoint = checkpoint_of("periodic", said, NEW_YEAR + 99.5)
-    payload = payload_of(checkpoint)
+    payload = plain_values(checkpoint)
     assert (payload["schema"], payload["version"]) == ("session_checkpoint_v2", 2)
     assert payload["createdAt"] == 1_767_225_699_500
     assert payload["summary"].keys() == {"decisions", "openLoops", "nextActions", "keyFindings"}

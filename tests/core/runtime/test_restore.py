@@ -20,8 +20,8 @@ from palimpsest.core.runtime.snapshot import (
     TranscriptSection,
     UsageSection,
     new_snapshot,
-    payload_of,
 )
+from palimpsest.core.wire.json_text import plain_values
 
 from tests.core.runtime.records import NEW_YEAR, compaction, entries, exchanges
 
@@ -42,7 +42,7 @@ def checkpoint(head: str | None) -> bytes:
 # One event of each form, the preferred form first; the events they stand for are last.
 FORMS: dict[RestoredForm, StoredRecord] = {
     "checkpoint_v2": StoredRecord("checkpoint", checkpoint("c2"), id="e1"),
-    "snapshot_v2": StoredRecord("conversation_snapshot", payload_of(runtime("s2")), id="e2"),
+    "snapshot_v2": StoredRecord("conversation_snapshot", plain_values(runtime("s2")), id="e2"),
     "checkpoint_legacy": StoredRecord("checkpoint", {"conversationHistory": said("from c1")}, id="e3"),
     "snapshot_legacy": StoredRecord(
         "conversation_snapshot", {"conversationHistory": said("from s1")}, id="e4"
@@ -86,8 +86,8 @@ def test_the_table_is_in_the_order_of_the_forms() -> None:
 
 
 def test_within_a_form_the_newest_that_can_be_read_wins() -> None:
-    older = StoredRecord("conversation_snapshot", payload_of(runtime("old")))
-    newer = StoredRecord("conversation_snapshot", payload_of(runtime("new")))
+    older = StoredRecord("conversation_snapshot", plain_values(runtime("old")))
+    newer = StoredRecord("conversation_snapshot", plain_values(runtime("new")))
     assert found([older, newer]) == ("snapshot_v2", "new")
     assert found([older, damaged(newer)]) == ("snapshot_v2", "old")
 
@@ -108,9 +108,9 @@ def test_within_a_form_the_newest_that_can_be_read_wins() -> None:
         {"conversationHistory": [{"role": "oracle", "content": "a"}]},
         {"conversationHistory": [{"role": ["user"], "content": "a"}]},
         {"conversationHistory": [{"role": "user", "content": ["a"]}]},
-        payload_of(runtime("")),
-        payload_of(runtime("ab")) | {"transcript": {"head": "\ud800"}},
-        payload_of(runtime("", transcript=TranscriptSection(conversation_history=({"role": "x"},)))),
+        plain_values(runtime("")),
+        plain_values(runtime("ab")) | {"transcript": {"head": "\ud800"}},
+        plain_values(runtime("", transcript=TranscriptSection(conversation_history=({"role": "x"},)))),
     ],
 )
 def test_what_is_no_checkpoint_falls_to_the_next(payload: Any) -> None:
@@ -127,7 +127,7 @@ def test_with_nothing_to_restore_from_there_is_nothing() -> None:
 
 
 def test_a_checkpoint_that_is_the_state_itself_is_read() -> None:
-    assert found([StoredRecord("checkpoint", payload_of(runtime("ab")))]) == ("checkpoint_v2", "ab")
+    assert found([StoredRecord("checkpoint", plain_values(runtime("ab")))]) == ("checkpoint_v2", "ab")
 
 
 @pytest.mark.parametrize("form", ["checkpoint_legacy", "snapshot_legacy", "events_derived"])
@@ -175,7 +175,7 @@ def test_usage_of_zero_is_counted_from_usage_events() -> None:
 
 def test_usage_that_is_known_is_left_alone() -> None:
     usage = UsageSection(input_tokens=1)
-    known = StoredRecord("conversation_snapshot", payload_of(runtime("ab", usage=usage)))
+    known = StoredRecord("conversation_snapshot", plain_values(runtime("ab", usage=usage)))
     legacy = {"conversationHistory": said("a"), "usageTotals": {"inputTokens": 1, "outputTokens": 0}}
     more = StoredRecord("usage", {"inputTokens": 50, "outputTokens": 50})
     for event in (known, StoredRecord("checkpoint", legacy)):
@@ -236,7 +236,9 @@ CONTENTS = st.one_of(
     st.lists(
         st.fixed_dictionaries({"role": st.sampled_from(["user", "tool", "x"]), "content": VALUES}), max_size=3
     ).map(lambda history: {"conversationHistory": history}),
-    st.sampled_from([payload_of(runtime("ab")) | {"loop": {"turns": value}} for value in (1, -1, "x", None)]),
+    st.sampled_from(
+        [plain_values(runtime("ab")) | {"loop": {"turns": value}} for value in (1, -1, "x", None)]
+    ),
 )
 TYPES = st.sampled_from(
     ["checkpoint", "conversation_snapshot", "user_message", "usage", "flush", "compaction_completed", "other"]

@@ -19,7 +19,6 @@ from palimpsest.core.runtime.snapshot import (
     loop_compacted,
     loop_flushed,
     new_snapshot,
-    payload_of,
     snapshot_of,
     tooling_of,
     transcript_of,
@@ -27,6 +26,7 @@ from palimpsest.core.runtime.snapshot import (
 )
 from palimpsest.core.summary.source import recall_id
 from palimpsest.core.view.view import view_of
+from palimpsest.core.wire.json_text import plain_values
 
 from tests.core.histories import assistant, calls, conversation, count_text, message, result, system, user
 from tests.core.runtime.records import compaction, exchanges
@@ -59,7 +59,7 @@ def test_the_event_keeps_its_name() -> None:
 
 def test_the_payload_has_every_section_and_reads_back() -> None:
     snapshot = new_snapshot(TranscriptSection(head="ab"))
-    payload = payload_of(snapshot)
+    payload = plain_values(snapshot)
     assert payload.keys() == SECTIONS | {"schema", "version"}
     assert payload["version"] == 2
     assert payload["loop"].keys() >= LOOP_FIELDS
@@ -88,21 +88,21 @@ def test_the_schema_demands_every_section_and_this_version() -> None:
     ],
 )
 def test_a_payload_of_another_shape_is_refused(change: dict[str, Any]) -> None:
-    payload = payload_of(new_snapshot(TranscriptSection(head="ab"))) | change
+    payload = plain_values(new_snapshot(TranscriptSection(head="ab"))) | change
     with pytest.raises(msgspec.ValidationError):
         snapshot_of(payload)
 
 
 @pytest.mark.parametrize("section", sorted(SECTIONS))
 def test_a_payload_without_a_section_is_refused(section: str) -> None:
-    payload = payload_of(new_snapshot(TranscriptSection(head="ab")))
+    payload = plain_values(new_snapshot(TranscriptSection(head="ab")))
     del payload[section]
     with pytest.raises(msgspec.ValidationError):
         snapshot_of(payload)
 
 
 def test_what_a_newer_writer_added_is_ignored() -> None:
-    payload = payload_of(new_snapshot(TranscriptSection(head="ab"))) | {"skills": ["x"]}
+    payload = plain_values(new_snapshot(TranscriptSection(head="ab"))) | {"skills": ["x"]}
     payload["loop"] = {"turns": 3, "mood": "good"}
     assert snapshot_of(payload).loop == LoopSection(turns=3)
 

@@ -350,12 +350,6 @@ def encoded(checkpoint: CheckpointPayload) -> bytes:
     return msgspec.json.encode(checkpoint)
 
 
-def payload_of(checkpoint: CheckpointPayload) -> dict[str, Any]:
-    """The payload as plain JSON values, lists for tuples."""
-    built: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(checkpoint))
-    return built
-
-
 def _said(entry: ArchivedMessage) -> str:
     if entry.message.role != "assistant":
         return ""

@@ -12,13 +12,12 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from palimpsest.core.budget.upstream_counts import percent
 from palimpsest.core.runtime.checkpoint import CheckpointPayload
-from palimpsest.core.runtime.checkpoint import payload_of as checkpoint_payload
 from palimpsest.core.runtime.restore import Restored
-from palimpsest.core.runtime.snapshot import CarriedCounters, RuntimeSnapshot, fields_of
-from palimpsest.core.runtime.snapshot import payload_of as snapshot_payload
+from palimpsest.core.runtime.snapshot import CarriedCounters, RuntimeSnapshot
 from palimpsest.core.summary.styles import slot_count_label
 from palimpsest.core.text.fence import sendable
 from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.wire.json_text import plain_values
 
 EventType = Literal[
     "checkpoint",
@@ -83,7 +82,7 @@ class Effort:
 
 def checkpoint_event(checkpoint: CheckpointPayload) -> Event:
     """A checkpoint was written (A36 to A39)."""
-    return Event("checkpoint", checkpoint_payload(checkpoint))
+    return Event("checkpoint", plain_values(checkpoint))
 
 
 def flush_event(text: str, tokens: int, slack_tokens: int, path_tokens: int) -> Event:
@@ -246,7 +245,7 @@ def client_changed_prefix(messages: int, kept: int) -> Event:
 
 def conversation_snapshot(snapshot: RuntimeSnapshot) -> Event:
     """The runtime state (A34); the payload is the snapshot itself."""
-    return Event("conversation_snapshot", snapshot_payload(snapshot))
+    return Event("conversation_snapshot", plain_values(snapshot))
 
 
 def compaction_undone(compaction: Compaction, restored: Compaction | None) -> Event:
@@ -278,7 +277,7 @@ def session_restored(restored: Restored, source: str, carried: CarriedCounters) 
         "isUpgraded": restored.is_upgraded,
         "messages": restored.snapshot.transcript.message_count,
     }
-    return Event("session_restored", fields | fields_of(carried))
+    return Event("session_restored", fields | plain_values(carried))
 
 
 class Recalled(NamedTuple):

@@ -186,12 +186,6 @@ def new_snapshot(transcript: TranscriptSection) -> RuntimeSnapshot:
     )
 
 
-def payload_of(snapshot: RuntimeSnapshot) -> dict[str, Any]:
-    """The snapshot as plain JSON values, lists for tuples."""
-    built: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(snapshot))
-    return built
-
-
 def snapshot_of(payload: object) -> RuntimeSnapshot:
     """The snapshot in a payload of plain JSON values; msgspec.ValidationError when it is none."""
     return msgspec.convert(payload, RuntimeSnapshot)
@@ -259,12 +253,6 @@ def carried_counters_in(payload: bytes) -> CarriedCounters:
     except (ValueError, RecursionError):
         # Another system's event of that name.
         return NOTHING
-
-
-def fields_of(carried: CarriedCounters) -> dict[str, Any]:
-    """The counters as plain JSON values, lists for tuples."""
-    fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(carried))
-    return fields
 
 
 # Argument names under which tools take a path.

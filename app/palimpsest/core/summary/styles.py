@@ -39,6 +39,7 @@ from palimpsest.core.summary.working.styles import BatchStyle, WorkingStateStyle
 from palimpsest.core.text.fence import DEFAULT_TAG, sendable
 from palimpsest.core.text.message_text import cut_to
 from palimpsest.core.text.secrets import without_secrets
+from palimpsest.core.wire.json_text import plain_values
 
 
 class ModelRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -254,17 +255,12 @@ def state_fields(stored: bytes) -> dict[str, Any]:
     """The state as JSON values; empty for a style that keeps none, and for damaged bytes."""
     working = decoded(stored)
     if working != EMPTY:
-        return _plain(working)
+        return plain_values(working)
     kept = decoded_record(stored)
-    return {} if kept == RollingRecord() else _plain(kept.state)
+    return {} if kept == RollingRecord() else plain_values(kept.state)
 
 
 def slot_count_label(stored: bytes) -> str | None:
     """The number of filled slots of a working state, as `v2:N` (D23); None for any other state."""
     working = decoded(stored)
     return None if working == EMPTY else f"v{_SLOT_FORM}:{working.populated}"
-
-
-def _plain(state: object) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(state))
-    return plain

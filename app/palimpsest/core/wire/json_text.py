@@ -96,6 +96,12 @@ def encoded(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
+def plain_values(value: object) -> dict[str, Any]:
+    """A struct as plain JSON values, lists for tuples."""
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return plain
+
+
 def array_of(items: Iterable[bytes]) -> bytes:
     """A JSON array of encoded values."""
     return b"[" + b",".join(items) + b"]"
