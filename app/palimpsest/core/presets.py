@@ -19,11 +19,18 @@ _NEVER_TOKENS = 1_000_000
 
 _AUTO = Policy()
 
-# A12 and A13 as the source has them.
+# What the five systems share; A12 and A13 as the source has them.
 _SOURCE = Policy(
     summary_max_tokens=4_096,
     summary_min_tokens=500,
     summary_share=0.08,
+    target_floor_ratio=0.0,
+    old_result_chars=0,
+    reuse_prompt_cache=False,
+)
+# All but A: no tool result is masked, and no older message kept for a path that it names.
+_WHOLE_RESULTS = replace(
+    _SOURCE, tool_result_tokens=_NEVER_TOKENS, tool_result_share=0.9, active_path_share=0.0
 )
 
 # A: one step from 0.90 to 0.50; the turn waits for the summary; only oversized results are masked.
@@ -31,16 +38,13 @@ _HANDOFF = replace(
     _SOURCE,
     name="handoff",
     summary_tag="cowork_compaction_summary",
-    target_floor_ratio=0.0,
     precompute_ratio=0.90,
-    old_result_chars=0,
     in_background=False,
-    reuse_prompt_cache=False,
 )
 
 # B: at 0.7 of the window, or 40,000 below it, after the answer, down to the six newest messages.
 _ROLLING = replace(
-    _SOURCE,
+    _WHOLE_RESULTS,
     name="rolling",
     style="rolling",
     # B01: nothing is known of the model.
@@ -51,37 +55,25 @@ _ROLLING = replace(
     trigger_reserve_tokens=40_000,
     precompute_ratio=0.70,
     target_ratio=0.40,
-    target_floor_ratio=0.0,
     tail_messages=6,
     keep_original_task=False,
-    tool_result_tokens=_NEVER_TOKENS,
-    tool_result_share=0.9,
-    old_result_chars=0,
-    active_path_share=0.0,
-    reuse_prompt_cache=False,
     # B16: entries accumulate as the conversation goes on.
     memory_entries=True,
 )
 
 # D: at 0.7 down to the four newest messages; the summary is the state that code extracts from messages.
 _WORKING_STATE = replace(
-    _SOURCE,
+    _WHOLE_RESULTS,
     name="working_state",
     style="working_state",
     trigger_ratio=0.70,
     precompute_ratio=0.70,
     target_ratio=0.40,
-    target_floor_ratio=0.0,
     min_messages=6,
     tail_messages=4,
     tail_starts_at_user=True,
     keep_original_task=False,
-    tool_result_tokens=_NEVER_TOKENS,
-    tool_result_share=0.9,
-    old_result_chars=0,
-    active_path_share=0.0,
     in_background=False,
-    reuse_prompt_cache=False,
 )
 
 # D, first version: the same trigger and target, one summary of everything older.
@@ -93,20 +85,14 @@ _BY_CONTENT = replace(_BATCH, name="by_content", style="by_content")
 
 # E: at 0.8 down to the original task and the thirty newest messages.
 _WORKER = replace(
-    _SOURCE,
+    _WHOLE_RESULTS,
     name="worker",
     style="worker",
     trigger_ratio=0.80,
     precompute_ratio=0.80,
     target_ratio=0.50,
-    target_floor_ratio=0.0,
     tail_messages=30,
-    tool_result_tokens=_NEVER_TOKENS,
-    tool_result_share=0.9,
-    old_result_chars=0,
-    active_path_share=0.0,
     in_background=False,
-    reuse_prompt_cache=False,
 )
 
 PRESETS: Mapping[str, Policy] = {
