@@ -164,114 +164,107 @@ _OUTPUT = re.compile(
     re.IGNORECASE,
 )
 
-_TOO_LONG = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        # OpenAI, Azure, vLLM, OpenRouter, DeepSeek, SGLang, Fireworks, Mistral.
-        r"maximum context length",
-        r"exceeds? the context window",
-        # OpenAI, about one text; about an id, a name or metadata the same words are not an overflow.
-        r"(?:content|text|output|arguments|input)'?: string too long",
-        r"input tokens exceed the configured limit",
-        r"exceeds the model's maximum context",
-        r"longer than the model's context length",
-        # vLLM.
-        r"prompt contains at least \d+ input tokens",
-        r"is too large: \d+\. this model's maximum",
-        r"context length (?:is|of) only \d+",
-        r"longer than the maximum model length",
-        # llama.cpp and its derivatives.
-        r"exceeds the available context size",
-        r"exceed context window of \d+",
-        r"configured context size is \d+",
-        # Anthropic, Fireworks.
-        r"prompt is too long",
-        r"exceed context limit",
-        r"request exceeds the maximum size",
-        # Gemini.
-        r"input token count .{0,24}exceeds the maximum",
-        # Mistral.
-        r"too large for model with \d+",
-        # Groq.
-        r"reduce the length of the messages or completion",
-        # Bedrock, xAI, LM Studio, Ollama.
-        r"input is too long for requested model",
-        r"maximum prompt length is \d+",
-        r"greater than the context length",
-        r"exceeds (?:the )?context length",
-        r"exceeded (?:max )?context length",
-        # Other servers of this API: GitHub, Moonshot, MiniMax, Cohere, TGI and Together, z.ai.
-        r"prompt token count of \d+ exceeds",
-        r"exceeded model token limit",
-        r"context window exceeds limit",
-        r"too many tokens: .{0,60}(?:cannot exceed|limit exceeded|exceeds the limit)",
-        r"exceeds the maximum allowed input length",
-        r"tokens in request more than max tokens allowed",
-        r"`inputs` tokens \+ `max_new_tokens` must be <= \d+",
-        r"prompt exceeds max length",
-        # A front end's limit on bytes (nginx): a shorter prompt stays below it too.
-        r"request entity too large",
-    )
+
+def _patterns(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
+
+
+_TOO_LONG = _patterns(
+    # OpenAI, Azure, vLLM, OpenRouter, DeepSeek, SGLang, Fireworks, Mistral.
+    r"maximum context length",
+    r"exceeds? the context window",
+    # OpenAI, about one text; about an id, a name or metadata the same words are not an overflow.
+    r"(?:content|text|output|arguments|input)'?: string too long",
+    r"input tokens exceed the configured limit",
+    r"exceeds the model's maximum context",
+    r"longer than the model's context length",
+    # vLLM.
+    r"prompt contains at least \d+ input tokens",
+    r"is too large: \d+\. this model's maximum",
+    r"context length (?:is|of) only \d+",
+    r"longer than the maximum model length",
+    # llama.cpp and its derivatives.
+    r"exceeds the available context size",
+    r"exceed context window of \d+",
+    r"configured context size is \d+",
+    # Anthropic, Fireworks.
+    r"prompt is too long",
+    r"exceed context limit",
+    r"request exceeds the maximum size",
+    # Gemini.
+    r"input token count .{0,24}exceeds the maximum",
+    # Mistral.
+    r"too large for model with \d+",
+    # Groq.
+    r"reduce the length of the messages or completion",
+    # Bedrock, xAI, LM Studio, Ollama.
+    r"input is too long for requested model",
+    r"maximum prompt length is \d+",
+    r"greater than the context length",
+    r"exceeds (?:the )?context length",
+    r"exceeded (?:max )?context length",
+    # Other servers of this API: GitHub, Moonshot, MiniMax, Cohere, TGI and Together, z.ai.
+    r"prompt token count of \d+ exceeds",
+    r"exceeded model token limit",
+    r"context window exceeds limit",
+    r"too many tokens: .{0,60}(?:cannot exceed|limit exceeded|exceeds the limit)",
+    r"exceeds the maximum allowed input length",
+    r"tokens in request more than max tokens allowed",
+    r"`inputs` tokens \+ `max_new_tokens` must be <= \d+",
+    r"prompt exceeds max length",
+    # A front end's limit on bytes (nginx): a shorter prompt stays below it too.
+    r"request entity too large",
 )
 
 # In order of trust: the first that matches gives the number.
 _N = r"(\d[\d,]*)"
-_WINDOW = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"(?:maximum )?context length (?:is|of)(?: only)? {_N}",
-        rf"(?:maximum )?context length: {_N}",
-        rf"with {_N} maximum context length",
-        rf"available context size \({_N}",
-        rf"configured limit of {_N}",
-        rf"\d+ \+ \d+ > {_N}",
-        rf"tokens > {_N} maximum",
-        rf"maximum number of tokens allowed \(?{_N}",
-        rf"maximum prompt length is {_N}",
-        rf"context length \({_N}",
-        rf"exceeds the limit of {_N}",
-        rf"token limit: {_N}",
-        rf"must be <= {_N}",
-        rf"cannot exceed {_N}",
-        rf"maximum model length of {_N}",
-        rf"exceed context window of {_N}",
-        rf"configured context size is {_N}",
-        rf"allowed input length of {_N}",
-        rf"limit for this model is {_N}",
-    )
+_WINDOW = _patterns(
+    rf"(?:maximum )?context length (?:is|of)(?: only)? {_N}",
+    rf"(?:maximum )?context length: {_N}",
+    rf"with {_N} maximum context length",
+    rf"available context size \({_N}",
+    rf"configured limit of {_N}",
+    rf"\d+ \+ \d+ > {_N}",
+    rf"tokens > {_N} maximum",
+    rf"maximum number of tokens allowed \(?{_N}",
+    rf"maximum prompt length is {_N}",
+    rf"context length \({_N}",
+    rf"exceeds the limit of {_N}",
+    rf"token limit: {_N}",
+    rf"must be <= {_N}",
+    rf"cannot exceed {_N}",
+    rf"maximum model length of {_N}",
+    rf"exceed context window of {_N}",
+    rf"configured context size is {_N}",
+    rf"allowed input length of {_N}",
+    rf"limit for this model is {_N}",
 )
-_PROMPT_TOKENS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"{_N}(?: tokens)? (?:in|from|of) (?:the )?(?:input |text )?(?:messages|input|prompt)\b",
-        rf"contains (?:at least )?{_N}(?: input)? tokens",
-        rf"request has {_N} input tokens",
-        rf"request \({_N} tokens\)",
-        rf"context limit: {_N} \+",
-        rf"too long: {_N}",
-        rf"input token count \({_N}\)",
-        rf"messages resulted in {_N}",
-        rf"prompt token count of {_N}",
-        rf"the input \({_N} tokens\)",
-        rf"given: {_N} `inputs`",
-        rf"received {_N}",
-        rf"requested {_N} tokens in the messages",
-        rf"passed {_N} input tokens",
-        rf"prompt \(length {_N}\)",
-        rf"requested tokens \({_N}\)",
-        rf"prompt has {_N} tokens",
-        rf"keep the first {_N} tokens",
-    )
+_PROMPT_TOKENS = _patterns(
+    rf"{_N}(?: tokens)? (?:in|from|of) (?:the )?(?:input |text )?(?:messages|input|prompt)\b",
+    rf"contains (?:at least )?{_N}(?: input)? tokens",
+    rf"request has {_N} input tokens",
+    rf"request \({_N} tokens\)",
+    rf"context limit: {_N} \+",
+    rf"too long: {_N}",
+    rf"input token count \({_N}\)",
+    rf"messages resulted in {_N}",
+    rf"prompt token count of {_N}",
+    rf"the input \({_N} tokens\)",
+    rf"given: {_N} `inputs`",
+    rf"received {_N}",
+    rf"requested {_N} tokens in the messages",
+    rf"passed {_N} input tokens",
+    rf"prompt \(length {_N}\)",
+    rf"requested tokens \({_N}\)",
+    rf"prompt has {_N} tokens",
+    rf"keep the first {_N} tokens",
 )
-_ANSWER_TOKENS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"{_N}(?: tokens)? (?:in|for|of) the (?:completion|output)",
-        rf"requested {_N} output tokens",
-        rf"tokens'? is too large: {_N}",
-        rf"context limit: \d+ \+ {_N}",
-        rf"and {_N} `max_new_tokens`",
-    )
+_ANSWER_TOKENS = _patterns(
+    rf"{_N}(?: tokens)? (?:in|for|of) the (?:completion|output)",
+    rf"requested {_N} output tokens",
+    rf"tokens'? is too large: {_N}",
+    rf"context limit: \d+ \+ {_N}",
+    rf"and {_N} `max_new_tokens`",
 )
 
 
