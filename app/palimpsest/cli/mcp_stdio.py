@@ -12,9 +12,8 @@ from typing import Any
 from mcp.server.stdio import stdio_server
 
 from palimpsest.api.mcp.server import server_of
-from palimpsest.core.recall.tool_calls import DESCRIBE, GREP, UnreadableCall, for_clients
+from palimpsest.core.recall.tool_calls import DESCRIBE, GREP, for_clients
 from palimpsest.core.recall.tool_results import error_result
-from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import UpstreamError
 from palimpsest.upstream.own_api import OwnApi, own_api
 
@@ -37,14 +36,11 @@ async def _call(proxy: OwnApi, name: str, arguments: Mapping[str, Any]) -> tuple
     """The proxy's response unchanged; a proxy that cannot be reached is a tool error."""
     path = _PATHS.get(name)
     if path is None:
-        return _error("unknown_tool", f"There is no tool of this name; there are {GREP} and {DESCRIBE}.")
+        said = f"There is no tool of this name; there are {GREP} and {DESCRIBE}."
+        return error_result("unknown_tool", said), True
     taken = {field: value for field, value in arguments.items() if field in _TAKEN[name]}
     try:
         reply = await proxy.post(path, {**taken, "via": "mcp"})
     except UpstreamError as error:
-        return _error(error.code, error.message)
+        return error_result(error.code, error.message), True
     return reply.content.decode("utf-8", "replace"), reply.status_code != _OK
-
-
-def _error(code: str, message: str) -> tuple[str, bool]:
-    return encoded(error_result(UnreadableCall(code, message))).decode(), True

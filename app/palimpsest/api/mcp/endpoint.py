@@ -56,21 +56,17 @@ class McpPages:
         """The result as JSON text, and whether it is an error; no input of a model raises."""
         asked = read_call(name, encoded(arguments).decode())
         if isinstance(asked, UnreadableCall):
-            return _error(asked.code, asked.message)
+            return error_result(asked.code, asked.message), True
         session = arguments.get("session")
         try:
             wanted = session if isinstance(session, str) and session else await self._tools.newest(namespace)
             if wanted is None:
-                return _error("not_found", "Nothing is stored for this key yet.")
+                return error_result("not_found", "Nothing is stored for this key yet."), True
             place = await self._archive.place(namespace, wanted, None)
             where = Where(namespace, place.row.id, place.chain)
             return encoded(await self._tools.answered(where, asked, ToolCaller("mcp"))).decode(), False
         except (NotFound, InvalidParameter, RecallDisabled) as error:
-            return _error(error.code, error.message)
+            return error_result(error.code, error.message), True
         except StoreError as error:
             _log.warning("recall_failed", error=type(error).__name__, tool=name)
-            return _error(error.code, "The archive could not be read; try again.")
-
-
-def _error(code: str, message: str) -> tuple[str, bool]:
-    return encoded(error_result(UnreadableCall(code, message))).decode(), True
+            return error_result(error.code, "The archive could not be read; try again."), True

@@ -23,11 +23,12 @@ from typing import Any
 
 from palimpsest.core.recall.lineage import Lineage
 from palimpsest.core.recall.quotes import Hit, Quote
-from palimpsest.core.recall.tool_calls import DESCRIBE, GREP, PAGE_CHARS, UnreadableCall
+from palimpsest.core.recall.tool_calls import DESCRIBE, GREP, PAGE_CHARS
 from palimpsest.core.recall.words import Kind, SearchEntry
 from palimpsest.core.view.compaction import context_id, reference_to
 from palimpsest.core.view.json_results import cut
 from palimpsest.core.view.masking import shown
+from palimpsest.core.wire.json_text import encoded
 
 _CONVERSATION, _SUMMARY, _PAYLOAD = "dcc_", "dcs_", "dcp_"
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -219,9 +220,9 @@ def payload_result(place: EntryPlace, role: str, text: str, tokens: int) -> Json
     }
 
 
-def error_result(error: UnreadableCall) -> Json:
-    """The result of a call that could not be read or carried out."""
-    return {"error": {"code": error.code, "message": error.message}}
+def error_result(code: str, message: str) -> str:
+    """The result, as JSON text, of a call that could not be read or carried out."""
+    return encoded({"error": {"code": code, "message": message}}).decode()
 
 
 def _head(place: EntryPlace) -> Json:

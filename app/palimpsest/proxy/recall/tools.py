@@ -78,18 +78,16 @@ class RecallTools:
         """
         asked = read_call(name, arguments)
         if isinstance(asked, UnreadableCall):
-            return _text(error_result(asked))
+            return error_result(asked.code, asked.message)
         try:
             effective = await self._effective(where, asked.scope, newest_user)
             effective = replace(effective, question=newest_user.strip())
             return _text(await self.answered(effective, asked, ToolCaller("model", where.session)))
         except RecallDisabled as error:
-            return _text(error_result(UnreadableCall(error.code, error.message)))
+            return error_result(error.code, error.message)
         except StoreError as error:
             _log.warning("recall_failed", error=type(error).__name__, session=where.session, tool=name)
-            return _text(
-                error_result(UnreadableCall("store_error", "The archive could not be read; try again."))
-            )
+            return error_result("store_error", "The archive could not be read; try again.")
 
     async def answered(self, where: Where, asked: Grep | Describe, asking: ToolCaller) -> Json | None:
         """The answer within `where`; a session named in the call is ignored.
