@@ -136,9 +136,7 @@ class Relay:
         except asyncio.CancelledError:
             if not committed:
                 outcome = self._outcome(context, holdback)
-                self._jobs.start(
-                    self._recorder.note(context.turn, context.shown, outcome, context.client.entry)
-                )
+                self._jobs.start(self._note(context, outcome))
             raise
 
     async def body(self, context: RelayContext) -> AnswerTooLong | None:
@@ -174,7 +172,7 @@ class Relay:
             # An SDK that streams would take an empty body for a finished answer.
             empty = UpstreamCut("The upstream's answer is empty.")
             context.client.entry.failed(empty)
-            await self._recorder.note(context.turn, context.shown, _FAILED, context.client.entry)
+            await self._note(context, _FAILED)
             raise empty
         _note_failure(context, outcome, is_kept=size <= self._limits.answer_bytes)
         is_stored = await self._stored(context, outcome)
@@ -187,7 +185,7 @@ class Relay:
         """Record, in the background, that no whole answer came: the upstream broke off or the client left."""
         if isinstance(error, UpstreamError):
             context.client.entry.failed(error)
-        self._jobs.start(self._recorder.note(context.turn, context.shown, _FAILED, context.client.entry))
+        self._jobs.start(self._note(context, _FAILED))
 
     async def _heard(self, context: RelayContext, plain: bytes) -> Outcome:
         """The outcome of a whole answer; recorded also when the client leaves while a long one is read."""
@@ -200,7 +198,11 @@ class Relay:
     async def _noted(self, context: RelayContext, plain: bytes) -> None:
         outcome = await self._outcomes.of_body(context.turn, context.answer.status, plain)
         whole = _with_rounds(context, outcome)
-        await self._recorder.note(context.turn, context.shown, whole, context.client.entry)
+        await self._note(context, whole)
+
+    async def _note(self, context: RelayContext, outcome: Outcome) -> None:
+        """Add the outcome to the record of the exchange."""
+        await self._recorder.note(context.turn, context.shown, outcome, context.client.entry)
 
     async def _begin(self, context: RelayContext, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
         if not context.client.started:
@@ -253,9 +255,7 @@ class Relay:
         if committed:
             # The usage came after the end: it is added to the record in the background.
             if holdback.assembly.usage is not None:
-                self._jobs.start(
-                    self._recorder.note(context.turn, context.shown, outcome, context.client.entry)
-                )
+                self._jobs.start(self._note(context, outcome))
             await context.client.end()
             return
         await self._commit(context, holdback)
