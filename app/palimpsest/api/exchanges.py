@@ -195,18 +195,9 @@ class ExchangePages:
     ) -> Reply[ExchangePage]:
         """List every request with its answer, newest first."""
         row = await self._archive.session(caller.namespace, name)
-        found = await self._views.page(
-            caller.namespace, row.id, NEWEST if after is None else after, limit + 1
-        )
-        page = found[:limit]
-        costs = [await self._views.cost_of(caller.namespace, one) for _, one in page]
-        ratios = [self._views.ratio_of(caller.namespace, one) for _, one in page]
-        listed = [
-            exchange_fields(number, one, ratio, cost)
-            for (number, one), ratio, cost in zip(page, ratios, costs, strict=True)
-        ]
-        more = page[-1][1].arrival if len(found) > limit else None
-        return reply({"session": row.id, "exchanges": listed, "next": more})
+        before = NEWEST if after is None else after
+        page, more = await self._views.priced(caller.namespace, row.id, before, limit)
+        return reply({"session": row.id, "exchanges": [exchange_fields(*one) for one in page], "next": more})
 
     async def get_exchange(
         self, caller: Admitted, name: SessionName, n: ExchangeName

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from palimpsest.core.budget.economy import Prices, prompt_cost
 from palimpsest.core.budget.upstream_counts import as_theirs
@@ -95,6 +95,15 @@ class SeenExchange:
         return [message.raw for message in (*self.talk.preamble, *self.talk.messages)]
 
 
+class PricedExchange(NamedTuple):
+    """An exchange with its number in the session, the model's tokens for one of ours, and its cost."""
+
+    number: int
+    exchange: LoggedExchange
+    ratio: float
+    cost: Cost | None
+
+
 class ExchangeViews:
     """Reads exchanges of one caller; what does not exist is NotFound, as in `Archive`."""
 
@@ -121,6 +130,17 @@ class ExchangeViews:
     ) -> list[tuple[int, LoggedExchange]]:
         """The session's exchanges that arrived before `before`, newest first, with their numbers."""
         return await self._store.exchange_log.page(namespace, session, before, limit)
+
+    async def priced(
+        self, namespace: str, session: str, before: int, limit: int
+    ) -> tuple[list[PricedExchange], int | None]:
+        """As `page`, with costs; and where the next page begins, None on the last one."""
+        found = await self.page(namespace, session, before, limit + 1)
+        page = [
+            PricedExchange(n, one, self.ratio_of(namespace, one), await self.cost_of(namespace, one))
+            for n, one in found[:limit]
+        ]
+        return page, page[-1].exchange.arrival if len(found) > limit else None
 
     async def logged(self, namespace: str, row: SessionRow, name: str) -> tuple[int, LoggedExchange]:
         """The exchange with this number in its session, from 1, or with this id."""

@@ -101,17 +101,7 @@ class SessionUi:
 
     async def _rail(self, namespace: str, row: SessionRow, before: int, limit: int) -> dict[str, Any]:
         """The turns of a session's page."""
-        found = await self._of.exchanges.page(namespace, row.id, before, limit + 1)
-        page = [
-            (
-                n,
-                one,
-                self._of.exchanges.ratio_of(namespace, one),
-                await self._of.exchanges.cost_of(namespace, one),
-            )
-            for n, one in found[:limit]
-        ]
-        after = page[-1][1].arrival if len(found) > limit else None
+        page, after = await self._of.exchanges.priced(namespace, row.id, before, limit)
         return {"turns": turns_of(page), "is_newest": before == NEWEST, "next": after}
 
     async def chosen(self, name: str, n: Annotated[int, Query(ge=1, le=10**11)] = 1) -> Response:

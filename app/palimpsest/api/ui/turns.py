@@ -20,8 +20,7 @@ from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.exchange_views import Cost, SeenExchange
-from palimpsest.storage.exchange_log import LoggedExchange
+from palimpsest.proxy.exchange_views import Cost, PricedExchange, SeenExchange
 
 # Characters and lines of a message on a page, and its calls: so that a page stays below 300 kB.
 _TEXT_CHARS, _TEXT_LINES, _MOST_CALLS = 500, 12, 3
@@ -110,7 +109,7 @@ class TurnRow:
     begins: str | None
 
 
-def turns_of(page: Sequence[tuple[int, LoggedExchange, float, Cost | None]]) -> list[TurnRow]:
+def turns_of(page: Sequence[PricedExchange]) -> list[TurnRow]:
     """The rail, newest first; `begins` is the compaction whose first turn this is."""
     fields = [exchange_fields(*one) for one in page]
     widest = max([one["tokens_full"] or 0 for one in fields], default=0) or 1
