@@ -103,6 +103,11 @@ class Conversation:
         """The chain digest of the last message; empty when there are no messages."""
         return self.chains[-1] if self.chains else b""
 
+    @property
+    def is_history(self) -> bool:
+        """True with instructions or answers: whoever sends them sends no deltas (rule 9)."""
+        return bool(self.preamble) or any(message.role == "assistant" for message in self.messages)
+
     def extended(
         self, messages: Sequence[Message], preamble: tuple[Message, ...] | None = None
     ) -> Conversation:

@@ -266,7 +266,7 @@ def _opened(
         model=record.model,
         found_by="import",
         mode="full",
-        full_history=bool(talk.preamble) or any(message.role == "assistant" for message in talk.messages),
+        full_history=talk.is_history,
         idempotency_key=None,
         started_at=now,
     )

@@ -257,7 +257,7 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         model=turn.request.model,
         found_by=placement.found_by,
         mode=BEGINS_UNSEEN if turn.begins_unseen else turn.mode,
-        full_history=_is_full_history(turn),
+        full_history=not turn.is_delta and turn.conversation.is_history,
         idempotency_key=turn.incoming.header(b"idempotency-key"),
         started_at=turn.started_at,
         takes_name=turn.takes_name,
@@ -299,14 +299,6 @@ def _sent(turn: Turn, shown: ForwardedView) -> tuple[bytes, ...]:
     is_list = request.body.startswith(b"[", request.messages_at[0])
     edits = request.edits_beside
     return envelope_of(request, edits, is_spliced=True) if edits or not is_list else ()
-
-
-def _is_full_history(turn: Turn) -> bool:
-    """True when the list contains answers or instructions: its session does not send deltas (rule 9)."""
-    talk = turn.conversation
-    if turn.is_delta:
-        return False
-    return bool(talk.preamble) or any(message.role == "assistant" for message in talk.messages)
 
 
 def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None) -> CloseExchange:
