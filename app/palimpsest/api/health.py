@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Router
 
-from palimpsest.api.problems import problem_body, problem_headers
-from palimpsest.api.replies import raw_reply, reply
+from palimpsest.api.problems import problem_reply
+from palimpsest.api.replies import reply
 from palimpsest.errors import MethodNotAllowed, StoreUnavailable
 from palimpsest.proxy.incoming import Receive, Scope, Send
 from palimpsest.storage.store import Store
@@ -41,8 +41,7 @@ class HealthPages:
 
 def _not_allowed() -> Response:
     problem = MethodNotAllowed("This path exists, but not with this method.")
-    headers = {name.decode(): value.decode() for name, value in problem_headers(problem)}
-    return raw_reply(problem_body(problem), problem.status, {**headers, "allow": "GET, HEAD"})
+    return problem_reply(problem, {"allow": "GET, HEAD"})
 
 
 def _not_ready(reason: str, message: str) -> Response:

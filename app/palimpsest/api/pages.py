@@ -26,9 +26,8 @@ from palimpsest.api.mcp.endpoint import McpPages
 from palimpsest.api.messages import MessagePages
 from palimpsest.api.overview import OverviewPages, configuration_of
 from palimpsest.api.pins import PinPages
-from palimpsest.api.problems import problem_body, problem_headers, send_problem
+from palimpsest.api.problems import problem_reply, send_problem
 from palimpsest.api.recall import SearchPages, ToolPages
-from palimpsest.api.replies import raw_reply
 from palimpsest.api.root import RootPages
 from palimpsest.api.sessions import SessionPages
 from palimpsest.api.status import IndexRemoval, SettingsPages, StatusPages
@@ -240,7 +239,4 @@ async def _answered(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if isinstance(error, HTTPException) and error.status_code == 404 and _BELOW_V1.search(request.url.path):
         problem = WrongBaseUrl(f"The API stands under /v1: set base_url to {base_url_of(request.scope)}")
-    headers = {name.decode(): value.decode() for name, value in problem_headers(problem)}
-    if isinstance(error, HTTPException):
-        headers |= error.headers or {}
-    return raw_reply(problem_body(problem), problem.status, headers)
+    return problem_reply(problem, error.headers if isinstance(error, HTTPException) else None)

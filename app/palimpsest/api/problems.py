@@ -6,11 +6,15 @@ quote bodies, keys or paths.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import structlog
 import uuid_utils
+from starlette.responses import Response
 
 from palimpsest.api.body import ERROR, linger
+from palimpsest.api.replies import raw_reply
 from palimpsest.errors import (
     AnswerNotStored,
     Conflict,
@@ -57,6 +61,12 @@ def problem_headers(error: PalimpsestError, request_id: str = "") -> list[tuple[
     elif error.status in (409, 503):
         headers.append((b"retry-after", b"1"))
     return headers
+
+
+def problem_reply(error: PalimpsestError, more: Mapping[str, str] | None = None) -> Response:
+    """The response to an error, with `more` headers."""
+    headers = {name.decode(): value.decode() for name, value in problem_headers(error)}
+    return raw_reply(problem_body(error), error.status, headers | dict(more or {}))
 
 
 def new_request_id() -> str:
