@@ -265,18 +265,11 @@ _STORED = Statement(
 _KEY = columns_of(KEYS, *KeyRow.__slots__)
 _ALL_KEYS = Statement(sa.select(*_KEY).order_by(KEYS.c.id.desc()))
 _ADD_KEY = Statement(new_row(KEYS).on_conflict_do_nothing())
-_REVOKE_KEY = Statement(
-    sa.update(KEYS)
-    .where(KEYS.c.id == p("id"), KEYS.c.revoked_at.is_(None))
-    .values(revoked_at=p(KEYS.c.revoked_at))
-)
+_OF_VALID_KEY = sa.update(KEYS).where(KEYS.c.id == p("id"), KEYS.c.revoked_at.is_(None))
+_REVOKE_KEY = Statement(_OF_VALID_KEY.values(revoked_at=p(KEYS.c.revoked_at)))
 _KEY_OF = Statement(sa.select(*_KEY).where(KEYS.c.digest == p("digest"), KEYS.c.revoked_at.is_(None)))
 _CHANGED = ("label", "expires_at", "daily_tokens", "daily_dollars")
-_CHANGE_KEY = Statement(
-    sa.update(KEYS)
-    .where(KEYS.c.id == p("id"), KEYS.c.revoked_at.is_(None))
-    .values({name: p(KEYS.c[name]) for name in _CHANGED})
-)
+_CHANGE_KEY = Statement(_OF_VALID_KEY.values({name: p(KEYS.c[name]) for name in _CHANGED}))
 _KEY_USED = Statement(sa.update(KEYS).where(KEYS.c.id == p("id")).values(last_used_at=p(KEYS.c.last_used_at)))
 
 _USED = Statement(

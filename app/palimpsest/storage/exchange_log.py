@@ -10,7 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from palimpsest.storage.database import Reading, SqlDatabase, Statement, p, rows_of
+from palimpsest.storage.exchanges_sql import newest_of_sessions
 from palimpsest.storage.sql import (
+    HAS_BODY,
     LIMIT,
     ONE,
     among,
@@ -210,25 +212,11 @@ def _spellings(
     return found
 
 
-def _newest(size: int) -> sa.Select[Any]:
-    newest = (
-        sa.select(EXCHANGES.c.session, sa.func.max(EXCHANGES.c.arrival).label("arrival"))
-        .where(among(EXCHANGES.c.session, "session", size), of_namespace(EXCHANGES))
-        .group_by(EXCHANGES.c.session)
-        .subquery()
-    )
-    same = sa.and_(EXCHANGES.c.session == newest.c.session, EXCHANGES.c.arrival == newest.c.arrival)
-    return sa.select(EXCHANGES.c.session, *_COLUMNS).join(newest, same).where(of_namespace(EXCHANGES))
-
-
 def _openings(size: int) -> sa.Select[Any]:
     """The bodies are cut by the database: one may have megabytes."""
     first = (
         sa.select(sa.func.substr(BODIES.c.body, ONE, most(_OPENING_BYTES), type_=sa.LargeBinary))
-        .join(
-            MESSAGES,
-            sa.and_(BODIES.c.digest == MESSAGES.c.digest, BODIES.c.namespace == MESSAGES.c.namespace),
-        )
+        .join(MESSAGES, HAS_BODY)
         .where(
             MESSAGES.c.session == SESSIONS.c.id,
             MESSAGES.c.namespace == SESSIONS.c.namespace,
@@ -321,7 +309,8 @@ _VARIANTS = sized(
         among(VARIANTS.c.chain, "chain", size),
     )
 )
-_NEWEST, _OPENINGS, _TOTALS = sized(_newest), sized(_openings), Statement(_totals_since())
+_NEWEST = sized(lambda size: newest_of_sessions(size, _COLUMNS))
+_OPENINGS, _TOTALS = sized(_openings), Statement(_totals_since())
 _BY_ARM = Statement(_by_arm())
 _TOTALS_OF = sized(
     lambda size: _totals(EXCHANGES.c.session).where(among(EXCHANGES.c.session, "session", size))

@@ -7,7 +7,7 @@ message row is in three indexes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -304,24 +304,23 @@ FINISHED = Statement(
 )
 
 
-def _newest_finished(size: int) -> sa.Select[Any]:
+def newest_of_sessions(
+    size: int, columns: Iterable[sa.ColumnElement[Any]], *only: sa.ColumnElement[bool]
+) -> sa.Select[Any]:
+    """The session and these columns of the newest exchange of each session, of those with all of `only`."""
     newest = (
         sa.select(EXCHANGES.c.session, sa.func.max(EXCHANGES.c.arrival).label("arrival"))
-        .where(
-            among(EXCHANGES.c.session, "session", size),
-            of_namespace(EXCHANGES),
-            EXCHANGES.c.tokens_full.is_not(None),
-            EXCHANGES.c.mark.is_(None),
-        )
+        .where(among(EXCHANGES.c.session, "session", size), of_namespace(EXCHANGES), *only)
         .group_by(EXCHANGES.c.session)
         .subquery()
     )
     same = sa.and_(EXCHANGES.c.session == newest.c.session, EXCHANGES.c.arrival == newest.c.arrival)
-    return (
-        sa.select(*columns_of(EXCHANGES, "session", *_FINISHED))
-        .join(newest, same)
-        .where(of_namespace(EXCHANGES))
-    )
+    return sa.select(EXCHANGES.c.session, *columns).join(newest, same).where(of_namespace(EXCHANGES))
+
+
+def _newest_finished(size: int) -> sa.Select[Any]:
+    is_main = (EXCHANGES.c.tokens_full.is_not(None), EXCHANGES.c.mark.is_(None))
+    return newest_of_sessions(size, columns_of(EXCHANGES, *_FINISHED), *is_main)
 
 
 NEWEST_FINISHED = sized(_newest_finished)

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from palimpsest.storage.database import Statement, p
 from palimpsest.storage.sql import (
+    HAS_BODY,
     LIMIT,
     ONE,
     among,
@@ -261,7 +262,7 @@ MESSAGES_AMONG = sized(
 )
 MESSAGE = Statement(
     sa.select(MESSAGES.c.session, BODIES.c.body, *columns_of(MESSAGES, *FACTS))
-    .join(BODIES, sa.and_(BODIES.c.namespace == MESSAGES.c.namespace, BODIES.c.digest == MESSAGES.c.digest))
+    .join(BODIES, HAS_BODY)
     .where(
         of_namespace(MESSAGES),
         MESSAGES.c.chain >= p("first", sa.LargeBinary),

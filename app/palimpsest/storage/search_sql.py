@@ -14,7 +14,17 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 from palimpsest.storage.database import Statement, p
 from palimpsest.storage.history_sql import walk
 from palimpsest.storage.search_index import MOST_WORDS, PLACES, WordsOf
-from palimpsest.storage.sql import LIMIT, among, columns_of, most, of_namespace, of_session, sized, there_is
+from palimpsest.storage.sql import (
+    HAS_BODY,
+    LIMIT,
+    among,
+    columns_of,
+    most,
+    of_namespace,
+    of_session,
+    sized,
+    there_is,
+)
 from palimpsest.storage.tables import (
     BODIES,
     COMPACTIONS,
@@ -41,7 +51,7 @@ _MESSAGES = (
         sa.func.length(BODIES.c.body),
     )
     .select_from(MESSAGES)
-    .join(BODIES, sa.and_(BODIES.c.digest == MESSAGES.c.digest, BODIES.c.namespace == MESSAGES.c.namespace))
+    .join(BODIES, HAS_BODY)
     .where(of_session(MESSAGES))
 )
 _SUMMARIES = sa.select(

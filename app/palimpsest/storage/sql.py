@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from palimpsest.storage.database import Params, Reading, Row, Statement, Step, p, rows_of, step
-from palimpsest.storage.tables import BODIES, SESSIONS
+from palimpsest.storage.tables import BODIES, MESSAGES, SESSIONS
 
 # Digests are sha256.
 DIGEST_BYTES = 32
@@ -152,6 +152,10 @@ def bodies_of(namespace: str, digests: Iterable[bytes]) -> Reading[dict[bytes, b
     """Bodies by their digests."""
     rows = yield from rows_among(_BODIES, "digest", digests, namespace=namespace)
     return {row[0]: row[1] for row in rows}
+
+
+# Of a message, in a join.
+HAS_BODY = sa.and_(BODIES.c.namespace == MESSAGES.c.namespace, BODIES.c.digest == MESSAGES.c.digest)
 
 
 def packed(digests: Iterable[bytes]) -> bytes:
