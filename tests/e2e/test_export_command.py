@@ -42,26 +42,34 @@ async def test_everything_of_a_key_leaves_and_comes_back(tmp_path: Path) -> None
     async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
         chat = proxy.chat(session="the work: a/b")
         await compacted(chat)
+        older = await messages(proxy, "the work: a/b")
+        # Another last question is a branch, and the newest one.
+        await chat.posts([*chat.said[:-2], {"role": "user", "content": "What else?"}])
         unnamed = proxy.chat()
         await unnamed.says(HOSTILE)
         await unnamed.says("And then?")
-        # Another second question is a branch.
         await unnamed.posts([*unnamed.said[:2], {"role": "user", "content": "What else?"}])
         await proxy.chat(session="another's", key="key-2").says("Not mine.")
         said = await runs(proxy, "export", "--all", "--to", str(out))
-        assert said.stdout.endswith(": 3 files.\n")
+        assert said.stdout.endswith(": 4 files.\n")
         files = sorted(out.iterdir())
         assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
         assert stat.S_IMODE(out.stat().st_mode) == 0o700
-        assert [path.name.split(".")[0] for path in files if "the-work-a-b" in path.name] == ["the-work-a-b"]
-        assert sum(".branch-" in path.name for path in files) == 1
+        assert [path.name.split(".")[0] for path in files if "the-work-a-b" in path.name] == [
+            "the-work-a-b"
+        ] * 2
+        assert sum(".branch-" in path.name for path in files) == 2
         # Again: the same files, nothing beside them.
         await runs(proxy, "export", "--all", "--to", str(out))
         assert sorted(out.iterdir()) == files
         told = await runs(proxy, "import", str(out), key="key-3")
-        assert len(told.stdout.splitlines()) == 3
+        assert len(told.stdout.splitlines()) == 4
         kept = [await messages(proxy, "the work: a/b", key) for key in ("key-1", "key-3")]
         assert kept[0] == kept[1] != []
+        (named,) = [path for path in files if "the-work-a-b" in path.name and ".branch-" in path.name]
+        apart = json.loads(named.read_bytes())["name"]
+        assert apart.startswith("the work: a/b (branch ")
+        assert await messages(proxy, apart, "key-3") == older
         again = await runs(proxy, "import", str(out / files[-1].name), "--json", key="key-3", code=0)
         (one,) = json.loads(again.stdout)
         assert (one["is_there"], one["session"]) == ("the-work" in files[-1].name, one["session"])

@@ -15,8 +15,9 @@ from palimpsest.api.callers import Admitted, Branch, SessionName, credentials_of
 from palimpsest.api.documents import MEDIA_TYPES, Exported, Form, document_of
 from palimpsest.api.replies import PRIVATE, Reply, UtcTime, described, reply, utc_time, utc_time_or_none
 from palimpsest.api.ui.paper import PageTemplates
+from palimpsest.core.history.session_sources import NAME_CHARS
 from palimpsest.core.runtime.session_import import RecordedEvent
-from palimpsest.proxy.archive import Archive
+from palimpsest.proxy.archive import Archive, Place
 from palimpsest.proxy.erasing import Receipt, Scrubbed
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.journal.transfer import ImportedSession, with_hidden
@@ -59,6 +60,10 @@ class ImportDocument(TypedDict):
     name: NotRequired[str | None]
     model: NotRequired[str | None]
     events: list[ImportEvent]
+
+
+# Of a branch's digest, in a name.
+_BRANCH_CHARS = 12
 
 
 class ImportedSessionFields(TypedDict):
@@ -164,6 +169,7 @@ class TransferPages:
         `json` for an import, one event per line; `jsonl`, `markdown`, `html`.
         `json` also has the turns, with the policy, window and prices that they were decided by, for a replay.
         `hidden`: with hidden messages. An import leaves both out.
+        With `branch`, another one than the newest has a name of its own: NAME (branch DIGITS).
         """
         place = await self._archive.place(caller.namespace, name, branch)
         subject = await self._archive.branch(place, credentials_of(request))
@@ -175,7 +181,7 @@ class TransferPages:
         if form == "json" and events:
             # The checkpoint stays the last event.
             events = [*events[:-1], *await self._moving.turns.events(place, subject), events[-1]]
-        session = Exported(place.row.id, place.row.external_id, subject.model, events)
+        session = Exported(place.row.id, _name_of(place), subject.model, events)
         document = document_of(session, form, partial(self._paper.standalone, "export.html"))
         return _Document(document, headers=PRIVATE, media_type=MEDIA_TYPES[form])
 
@@ -202,6 +208,15 @@ class TransferPages:
         limit = self._moving.body_bytes
         body = await read_body(request.scope, request.receive, limit, self._moving.body_idle_seconds)
         return await plain_body(Incoming("POST", "", request.scope["headers"], body, None), limit)
+
+
+def _name_of(place: Place) -> str | None:
+    """The session's name; of another branch than the newest one of its own, beside which it is imported."""
+    name = place.row.external_id
+    if name is None or place.is_default:
+        return name
+    apart = f" (branch {place.chain.hex()[:_BRANCH_CHARS]})"
+    return name[: NAME_CHARS - len(apart)] + apart
 
 
 class SessionEraser(Protocol):

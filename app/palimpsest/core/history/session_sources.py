@@ -13,7 +13,7 @@ OWN_HEADER = "x-session-id"
 # opencode's sub-agents send it beside their own name: it names another session.
 _NEVER = frozenset({"x-parent-session-id"})
 # Longer than any UUID, ULID or path in use; short enough for an index and a URL.
-_NAME_CHARS = 200
+NAME_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def session_name_of(
         if name:
             if not is_name(name):
                 raise InvalidField(
-                    f"A session's name must be at most {_NAME_CHARS} printable characters.", param=carrier
+                    f"A session's name must be at most {NAME_CHARS} printable characters.", param=carrier
                 )
             return SessionName(name, carrier, may_append=True)
     for carrier, value in (*_in_headers(sent, sources), *_in_body(body, sources)):
@@ -71,7 +71,7 @@ def session_name_of(
 
 def is_name(value: str) -> bool:
     """True for a valid session name: 1 to 200 printable characters."""
-    return 0 < len(value) <= _NAME_CHARS and value.isprintable()
+    return 0 < len(value) <= NAME_CHARS and value.isprintable()
 
 
 def _in_headers(sent: Mapping[str, str], sources: SessionSources) -> Iterator[tuple[str, object]]:
