@@ -18,6 +18,7 @@
     |   |-- ErasedSession            410: the conversation was erased and must not be stored again
     |   |-- MethodNotAllowed         405: the path exists, not with this method
     |   |-- Unauthorized             401
+    |   |   `-- WrongAdminKey        the operator's endpoints, without the admin key
     |   |-- HostNotAllowed           403: the Host header is not one of the proxy's names
     |   |-- OriginNotAllowed         403: the request comes from another site's page
     |   |-- UnsupportedMediaType     415: the body of one of our own endpoints is not declared as JSON
@@ -29,6 +30,10 @@
     |   |-- NotUndoable              409: the compaction was undone before, or others build on it
     |   |-- NamespaceUnproven        429: the upstream never accepted the credential; its quota is used up
     |   |-- QuotaExceeded            429: the caller has used what it may use in a day
+    |   |-- StorageFull              429: as much is stored for the caller as may be
+    |   |-- AdminDisabled            403: the operator's endpoints, and no access.admin_key is set
+    |   |-- AdminKeyRefused          403: the admin key, sent where it does not belong
+    |   |-- AdminMayNotRead          403: the admin key, to read conversations without access.admin_reads
     |   |-- HeadersTooLarge          431
     |   |-- OpenToolGroup            422: an append does not complete the open tool calls
     |   |-- OtherWire                409: a stored message has no form on the request's API
@@ -182,6 +187,36 @@ class Unauthorized(RequestError):
     type = "authentication_error"
 
 
+class WrongAdminKey(Unauthorized):
+    """The operator's endpoints were asked without `access.admin_key`, or with another key."""
+
+    code = "invalid_admin_key"
+
+
+class AdminDisabled(RequestError):
+    """The operator's endpoints, which answer nobody while `access.admin_key` is not set."""
+
+    status = 403
+    code = "admin_disabled"
+    type = "authentication_error"
+
+
+class AdminKeyRefused(RequestError):
+    """The admin key was sent to an endpoint that is not the operator's. It goes no further."""
+
+    status = 403
+    code = "admin_key_refused"
+    type = "authentication_error"
+
+
+class AdminMayNotRead(RequestError):
+    """The admin key was sent to read a caller's conversations, and `access.admin_reads` is off."""
+
+    status = 403
+    code = "admin_may_not_read"
+    type = "authentication_error"
+
+
 class HostNotAllowed(RequestError):
     """The `Host` header is not a known name of the proxy: DNS rebinding by a web page (rule 36)."""
 
@@ -263,6 +298,18 @@ class QuotaExceeded(RequestError):
     def __init__(self, message: str, *, retry_seconds: int) -> None:
         super().__init__(message)
         self.retry_seconds = retry_seconds
+
+
+class StorageFull(RequestError):
+    """As many bytes are stored for the caller as may be; erasing makes room, time does not.
+
+    OpenAI answers a used-up allowance so, and clients do not retry it. They would retry a 507, and take a 413
+    for a prompt that they should shorten.
+    """
+
+    status = 429
+    code = "storage_full"
+    type = "insufficient_quota"
 
 
 class HeadersTooLarge(RequestError):

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 from palimpsest.storage import (
     accounts,
+    body_bytes,
     compactions,
     erasure,
     erasure_rules,
@@ -45,8 +46,10 @@ WHOLE |= {"_PAGES", "_FORGOTTEN"}
 WHOLE |= {"_THERE"}
 # The newest few exchanges there are.
 WHOLE |= {"NEWEST_OF_ALL"}
-# What is kept too long, once an hour: a row for each session, the length of each body.
-WHOLE |= {"_BEFORE", "_SIZES", "_OLDEST", "_SIZE"}
+# What is kept too long, once an hour: a row for each session, and one for each namespace.
+WHOLE |= {"_BEFORE", "_OLDEST", "_SIZE", "_ALL", "_ADD_UP"}
+# The rows of one namespace, of which there is one.
+WHOLE |= {"_OF", "_OF_EACH"}
 # Goes through a namespace, newest first, until it has found enough.
 WHOLE_NAMESPACE = {"_SEARCH", "NEWEST_SESSIONS"}
 # Looks at a row for each of a namespace's sessions, as what adds them up does for the same search.
@@ -94,6 +97,7 @@ def _is_whole_namespace(step: str) -> bool:
         "spending",
         "recall_marks",
         "tombstones",
+        "body_bytes",
         "learned_windows",
         "calibrations",
     )
@@ -107,7 +111,7 @@ def _is_listed(step: str) -> bool:
 
 
 MODULES = (
-    *(accounts, compactions, exchange_log, exchanges_sql, history_sql, journal, retention),
+    *(accounts, body_bytes, compactions, exchange_log, exchanges_sql, history_sql, journal, retention),
     *(search_index, search_sql, sql, store, erasure_rules, erasure),
 )
 
@@ -149,8 +153,8 @@ OPEN = {
 # Of all namespaces: which are to be erased, and what a crash left behind.
 UPSTREAM_NAMESPACE = {"_UNPROVEN", "FAIL_OPEN", "INTERRUPTED", "_BEATS", "FAIL_OPEN_OF"}
 UPSTREAM_NAMESPACE |= LEARNED | {"_THERE"}
-# What is kept too long, of anybody.
-UPSTREAM_NAMESPACE |= {"_BEFORE", "_SIZES"}
+# What is kept too long, of anybody, and how much there is of each.
+UPSTREAM_NAMESPACE |= {"_BEFORE", "_ALL", "_OF_EACH", "_ADD_UP"}
 # The scrub of the index of words: by the numbers of marks that name nobody.
 UPSTREAM_NAMESPACE |= {"_MERGE", "_PAGES", "_HAS_REMOVED", "_FORGOTTEN", "_REMOVE", "_DROP", "_DROP_ANYHOW"}
 # A query of the index of words is scoped by the digest of its namespace or session, which it begins with.

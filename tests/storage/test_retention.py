@@ -7,9 +7,10 @@ import asyncio
 from palimpsest.proxy.access import Pepper
 from palimpsest.proxy.erasing import Again, EraseMeans, Eraser, HeldInMemory, Scrubber
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.retention import Retention, RetentionLimits, due
+from palimpsest.proxy.retention import NamespaceLimits, Retention, RetentionLimits, due, own_limits
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
+from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.erasure import RecentlyErased
 from palimpsest.storage.store import Store
 
@@ -19,7 +20,8 @@ DAY = 86_400
 
 
 async def names(store: Store, limits: RetentionLimits, now: float) -> list[str]:
-    return [old.session for old in await due(store.old_sessions, limits, now)]
+    own = own_limits(await store.accounts.keys())
+    return [old.session for old in await due(store, NamespaceLimits(limits, own), now)]
 
 
 async def finished(store: Store, age: float, body: bytes, namespace: str = "ns") -> Talk:
@@ -51,11 +53,58 @@ async def test_the_oldest_are_due_until_a_namespace_is_below_its_bytes(store: St
         await finished(store, age, b"x" * (99 + int(age)))
     await finished(store, 1.0, b"x" * 90, "small")
     # 129 + 109 + 119 bytes, and the answer that all three share.
-    assert await store.old_sessions.sizes() == {"ns": 358, "small": 91}
+    assert await store.body_bytes.all() == {"ns": 358, "small": 91}
     assert await store.old_sessions.size("ns", "ns-10") == 110
     for most, gone in ((358, []), (357, ["ns-10"]), (248, ["ns-10"]), (247, ["ns-10", "ns-20"])):
         assert await names(store, RetentionLimits(0, most), 99.0) == gone
     assert await names(store, RetentionLimits(1, 357), DAY + 5.0) == ["small-1", "ns-10"]
+
+
+async def key_of(store: Store, ident: str, namespace: str, **limits: int) -> KeyRow:
+    """A key of the namespace, with these limits."""
+    row = KeyRow(ident, "", namespace, 1.0, **limits)
+    await store.accounts.add_key(row, ident.encode())
+    return row
+
+
+async def test_the_limits_of_a_key_win(store: Store) -> None:
+    """Shorter and longer ones, of days and of bytes, and nobody else is touched by them."""
+    for namespace in ("short", "long", "plain", "large", "small"):
+        for age in (1 * DAY, 5 * DAY):
+            await finished(store, age, b"x" * 99, namespace)
+    await key_of(store, "k1", "short", retention_days=2)
+    await key_of(store, "k2", "long", retention_days=300)
+    await key_of(store, "k3", "small", retention_bytes=150)
+    await key_of(store, "k4", "large", retention_bytes=10**6)
+    now = 8 * DAY
+    assert await names(store, RetentionLimits(0, 0), now) == [f"short-{DAY}", f"short-{5 * DAY}"]
+    # The texts of both sessions are the same: the total is below.
+    assert sorted(await names(store, RetentionLimits(6, 0), now)) == sorted(
+        [f"short-{DAY}", f"short-{5 * DAY}", *(f"{name}-{DAY}" for name in ("plain", "large", "small"))]
+    )
+    await finished(store, 6 * DAY, b"y" * 99, "small")
+    by_bytes = await names(store, RetentionLimits(0, 0), now)
+    assert by_bytes[2:] == [f"small-{DAY}"]
+    assert sorted(await names(store, RetentionLimits(0, 50), now - 7 * DAY)) == [
+        *(f"{name}-{DAY}" for name in ("long", "plain", "short", "small"))
+    ]
+
+
+async def test_of_several_keys_the_valid_ones_and_the_largest_limit_count(store: Store) -> None:
+    await finished(store, 1 * DAY, b"q")
+    first = await key_of(store, "k1", "ns", retention_days=50)
+    await key_of(store, "k2", "ns", retention_days=100)
+    assert await names(store, RetentionLimits(10, 0), 99 * DAY) == []
+    assert await store.accounts.revoke_key("k2", 2.0)
+    assert await names(store, RetentionLimits(10, 0), 99 * DAY) == [f"ns-{DAY}"]
+    # None is valid any more: what was agreed holds.
+    assert await store.accounts.revoke_key(first.id, 2.0)
+    assert await names(store, RetentionLimits(10, 0), 99 * DAY) == []
+    assert await names(store, RetentionLimits(10, 0), 102 * DAY) == [f"ns-{DAY}"]
+    # A key without limits takes them back, and the general ones hold.
+    await key_of(store, "k3", "ns")
+    assert await names(store, RetentionLimits(10, 0), 99 * DAY) == [f"ns-{DAY}"]
+    assert await names(store, RetentionLimits(0, 0), 999 * DAY) == []
 
 
 async def test_a_session_with_an_open_exchange_is_never_due_and_never_erased(store: Store) -> None:
@@ -73,7 +122,7 @@ async def test_a_session_with_an_open_exchange_is_never_due_and_never_erased(sto
 
 async def test_a_session_that_was_used_meanwhile_stays(store: Store) -> None:
     talk = await finished(store, 10.0, b"q")
-    (old,) = await due(store.old_sessions, RetentionLimits(1, 0), 99 * DAY)
+    (old,) = await due(store, NamespaceLimits(RetentionLimits(1, 0)), 99 * DAY)
     opened = await talk.asks([b"q", b"a", b"more"], stored=2, continues=True)
     await talk.hears(opened, talk.answer(opened, b"b", answers=2))
     assert await store.erasure.session("ns", talk.session, [], 1.0, unused_since=old.updated_at) is None
@@ -93,8 +142,7 @@ def retention_of(store: Store, stack: list[Jobs], now: float) -> Retention:
         store, jobs, gone, scrubber, Tombstones(store.erasure, Pepper(bytes(32))), None, lambda: now
     )
     memory = HeldInMemory((), MessageReader(lambda _: lambda _: 1, 10**6, lambda _: True), ())
-    limits = RetentionLimits(10, 0)
-    return Retention(store.old_sessions, store.journal, Eraser(means, memory), limits, lambda: now)
+    return Retention(store, Eraser(means, memory), RetentionLimits(10, 0), lambda: now)
 
 
 async def test_of_two_servers_one_erases(store: Store) -> None:
@@ -120,7 +168,7 @@ async def test_who_has_lost_its_lease_stops(store: Store) -> None:
     now = 99.0 * DAY
     jobs: list[Jobs] = []
     retention = retention_of(store, jobs, now)
-    found = await due(store.old_sessions, RetentionLimits(10, 0), now)
+    found = await due(store, NamespaceLimits(RetentionLimits(10, 0)), now)
     assert await store.journal.take_lease("retention", "another", now, 60.0)
     assert await retention._erased(found) == 0
     assert len(await names(store, RetentionLimits(10, 0), now)) == 3

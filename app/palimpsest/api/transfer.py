@@ -21,6 +21,7 @@ from palimpsest.proxy.archive import Archive, Place
 from palimpsest.proxy.erasing import Receipt, Scrubbed
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.journal.transfer import ImportedSession, with_hidden
+from palimpsest.proxy.stored_bytes import StorageBounds
 from palimpsest.proxy.turn import Subject
 from palimpsest.proxy.turn_records import TurnRecords
 from palimpsest.storage.database import Scrub
@@ -132,6 +133,7 @@ class SessionTransfer:
     exports: SessionExporter
     turns: TurnRecords
     imports: SessionImporter
+    storage: StorageBounds
     body_bytes: int
     body_idle_seconds: float
 
@@ -191,6 +193,8 @@ class TransferPages:
         The body is an exported document, or another system's events.
         """
         body = await self._body(request)
+        if caller.bound is not None:
+            await self._moving.storage.admit(caller.bound, len(body))
         made = await self._moving.imports.imported(caller.namespace, body)
         fields: ImportedSessionFields = {
             "session": made.session,

@@ -25,7 +25,7 @@ from palimpsest.core.budget.window import LIFE_SECONDS
 from palimpsest.core.utc import DAY, day_of
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.proxy.access import key_digest
-from palimpsest.proxy.retention import RetentionLimits, due
+from palimpsest.proxy.retention import NamespaceLimits, RetentionLimits, due, own_limits
 from palimpsest.settings.serving import Database
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.accounts import KeyRow, LearnedWindow
@@ -43,13 +43,20 @@ class KeyTerms:
     """What an operator sets for a key; None: as it was, or the default.
 
     `expires` is a number of days ("30d"), a UTC date or time in ISO 8601, or "never". Limits of 0 are taken
-    back: those of `access` hold then.
+    back: those of `access` and `retention` hold then.
     """
 
     label: str | None = None
     expires: str | None = None
     daily_tokens: int | None = None
     daily_dollars: float | None = None
+    max_bytes: int | None = None
+    retention_days: int | None = None
+    retention_bytes: int | None = None
+
+
+# The limits of a key, which 0 takes back.
+_LIMITS = ("daily_tokens", "daily_dollars", "max_bytes", "retention_days", "retention_bytes")
 
 
 async def create_key(
@@ -76,12 +83,13 @@ async def change_key(settings: Settings, key_id: str, terms: KeyTerms) -> tuple[
 
 def _under(terms: KeyTerms, row: KeyRow, now: float) -> KeyRow:
     """The row under these terms."""
+    given = {name: getattr(terms, name) for name in _LIMITS}
+    limits: dict[str, Any] = {name: each or None for name, each in given.items() if each is not None}
     return replace(
         row,
         label=row.label if terms.label is None else terms.label,
         expires_at=row.expires_at if terms.expires is None else _expiry(terms.expires, now),
-        daily_tokens=row.daily_tokens if terms.daily_tokens is None else terms.daily_tokens or None,
-        daily_dollars=row.daily_dollars if terms.daily_dollars is None else terms.daily_dollars or None,
+        **limits,
     )
 
 
@@ -135,6 +143,9 @@ def described_key(row: KeyRow, used: Used | None = None) -> dict[str, Any]:
         "last_used_at": _iso(row.last_used_at),
         "daily_tokens": row.daily_tokens,
         "daily_dollars": row.daily_dollars,
+        "max_bytes": row.max_bytes,
+        "retention_days": row.retention_days,
+        "retention_bytes": row.retention_bytes,
         "used_today": None if used is None else {"tokens": used.tokens, "dollars": round(used.dollars, 6)},
     }
 
@@ -151,6 +162,11 @@ def line_of_key(row: KeyRow, used: Used | None) -> str:
         parts.append(f"{used.tokens:,} of {row.daily_tokens:,} tokens today")
     if row.daily_dollars and used is not None:
         parts.append(f"${used.dollars:,.2f} of ${row.daily_dollars:,.2f} today")
+    if row.max_bytes:
+        parts.append(f"stores {row.max_bytes:,} bytes")
+    if row.retention_days or row.retention_bytes:
+        kept = (row.retention_days, "days"), (row.retention_bytes, "bytes")
+        parts.append("keeps " + ", ".join(f"{limit:,} {unit}" for limit, unit in kept if limit))
     return "  ".join([*parts, row.label]).rstrip()
 
 
@@ -176,7 +192,8 @@ def retention_limits(settings: Settings, days: int | None, max_bytes: int | None
 async def due_sessions(settings: Settings, limits: RetentionLimits) -> Sequence[OldSession]:
     """The sessions that retention would erase now; nothing is erased."""
     async with _opened(settings) as store:
-        return await due(store.old_sessions, limits, time.time())
+        own = own_limits(await store.accounts.keys())
+        return await due(store, NamespaceLimits(limits, own), time.time())
 
 
 def described_session(old: OldSession) -> dict[str, str | None]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from palimpsest.cli.key_commands import Config, Database, keys
 from palimpsest.cli.proxy_commands import HERE, AsJson, Key, ProxyUrl, add_to
 from palimpsest.cli.terminal import counted
 from palimpsest.errors import PalimpsestError, SettingsError
@@ -39,15 +40,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-keys = typer.Typer(help="Keys issued by this proxy, for access.mode: keys.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 add_to(app)
 
-Config = Annotated[Path | None, typer.Option("--config", help="Settings file; default ./palimpsest.yaml.")]
-Database = Annotated[str | None, typer.Option("--database", help="sqlite:///path or postgresql://...")]
-Expires = Annotated[str | None, typer.Option(help="Days such as 30d, a UTC date such as 2030-12-31, never.")]
-DailyTokens = Annotated[int | None, typer.Option(min=0, help="Tokens a UTC day; 0: as access.daily_tokens.")]
-DailyDollars = Annotated[float | None, typer.Option(min=0, help="Dollars a UTC day; 0: as access says.")]
 UpstreamUrl = Annotated[
     str | None, typer.Option("--upstream", help="Base URL of the OpenAI-compatible server.")
 ]
@@ -308,75 +303,6 @@ def version(as_json: AsJson = False) -> None:
         _print_json({"version": installed})
     else:
         typer.echo(installed)
-
-
-@keys.command("create")
-def keys_create(
-    label: Annotated[str, typer.Option(help="What the key is for; shown in lists.")] = "",
-    same_as: Annotated[str | None, typer.Option(help="Id of a key whose conversations it shall see.")] = None,
-    expires: Expires = None,
-    daily_tokens: DailyTokens = None,
-    daily_dollars: DailyDollars = None,
-    database: Database = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Create a key and print it once. Only its digest is stored."""
-    from palimpsest.cli.commands import KeyTerms, create_key, described_key
-
-    terms = KeyTerms(None, expires, daily_tokens, daily_dollars)
-    row, key = asyncio.run(create_key(_settings(config, database), label, same_as, terms))
-    if as_json:
-        _print_json(described_key(row) | {"key": key})
-    else:
-        typer.echo(key)
-        typer.echo(f"id {row.id}. The key is not shown again.", err=True)
-
-
-@keys.command("list")
-def keys_list(database: Database = None, config: Config = None, as_json: AsJson = False) -> None:
-    """List keys, newest first, revoked ones included."""
-    from palimpsest.cli.commands import described_key, line_of_key, list_keys
-
-    rows = asyncio.run(list_keys(_settings(config, database)))
-    if as_json:
-        _print_json([described_key(row, used) for row, used in rows])
-        return
-    for row, used in rows:
-        typer.echo(line_of_key(row, used))
-
-
-@keys.command("set")
-def keys_set(
-    key_id: str,
-    label: Annotated[str | None, typer.Option(help="What the key is for.")] = None,
-    expires: Expires = None,
-    daily_tokens: DailyTokens = None,
-    daily_dollars: DailyDollars = None,
-    database: Database = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Change what is given of a valid key, within seconds."""
-    from palimpsest.cli.commands import KeyTerms, change_key, described_key, line_of_key
-
-    terms = KeyTerms(label, expires, daily_tokens, daily_dollars)
-    row, used = asyncio.run(change_key(_settings(config, database), key_id, terms))
-    if as_json:
-        _print_json(described_key(row, used))
-    else:
-        typer.echo(line_of_key(row, used))
-
-
-@keys.command("revoke")
-def keys_revoke(key_id: str, database: Database = None, config: Config = None) -> None:
-    """Revoke a key, within seconds. Exits with 1 when there is no such valid key."""
-    from palimpsest.cli.commands import revoke_key
-
-    if not asyncio.run(revoke_key(_settings(config, database), key_id)):
-        typer.echo(f"{key_id}: no such key, or revoked already.", err=True)
-        raise typer.Exit(1)
-    typer.echo(f"{key_id} is revoked.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

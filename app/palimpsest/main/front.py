@@ -91,12 +91,10 @@ def front_of(parts: Parts, stopping: asyncio.Event, metrics: MetricsPage | None)
 
 
 def _begin_retention(parts: Parts, memory: HeldInMemory, stopping: asyncio.Event) -> None:
-    """Erase in the background what is kept too long, if anything may be."""
-    kept = RetentionLimits(parts.settings.retention.days, parts.settings.retention.max_bytes)
-    if kept:
-        eraser = Eraser(parts.erasure, memory)
-        retention = Retention(parts.store.old_sessions, parts.store.journal, eraser, kept)
-        parts.jobs.start(unless(stopping, retention.keep_running()))
+    """Erase in the background what is kept too long. Keys may get limits while the server runs."""
+    general = RetentionLimits(parts.settings.retention.days, parts.settings.retention.max_bytes)
+    retention = Retention(parts.store, Eraser(parts.erasure, memory), general)
+    parts.jobs.start(unless(stopping, retention.keep_running()))
 
 
 def _remembers(parts: Parts, writer: SummaryWriter, contexts: ContextLoader) -> Remembers:
@@ -156,6 +154,7 @@ def exchange_of(
         delivery=Delivery(_sending(parts, recall, viewing, recorder), recorder, relay, recovery),
         passthrough=passthrough,
         quotas=quotas,
+        storage=parts.storage,
         mixed=recall.mixed,
         behaviour=Behaviour(
             RequestLimits(limits.json_depth, limits.messages),

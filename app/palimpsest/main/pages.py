@@ -105,4 +105,6 @@ def transfer_of(parts: Parts, journal: SessionJournal, turns: TurnRecords) -> Se
     )
     bounds = ImportLimits(RecordLimits(limits.json_depth, limits.import_events), limits.messages)
     imports = Imports(made_of, bounds)
-    return SessionTransfer(journal, turns, imports, limits.body_bytes, limits.body_idle_seconds)
+    return SessionTransfer(
+        journal, turns, imports, parts.storage, limits.body_bytes, limits.body_idle_seconds
+    )

@@ -35,6 +35,7 @@ from palimpsest.proxy.sessions.reader import CountMessage, MessageReader
 from palimpsest.proxy.sessions.recovery import Presence, recover
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.proxy.store_watch import StoreWatch
+from palimpsest.proxy.stored_bytes import StorageBounds
 from palimpsest.proxy.telemetry.counts import Counts
 from palimpsest.proxy.token_counts import Calibrations, ModelTokens
 from palimpsest.settings.settings import (
@@ -70,6 +71,7 @@ class Parts:
     background: Background
     access: Access
     newcomers: UnprovenNamespaces
+    storage: StorageBounds
     destinations: Destinations
     summarizers: Summarizers
     worker: Worker | None
@@ -112,6 +114,7 @@ async def opened(
         background=background,
         access=access,
         newcomers=_newcomers(settings, access, erasure, stack),
+        storage=_storage(store, jobs, stopping),
         destinations=destinations,
         summarizers=summarizers,
         worker=worker,
@@ -218,8 +221,16 @@ async def _taken_up(parts: Parts) -> None:
 def _access(settings: Settings, store: Store, jobs: Jobs, pepper: Pepper) -> Access:
     who = settings.access
     daily = DailyLimits(who.daily_tokens, who.daily_dollars)
-    rules = AccessRules(who.realm, who.mode == "keys", who.identity_headers, daily)
+    rules = AccessRules(who.realm, who.mode == "keys", who.identity_headers, daily, who.max_bytes)
     return Access(store.accounts, jobs, pepper, rules, credential_names(settings))
+
+
+def _storage(store: Store, jobs: Jobs, stopping: asyncio.Event) -> StorageBounds:
+    """The bounds of stored bytes, whose totals have many rows where several servers may write."""
+    bounds = StorageBounds(store.body_bytes)
+    if store.journal.server is not None:
+        jobs.start(unless(stopping, bounds.keep_adding_up()))
+    return bounds
 
 
 def _erasure(

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import structlog
 
-from palimpsest.core.budget.quota import DailyLimits, Quota, quota_of
+from palimpsest.core.budget.quota import DailyLimits, Quota, StorageBound, bound_of, quota_of
 from palimpsest.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames
 from palimpsest.errors import NamespaceUnproven, SettingsError, StoreError, Unauthorized
 from palimpsest.proxy.incoming import Headers, Incoming
@@ -168,23 +168,26 @@ _keys_log = structlog.get_logger("palimpsest.keys")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated caller; `quota` None: unlimited."""
+    """An authenticated caller; `quota` and `bound` None: unlimited."""
 
     namespace: str
     quota: Quota | None = None
+    bound: StorageBound | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
     """Who is let in: `proxy_keys` requires a key issued by this proxy.
 
-    `realm` is mixed into every namespace. `daily` are the limits of callers whose key sets none of its own.
+    `realm` is mixed into every namespace. `daily` and `max_bytes` are the limits of callers whose key sets
+    none of its own.
     """
 
     realm: str
     proxy_keys: bool
     identity_headers: Sequence[str] = ()
     daily: DailyLimits = field(default_factory=DailyLimits)
+    max_bytes: int = 0
 
 
 class Access:
@@ -208,6 +211,7 @@ class Access:
         self._realm = rules.realm
         self._proxy_keys = rules.proxy_keys
         self._daily = rules.daily
+        self._max_bytes = rules.max_bytes
         self._names = names
         self._identity_headers = tuple(name.lower().encode("latin-1") for name in rules.identity_headers)
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
@@ -287,7 +291,8 @@ class Access:
         now = time.time()
         if not self._proxy_keys:
             namespace = await self._accounts.namespace_of(digest, now)
-            return Caller(namespace, quota_of(namespace, self._daily, "", DailyLimits())), float("inf")
+            quota = quota_of(namespace, self._daily, "", DailyLimits())
+            return Caller(namespace, quota, bound_of(namespace, self._max_bytes, "", 0)), float("inf")
         key = await self._key(incoming, now)
         namespace, identity = key.namespace, self._identity_of(incoming)
         if any(identity):
@@ -295,7 +300,9 @@ class Access:
             namespace = await self._accounts.namespace_of(narrowed, now)
         own = DailyLimits(key.daily_tokens or 0, key.daily_dollars or 0.0)
         left = KEY_SECONDS if key.expires_at is None else min(KEY_SECONDS, key.expires_at - now)
-        return Caller(namespace, quota_of(namespace, self._daily, key.id, own)), left
+        quota = quota_of(namespace, self._daily, key.id, own)
+        bound = bound_of(namespace, self._max_bytes, key.id, key.max_bytes or 0)
+        return Caller(namespace, quota, bound), left
 
     async def _key(self, incoming: Incoming, now: float) -> KeyRow:
         """The valid key that the request presents; that it was used is stored in the background."""

@@ -38,6 +38,7 @@ from palimpsest.proxy.sessions.delta import References
 from palimpsest.proxy.sessions.recorder import Outcome, Recorder
 from palimpsest.proxy.sessions.resolver import Resolver
 from palimpsest.proxy.sessions.tombstones import Tombstones
+from palimpsest.proxy.stored_bytes import StorageBounds
 from palimpsest.proxy.turn import ForwardedView, Turn, original
 
 # File paths, the longest model names in use, are hardly longer. A request with a longer name passes through
@@ -68,6 +69,7 @@ class Exchange:
     delivery: Delivery
     passthrough: Passthrough
     quotas: Quotas
+    storage: StorageBounds
     mixed: MixedTurns
     behaviour: Behaviour
 
@@ -86,6 +88,8 @@ class Exchange:
                 await self._unrecorded(incoming, client, request.why.encode())
                 return
             client.entry.asked_for(request.model)
+            if caller.bound is not None:
+                await self.storage.admit(caller.bound, len(incoming.body))
             if request.references:
                 request = await self.references.resolved(caller.namespace, request)
             async with (

@@ -1,23 +1,25 @@
 """Erases sessions that are kept longer than the operator wants, at the start and every hour.
 
 A session goes as by an erase (P6), one at a time and with rests, so that requests hardly notice. Of several
-servers on a database one does it. A session in use stays.
+servers on a database one does it. A session in use stays. An issued key may have limits of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
 from palimpsest.core.utc import DAY
 from palimpsest.errors import StoreError
 from palimpsest.proxy.erasing import Eraser
-from palimpsest.storage.journal import Journal
-from palimpsest.storage.retention import OldSession, OldSessions
+from palimpsest.storage.accounts import KeyRow
+from palimpsest.storage.retention import OldSession
+from palimpsest.storage.store import Store
 
 _log = structlog.get_logger("palimpsest.retention")
 # Seconds from the end of a run to the next one.
@@ -46,15 +48,58 @@ class RetentionLimits:
         return bool(self.days or self.max_bytes)
 
 
-async def due(there: OldSessions, kept: RetentionLimits, now: float) -> list[OldSession]:
+@dataclass(frozen=True, slots=True)
+class NamespaceLimits:
+    """The limits in `general`, and those of namespaces whose keys have some; 0 there: the general one."""
+
+    general: RetentionLimits
+    own: Mapping[str, RetentionLimits] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """True when there is a limit."""
+        return bool(self.general or any(self.own.values()))
+
+    def bytes_of(self, namespace: str) -> int:
+        """The most bytes of the namespace; 0: no limit."""
+        own = self.own.get(namespace)
+        return (own.max_bytes if own else 0) or self.general.max_bytes
+
+
+def own_limits(keys: Sequence[KeyRow]) -> dict[str, RetentionLimits]:
+    """The limits of the namespaces of keys that have some, or had some and are revoked.
+
+    Of several keys of a namespace the valid ones count, and the largest limit. Where none is valid the
+    revoked ones count: a key that ends leaves what was said for as long as was agreed.
+    """
+    by_namespace: defaultdict[str, list[KeyRow]] = defaultdict(list)
+    for key in keys:
+        by_namespace[key.namespace].append(key)
+    found = {}
+    for namespace, its in by_namespace.items():
+        if any(key.retention_days or key.retention_bytes for key in its):
+            valid = [key for key in its if key.revoked_at is None] or its
+            days = max(key.retention_days or 0 for key in valid)
+            found[namespace] = RetentionLimits(days, max(key.retention_bytes or 0 for key in valid))
+    return found
+
+
+async def due(store: Store, limits: NamespaceLimits, now: float) -> list[OldSession]:
     """The sessions to be erased, the first 1,000 of each limit and namespace.
 
     A text that several sessions share counts for each of them, so that more may be due once these are gone.
     """
-    found = await there.before(now - kept.days * DAY, MOST_FOUND) if kept.days else []
-    sizes = await there.sizes() if kept.max_bytes else {}
+    there, days = store.old_sessions, limits.general.days
+    found = await there.before(now - days * DAY, MOST_FOUND) if days else []
+    for namespace, own in limits.own.items():
+        # `before` leaves these namespaces out.
+        kept = own.days or days
+        oldest = await there.oldest(namespace, MOST_FOUND) if kept else []
+        found += [old for old in oldest if old.updated_at < now - kept * DAY]
+    has_bytes = limits.general.max_bytes or any(own.max_bytes for own in limits.own.values())
+    sizes = await store.body_bytes.all() if has_bytes else {}
     for namespace, size in sizes.items():
-        excess = size - kept.max_bytes
+        most = limits.bytes_of(namespace)
+        excess = size - most if most else 0
         for old in await there.oldest(namespace, MOST_FOUND) if excess > 0 else ():
             if excess <= 0:
                 break
@@ -64,22 +109,21 @@ async def due(there: OldSessions, kept: RetentionLimits, now: float) -> list[Old
 
 
 class Retention:
-    """Erases what is due."""
+    """Erases what is due, under the limits in `general` and those of keys."""
 
     def __init__(
         self,
-        there: OldSessions,
-        journal: Journal,
+        store: Store,
         eraser: Eraser,
-        kept: RetentionLimits,
+        general: RetentionLimits,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._there = there
-        self._journal = journal
+        self._store = store
+        self._journal = store.journal
         self._eraser = eraser
-        self._kept = kept
+        self._general = general
         self._clock = clock
-        self._holder = journal.server or "sole"
+        self._holder = store.journal.server or "sole"
 
     async def keep_running(self) -> None:
         """Run now and every hour until cancelled; a store error is logged."""
@@ -92,11 +136,12 @@ class Retention:
 
     async def run(self) -> int:
         """Erase what is due; returns how many sessions. None of them while another server does it."""
-        if not await self._has_lease():
+        limits = NamespaceLimits(self._general, own_limits(await self._store.accounts.keys()))
+        if not limits or not await self._has_lease():
             return 0
         began, erased = time.monotonic(), 0
         try:
-            while gone := await self._erased(await due(self._there, self._kept, self._clock())):
+            while gone := await self._erased(await due(self._store, limits, self._clock())):
                 erased += gone
         finally:
             if erased:

@@ -275,6 +275,18 @@ class Limits(Section):
     )
 
 
+# RFC 6750, 2.1.
+_BEARER = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
+
+
+def _admin_key(key: SecretStr) -> SecretStr:
+    if not _BEARER.fullmatch(key.get_secret_value()):
+        raise ValueError(
+            "must have at least 16 letters, digits or . _ ~ + / -, such as `openssl rand -hex 24` prints"
+        )
+    return key
+
+
 class AccessSettings(Section):
     """Who may use the proxy, and what distinguishes callers."""
 
@@ -337,6 +349,27 @@ class AccessSettings(Section):
         "The same in dollars, by the configured or published prices of models; 0: no limit.",
         "A bill is in dollars. Models without a known price cost nothing here.",
         within("dollars", ge=0, le=1e9),
+    )
+    max_bytes: int = advanced(
+        0,
+        "Bytes of messages that may be stored for one namespace, each text once; 0: no bound. A key may have"
+        " a bound of its own (palimpsest keys).",
+        "A disk has an end. At the bound requests get 429 until something is erased, by hand or by"
+        " retention.",
+        within("bytes", ge=0, le=10**15),
+    )
+    admin_key: Annotated[SecretStr, AfterValidator(_admin_key)] | None = advanced(
+        None,
+        "Key of the operator, sent as a bearer token: it opens /api/admin, with sizes and use of all"
+        " namespaces. At least 16 letters, digits or . _ ~ + / -. Unset: nothing answers there.",
+        "Nobody sees that other callers exist unless the operator decides so. A short key could be guessed.",
+        "key",
+    )
+    admin_reads: bool = advanced(
+        False,
+        "Whether the admin key may also read a namespace's conversations, under /api with the header"
+        " X-Palimpsest-Namespace. Each such read is logged.",
+        "Who runs a proxy need not be who may read what is said through it.",
     )
     unproven_seconds: int = advanced(
         3_600,

@@ -41,7 +41,9 @@ _REMEMBERED = 50_000
 class KeyRow:
     """A proxy-issued key, without the key.
 
-    `daily_tokens` and `daily_dollars` are what it may use in a UTC day; None: what `access` says.
+    `daily_tokens` and `daily_dollars` are what it may use in a UTC day, `max_bytes` how much may be stored
+    with it; None: what `access` says. `retention_days` and `retention_bytes` are what is kept of its
+    namespace; None: what `retention` says.
     """
 
     id: str
@@ -53,6 +55,9 @@ class KeyRow:
     last_used_at: float | None = None
     daily_tokens: int | None = None
     daily_dollars: float | None = None
+    max_bytes: int | None = None
+    retention_days: int | None = None
+    retention_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +273,11 @@ _ADD_KEY = Statement(new_row(KEYS).on_conflict_do_nothing())
 _OF_VALID_KEY = sa.update(KEYS).where(KEYS.c.id == p("id"), KEYS.c.revoked_at.is_(None))
 _REVOKE_KEY = Statement(_OF_VALID_KEY.values(revoked_at=p(KEYS.c.revoked_at)))
 _KEY_OF = Statement(sa.select(*_KEY).where(KEYS.c.digest == p("digest"), KEYS.c.revoked_at.is_(None)))
-_CHANGED = ("label", "expires_at", "daily_tokens", "daily_dollars")
+_CHANGED = tuple(
+    name
+    for name in KeyRow.__slots__
+    if name not in ("id", "namespace", "created_at", "revoked_at", "last_used_at")
+)
 _CHANGE_KEY = Statement(_OF_VALID_KEY.values({name: p(KEYS.c[name]) for name in _CHANGED}))
 _KEY_USED = Statement(sa.update(KEYS).where(KEYS.c.id == p("id")).values(last_used_at=p(KEYS.c.last_used_at)))
 

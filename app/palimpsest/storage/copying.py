@@ -4,7 +4,8 @@ Rows are copied table by table in the order of their keys, some at a time, so th
 left is a beginning of each table and another copy continues behind it. While a copy is unfinished the target
 has a revision that no server starts with. At the end every row is read again on both sides and compared.
 
-Not copied are the rows of running servers, and the word index, which servers make from the messages again.
+Not copied are the rows of running servers, the word index, which servers make from the messages again, and
+the sizes of namespaces, which the target's own triggers count.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from palimpsest.errors import SchemaMismatch, SettingsError
+from palimpsest.storage.body_bytes import AddUp
 from palimpsest.storage.journal import OPEN_FAILED
 from palimpsest.storage.migrate import (
     MISMATCHES,
@@ -30,6 +32,7 @@ from palimpsest.storage.migrate import (
 )
 from palimpsest.storage.sqlite.files import ServerLock
 from palimpsest.storage.tables import (
+    BODY_BYTES,
     HEARTBEAT,
     LEASES,
     METADATA,
@@ -42,7 +45,7 @@ Row: TypeAlias = Sequence[Any]
 # Called with the number of rows that were copied or compared since the last call.
 Progress: TypeAlias = Callable[[int], None]
 
-_LEFT_OUT = (LEASES, SERVERS, HEARTBEAT, RECALL_MARKS, RECALL_WORDS)
+_LEFT_OUT = (LEASES, SERVERS, HEARTBEAT, RECALL_MARKS, RECALL_WORDS, BODY_BYTES)
 COPIED: Sequence[sa.Table] = [table for table in METADATA.tables.values() if table not in _LEFT_OUT]
 # A transaction's rows, and the bytes from which on it has fewer: a body may have megabytes.
 _ROWS = 500
@@ -84,6 +87,7 @@ async def copy_store(
             await _compared(source, target, table, progress)
         # As at the start of a server: none is working on them.
         await target.execute(OPEN_FAILED)
+        await target.execute(AddUp())
         await _set_revision(target, schema_of_this_version())
     return rows
 

@@ -6,7 +6,6 @@ progress is never among them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -14,9 +13,9 @@ import sqlalchemy as sa
 from palimpsest.storage import erasure_rules as rules
 from palimpsest.storage.database import SqlDatabase, Statement, p, rows_of
 from palimpsest.storage.sql import LIMIT, of_namespace, there_is
-from palimpsest.storage.tables import BODIES, EXCHANGES, SESSIONS
+from palimpsest.storage.tables import BODIES, EXCHANGES, KEYS, SESSIONS
 
-# Sums of lengths are read from every body's row: a large database takes its time, beside which others write.
+# A row for each session is looked at: a large database takes its time, beside which others write.
 _SECONDS = 3_600.0
 
 
@@ -37,7 +36,10 @@ class OldSessions:
         self._db = database
 
     async def before(self, at: float, limit: int) -> list[OldSession]:
-        """Sessions of all namespaces that were written to last before `at`, the oldest first."""
+        """Sessions that were written to last before `at`, the oldest first.
+
+        Of all namespaces but those whose keys have limits of their own, or had some.
+        """
         rows = await self._db.read_snapshot(rows_of(_BEFORE, at=at, limit=limit), seconds=_SECONDS)
         return [OldSession(*row) for row in rows]
 
@@ -45,11 +47,6 @@ class OldSessions:
         """The namespace's sessions, the oldest first."""
         asked = {"namespace": namespace, "limit": limit}
         return [OldSession(*row) for row in await self._db.read_snapshot(rows_of(_OLDEST, **asked))]
-
-    async def sizes(self) -> Mapping[str, int]:
-        """Bytes of the bodies of every namespace, each body once."""
-        rows = await self._db.read_snapshot(rows_of(_SIZES), seconds=_SECONDS)
-        return {namespace: int(size) for namespace, size in rows}
 
     async def size(self, namespace: str, session: str) -> int:
         """Bytes of the session's bodies, those included that other sessions share."""
@@ -66,12 +63,16 @@ AT_REST = ~there_is(
 _OLDEST_FIRST = (
     sa.select(*_COLUMNS).where(AT_REST).order_by(SESSIONS.c.updated_at, SESSIONS.c.id).limit(LIMIT)
 )
-_BEFORE = Statement(_OLDEST_FIRST.where(SESSIONS.c.updated_at < p("at", sa.Double)))
+_WITH_LIMITS = sa.select(KEYS.c.namespace).where(
+    sa.or_(KEYS.c.retention_days.is_not(None), KEYS.c.retention_bytes.is_not(None))
+)
+_BEFORE = Statement(
+    _OLDEST_FIRST.where(SESSIONS.c.updated_at < p("at", sa.Double), SESSIONS.c.namespace.not_in(_WITH_LIMITS))
+)
 _OLDEST = Statement(_OLDEST_FIRST.where(of_namespace(SESSIONS)))
 _BYTES = sa.cast(
     sa.func.coalesce(sa.func.sum(sa.func.length(BODIES.c.body)), sa.literal_column("0")), sa.BigInteger
 )
-_SIZES = Statement(sa.select(BODIES.c.namespace, _BYTES).group_by(BODIES.c.namespace))
 _SIZE = Statement(
     sa.select(_BYTES).where(BODIES.c.digest.in_(rules.digests(rules.SESSION)), of_namespace(BODIES))
 )

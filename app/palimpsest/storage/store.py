@@ -1,4 +1,4 @@
-"""The store: eight repositories on one database, SQLite or PostgreSQL.
+"""The store: nine repositories on one database, SQLite or PostgreSQL.
 
 Guarantees
 ----------
@@ -13,8 +13,8 @@ Guarantees
   caller may conclude nothing about whether the rows were written, and may call again.
 * Order is `arrival` (monotonic per session), never time. Times are for people: UTC seconds.
 
-The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `accounts`, `erasure` and
-`retention` state the rest. Opening never migrates: it fails when the schema is not current.
+The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `accounts`, `erasure`, `retention`
+and `body_bytes` state the rest. Opening never migrates: it fails when the schema is not current.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import sqlalchemy as sa
 
 from palimpsest.errors import SchemaMismatch, StoreUnavailable
 from palimpsest.storage.accounts import Accounts, ProvenNamespaces
+from palimpsest.storage.body_bytes import BodyBytes
 from palimpsest.storage.compactions import Compactions
 from palimpsest.storage.database import SqlDatabase, Statement, Step, StoreFault, p, rows_of, step
 from palimpsest.storage.erasure import Erasure, RecentlyErased
@@ -72,6 +73,7 @@ class Store:
         self.accounts = Accounts(database, new_id, proven)
         self.erasure = Erasure(database, index, erased)
         self.old_sessions = OldSessions(database)
+        self.body_bytes = BodyBytes(database)
 
     def trouble(self) -> StoreFault | None:
         """Why nothing can be recorded, judged by files and disk (some system calls, 20 us).

@@ -1,7 +1,7 @@
-"""What a caller may use in a UTC day, and what it has used. Pure.
+"""What a caller may use in a UTC day, what it has used, and how much may be stored for it. Pure.
 
 A quota is checked before a request and charged after its answer: a request that began below the quota runs to
-its end.
+its end. So does one that began below the bound of stored bytes.
 """
 
 from __future__ import annotations
@@ -40,6 +40,38 @@ class Used:
 
     tokens: int = 0
     dollars: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StorageBound:
+    """How many bytes of messages may be stored for `namespace`, each text once.
+
+    `key` is the id of the key that says so, or "".
+    """
+
+    namespace: str
+    max_bytes: int
+    key: str = ""
+
+
+def bound_of(namespace: str, default: int, key: str, own: int) -> StorageBound | None:
+    """The bound of a caller, that of its key before the default; None without one. 0: none is set."""
+    if not (own or default):
+        return None
+    return StorageBound(namespace, own or default, key if own else "")
+
+
+def storage_refusal(bound: StorageBound, stored: int) -> str:
+    """Why nothing more is stored; "" while something is."""
+    if stored < bound.max_bytes:
+        return ""
+    own = f"`palimpsest keys set {bound.key} --max-bytes N`"
+    how = own if bound.key else "access.max_bytes, or `palimpsest keys set ID --max-bytes N` for a single key"
+    return (
+        f"{stored:,} bytes are stored for this key, of {bound.max_bytes:,} that may be: nothing more is"
+        " stored, and so nothing sent. Erase sessions to make room (`palimpsest erase`); the operator of this"
+        f" proxy can raise the bound with {how}."
+    )
 
 
 def quota_of(namespace: str, default: DailyLimits, key: str, own: DailyLimits) -> Quota | None:
