@@ -3,8 +3,8 @@
 Names: parse, store_writes, upstream_client, overhead, conversations. Without one they run one after the other
 with their defaults, in about eight minutes; `presets` only by its name, for it takes as long again, and
 `policy` and `day`, which measure no speed, `routing`, `soak`, which measures memory, `stalls`, `pages`, which
-needs a browser, `rebuilding`, which measures what records keep, `telemetry`, which takes seconds, and
-`replaying`.
+needs a browser, `rebuilding`, which measures what records keep, `telemetry`, which takes seconds,
+`replaying`, and `stored_bytes`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _NAMED = (
     "copying",
     "telemetry",
     "replaying",
+    "stored_bytes",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Path, Query, Request
@@ -21,6 +22,7 @@ from palimpsest.errors import (
 from palimpsest.proxy.access import Access, Caller
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import Headers, asking_of
+from palimpsest.proxy.operator import OperatorAccess
 
 Order = TypeVar("Order", bound=BaseModel)
 # Parameters that several endpoints have.
@@ -38,24 +40,34 @@ ORDER_SECONDS = 10.0
 
 
 class CallerAuthentication:
-    """Authenticates callers as the chat endpoints do, and stores the caller in the request's state."""
+    """Authenticates callers as the chat endpoints do, and stores the caller in the request's state.
 
-    def __init__(self, access: Access) -> None:
+    The operator may read as another caller, where `operator` allows it; no credential goes upstream then.
+    """
+
+    def __init__(self, access: Access, operator: OperatorAccess) -> None:
         self._access = access
+        self._operator = operator
 
     async def admit(self, request: Request) -> None:
         """Identify the caller. Every route under `/api` depends on this."""
         incoming = asking_of(request.scope)
-        request.state.caller = await self._access.caller_of(incoming)
-        request.state.credentials = self._access.credentials_of(incoming)
+        read_as = await self._operator.reader(request.url.path, incoming)
+        request.state.caller = read_as or await self._access.caller_of(incoming)
+        request.state.credentials = () if read_as else self._access.credentials_of(incoming)
 
     async def refuse_unknown(self, request: Request) -> None:
         """InvalidParameter for a query field that neither the endpoint nor a client's way to identify has."""
-        known = request.scope["route"].query_fields
-        for name in request.query_params:
-            if name not in known and not self._access.is_expected_field(name):
-                takes = f"takes {', '.join(known)}" if known else "takes none"
-                raise InvalidParameter(f"There is no such parameter here; this endpoint {takes}.", param=name)
+        check_fields(request, self._access.is_expected_field)
+
+
+def check_fields(request: Request, is_expected: Callable[[str], bool]) -> None:
+    """InvalidParameter for a query field that is neither the endpoint's nor expected."""
+    known = request.scope["route"].query_fields
+    for name in request.query_params:
+        if name not in known and not is_expected(name):
+            takes = f"takes {', '.join(known)}" if known else "takes none"
+            raise InvalidParameter(f"There is no such parameter here; this endpoint {takes}.", param=name)
 
 
 def _admitted(request: Request) -> Caller:

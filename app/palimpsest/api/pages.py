@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 
+from palimpsest.api.admin import AdminDoor, AdminPages, admin_router
 from palimpsest.api.callers import CallerAuthentication, problem_of
 from palimpsest.api.clients import base_url_of
 from palimpsest.api.compaction_reports import CompactionReports
@@ -50,6 +51,8 @@ from palimpsest.proxy.compaction_views import CompactionViews
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
 from palimpsest.proxy.memory_blocks import Asks, MemoryBlocks
+from palimpsest.proxy.namespace_views import NamespaceViews
+from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.overview import Overviews
 from palimpsest.proxy.policy_comparison import PolicyComparison
 from palimpsest.proxy.recall.searching import Searcher
@@ -79,14 +82,16 @@ class Views:
     overviews: Overviews
     comparison: PolicyComparison
     lists: SessionLists
+    namespaces: NamespaceViews
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
     """The dependencies of the endpoints.
 
-    `completes` writes completion checkpoints. `summarizer` may fold memories; without one code does. Event
-    streams end when `ended` is set: a stopping server sets it first, since it waits for open responses.
+    `operator` decides about the admin key. `completes` writes completion checkpoints. `summarizer` may fold
+    memories; without one code does. Event streams end when `ended` is set: a stopping server sets it first,
+    since it waits for open responses.
     """
 
     store: Store
@@ -95,6 +100,7 @@ class Pages:
     contexts: ContextLoader
     viewing: ViewPlanner
     settings: Settings = field(default_factory=Settings)
+    operator: OperatorAccess = field(default_factory=OperatorAccess)
     completes: CompletionWriter | None = None
     summarizer: Asks | None = None
     moving: SessionTransfer | None = None
@@ -120,10 +126,15 @@ def pages_of(pages: Pages) -> FastAPI:
     RootPages(_description(api, pages)).on(own)
     if pages.recall is not None:
         McpPages(pages.access, Archive(pages.store, pages.reader), pages.recall).on(own)
+    if pages.views is not None:
+        admin = admin_router()
+        AdminPages(pages.views.namespaces, pages.erases).on(admin)
+        own.routes.extend(admin.routes)
     kinds = (PalimpsestError, HTTPException, RequestValidationError)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     # Not mounted: the pattern of a mount matches no path with a line break.
-    app.router.default = Wall(ExceptionMiddleware(own, dict.fromkeys(kinds, _answered)))
+    behind_door = AdminDoor(own, pages.operator)
+    app.router.default = Wall(ExceptionMiddleware(behind_door, dict.fromkeys(kinds, _answered)))
     return app
 
 
@@ -135,10 +146,10 @@ def settings_of(pages: Pages) -> SettingsPages:
 
 def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     """Everything under `/api`; every route authenticates its caller."""
-    asked = [Depends(CallerAuthentication(pages.access).refuse_unknown)]
+    asked = [Depends(CallerAuthentication(pages.access, pages.operator).refuse_unknown)]
     api = APIRouter(
         prefix="/api",
-        dependencies=[Depends(CallerAuthentication(pages.access).admit), *asked],
+        dependencies=[Depends(CallerAuthentication(pages.access, pages.operator).admit), *asked],
         route_class=OperationRoute,
     )
     archive = Archive(pages.store, pages.reader)
@@ -173,7 +184,8 @@ def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     """Everything under `/ui`; every route authenticates its caller."""
     paper = PageTemplates()
     ui = APIRouter(
-        dependencies=[Depends(CallerAuthentication(pages.access).admit)], route_class=route_of(paper)
+        dependencies=[Depends(CallerAuthentication(pages.access, pages.operator).admit)],
+        route_class=route_of(paper),
     )
     if (views := pages.views) is not None:
         archive = Archive(pages.store, pages.reader)

@@ -266,17 +266,18 @@ class ErasePages:
     ) -> Reply[SessionEraseReceipt]:
         """Erase a session; answers with a receipt."""
         receipt = await self._erases.session(caller.namespace, name, block=block)
-        return reply({**_fields(receipt), "session": receipt.session, "blocked": receipt.is_blocked})
+        return reply({**receipt_fields(receipt), "session": receipt.session, "blocked": receipt.is_blocked})
 
     async def erase_everything(
         self, caller: Admitted, confirm: Annotated[Literal["everything"], Query(description="A safeguard.")]
     ) -> Reply[EraseReceipt]:
         """Erase all the caller's sessions; answers with a receipt."""
         del confirm
-        return reply(_fields(await self._erases.namespace(caller.namespace)))
+        return reply(receipt_fields(await self._erases.namespace(caller.namespace)))
 
 
-def _fields(receipt: Receipt) -> EraseReceipt:
+def receipt_fields(receipt: Receipt) -> EraseReceipt:
+    """What was erased, and what is left in the database's files."""
     rows = dict(sorted(receipt.rows.items()))
     return {
         "erased_at": utc_time(receipt.at),

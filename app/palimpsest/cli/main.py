@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from palimpsest.cli.key_commands import Config, Database, keys
-from palimpsest.cli.proxy_commands import HERE, AsJson, Key, ProxyUrl, add_to
+from palimpsest.cli.proxy_commands import HERE, AdminKey, AsJson, Key, ProxyUrl, add_to
 from palimpsest.cli.terminal import counted
 from palimpsest.errors import PalimpsestError, SettingsError
 
@@ -233,16 +233,32 @@ def erase(
     everything: Annotated[bool, typer.Option("--all", help="Erase everything of the key.")] = False,
     block: Annotated[bool, typer.Option(help="The session does not come back either.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    namespace: Annotated[
+        str | None, typer.Option(help="Erase everything of a namespace, as the operator.")
+    ] = None,
     url: ProxyUrl = HERE,
     key: Key = None,
+    admin_key: AdminKey = None,
 ) -> None:
     """Erase a session, or everything of a key, on a running proxy, and print the receipt as JSON."""
+    from palimpsest.cli import namespaces
     from palimpsest.cli.erase import Order, erased
 
-    if bool(session) is everything or (block and everything):
-        raise SettingsError("command line: erase takes --session NAME, with --block or without, or --all.")
+    if bool(session) + everything + bool(namespace) != 1 or (block and not session):
+        raise SettingsError(
+            "command line: erase takes --session NAME, with --block or without, --all, or --namespace ID."
+        )
     ask = partial(typer.confirm, err=True)
-    receipt = asyncio.run(erased(url, key, Order(session, block), lambda question: yes or ask(question)))
+
+    def agrees(question: str) -> bool:
+        return yes or ask(question)
+
+    erasing = (
+        namespaces.erased(url, admin_key, namespace, agrees)
+        if namespace
+        else erased(url, key, Order(session, block), agrees)
+    )
+    receipt = asyncio.run(erasing)
     if receipt is None:
         typer.echo("Nothing was erased.", err=True)
         raise typer.Exit(1)

@@ -22,6 +22,10 @@ Key = Annotated[
     str | None,
     typer.Option(envvar="OPENAI_API_KEY", help="The key whose conversations are meant.", show_envvar=True),
 ]
+AdminKey = Annotated[
+    str | None,
+    typer.Option(envvar="PALIMPSEST_ACCESS__ADMIN_KEY", help="access.admin_key.", show_envvar=True),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 HERE = "http://127.0.0.1:8000"
 
@@ -30,7 +34,7 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     for command in (
         *(sessions, show, view, diff, search, compact, undo, report, replay),
-        *(export, tail, pins, connect),
+        *(export, tail, pins, connect, namespaces),
     ):
         app.command()(command)
     app.command("import")(import_)
@@ -265,6 +269,22 @@ def pins(
 
     told = asyncio.run(reading.pins(reading.Proxy(url, key), session, add, remove))
     _told(told, reading.lines_of_pins, as_json)
+
+
+def namespaces(
+    ident: Annotated[str | None, typer.Argument(metavar="ID", help="One of them, with its failures.")] = None,
+    limit: Limit = 100,
+    url: ProxyUrl = HERE,
+    admin_key: AdminKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """List who uses the proxy: what each stores, turns, failures, tokens and cost; for its operator."""
+    from palimpsest.cli import namespaces as operator
+
+    if ident is None:
+        _told(asyncio.run(operator.listed(url, admin_key, limit)), operator.lines_of_list, as_json)
+    else:
+        _told(asyncio.run(operator.one(url, admin_key, ident)), operator.lines_of_one, as_json)
 
 
 def connect(

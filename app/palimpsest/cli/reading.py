@@ -71,7 +71,7 @@ def lines_of_sessions(told: Json) -> Iterator[str]:
                 f"{one['compactions']:,}",
                 money(one["cost"]),
                 f"{one['failed']:,}",
-                _ago(one["updated_at"]),
+                ago(one["updated_at"]),
                 one["id"],
             )
         )
@@ -257,6 +257,7 @@ def _cut(text: str) -> str:
     return line if len(line) <= _NAME_CHARS else line[: _NAME_CHARS - 1] + "…"
 
 
-def _ago(at: str) -> str:
+def ago(at: str) -> str:
+    """How long ago a time was, in its largest unit."""
     seconds = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
     return next((f"{seconds // unit:.0f}{word}" for unit, word in _UNITS if seconds >= unit), "now")

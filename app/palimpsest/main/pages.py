@@ -23,6 +23,7 @@ from palimpsest.proxy.journal.runtime import Readings
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.journal.transfer import ImportLimits, ImportParts, Imports
 from palimpsest.proxy.lookups.hidden_rounds import Replays
+from palimpsest.proxy.namespace_views import NamespaceViews
 from palimpsest.proxy.overview import Overviews
 from palimpsest.proxy.policy_comparison import PolicyComparison
 from palimpsest.proxy.session_lists import SessionLists
@@ -49,6 +50,7 @@ def own_pages(
             contexts,
             viewing,
             parts.settings,
+            parts.operator,
             completes=journal,
             summarizer=writer,
             moving=transfer_of(parts, journal, turn_records_of(parts, recall.replays)),
@@ -74,7 +76,8 @@ def views_of(parts: Parts) -> Views:
     overviews = Overviews(parts.store, parts.calibrations, costs)
     comparison = PolicyComparison(parts.store, overviews, compactions, parts.settings.policy.holdout)
     lists = SessionLists(parts.store, overviews, parts.calibrations, parts.windows)
-    return Views(exchanges, compactions, overviews, comparison, lists)
+    namespaces = NamespaceViews(parts.store, costs)
+    return Views(exchanges, compactions, overviews, comparison, lists, namespaces)
 
 
 def turn_records_of(parts: Parts, replays: Replays) -> TurnRecords:

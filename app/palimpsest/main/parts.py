@@ -24,6 +24,7 @@ from palimpsest.main.upstreams import (
     upstream_options,
 )
 from palimpsest.proxy.access import Access, AccessRules, Pepper, UnprovenNamespaces, load_pepper
+from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.windows import REMEMBERED_MODELS, Windows, WindowSources
 from palimpsest.proxy.destinations import Destinations
@@ -31,6 +32,7 @@ from palimpsest.proxy.erasing import Again, EraseMeans, Scrubber
 from palimpsest.proxy.jobs import Jobs, unless
 from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.kept_answers import KeptAnswers, RefusalMemory
+from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.sessions.reader import CountMessage, MessageReader
 from palimpsest.proxy.sessions.recovery import Presence, recover
 from palimpsest.proxy.sessions.tombstones import Tombstones
@@ -70,6 +72,7 @@ class Parts:
     jobs: Jobs
     background: Background
     access: Access
+    operator: OperatorAccess
     newcomers: UnprovenNamespaces
     storage: StorageBounds
     destinations: Destinations
@@ -105,7 +108,9 @@ async def opened(
     await _present(settings, store, reader, stack)
     jobs, background = _jobs(settings, stack)
     calibrations = Calibrations(store.accounts, jobs, tokens)
-    access = _access(settings, store, jobs, pepper)
+    given = settings.access.admin_key
+    admin_key = AdminKey(given.get_secret_value()) if given is not None else None
+    access = _access(settings, store, jobs, pepper, admin_key)
     erasure = _erasure(settings, store, jobs, pepper, stopping)
     parts = Parts(
         settings=settings,
@@ -113,6 +118,7 @@ async def opened(
         jobs=jobs,
         background=background,
         access=access,
+        operator=OperatorAccess(admin_key, store.namespaces, reads=settings.access.admin_reads),
         newcomers=_newcomers(settings, access, erasure, stack),
         storage=_storage(store, jobs, stopping),
         destinations=destinations,
@@ -218,10 +224,12 @@ async def _taken_up(parts: Parts) -> None:
         parts.erasure.scrubbing.begin()
 
 
-def _access(settings: Settings, store: Store, jobs: Jobs, pepper: Pepper) -> Access:
+def _access(
+    settings: Settings, store: Store, jobs: Jobs, pepper: Pepper, admin_key: AdminKey | None
+) -> Access:
     who = settings.access
     daily = DailyLimits(who.daily_tokens, who.daily_dollars)
-    rules = AccessRules(who.realm, who.mode == "keys", who.identity_headers, daily, who.max_bytes)
+    rules = AccessRules(who.realm, who.mode == "keys", who.identity_headers, daily, who.max_bytes, admin_key)
     return Access(store.accounts, jobs, pepper, rules, credential_names(settings))
 
 

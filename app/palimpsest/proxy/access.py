@@ -25,7 +25,8 @@ import structlog
 
 from palimpsest.core.budget.quota import DailyLimits, Quota, StorageBound, bound_of, quota_of
 from palimpsest.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames
-from palimpsest.errors import NamespaceUnproven, SettingsError, StoreError, Unauthorized
+from palimpsest.errors import AdminKeyRefused, NamespaceUnproven, SettingsError, StoreError, Unauthorized
+from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.incoming import Headers, Incoming
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.storage.accounts import Accounts, KeyRow
@@ -166,6 +167,11 @@ USE_SECONDS = 60.0
 _keys_log = structlog.get_logger("palimpsest.keys")
 
 
+_ADMIN_KEY = (
+    "This is the admin key, for /api/admin alone; it was sent no further. Send a caller's own key here."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """An authenticated caller; `quota` and `bound` None: unlimited."""
@@ -180,7 +186,7 @@ class AccessRules:
     """Who is let in: `proxy_keys` requires a key issued by this proxy.
 
     `realm` is mixed into every namespace. `daily` and `max_bytes` are the limits of callers whose key sets
-    none of its own.
+    none of its own. `admin_key` is nobody's here: a request with it is refused, since it would go upstream.
     """
 
     realm: str
@@ -188,6 +194,7 @@ class AccessRules:
     identity_headers: Sequence[str] = ()
     daily: DailyLimits = field(default_factory=DailyLimits)
     max_bytes: int = 0
+    admin_key: AdminKey | None = None
 
 
 class Access:
@@ -212,6 +219,7 @@ class Access:
         self._proxy_keys = rules.proxy_keys
         self._daily = rules.daily
         self._max_bytes = rules.max_bytes
+        self._admin_key = rules.admin_key
         self._names = names
         self._identity_headers = tuple(name.lower().encode("latin-1") for name in rules.identity_headers)
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
@@ -275,9 +283,14 @@ class Access:
             del self._known[digest]
 
     def digest_of(self, incoming: Incoming) -> bytes:
-        """Tells callers apart. RepeatedHeader when one of the usual credentials stands twice."""
+        """Tells callers apart. RepeatedHeader when one of the usual credentials stands twice.
+
+        AdminKeyRefused for a request with the admin key, wherever it stands in headers or query.
+        """
         if incoming.credentials:
             return incoming.credentials
+        if self._admin_key is not None and self._admin_key.is_in(incoming.headers, incoming.target):
+            raise AdminKeyRefused(_ADMIN_KEY)
         first, identity = first_credentials(incoming), self._identity_of(incoming)
         # Appended last: callers that send only the first release's headers keep their namespaces.
         further = self._names.further(incoming.headers, incoming.target)

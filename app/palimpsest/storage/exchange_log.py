@@ -149,7 +149,7 @@ class ExchangeLog:
 
         At most 5,000, newest days first.
         """
-        rows = await self._db.read_snapshot(rows_of(_TOTALS, namespace=namespace, since=_id_at(since)))
+        rows = await self._db.read_snapshot(rows_of(_TOTALS, namespace=namespace, since=id_at(since)))
         return [Total(int(day), *rest) for day, *rest in rows]
 
     async def totals_by_arm(self, namespace: str, since: float) -> list[tuple[str, str, Total]]:
@@ -157,7 +157,7 @@ class ExchangeLog:
 
         At most 20,000, newest sessions first.
         """
-        rows = await self._db.read_snapshot(rows_of(_BY_ARM, namespace=namespace, since=_id_at(since)))
+        rows = await self._db.read_snapshot(rows_of(_BY_ARM, namespace=namespace, since=id_at(since)))
         return [(arm, session, Total(int(day), *rest)) for arm, session, day, *rest in rows]
 
     async def totals_of(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[Total]]:
@@ -286,7 +286,7 @@ def _or_zero(seconds: sa.ColumnElement[float]) -> sa.ColumnElement[float]:
     return sa.func.coalesce(seconds, sa.literal_column("0.0"))
 
 
-def _id_at(seconds: float) -> str:
+def id_at(seconds: float) -> str:
     """The first UUIDv7 of that time."""
     digits = f"{max(0, int(seconds * 1000)):012x}"
     return f"{digits[:8]}-{digits[8:]}-"

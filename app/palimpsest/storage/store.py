@@ -1,4 +1,4 @@
-"""The store: nine repositories on one database, SQLite or PostgreSQL.
+"""The store: ten repositories on one database, SQLite or PostgreSQL.
 
 Guarantees
 ----------
@@ -13,8 +13,8 @@ Guarantees
   caller may conclude nothing about whether the rows were written, and may call again.
 * Order is `arrival` (monotonic per session), never time. Times are for people: UTC seconds.
 
-The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `accounts`, `erasure`, `retention`
-and `body_bytes` state the rest. Opening never migrates: it fails when the schema is not current.
+The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `accounts`, `erasure`, `retention`,
+`body_bytes` and `namespaces` state the rest. Opening never migrates: it fails when the schema is not current.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History
 from palimpsest.storage.journal import FAIL_OPEN, Journal, KnownSessions
 from palimpsest.storage.migrate import MISMATCHES, schema_state, sqlite_path, with_connection
+from palimpsest.storage.namespaces import Namespaces
 from palimpsest.storage.retention import OldSessions
 from palimpsest.storage.search import Search
 from palimpsest.storage.search_index import POSTGRES_INDEX, WordIndex, word_index_of
@@ -74,6 +75,7 @@ class Store:
         self.erasure = Erasure(database, index, erased)
         self.old_sessions = OldSessions(database)
         self.body_bytes = BodyBytes(database)
+        self.namespaces = Namespaces(database)
 
     def trouble(self) -> StoreFault | None:
         """Why nothing can be recorded, judged by files and disk (some system calls, 20 us).

@@ -1,0 +1,59 @@
+"""What the admin key opens: the operator's endpoints, and, where that is allowed, reading as a namespace."""
+
+from __future__ import annotations
+
+import structlog
+
+from palimpsest.errors import AdminDisabled, AdminKeyRefused, AdminMayNotRead, WrongAdminKey
+from palimpsest.proxy.access import Caller
+from palimpsest.proxy.admin_key import AdminKey
+from palimpsest.proxy.archive import missing
+from palimpsest.proxy.incoming import Headers, Incoming
+from palimpsest.proxy.reports import printable
+from palimpsest.storage.namespaces import Namespaces
+
+# Names the namespace that the operator reads as.
+NAMESPACE_HEADER = b"x-palimpsest-namespace"
+_READING = frozenset({"GET", "HEAD"})
+_DISABLED = "No admin key is set: set access.admin_key, restart, and send it as a bearer token."
+_WRONG = "This needs access.admin_key as a bearer token."
+_NOT_TO_BE_READ = "The operator may not read conversations here: access.admin_reads is off."
+_READS_ONLY = "The admin key reads as a namespace and changes nothing: GET and HEAD only."
+_log = structlog.get_logger("palimpsest.operator")
+
+
+class OperatorAccess:
+    """Who may use the operator's endpoints, and read as a namespace if `reads`. `key` None: nobody."""
+
+    def __init__(
+        self, key: AdminKey | None = None, namespaces: Namespaces | None = None, *, reads: bool = False
+    ) -> None:
+        self._key = key
+        self._namespaces = namespaces
+        self._reads = reads
+
+    def check(self, headers: Headers) -> None:
+        """AdminDisabled while no key is set; WrongAdminKey, always in the same words, without the key."""
+        if self._key is None:
+            raise AdminDisabled(_DISABLED)
+        if not self._key.opens(headers):
+            raise WrongAdminKey(_WRONG)
+
+    async def reader(self, path: str, incoming: Incoming) -> Caller | None:
+        """The caller that the operator reads as; None for a request of an ordinary caller.
+
+        Raises what `check` raises, AdminMayNotRead unless that is allowed, AdminKeyRefused for a request that
+        does not only read, and NotFound for a namespace that does not exist.
+        """
+        named = incoming.only(NAMESPACE_HEADER)
+        if named is None:
+            return None
+        self.check(incoming.headers)
+        if not self._reads or self._namespaces is None:
+            raise AdminMayNotRead(_NOT_TO_BE_READ)
+        if incoming.method not in _READING:
+            raise AdminKeyRefused(_READS_ONLY)
+        if await self._namespaces.named(named) is None:
+            raise missing()
+        _log.info("admin_read", namespace=named, path=printable(path))
+        return Caller(named)

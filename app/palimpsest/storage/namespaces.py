@@ -1,0 +1,177 @@
+"""Reads of all namespaces, for the operator: who is there, how much of what, and what went wrong lately.
+
+Counts, times and codes only: no text, title or name of a session is read here. Every read is of a page of
+namespaces, by their keys; turns are found by their ids, which grow with time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from palimpsest.storage.database import SqlDatabase, Statement, p, rows_of
+from palimpsest.storage.exchange_log import id_at
+from palimpsest.storage.sql import LIMIT, ONE, among, columns_of, most, of_namespace, plain, rows_among, sized
+from palimpsest.storage.tables import EXCHANGES, MESSAGES, NAMESPACES, SESSIONS
+
+# A row is looked at for each message of the page's namespaces, and for each turn of a day.
+_SECONDS = 60.0
+# Callers choose models' names: those with the most tokens are counted.
+_MOST_MODELS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRow:
+    """A namespace; `proven_at` is when the upstream first answered it with a 2xx, None: never (rule 26)."""
+
+    id: str
+    created_at: float
+    proven_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is stored for a namespace, and when a session was written to last (None without any)."""
+
+    sessions: int = 0
+    messages: int = 0
+    updated_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Turns since a time, those that failed, and the tokens of some of them as the upstream counts."""
+
+    turns: int = 0
+    failures: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTokens:
+    """A namespace's tokens of one model, of turns whose prompt the upstream counted."""
+
+    namespace: str
+    model: str
+    prompt: int
+    cached: int
+    written: int
+    completion: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A turn that failed: its id, which the client saw as `x-request-id`, when, how, and by whose fault."""
+
+    id: str
+    started_at: float
+    state: str
+    code: str | None
+    cause: str | None
+    status: int | None
+
+
+class Namespaces:
+    """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._db = database
+
+    async def page(self, after: str, limit: int) -> list[NamespaceRow]:
+        """The namespaces with ids after `after`, in the order of their ids."""
+        rows = await self._db.read_snapshot(rows_of(_PAGE, after=plain(after), limit=limit))
+        return [NamespaceRow(*row) for row in rows]
+
+    async def named(self, ident: str) -> NamespaceRow | None:
+        """The namespace with this id."""
+        rows = await self._db.read_bounded(rows_of(_NAMED, id=plain(ident)))
+        return NamespaceRow(*rows[0]) if rows else None
+
+    async def stored(self, namespaces: Sequence[str]) -> dict[str, Stored]:
+        """What is stored for each of `namespaces`; those without a session are left out."""
+        sessions = await self._each(_SESSIONS, namespaces)
+        messages = dict(await self._each(_MESSAGES, namespaces))
+        return {each: Stored(count, messages.get(each, 0), at) for each, count, at in sessions}
+
+    async def turns(self, namespaces: Sequence[str], since: float, tokens_since: float) -> dict[str, Turns]:
+        """The turns of each of `namespaces` since then, and tokens since the later time (UTC seconds).
+
+        Those without a turn are left out.
+        """
+        asked = {"since": id_at(since), "tokens_since": id_at(tokens_since)}
+        return {each: Turns(*sums) for each, *sums in await self._each(_TURNS, namespaces, **asked)}
+
+    async def models(self, namespaces: Sequence[str], since: float) -> list[ModelTokens]:
+        """Tokens of each of `namespaces` by model since that time; at most 20,000 for a few namespaces."""
+        return [ModelTokens(*row) for row in await self._each(_MODELS, namespaces, since=id_at(since))]
+
+    async def failures(self, namespace: str, since: float, limit: int) -> list[Failure]:
+        """The namespace's turns since that time that failed, newest first."""
+        asked = {"namespace": namespace, "since": id_at(since), "limit": limit}
+        rows = await self._db.read_snapshot(rows_of(_FAILURES, **asked), seconds=_SECONDS)
+        return [Failure(*row) for row in rows]
+
+    async def _each(self, statements: Any, namespaces: Sequence[str], **asked: object) -> Any:
+        reading = rows_among(statements, "namespace", namespaces, **asked)
+        return await self._db.read_snapshot(reading, seconds=_SECONDS)
+
+
+def _in(table: sa.Table, size: int) -> sa.ColumnElement[bool]:
+    return among(table.c.namespace, "namespace", size)
+
+
+def _sum(value: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+    return sa.cast(sa.func.coalesce(sa.func.sum(value), sa.literal_column("0")), sa.BigInteger)
+
+
+def _sessions(size: int) -> sa.Select[Any]:
+    newest = sa.func.max(SESSIONS.c.updated_at)
+    counted = sa.select(SESSIONS.c.namespace, sa.func.count(), newest).where(_in(SESSIONS, size))
+    return counted.group_by(SESSIONS.c.namespace)
+
+
+def _messages(size: int) -> sa.Select[Any]:
+    same = sa.and_(MESSAGES.c.session == SESSIONS.c.id, MESSAGES.c.namespace == SESSIONS.c.namespace)
+    counted = sa.select(SESSIONS.c.namespace, sa.func.count()).join(MESSAGES, same)
+    return counted.where(_in(SESSIONS, size)).group_by(SESSIONS.c.namespace)
+
+
+_SINCE = EXCHANGES.c.id >= p("since", sa.Text)
+_FAILED = EXCHANGES.c.state.not_in([sa.literal_column("'done'"), sa.literal_column("'open'")])
+_TOKENS = sa.func.coalesce(EXCHANGES.c.prompt_tokens, sa.literal_column("0")) + sa.func.coalesce(
+    EXCHANGES.c.completion_tokens, sa.literal_column("0")
+)
+
+
+def _turns(size: int) -> sa.Select[Any]:
+    later = EXCHANGES.c.id >= p("tokens_since", sa.Text)
+    sums = _sum(sa.case((_FAILED, ONE))), _sum(sa.case((later, _TOKENS)))
+    counted = sa.select(EXCHANGES.c.namespace, sa.func.count(), *sums).where(_SINCE, _in(EXCHANGES, size))
+    return counted.group_by(EXCHANGES.c.namespace)
+
+
+def _models(size: int) -> sa.Select[Any]:
+    names = ("prompt", "cached", "written", "completion")
+    sums = [_sum(EXCHANGES.c[f"{name}_tokens"]) for name in names]
+    counted = EXCHANGES.c.prompt_tokens.is_not(None)
+    by = columns_of(EXCHANGES, "namespace", "model")
+    rows = sa.select(*by, *sums).where(_SINCE, counted, _in(EXCHANGES, size)).group_by(*by)
+    return rows.order_by(sums[0].desc()).limit(most(_MOST_MODELS))
+
+
+_COLUMNS = columns_of(NAMESPACES, *NamespaceRow.__slots__)
+_PAGE = Statement(
+    sa.select(*_COLUMNS).where(NAMESPACES.c.id > p("after")).order_by(NAMESPACES.c.id).limit(LIMIT)
+)
+_NAMED = Statement(sa.select(*_COLUMNS).where(NAMESPACES.c.id == p("id")))
+_SESSIONS, _MESSAGES = sized(_sessions), sized(_messages)
+_TURNS, _MODELS = sized(_turns), sized(_models)
+_FAILURES = Statement(
+    sa.select(*columns_of(EXCHANGES, *Failure.__slots__))
+    .where(of_namespace(EXCHANGES), _SINCE, _FAILED)
+    .order_by(EXCHANGES.c.id.desc())
+    .limit(LIMIT)
+)
