@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from palimpsest.cli.commands import due_sessions, retention_limits
+from palimpsest.cli.commands import KeyTerms, create_key, due_sessions, retention_limits
 
 from tests.kit.replicas import until
 from tests.kit.wire import Line, answer_body, chat_body, holding, opened, post, settings_for, wired
@@ -75,6 +75,27 @@ async def test_the_oldest_go_until_the_rest_fits(tmp_path: Path) -> None:
 
         async def are_gone() -> bool:
             return names(line) == {"s1"}
+
+        await until(are_gone)
+
+
+async def test_a_key_keeps_longer_or_shorter_than_the_settings_say(tmp_path: Path) -> None:
+    keyed = {"access.mode": "keys", "upstream.api_key": "sk-operator"}
+    async with wired(tmp_path, keyed) as line:
+        settings = settings_for(tmp_path, line.upstream.url, keyed)
+        line.upstream.always(replies(answer_body()))
+        for name, days in (("short", 5), ("plain", None), ("long", 90)):
+            _, key = await create_key(settings, name, None, KeyTerms(retention_days=days))
+            asked = post(chat_body(f"of {name}"), [(b"X-Session-Id", name.encode())], key=key)
+            assert (await line.asks(asked)).status == 200
+            ages(line, name, 40)
+        for limits, gone in (((None, None), {"short"}), ((30, None), {"short", "plain"})):
+            due = await due_sessions(settings, retention_limits(settings, *limits))
+            assert {old.external_id for old in due} == gone
+    async with wired(tmp_path, keyed | {"retention.days": 30}) as line:
+
+        async def are_gone() -> bool:
+            return names(line) == {"long"}
 
         await until(are_gone)
 

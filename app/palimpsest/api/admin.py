@@ -84,7 +84,7 @@ class NamespaceList(TypedDict):
 
 
 class FailedTurn(TypedDict):
-    """A turn that failed; `id` is its request id."""
+    """A turn that failed; `id` is its exchange in the log, and `x-request-id` of an error of the proxy."""
 
     id: str
     at: UtcTime

@@ -64,7 +64,7 @@ class ModelTokens:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A turn that failed: its id, which the client saw as `x-request-id`, when, how, and by whose fault."""
+    """A turn that failed: its id, as in the log and in errors of ours, when, how, and by whose fault."""
 
     id: str
     started_at: float

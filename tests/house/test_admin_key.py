@@ -1,0 +1,28 @@
+"""The admin key is compared in constant time, and held as a digest alone."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+
+from palimpsest.proxy import admin_key
+from palimpsest.proxy.admin_key import AdminKey
+
+KEY = "operator-0123456789abcdef=="
+
+
+def test_keys_are_compared_in_constant_time_and_shown_nowhere() -> None:
+    tree = ast.parse(inspect.getsource(admin_key))
+    compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+    # What is compared by itself: lengths and names, and the scheme.
+    assert sorted(ast.unparse(node) for node in compared) == [
+        "b'=' in word",
+        "len(given) == 1",
+        "len(target) >= self._size",
+        "len(value) >= self._size",
+        "len(word) == self._size",
+        "name == b'authorization'",
+        "scheme.lower() == b'bearer'",
+    ]
+    assert ast.unparse(tree).count("hmac.compare_digest(_digest(") == 2
+    assert KEY not in repr(AdminKey(KEY)) + str(vars(AdminKey(KEY)))
