@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -212,6 +213,7 @@ async def test_the_key_goes_nowhere_else(line: Line) -> None:
         (b"authorization", KEY.encode()),
         (b"X-Api-Key", KEY.encode()),
         (b"Cookie", f"a=b; session={KEY}".encode()),
+        (b"Authorization", b"Basic " + b64encode(f"operator:{KEY}".encode())),
         (b"X-Anything", f"one, {KEY}".encode()),
     ]
     for path in ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/s/name/v1/chat/completions"):

@@ -17,6 +17,12 @@ OPEN = frozenset(
 ) | {"GET /ui.js"}
 # Asks for a key of its own, or answers this machine alone (tests/e2e/test_metrics.py).
 OPERATORS = frozenset({"GET /metrics", "HEAD /metrics"})
+# Behind the door that asks for the admin key (tests/e2e/test_admin.py).
+OPERATORS |= {
+    "GET /api/admin/namespaces",
+    "GET /api/admin/namespaces/{ident}",
+    "DELETE /api/admin/namespaces/{ident}",
+}
 # Below `/api`, answered within the caller's namespace only.
 SCOPED = frozenset(
     {

@@ -125,6 +125,7 @@ _SAMPLES = {
     "window_tokens": "4096",
     "model": "m",
     "metrics_key": "k",
+    "admin_key": "0123456789abcdef",
     "otlp_url": "http://127.0.0.1:1",
 }
 
@@ -415,3 +416,13 @@ def test_one_window_for_all_models_without_their_own() -> None:
         {"window": {"window_tokens": 8_000}, "models": [{"match": "big", "window_tokens": 64_000}]}
     )
     assert (configured_window(settings, "big"), configured_window(settings, "other")) == (64_000, 8_000)
+
+
+@pytest.mark.parametrize("key", ["short", "", "0123456789abcde", "0123456789 abcdef", "ä" * 20, "CHANGEME"])
+def test_an_admin_key_is_long_and_can_be_sent(file: Path, key: str) -> None:
+    if key:
+        assert "at least 16 letters" in _refusal(file, "", access__admin_key=key)
+    said = _refusal(file, f'access: {{admin_key: "{key}"}}')
+    assert "access.admin_key" in said
+    assert not key or key not in said
+    assert _load(file, "", access__admin_key="0123456789abcdef==").access.admin_key is not None

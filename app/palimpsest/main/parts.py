@@ -107,10 +107,7 @@ async def opened(
     reader = _reader(settings, tokens)
     await _present(settings, store, reader, stack)
     jobs, background = _jobs(settings, stack)
-    calibrations = Calibrations(store.accounts, jobs, tokens)
-    given = settings.access.admin_key
-    admin_key = AdminKey(given.get_secret_value()) if given is not None else None
-    access = _access(settings, store, jobs, pepper, admin_key)
+    access, operator = _access(settings, store, jobs, pepper)
     erasure = _erasure(settings, store, jobs, pepper, stopping)
     parts = Parts(
         settings=settings,
@@ -118,7 +115,7 @@ async def opened(
         jobs=jobs,
         background=background,
         access=access,
-        operator=OperatorAccess(admin_key, store.namespaces, reads=settings.access.admin_reads),
+        operator=operator,
         newcomers=_newcomers(settings, access, erasure, stack),
         storage=_storage(store, jobs, stopping),
         destinations=destinations,
@@ -128,14 +125,13 @@ async def opened(
         tokens=tokens,
         reader=reader,
         windows=_windows(settings, store, jobs, destinations),
-        calibrations=calibrations,
+        calibrations=Calibrations(store.accounts, jobs, tokens),
         kept=KeptAnswers(RefusalMemory(), are_kept=settings.upstream.stores_responses),
         erasure=erasure,
         embedder=embedder,
         counts=Counts() if settings.telemetry.metrics else None,
     )
-    await _taken_up(parts)
-    jobs.start(unless(stopping, _base_url_checked(settings)))
+    await _taken_up(parts, stopping)
     _watched(settings, store, stack)
     return parts
 
@@ -214,23 +210,26 @@ def _watched(settings: Settings, store: Store, stack: AsyncExitStack) -> None:
     stack.push_async_callback(end)
 
 
-async def _taken_up(parts: Parts) -> None:
-    """Load learned windows and calibrations, and continue work that a stop or a kill interrupted."""
+async def _taken_up(parts: Parts, stopping: asyncio.Event) -> None:
+    """Load what was learned, continue work that a stop or a kill interrupted, look at the upstream's address."""
     await parts.windows.load()
     await parts.calibrations.load()
     await recover(parts.store.exchanges, parts.reader, time.time())
     if await parts.store.search.needs_scrub():
         # The last server stopped between an erase and the end of its scrub.
         parts.erasure.scrubbing.begin()
+    parts.jobs.start(unless(stopping, _base_url_checked(parts.settings)))
 
 
-def _access(
-    settings: Settings, store: Store, jobs: Jobs, pepper: Pepper, admin_key: AdminKey | None
-) -> Access:
+def _access(settings: Settings, store: Store, jobs: Jobs, pepper: Pepper) -> tuple[Access, OperatorAccess]:
+    """What callers' keys open, and what the operator's does."""
     who = settings.access
+    given = who.admin_key
+    admin_key = AdminKey(given.get_secret_value()) if given is not None else None
     daily = DailyLimits(who.daily_tokens, who.daily_dollars)
     rules = AccessRules(who.realm, who.mode == "keys", who.identity_headers, daily, who.max_bytes, admin_key)
-    return Access(store.accounts, jobs, pepper, rules, credential_names(settings))
+    access = Access(store.accounts, jobs, pepper, rules, credential_names(settings))
+    return access, OperatorAccess(admin_key, store.namespaces, reads=who.admin_reads)
 
 
 def _storage(store: Store, jobs: Jobs, stopping: asyncio.Event) -> StorageBounds:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
 # Between the words of a header, of cookies and of a query; the key has none of these.
@@ -47,6 +49,10 @@ def _digest(key: bytes) -> bytes:
 
 
 def _words(value: bytes) -> Iterator[bytes]:
+    scheme, _, coded = value.partition(b" ")
+    if scheme.lower() == b"basic":
+        with suppress(ValueError):
+            yield from b64decode(coded).split(b":")
     for word in _BETWEEN.split(value):
         yield word
         # The value of a cookie or query field; the key may end with such signs itself.
