@@ -211,7 +211,7 @@ def _watched(settings: Settings, store: Store, stack: AsyncExitStack) -> None:
 
 
 async def _taken_up(parts: Parts, stopping: asyncio.Event) -> None:
-    """Load what was learned, continue work that a stop or a kill interrupted, look at the upstream's address."""
+    """Load what was learned, continue work that a stop or a kill interrupted, look at the upstream."""
     await parts.windows.load()
     await parts.calibrations.load()
     await recover(parts.store.exchanges, parts.reader, time.time())
