@@ -314,7 +314,7 @@ async def test_the_commands_show_what_the_endpoints_do(line: Line, tmp_path: Pat
     assert json.loads((await run("namespaces", "--json"))[1])["namespaces"][-1]["id"] == ident
     code, one, _ = await run("namespaces", ident, "--admin-key", KEY, settings={})
     assert code == 0
-    assert "1 sessions, 2 messages" in one
+    assert "1 session, 2 messages" in one
     code, _, said = await run("namespaces", settings={})
     assert (code, "This needs access.admin_key as a bearer token" in said) == (2, True)
     code, receipt, _ = await run("erase", "--namespace", ident, "--yes")

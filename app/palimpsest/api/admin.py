@@ -17,7 +17,7 @@ from palimpsest.api.callers import check_fields
 from palimpsest.api.description import OperationRoute
 from palimpsest.api.replies import Reply, UtcTime, described, reply, utc_time, utc_time_or_none
 from palimpsest.api.transfer import EraseReceipt, SessionEraser, receipt_fields
-from palimpsest.core.budget.quota import DAY, day_of
+from palimpsest.core.utc import DAY, day_of
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
 from palimpsest.proxy.namespace_views import NamespaceView, NamespaceViews

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from palimpsest.cli.reading import ago, money, table
+from palimpsest.cli.reading import ago
+from palimpsest.cli.terminal import counted, money, table
 from palimpsest.upstream.own_api import fields_of, own_api
 
 Json = Mapping[str, Any]
@@ -22,7 +23,7 @@ async def listed(url: str, admin_key: str | None, limit: int) -> Json:
     async with own_api(url, admin_key) as api:
         while after is not None and len(found) < limit:
             asked = urlencode({"limit": min(_PAGE, limit - len(found)), "after": after})
-            page = fields_of(await api.get(f"admin/namespaces?{asked}"))
+            page = await api.fields(f"admin/namespaces?{asked}")
             found, after = found + page["namespaces"], page["next"]
     return {"namespaces": found, "next": after}
 
@@ -30,14 +31,14 @@ async def listed(url: str, admin_key: str | None, limit: int) -> Json:
 async def one(url: str, admin_key: str | None, ident: str) -> Json:
     """The namespace, with its newest failures. NotFound when there is none of this id."""
     async with own_api(url, admin_key) as api:
-        return fields_of(await api.get(_path(ident)))
+        return await api.fields(_path(ident))
 
 
 async def erased(url: str, admin_key: str | None, ident: str, agrees: Callable[[str], bool]) -> Json | None:
     """The receipt of an erase; None, and nothing erased, when `agrees` returns False for the question."""
     async with own_api(url, admin_key) as api:
-        there = fields_of(await api.get(_path(ident)))
-        sessions = f"{there['sessions']:,} session{'' if there['sessions'] == 1 else 's'}"
+        there = await api.fields(_path(ident))
+        sessions = counted(there["sessions"], "session")
         if not agrees(f"Erase everything of the namespace {ident}: {sessions}, for good?"):
             return None
         return fields_of(await api.delete(f"{_path(ident)}?confirm=everything"))
@@ -79,9 +80,9 @@ def lines_of_one(told: Json) -> Iterator[str]:
     recent, today = told["last_24_hours"], told["today"]
     proven = "proven" if told["proven"] else "never accepted by the upstream"
     yield f"{told['id']}, since {told['created_at'][:10]}, {proven}"
-    yield f"{told['sessions']:,} sessions, {told['messages']:,} messages, {told['bytes']:,} bytes"
+    yield ", ".join(counted(told[f"{noun}s"], noun) for noun in ("session", "message", "byte"))
     yield (
-        f"Last 24 hours: {recent['turns']:,} turns, {recent['failures']:,} failed."
+        f"Last 24 hours: {counted(recent['turns'], 'turn')}, {recent['failures']:,} failed."
         f" Today (UTC): {today['tokens']:,} tokens, cost {money(today['dollars'])}."
     )
     for key in told["keys"]:

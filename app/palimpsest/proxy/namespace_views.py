@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from palimpsest.core.budget.economy import prompt_cost
-from palimpsest.core.budget.quota import DAY
+from palimpsest.core.utc import DAY
 from palimpsest.proxy.compacting.costs import ModelCosts
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.namespaces import Failure, NamespaceRow, Stored, Turns
