@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,57 +20,32 @@ Config = Annotated[Path | None, typer.Option("--config", help="Settings file; de
 Database = Annotated[str | None, typer.Option("--database", help="sqlite:///path or postgresql://...")]
 # A petabyte: larger numbers are mistakes, and far larger ones no database takes.
 _MOST_BYTES = 10**15
-# What `create` and `set` both take, by the fields of `KeyTerms`.
-Terms: TypeAlias = Mapping[str, Any]
-_TERMS: Mapping[str, Any] = {
-    "expires": Annotated[
-        str | None, typer.Option(help="Days such as 30d, a UTC date such as 2030-12-31, never.")
-    ],
-    "daily_tokens": Annotated[
-        int | None, typer.Option(min=0, help="Tokens a UTC day; 0: as access.daily_tokens.")
-    ],
-    "daily_dollars": Annotated[
-        float | None, typer.Option(min=0, help="Dollars a UTC day; 0: as access says.")
-    ],
-    "max_bytes": Annotated[
-        int | None,
-        typer.Option(min=0, max=_MOST_BYTES, help="Bytes that may be stored; 0: as access.max_bytes."),
-    ],
-    "retention_days": Annotated[
-        int | None, typer.Option(min=0, max=36_500, help="Days that sessions are kept; 0: as retention.days.")
-    ],
-    "retention_bytes": Annotated[
-        int | None,
-        typer.Option(min=0, max=_MOST_BYTES, help="Bytes that are kept; 0: as retention.max_bytes."),
-    ],
-}
-
-
-def _with_terms(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for each of `_TERMS`, in place of its parameter `terms`."""
-
-    def run(**given: Any) -> None:
-        command(terms={name: given.pop(name) for name in _TERMS}, **given)
-
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in _TERMS.items()
-    ]
-    own = inspect.signature(command, eval_str=True).parameters
-    named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own.values()]
-    at = list(own).index("terms")
-    run.__doc__ = command.__doc__
-    run.__signature__ = inspect.Signature([*named[:at], *options, *named[at + 1 :]])  # type: ignore[attr-defined]
-    run.__annotations__ = {}
-    return run
+Expires = Annotated[str | None, typer.Option(help="Days such as 30d, a UTC date such as 2030-12-31, never.")]
+DailyTokens = Annotated[int | None, typer.Option(min=0, help="Tokens a UTC day; 0: as access.daily_tokens.")]
+DailyDollars = Annotated[float | None, typer.Option(min=0, help="Dollars a UTC day; 0: as access says.")]
+MaxBytes = Annotated[
+    int | None,
+    typer.Option(min=0, max=_MOST_BYTES, help="Bytes that may be stored; 0: as access.max_bytes."),
+]
+RetentionDays = Annotated[
+    int | None, typer.Option(min=0, max=36_500, help="Days that sessions are kept; 0: as retention.days.")
+]
+RetentionBytes = Annotated[
+    int | None,
+    typer.Option(min=0, max=_MOST_BYTES, help="Bytes that are kept; 0: as retention.max_bytes."),
+]
 
 
 @keys.command("create")
-@_with_terms
 def keys_create(
-    terms: Terms,
     label: Annotated[str, typer.Option(help="What the key is for; shown in lists.")] = "",
     same_as: Annotated[str | None, typer.Option(help="Id of a key whose conversations it shall see.")] = None,
+    expires: Expires = None,
+    daily_tokens: DailyTokens = None,
+    daily_dollars: DailyDollars = None,
+    max_bytes: MaxBytes = None,
+    retention_days: RetentionDays = None,
+    retention_bytes: RetentionBytes = None,
     database: Database = None,
     config: Config = None,
     as_json: AsJson = False,
@@ -80,8 +53,8 @@ def keys_create(
     """Create a key and print it once. Only its digest is stored."""
     from palimpsest.cli.commands import KeyTerms, create_key, described_key
 
-    made = create_key(_settings(config, database), label, same_as, KeyTerms(**terms))
-    row, key = asyncio.run(made)
+    terms = KeyTerms(None, expires, daily_tokens, daily_dollars, max_bytes, retention_days, retention_bytes)
+    row, key = asyncio.run(create_key(_settings(config, database), label, same_as, terms))
     if as_json:
         _print_json(described_key(row) | {"key": key})
     else:
@@ -103,11 +76,15 @@ def keys_list(database: Database = None, config: Config = None, as_json: AsJson 
 
 
 @keys.command("set")
-@_with_terms
 def keys_set(
     key_id: str,
-    terms: Terms,
     label: Annotated[str | None, typer.Option(help="What the key is for.")] = None,
+    expires: Expires = None,
+    daily_tokens: DailyTokens = None,
+    daily_dollars: DailyDollars = None,
+    max_bytes: MaxBytes = None,
+    retention_days: RetentionDays = None,
+    retention_bytes: RetentionBytes = None,
     database: Database = None,
     config: Config = None,
     as_json: AsJson = False,
@@ -115,7 +92,8 @@ def keys_set(
     """Change what is given of a valid key, within seconds."""
     from palimpsest.cli.commands import KeyTerms, change_key, described_key, line_of_key
 
-    row, used = asyncio.run(change_key(_settings(config, database), key_id, KeyTerms(label, **terms)))
+    terms = KeyTerms(label, expires, daily_tokens, daily_dollars, max_bytes, retention_days, retention_bytes)
+    row, used = asyncio.run(change_key(_settings(config, database), key_id, terms))
     if as_json:
         _print_json(described_key(row, used))
     else:
