@@ -10,62 +10,16 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from palimpsest.cli.doctor import search_index_of
-from palimpsest.cli.main import main
-from palimpsest.settings.settings import known_keys
 
 from tests.house.sources import ROOT
+from tests.kit.terminal import Terminal, variables_of
 
 # A process that does not answer within this is stuck; every wait ends as soon as it answers.
 PATIENCE_SECONDS = 60
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command printed, and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-
-class Terminal:
-    """Runs commands in this process, in a folder of their own: starting Python costs a second each."""
-
-    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._capture = capture
-
-    def run(self, *words: str) -> Said:
-        with pytest.raises(SystemExit) as ended:
-            main(words)
-        printed = self._capture.readouterr()
-        code = ended.value.code
-        return Said(code if isinstance(code, int) else 0, printed.out, printed.err)
-
-
-def _ours(folder: Path) -> dict[str, str]:
-    return {
-        "PALIMPSEST_DATABASE__URL": f"sqlite:///{folder}/test.db",
-        "PALIMPSEST_DATABASE__DATA_FOLDER": str(folder),
-        "COLUMNS": "200",
-        "NO_COLOR": "1",
-    }
-
-
-@pytest.fixture
-def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    for name in os.environ:
-        if name.startswith("PALIMPSEST_"):
-            monkeypatch.delenv(name)
-    for name, value in _ours(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    return Terminal(tmp_path, capsys)
 
 
 @contextmanager
@@ -75,7 +29,7 @@ def _running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str],
         [sys.executable, "-m", "palimpsest", *words],
         cwd=folder,
         env={k: v for k, v in os.environ.items() if not k.startswith("PALIMPSEST_")}
-        | _ours(folder)
+        | variables_of(folder)
         | {"PYTHONPATH": str(ROOT / "app")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -100,7 +54,7 @@ def test_help_names_every_command(terminal: Terminal) -> None:
             "migrate",
             "backup",
             "restore",
-            "settings",
+            "config",
             "mcp",
             "erase",
             "report",
@@ -289,47 +243,6 @@ def test_an_address_is_shown_without_its_query(terminal: Terminal) -> None:
         said = process.stdout.readline()
     assert said == "Upstream: http://127.0.0.1:1/v1\n"
     assert "Kanarienvogel" not in found.out
-
-
-def test_settings_are_shown_with_their_sources(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = "palimpsest.yaml"
-    (terminal.folder / file).write_text("server: {port: 9000, workers: 1}\nmodels: [{match: m}]\n")
-    monkeypatch.setenv("PALIMPSEST_SERVER__PORT", "9001")
-    told = terminal.run("settings", "--json", "--upstream", "http://a/v1")
-    sources = {one["key"]: (one["value"], one["source"]) for one in json.loads(told.out)}
-    assert sources.pop("database.url")[1] == "environment, PALIMPSEST_DATABASE__URL"
-    assert sources.pop("database.data_folder")[1] == "environment, PALIMPSEST_DATABASE__DATA_FOLDER"
-    assert sources == {
-        "server.port": (9001, "environment, PALIMPSEST_SERVER__PORT"),
-        "server.workers": (1, file),
-        "models": ([{"match": "m"}], file),
-        "upstream.base_url": ("http://a/v1", "command line"),
-    }
-    every = terminal.run("settings", "--all").out.splitlines()
-    assert len(every) == len(known_keys())
-    assert 'server.host: "127.0.0.1"  # default' in every
-    monkeypatch.setenv("PALIMPSEST_SERVER__PORT", "none")
-    assert terminal.run("settings").code == 2
-
-
-@pytest.mark.spec("P6")
-def test_no_secret_is_shown(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    word = "Kanarienvogel"
-    route = {"match": "a*", "base_url": f"http://h/v1?code={word}", "headers": {"x-a": word}, "api_key": word}
-    for name, value in {
-        "DATABASE__URL": f"postgresql://me:{word}@h/d",
-        "UPSTREAM__API_KEY": word,
-        "UPSTREAM__BASE_URL": f"http://h/v1?code={word}",
-        "UPSTREAM__PROXY_URL": f"http://me:{word}@p:3128",
-        "UPSTREAM__HEADERS": json.dumps({"x-a": word}),
-        "ROUTES": json.dumps([route]),
-    }.items():
-        monkeypatch.setenv(f"PALIMPSEST_{name}", value)
-    for more in ([], ["--json"], ["--all"]):
-        told = terminal.run("settings", *more)
-        assert told.code == 0, told.err
-        assert word not in told.out + told.err
-        assert "postgresql://me:***@h/d" in told.out
 
 
 def test_a_key_is_shown_once_listed_and_revoked(terminal: Terminal) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from palimpsest.settings.load import load_settings
 
+from tests.house.schema import refusals_of
 from tests.house.sources import ROOT
 
 UNIT = (ROOT / "deploy/palimpsest.service").read_text(encoding="utf-8")
@@ -41,6 +42,13 @@ def test_the_unit_runs_commands_that_exist() -> None:
         ).stdout
         assert words[1] in shown
         assert words[2] == "/etc/palimpsest/palimpsest.yaml"
+
+
+def test_the_file_of_the_unit_is_one_that_the_proxy_reads() -> None:
+    """As docs/deploying.md writes it."""
+    page = (ROOT / "docs/deploying.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"printf '(.+)' > /etc/palimpsest/palimpsest\.yaml", page)
+    assert refusals_of(yaml.safe_load(text.replace("\\n", "\n"))) == []
 
 
 def test_the_unit_kills_later_than_the_proxy_stops() -> None:

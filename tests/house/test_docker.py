@@ -19,6 +19,7 @@ from palimpsest.settings.load import load_settings, variable_of
 from palimpsest.settings.settings import known_keys
 
 from scripts.sbom import locked, not_running
+from tests.house.schema import refusals_of
 from tests.house.sources import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -185,6 +186,7 @@ def test_a_proxy_gets_settings_it_accepts(service: str) -> None:
     assert given.keys() <= VARIABLES
     settings = load_settings(None, None, image | given)
     assert settings.access.mode == "keys"
+    assert refusals_of(settings.model_dump(mode="json", exclude_unset=True)) == []
     assert any(volume.endswith(":/data") for volume in PROXIES[service]["volumes"])
     assert int(PROXIES[service]["stop_grace_period"].removesuffix("s")) > settings.server.shutdown_seconds
 

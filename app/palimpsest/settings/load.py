@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -42,8 +43,8 @@ _WORDS: Mapping[str, str] = {
     "bool_type": "must be true or false",
     "string_type": "must be text; put it in quotes",
     "path_type": "must be a path",
-    "dict_type": "must be names with values, such as {name: value}",
-    "mapping_type": "must be names with values, such as {name: value}",
+    "dict_type": "must be names with values, such as {{name: value}}",
+    "mapping_type": "must be names with values, such as {{name: value}}",
     "tuple_type": "must be a list, such as [one, two]",
     "missing": "must be set",
     "greater_than_equal": "must be at least {ge}",
@@ -54,6 +55,8 @@ _WORDS: Mapping[str, str] = {
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
 }
+# A dotted name, and no part of one.
+_KEY = re.compile(r"(?<![\w.\]])[a-z_]+(?:\.[a-z_]+)*")
 _SECTION_KINDS = ("model_type", "model_attributes_type", "dataclass_type")
 
 
@@ -63,6 +66,10 @@ class Source(NamedTuple):
     name: str
     spelt: Callable[[str], str]
     tree: Tree
+
+    def place_of(self, key: str) -> str:
+        """Where a key is set: the source, and how the key is spelt there if that is another word."""
+        return self.name if self.spelt is str else f"{self.name}, {self.spelt(key)}"
 
 
 def load_settings(
@@ -84,35 +91,55 @@ def sources_of(
     overrides: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> list[Source]:
-    """What the command line, the environment and the file set, the strongest first. As `load_settings`."""
+    """What the command line, the environment and the file set, the strongest first. As `load_settings`.
+
+    Where something cannot be read, the SettingsError also has what is wrong in the rest.
+    """
     environ = os.environ if environ is None else environ
-    _refuse_unknown_variables(environ)
-    file, content = _read_file(config, environ)
-    return [
+    variables, unreadable = _read_environment(environ)
+    file, content, refused = _read_file(config, environ)
+    sources = [
         Source("command line", str, _nested(overrides or {})),
-        Source("environment", variable_of, _read_environment(environ)),
+        Source("environment", variable_of, variables),
         Source(str(file), str, content),
     ]
+    if problems := [*_unknown_variables(environ), *unreadable, *refused]:
+        raise SettingsError("\n".join([*problems, *_wrong_values(sources)]))
+    return sources
+
+
+def _wrong_values(sources: Sequence[Source]) -> Iterator[str]:
+    """What is wrong with single values. What is missing may be what could not be read."""
+    try:
+        Settings.model_validate(_all_of(sources))
+    except ValidationError as error:
+        for detail in error.errors(include_input=False, include_url=False):
+            if detail["loc"] and detail["type"] != "missing":
+                yield from _explained(detail, sources)
 
 
 def settings_of(sources: Sequence[Source]) -> Settings:
     """The sources merged, the strongest first. Raises SettingsError."""
-    merged: Tree = {}
-    for source in reversed(sources):
-        merged = _merge(merged, source.tree)
     try:
-        settings = Settings.model_validate(merged)
+        settings = Settings.model_validate(_all_of(sources))
     except ValidationError as error:
         raise SettingsError(explained(error, sources)) from None
     # The strongest last.
     return settings.loaded_from(
         {
-            key: source.name if source.spelt is str else f"{source.name}, {source.spelt(key)}"
+            key: source.place_of(key)
             for source in reversed(sources)
             for key in known_keys()
             if value_at(source.tree, key) is not None
         }
     )
+
+
+def _all_of(sources: Sequence[Source]) -> Tree:
+    merged: Tree = {}
+    for source in reversed(sources):
+        merged = _merge(merged, source.tree)
+    return merged
 
 
 def variable_of(key: str) -> str:
@@ -138,13 +165,15 @@ class _Environment(EnvSettingsSource):
         return {name.lower(): value for name, value in self._given.items() if value}
 
 
-def _read_environment(environ: Mapping[str, str]) -> Tree:
-    for name, problem in _unreadable(environ):
-        raise SettingsError(f"environment: {name} {problem}")
+def _read_environment(environ: Mapping[str, str]) -> tuple[Tree, list[str]]:
+    """What the variables set, and a line for each that cannot be read."""
+    wrong = dict(_unreadable(environ))
+    problems = [f"environment: {name} {problem}" for name, problem in wrong.items()]
     try:
-        return _Environment(environ)()
+        tree = _Environment({name: text for name, text in environ.items() if name.upper() not in wrong})()
     except (UnreadableVariable, ValueError):
-        raise SettingsError("environment: a variable cannot be read; lists and mappings are JSON") from None
+        return {}, [*problems, "environment: a variable cannot be read; lists and mappings are JSON"]
+    return tree, problems
 
 
 def _unreadable(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -169,8 +198,8 @@ def _json(text: str) -> object:
         return None
 
 
-def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
-    """Refuse variables with our prefix that name no section, except those of the tests."""
+def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
+    """A line for each variable with our prefix that names no section, except those of the tests."""
     for name in sorted(environ):
         if not name.upper().startswith(PREFIX) or name == CONFIG_VARIABLE:
             continue
@@ -178,25 +207,29 @@ def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
             continue
         if name[len(PREFIX) :].split("__")[0].lower() not in Settings.model_fields:
             known = [CONFIG_VARIABLE, *map(variable_of, known_keys())]
-            raise SettingsError(f"environment: {name} is not a setting.{nearest(name.upper(), known)}")
+            yield f"environment: {name} is not a setting.{nearest(name.upper(), known)}"
 
 
-def _read_file(config: Path | None, environ: Mapping[str, str]) -> tuple[Path, Tree]:
+def _read_file(config: Path | None, environ: Mapping[str, str]) -> tuple[Path, Tree, list[str]]:
+    """The file, what it sets, and a line for each thing that cannot be read."""
     named = config or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
     file = named or DEFAULT_FILE
     try:
         content = _read_yaml(file)
     except FileNotFoundError:
-        if named is None:
-            return file, {}
-        raise SettingsError(f"{file}: no such file; copy config.example.yaml there") from None
+        return file, {}, [f"{file}: no such file; copy config.example.yaml there"] if named else []
+    except SettingsError as refused:
+        return file, {}, [refused.message]
     # A section whose keys are all commented out is None: it sets nothing.
     given = {str(key): value for key, value in content.items() if value is not None}
-    for name, value in given.items():
-        field = Settings.model_fields.get(name)
-        if field is not None and section_of(field.annotation) and not isinstance(value, dict):
-            raise SettingsError(f"{file}: {name} {not_a_section(name, value)}")
-    return file, given
+    values = {name for name, value in given.items() if _is_section(name) and not isinstance(value, dict)}
+    problems = [f"{file}: {name} {not_a_section(name, given[name])}" for name in given if name in values]
+    return file, {name: value for name, value in given.items() if name not in values}, problems
+
+
+def _is_section(name: str) -> bool:
+    field = Settings.model_fields.get(name)
+    return field is not None and section_of(field.annotation) is not None
 
 
 def _nested(dotted: Mapping[str, Any]) -> Tree:
@@ -280,7 +313,8 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
 
 def explained(error: ValidationError, sources: Sequence[Source]) -> str:
     """One line per error."""
-    return "\n".join(_one(detail, sources) for detail in error.errors(include_input=False, include_url=False))
+    details = error.errors(include_input=False, include_url=False)
+    return "\n".join(line for detail in details for line in _explained(detail, sources))
 
 
 def nearest(name: str, known: Sequence[str], spelt: Callable[[str], str] = str) -> str:
@@ -302,10 +336,27 @@ def not_a_section(name: str, value: object, spelt: Callable[[str], str] = str) -
     return f"is a section, not a value. Set its keys, such as {spelt(url or keys[0])}."
 
 
+def _explained(detail: ErrorDetails, sources: Sequence[Source]) -> Iterator[str]:
+    if detail["loc"]:
+        yield _one(detail, sources)
+        return
+    for contradiction in detail["msg"].removeprefix("Value error, ").splitlines():
+        yield f"settings: {contradiction}.{_set_by(contradiction, sources)}"
+
+
+def _set_by(contradiction: str, sources: Sequence[Source]) -> str:
+    """Where each of the settings that a contradiction names is set, for those that are."""
+    named = [key for key in dict.fromkeys(_KEY.findall(contradiction)) if key in known_keys()]
+    places = [
+        f"{key} ({strongest[0]})"
+        for key in named
+        if (strongest := [s.place_of(key) for s in sources if value_at(s.tree, key) is not None])
+    ]
+    return f" From: {', '.join(places)}." if places else ""
+
+
 def _one(detail: ErrorDetails, sources: Sequence[Source]) -> str:
     location = detail["loc"]
-    if not location:
-        return f"settings: {detail['msg'].removeprefix('Value error, ')}."
     key = ".".join(map(str, location))
     given = location[:-1] if detail["type"] == "missing" else location
     where, spelt = next(((s.name, s.spelt) for s in sources if _holds(s.tree, given)), ("settings", str))

@@ -1,10 +1,11 @@
-"""Renders the settings as text: `config.example.yaml`, and the tables of docs/configuration.md.
+"""Renders the settings as text: `config.example.yaml`, the tables of docs/configuration.md, the JSON Schema.
 
-`python -m palimpsest.settings.reference` writes both in the working folder; a test compares them.
+`python -m palimpsest.settings.reference` writes all three in the working folder; a test compares them.
 """
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from palimpsest.settings.compacting import PolicySettings
 from palimpsest.settings.fields import extra_of, keys_of, section_of, unit_of
 from palimpsest.settings.load import LISTS, variable_of
 from palimpsest.settings.settings import Settings
@@ -22,9 +24,11 @@ from palimpsest.settings.upstreams import PriceSettings
 
 EXAMPLE = Path("config.example.yaml")
 PAGE = Path("docs/configuration.md")
+SCHEMA = Path("docs/palimpsest.schema.json")
 # Everything after this line of the page is generated.
 MARK = "<!-- Generated: python -m palimpsest.settings.reference -->\n"
 _HEAD = """\
+# yaml-language-server: $schema={schema}
 # The common settings of Palimpsest with their defaults. Copy what you change into palimpsest.yaml.
 # For all others (limits, timeouts, the numbers under policy.advanced) see docs/configuration.md.
 #
@@ -38,6 +42,7 @@ _HEAD = """\
 # This file is generated: python -m palimpsest.settings.reference
 """
 _WIDTH = 100
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # Sample values for required keys of list entries.
 _SAMPLES: Mapping[str, Mapping[str, str]] = {
     "models": {"match": '"gpt-4o*"'},
@@ -47,7 +52,7 @@ _SAMPLES: Mapping[str, Mapping[str, str]] = {
 
 def example() -> str:
     """The text of config.example.yaml, which sets only defaults when it is loaded."""
-    blocks = [_HEAD.format(port=variable_of("server.port"))]
+    blocks = [_HEAD.format(schema=SCHEMA, port=variable_of("server.port"))]
     for name, field in Settings.model_fields.items():
         if section := section_of(field.annotation):
             every = keys_of(section)
@@ -80,6 +85,47 @@ def tables() -> str:
         ]
         blocks.append("\n".join([f"### `{name}`", "", section.__doc__ or "", "", head, *rows]))
     return "\n\n".join(blocks)
+
+
+def schema() -> str:
+    """The JSON Schema of the file: each setting's meaning, default and bounds; an unknown key is an error."""
+    made = Settings.model_json_schema()
+    del made["description"]
+    for kind in _classes(Settings):
+        there = made if kind is Settings else made["$defs"][kind.__name__]
+        del there["title"]
+        for key, field in kind.model_fields.items():
+            there["properties"][key] = _described(there["properties"][key], field)
+    for key, field in Settings.model_fields.items():
+        if section_of(field.annotation):
+            # As for the loader, a section whose keys are all commented out.
+            made["properties"][key] = {"anyOf": [made["properties"][key], {"type": "null"}]}
+    # A mapping for the loader, since only what it sets counts; its keys are those of `policy`.
+    older = made["$defs"]["DeploymentPolicy"]["properties"]["holdout_policy"]
+    older |= {"$ref": f"#/$defs/{PolicySettings.__name__}"}
+    head = {"$schema": _DIALECT, "title": "palimpsest.yaml", "description": "Configuration of Palimpsest."}
+    return json.dumps(head | made, indent=1, ensure_ascii=False) + "\n"
+
+
+def _classes(kind: type[BaseModel]) -> list[type[BaseModel]]:
+    """The class and those of its sections and entries."""
+    found = [kind]
+    for name, field in kind.model_fields.items():
+        inner = section_of(field.annotation) or (LISTS.get(name) if kind is Settings else None)
+        found += [each for each in _classes(inner) if each not in found] if inner else []
+    return found
+
+
+def _described(made: dict[str, Any], field: FieldInfo) -> dict[str, Any]:
+    """What pydantic made of a field, with the words of docs/configuration.md."""
+    kept = {key: value for key, value in made.items() if key not in ("title", "unit", "why", "is_advanced")}
+    if isinstance(field.default, SecretStr):
+        kept["default"] = field.default.get_secret_value()
+    if isinstance(field.default, BaseModel):
+        del kept["default"]
+    if field.description:
+        kept["description"] = f"{_said(field)} Why: {extra_of(field)['why']}"
+    return kept
 
 
 def page(text: str) -> str:
@@ -147,4 +193,5 @@ def _value(default: Any) -> str:
 
 if __name__ == "__main__":
     EXAMPLE.write_text(example(), encoding="utf-8")
+    SCHEMA.write_text(schema(), encoding="utf-8")
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
@@ -129,46 +129,49 @@ class Settings(Section):
         return (self.upstream, *self.routes)
 
     @model_validator(mode="after")
-    def _key_stays_at_home(self) -> Self:
+    def _holds_together(self) -> Self:
+        """All contradictions at once, a line each; they are looked for when every value is valid."""
+        found = (*self._keys_at_home(), *self._named_pages(), *self._keys_apart(), *self._policies())
+        if found:
+            raise ValueError("\n".join(dict.fromkeys(found)))
+        return self
+
+    def _keys_at_home(self) -> Iterator[str]:
         summarizer = self.summarizer.api_key or self.summarizer.worker_key
         keyed = any(server.api_key or server.headers for server in self._servers) or summarizer
         if keyed and self.access.mode == "open" and not is_loopback(self.server.host):
-            raise ValueError(
+            yield (
                 "upstream.api_key, upstream.headers, summarizer.api_key or summarizer.worker_key is set, or "
                 "api_key or headers of a route, and "
                 "server.host is not a loopback address, so anybody could use it: set access.mode to keys, or "
                 "listen on 127.0.0.1"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _pages_are_named_without_keys(self) -> Self:
+    def _named_pages(self) -> Iterator[str]:
         if "*" in self.server.cors_origins and self.access.mode == "open":
-            raise ValueError(
+            yield (
                 "server.cors_origins holds * and access.mode is open, so any web page could read everything: "
                 "name the origins, or set access.mode to keys"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _keys_are_everywhere_or_nowhere(self) -> Self:
+    def _keys_apart(self) -> Iterator[str]:
         """A summary may be requested from another server than the conversation: keys must not mix."""
         has_key = [bool(server.api_key) for server in self._servers]
         if any(has_key) and not all(has_key):
-            raise ValueError(
+            yield (
                 "some of upstream and routes have an api_key and some have none: set one for each (any word "
                 "for a server that asks for none), so that no key is sent where it does not belong"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _policies_hold_together(self) -> Self:
+    def _policies(self) -> Iterator[str]:
+        """Those of models are looked at where the one that they change holds together."""
         older = Arms(self).settings_of("holdout").policy
         for policy, where in ((self.policy, "policy"), (older, "policy.holdout_policy")):
-            check_policy(merged([policy]), where)
+            if found := [*contradictions_in(merged([policy]), where)]:
+                yield from found
+                continue
             for index, model in enumerate(self.models):
-                check_policy(merged([policy, model.policy]), f"models[{index}].policy")
-        return self
+                yield from contradictions_in(merged([policy, model.policy]), f"models[{index}].policy")
 
 
 class Arms:
@@ -266,22 +269,28 @@ def merged(layers: Sequence[PolicySettings]) -> Policy:
 
 
 def check_policy(policy: Policy, where: str) -> None:
-    """ValueError for ratios that compact for ever or never (F04); `where` prefixes their names."""
+    """ValueError for the first of `contradictions_in`."""
+    for contradiction in contradictions_in(policy, where):
+        raise ValueError(contradiction)
+
+
+def contradictions_in(policy: Policy, where: str) -> Iterator[str]:
+    """What compacts for ever or never (F04), or names no view; `where` prefixes the names."""
     if policy.target_ratio >= policy.trigger_ratio:
-        raise ValueError(f"{where}.target_ratio must be below trigger_ratio; every turn would compact again")
+        yield f"{where}.target_ratio must be below trigger_ratio; every turn would compact again"
     if policy.ceiling_ratio < policy.target_ratio:
-        raise ValueError(f"{where}.advanced.ceiling_ratio must not be below {where}.target_ratio")
+        yield f"{where}.advanced.ceiling_ratio must not be below {where}.target_ratio"
     if policy.summary_role == "system" and policy.style != "rolling":
-        raise ValueError(f"{where}.advanced.summary_role can be system with the preset rolling only")
-    if policy.summary_role == "system" and (
+        yield f"{where}.advanced.summary_role can be system with the preset rolling only"
+    elif policy.summary_role == "system" and (
         policy.strict_alternation or policy.later_system_messages == "user"
     ):
-        raise ValueError(
+        yield (
             f"{where}.advanced.summary_role must be user for a server that takes no second system message "
             "(strict_alternation, later_system_messages)"
         )
     if policy.summary_min_tokens > policy.summary_max_tokens:
-        raise ValueError(f"{where}.advanced.summary_min_tokens must not exceed {where}.summary_max_tokens")
+        yield f"{where}.advanced.summary_min_tokens must not exceed {where}.summary_max_tokens"
 
 
 def known_keys() -> list[str]:

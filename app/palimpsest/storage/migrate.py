@@ -135,7 +135,7 @@ async def connected(url: str, *, snapshot: bool = False) -> AsyncIterator[AsyncC
         raise SettingsError(
             f"database: expected sqlite:///path or postgresql://..., got {url.split(':')[0]}:"
         )
-    asyncpg = None if path else _asyncpg()
+    asyncpg = None if path else postgres_driver()
     theirs = (asyncpg.PostgresError, asyncpg.InterfaceError) if asyncpg else ()
     try:
         async with _engine(url, path).connect() as connection:
@@ -149,8 +149,8 @@ async def connected(url: str, *, snapshot: bool = False) -> AsyncIterator[AsyncC
         raise StoreUnavailable(f"the database cannot be {verb}: {_said(failure)}") from failure
 
 
-def _asyncpg() -> ModuleType:
-    """asyncpg, which is an optional dependency."""
+def postgres_driver() -> ModuleType:
+    """asyncpg, which is an optional dependency. SettingsError without it."""
     try:
         import asyncpg
     except ModuleNotFoundError:

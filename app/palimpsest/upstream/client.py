@@ -270,7 +270,7 @@ class Upstream:
             limit=options.connections,
             keepalive_timeout=options.keepalive_seconds,
             # An invalid file must fail now, even if nothing is encrypted yet.
-            ssl=_tls(options.ca_file) if options.ca_file or self._prefix.startswith("https") else True,
+            ssl=tls_context(options.ca_file) if options.ca_file or self._prefix.startswith("https") else True,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -436,7 +436,8 @@ def _outgoing(
     return OutgoingBody(body, length)
 
 
-def _tls(ca_file: Path | None) -> ssl.SSLContext:
+def tls_context(ca_file: Path | None) -> ssl.SSLContext:
+    """The system's authorities, and those of the file. OSError when it cannot be read as PEM."""
     context = ssl.create_default_context()
     if ca_file is not None:
         context.load_verify_locations(cafile=str(ca_file))
