@@ -125,6 +125,7 @@ ACCOUNT = [
         Case("GET", f"sessions{more}")
         for more in ("", "?details=1&side=1", "?named=my", "?error=429&limit=1")
     ),
+    Case("GET", "overview?days=0"),
     *(Case("GET", path) for path in ("overview", "holdout", "configuration", "windows", "scrub")),
     *(Case("GET", path) for path in ("memory/search", "memory/search?q=port&limit=1", "openapi.json")),
 ]

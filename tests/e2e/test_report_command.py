@@ -1,4 +1,4 @@
-"""`palimpsest report` against a running proxy: its lines, its JSON, and what it refuses."""
+"""`palimpsest report` and `stats` against a running proxy: its lines, its JSON, and what it refuses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.kit.proxy import Proxy, proxied
 pytestmark = pytest.mark.timeout(60)
 
 
-async def runs(proxy: Proxy, *words: str, key: str = "key-1") -> Result:
-    arguments = ["report", "--url", proxy.url, *words]
+async def runs(proxy: Proxy, *words: str, key: str = "key-1", command: str = "report") -> Result:
+    arguments = [command, "--url", proxy.url, *words]
     return await asyncio.to_thread(CliRunner().invoke, app, arguments, env={"OPENAI_API_KEY": key})
 
 
@@ -48,6 +48,36 @@ async def test_it_tells_what_the_endpoints_tell(tmp_path: Path) -> None:
         nobody = await runs(proxy, key="another")
         assert "0 turns" in nobody.stdout
         assert chat.session not in nobody.stdout
+
+
+async def test_stats_count_everything_in_one_request(tmp_path: Path) -> None:
+    prices = {"models": [{"match": "test-model", "prices": {"input": 2.0}}]}
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END | prices) as proxy:
+        chat = proxy.chat(session="work")
+        await compacted(chat)
+        await proxy.chat(session="not mine", key="key-2").says("Hello.")
+        told = json.loads((await runs(proxy, "--json", command="stats")).stdout)
+        assert told == await read(proxy.http, chat, "overview?days=0")
+        stored, total = told["stored"], told["total"]
+        # The instructions are no messages, an image of a text is stored once.
+        assert (stored["sessions"], stored["messages"]) == (1, len(chat.said))
+        assert stored["bytes"] > sum(len(message["content"]) for message in chat.said) / 2
+        assert stored["first_at"] < stored["last_at"]
+        assert told["by_day"] == []
+        lines = (await runs(proxy, command="stats")).stdout.splitlines()
+        assert lines[0].startswith(f"Stored: 1 sessions, {stored['messages']:,} messages, ")
+        row = next(line for line in lines if line.startswith("test-model")).split()
+        said = [
+            total[key] for key in ("turns", "tokens_full", "tokens", "cached_tokens", "completion_tokens")
+        ]
+        assert [int(cell.replace(",", "")) for cell in row[1:6]] == said
+        assert row[6].startswith("$")
+        assert "Compactions: 1 with a model's summary." in lines
+        week = (await runs(proxy, "--days", "7", command="stats")).stdout
+        assert "Stored" not in week
+        assert told["stored"]["last_at"][:10] in week
+        nobody = (await runs(proxy, command="stats", key="another")).stdout
+        assert nobody == "Stored: 0 sessions, 0 messages, 0 bytes.\nNo turn yet.\n"
 
 
 async def test_what_it_cannot_tell_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

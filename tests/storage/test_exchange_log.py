@@ -83,7 +83,8 @@ async def ended(talk: Talk, opened: OpenExchange, **more: Any) -> None:
     await talk.store.exchanges.close(replace(closed, **more))
 
 
-async def test_turns_are_summed_up_by_day_model_and_end(store: Store) -> None:
+async def turns_of_three_days(store: Store) -> None:
+    """Of two models; the last one failed."""
     talk = Talk(store)
     usage = Usage(100, 10, 40, None, 7)
     # Just before midnight, or just behind it.
@@ -104,6 +105,10 @@ async def test_turns_are_summed_up_by_day_model_and_end(store: Store) -> None:
     opened = await talk.asks([b"bad"], model="a", exchange=id_at(101 * DAY, 9))
     failed = {"state": "failed", "code": "upstream_cut", "cause": "upstream", "usage": Usage(), "answers": ()}
     await ended(talk, opened, **failed)
+
+
+async def test_turns_are_summed_up_by_day_model_and_end(store: Store) -> None:
+    await turns_of_three_days(store)
     found = await store.exchange_log.totals("ns", 100 * DAY)
     told = {(one.day, one.model, one.code): one for one in found}
     assert {key: one.turns for key, one in told.items()} == {
@@ -122,6 +127,18 @@ async def test_turns_are_summed_up_by_day_model_and_end(store: Store) -> None:
     assert (bad.plain, bad.waits, bad.most_waited) == (0, 0, 0.0)
     assert (bad.state, bad.cause, bad.priced, bad.answered) == ("failed", "upstream", 0, 0)
     assert await store.exchange_log.totals("other", 0) == []
+
+
+async def test_all_turns_are_summed_up_by_model_and_end(store: Store) -> None:
+    await turns_of_three_days(store)
+    ever = await store.exchange_log.totals("ns", None)
+    assert {(one.day, one.model, one.code, one.turns) for one in ever} == {
+        (0, "a", None, 4),
+        (0, "b", None, 1),
+        (0, "a", "upstream_cut", 1),
+    }
+    assert sum(one.prompt_tokens for one in ever) == 500
+    assert await store.exchange_log.totals("other", None) == []
 
 
 async def test_sessions_are_found_by_the_fields_of_one_exchange(store: Store) -> None:

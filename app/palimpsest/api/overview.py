@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 from fastapi import APIRouter, Query
 
 from palimpsest.api.callers import Admitted
-from palimpsest.api.replies import Reply, described, reply
+from palimpsest.api.replies import Reply, UtcTime, described, reply, utc_time
 from palimpsest.core.holdout import Arm, Estimate
 from palimpsest.core.view.compaction import Author
 from palimpsest.proxy.overview import Durations, FailureCount, Overviews, Sums
@@ -16,9 +16,13 @@ from palimpsest.proxy.policy_comparison import Compared, Kind, PolicyComparison
 from palimpsest.settings.fields import value_at
 from palimpsest.settings.settings import Settings, known_keys
 from palimpsest.storage.journal import TokensSpent
+from palimpsest.storage.namespaces import Stored
 
 _SHOWN = ("window", "sessions", "policy", "compaction", "recall", "limits")
 Days = Annotated[int, Query(ge=1, le=90, description="How many days, today (UTC) included.")]
+DaysOrAll = Annotated[
+    int, Query(ge=0, le=90, description="How many days, today (UTC) included; 0: since the beginning.")
+]
 
 
 class DurationFields(TypedDict):
@@ -80,16 +84,27 @@ class FailureFields(TypedDict):
     cure: str
 
 
+class StoredFields(TypedDict):
+    """All that the caller has stored; times are null without any session."""
+
+    sessions: int
+    messages: int
+    bytes: Annotated[int, described("Of texts, each once; the database takes about twice as many.")]
+    first_at: UtcTime | None
+    last_at: UtcTime | None
+
+
 class OverviewFields(TypedDict):
     """The caller's turns of the last days, summed up."""
 
     days: int
     total: TurnSumsFields
-    by_day: Annotated[list[DaySums], described("Newest first.")]
+    by_day: Annotated[list[DaySums], described("Newest first; empty where `days` is 0.")]
     by_model: list[ModelSums]
     summaries: Annotated[dict[Author, int], described("Compactions by the author of their summary.")]
     summary_calls: SummaryCalls
     failures: list[FailureFields]
+    stored: Annotated[StoredFields | None, described("Where `days` is 0.")]
 
 
 class EstimateFields(TypedDict):
@@ -169,10 +184,11 @@ class OverviewPages:
             }
         )
 
-    async def get_overview(self, caller: Admitted, days: Days = 7) -> Reply[OverviewFields]:
+    async def get_overview(self, caller: Admitted, days: DaysOrAll = 7) -> Reply[OverviewFields]:
         """Sum up the turns of the last days.
 
-        Of all turns, by day (UTC), by model; failures with their cures.
+        Of all turns, by day (UTC), by model; failures with their cures. `days=0`: since the beginning, with
+        what is stored.
         """
         found = await self._overviews.of(caller.namespace, days, time.time())
         return reply(
@@ -184,6 +200,7 @@ class OverviewPages:
                 "summaries": dict(found.summaries),
                 "summary_calls": _calls(found.spent),
                 "failures": [_failure(failure) for failure in found.failures],
+                "stored": None if found.stored is None else _stored(found.stored, found.size),
             }
         )
 
@@ -230,6 +247,16 @@ def sums_fields(sums: Sums) -> TurnSumsFields:
 def _duration(took: Durations) -> DurationFields:
     longest = took.longest if took.times else None
     return {"turns": took.times, "mean_seconds": took.mean, "longest_seconds": longest}
+
+
+def _stored(stored: Stored, size: int) -> StoredFields:
+    return {
+        "sessions": stored.sessions,
+        "messages": stored.messages,
+        "bytes": size,
+        "first_at": None if stored.created_at is None else utc_time(stored.created_at),
+        "last_at": None if stored.updated_at is None else utc_time(stored.updated_at),
+    }
 
 
 def _calls(spent: TokensSpent) -> SummaryCalls:

@@ -33,7 +33,7 @@ HERE = "http://127.0.0.1:8000"
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     for command in (
-        *(sessions, show, view, diff, search, compact, undo, report, replay),
+        *(sessions, show, view, diff, search, compact, undo, report, stats, replay),
         *(export, tail, pins, connect, namespaces),
     ):
         app.command()(command)
@@ -159,6 +159,19 @@ def report(
     from palimpsest.cli import report as reports
 
     _told(asyncio.run(reports.report(reading.Proxy(url, key), session, days)), reports.lines_of, as_json)
+
+
+def stats(
+    days: Annotated[int, typer.Option(min=0, max=90, help="Of the last days only; 0: of all.")] = 0,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count what is stored and what was used since the beginning, by model; with --days also by day."""
+    from palimpsest.cli import reading
+    from palimpsest.cli import stats as statistics
+
+    _told(asyncio.run(statistics.stats(reading.Proxy(url, key), days)), statistics.lines_of, as_json)
 
 
 def replay(

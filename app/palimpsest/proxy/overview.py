@@ -14,6 +14,7 @@ from palimpsest.core.view.compaction import Author
 from palimpsest.proxy.compacting.costs import ModelCosts
 from palimpsest.proxy.token_counts import Calibrations
 from palimpsest.storage.exchange_log import Total
+from palimpsest.storage.namespaces import Stored
 from palimpsest.storage.journal import TokensSpent
 from palimpsest.storage.store import Store
 
@@ -145,8 +146,8 @@ class FailureCount:
 class Overview:
     """The sums of the last `days`: of all turns, by day (newest first, YYYY-MM-DD) and by model.
 
-    `summaries`: compactions made, also undone ones, by who wrote the summary; `spent`: what the calls for
-    them took, failed ones included.
+    With `days` 0 those of all turns ever, not by day, and what is `stored`, of `size` bytes. `summaries`: compactions made,
+    also undone ones, by who wrote the summary; `spent`: what the calls for them took, failed ones included.
     """
 
     days: int
@@ -156,6 +157,8 @@ class Overview:
     summaries: Mapping[Author, int]
     spent: TokensSpent
     failures: Sequence[FailureCount] = field(default=())
+    stored: Stored | None = None
+    size: int = 0
 
 
 class Overviews:
@@ -167,9 +170,10 @@ class Overviews:
         self._costs = costs
 
     async def of(self, namespace: str, days: int, now: float) -> Overview:
-        """The turns of the last `days` days, today (UTC) included."""
-        since = _first_second(days, now)
-        totals = await self._store.exchange_log.totals(namespace, since)
+        """The turns of the last `days` days, today (UTC) included; 0: all there have been."""
+        since = _first_second(days, now) if days else 0.0
+        totals = await self._store.exchange_log.totals(namespace, since if days else None)
+        stored, size = (None, 0) if days else await self._stored(namespace)
         written = await self._store.compactions.authors(namespace, since)
         spent = await self._store.journal.spending(namespace, day_of(since))
         summaries: dict[Author, int] = {author: written.get(author, 0) for author in get_args(Author)}
@@ -179,9 +183,15 @@ class Overviews:
         by_model: defaultdict[str, Sums] = defaultdict(Sums)
         for total in totals:
             ratio = self._ratio_of(namespace, total)
-            for sums in (whole, by_day[day_of(total.day * DAY)], by_model[total.model]):
+            dated = [by_day[day_of(total.day * DAY)]] if days else []
+            for sums in (whole, by_model[total.model], *dated):
                 sums.add(total, prices[total.model], ratio)
-        return Overview(days, whole, by_day, by_model, summaries, spent, _failures(totals))
+        return Overview(days, whole, by_day, by_model, summaries, spent, _failures(totals), stored, size)
+
+    async def _stored(self, namespace: str) -> tuple[Stored, int]:
+        """All that is stored, and the bytes of its texts."""
+        found = await self._store.namespaces.stored([namespace])
+        return found.get(namespace, Stored()), await self._store.body_bytes.of(namespace)
 
     async def of_sessions(self, namespace: str, sessions: Sequence[str]) -> dict[str, Sums]:
         """The sums of each of `sessions`; those without a turn are left out."""

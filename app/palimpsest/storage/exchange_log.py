@@ -76,7 +76,7 @@ class LoggedExchange:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Sums of exchanges of one day, model and end; `day` counts days since 1970 (UTC).
+    """Sums of exchanges of one day, model and end; `day` counts days since 1970 (UTC), 0: all.
 
     Tokens as in `LoggedExchange`; `priced` are turns whose prompt the upstream counted, `stated_cache` those
     of which it stated the cached part. Sums of seconds: `first_byte` to the first byte of `answered` turns,
@@ -144,12 +144,14 @@ class ExchangeLog:
         counted = await self._db.read_snapshot(rows_of(_COUNT, **asked, before=found.arrival + 1))
         return counted[0][0], found
 
-    async def totals(self, namespace: str, since: float) -> list[Total]:
+    async def totals(self, namespace: str, since: float | None) -> list[Total]:
         """Sums of the namespace's exchanges since that time (UTC seconds), by day, model and end.
 
-        At most 5,000, newest days first.
+        At most 5,000, newest days first. None: of all exchanges, by model and end only.
         """
-        rows = await self._db.read_snapshot(rows_of(_TOTALS, namespace=namespace, since=id_at(since)))
+        statement = _TOTALS[since is not None]
+        reading = rows_of(statement, namespace=namespace, since=id_at(since or 0.0))
+        rows = await self._db.read_snapshot(reading)
         return [Total(int(day), *rest) for day, *rest in rows]
 
     async def totals_by_arm(self, namespace: str, since: float) -> list[tuple[str, str, Total]]:
@@ -231,9 +233,9 @@ def _openings(size: int) -> sa.Select[Any]:
     )
 
 
-def _totals(*by: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Exchanges of a namespace, summed `by` these and by day, model and end."""
-    day = sa.func.floor(EXCHANGES.c.started_at / sa.literal_column("86400")).label("day")
+def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> sa.Select[Any]:
+    """Exchanges of a namespace, summed `by` these, by model and end, and by day."""
+    days = [sa.func.floor(EXCHANGES.c.started_at / sa.literal_column("86400")).label("day")] if by_day else []
     ends = columns_of(EXCHANGES, "model", "state", "code", "cause", "status")
     said = EXCHANGES.c.prompt_tokens.is_not(None)
     waited = EXCHANGES.c.waited_seconds
@@ -249,13 +251,13 @@ def _totals(*by: sa.ColumnElement[Any]) -> sa.Select[Any]:
         *_durations(sa.case((waited.is_(None), EXCHANGES.c.prepared_seconds))),
         *_durations(waited),
     ]
-    columns: list[Any] = [*by, day, *ends, *sums]
-    return sa.select(*columns).where(of_namespace(EXCHANGES)).group_by(*by, day, *ends)
+    columns: list[Any] = [*by, *(days or [sa.literal_column("0").label("day")]), *ends, *sums]
+    return sa.select(*columns).where(of_namespace(EXCHANGES)).group_by(*by, *days, *ends)
 
 
-def _totals_since() -> sa.Select[Any]:
+def _totals_since(*, by_day: bool) -> sa.Select[Any]:
     """Ids grow with time, so that older rows are not read."""
-    rows = _totals().where(EXCHANGES.c.id >= p("since", sa.Text))
+    rows = _totals(by_day=by_day).where(EXCHANGES.c.id >= p("since", sa.Text))
     return rows.order_by(sa.desc("day"), EXCHANGES.c.model).limit(most(_MOST_TOTALS))
 
 
@@ -309,8 +311,8 @@ _VARIANTS = sized(
         among(VARIANTS.c.chain, "chain", size),
     )
 )
-_NEWEST = sized(lambda size: newest_of_sessions(size, _COLUMNS))
-_OPENINGS, _TOTALS = sized(_openings), Statement(_totals_since())
+_NEWEST, _OPENINGS = sized(lambda size: newest_of_sessions(size, _COLUMNS)), sized(_openings)
+_TOTALS = {by_day: Statement(_totals_since(by_day=by_day)) for by_day in (True, False)}
 _BY_ARM = Statement(_by_arm())
 _TOTALS_OF = sized(
     lambda size: _totals(EXCHANGES.c.session).where(among(EXCHANGES.c.session, "session", size))

@@ -34,11 +34,12 @@ class NamespaceRow:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What is stored for a namespace, and when a session was written to last (None without any)."""
+    """What is stored for a namespace; when a session was written to last, and the first began (None: no session)."""
 
     sessions: int = 0
     messages: int = 0
     updated_at: float | None = None
+    created_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Namespaces:
         """What is stored for each of `namespaces`; those without a session are left out."""
         sessions = await self._each(_SESSIONS, namespaces)
         messages = dict(await self._each(_MESSAGES, namespaces))
-        return {each: Stored(count, messages.get(each, 0), at) for each, count, at in sessions}
+        return {each: Stored(count, messages.get(each, 0), *times) for each, count, *times in sessions}
 
     async def turns(self, namespaces: Sequence[str], since: float, tokens_since: float) -> dict[str, Turns]:
         """The turns of each of `namespaces` since then, and tokens since the later time (UTC seconds).
@@ -128,8 +129,8 @@ def _sum(value: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
 
 
 def _sessions(size: int) -> sa.Select[Any]:
-    newest = sa.func.max(SESSIONS.c.updated_at)
-    counted = sa.select(SESSIONS.c.namespace, sa.func.count(), newest).where(_in(SESSIONS, size))
+    times = sa.func.max(SESSIONS.c.updated_at), sa.func.min(SESSIONS.c.created_at)
+    counted = sa.select(SESSIONS.c.namespace, sa.func.count(), *times).where(_in(SESSIONS, size))
     return counted.group_by(SESSIONS.c.namespace)
 
 
