@@ -65,7 +65,7 @@ async def test_stats_count_everything_in_one_request(tmp_path: Path) -> None:
         assert stored["first_at"] < stored["last_at"]
         assert told["by_day"] == []
         lines = (await runs(proxy, command="stats")).stdout.splitlines()
-        assert lines[0].startswith(f"Stored: 1 sessions, {stored['messages']:,} messages, ")
+        assert lines[0].startswith(f"Stored: 1 session, {stored['messages']:,} messages, ")
         row = next(line for line in lines if line.startswith("test-model")).split()
         said = [
             total[key] for key in ("turns", "tokens_full", "tokens", "cached_tokens", "completion_tokens")
@@ -74,10 +74,10 @@ async def test_stats_count_everything_in_one_request(tmp_path: Path) -> None:
         assert row[6].startswith("$")
         assert "Compactions: 1 with a model's summary." in lines
         week = (await runs(proxy, "--days", "7", command="stats")).stdout
-        assert "Stored" not in week
+        assert week.startswith("The last 7 days:\n\nMODEL ")
         assert told["stored"]["last_at"][:10] in week
         nobody = (await runs(proxy, command="stats", key="another")).stdout
-        assert nobody == "Stored: 0 sessions, 0 messages, 0 bytes.\nNo turn yet.\n"
+        assert nobody == "Stored: 0 sessions, 0 messages, 0 bytes.\nNo turn.\n"
 
 
 async def test_what_it_cannot_tell_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

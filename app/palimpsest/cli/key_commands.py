@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from palimpsest.cli.config_commands import Config, Database
-from palimpsest.cli.proxy_commands import AsJson
+from palimpsest.cli.proxy_commands import AsJson, awaited
 
 if TYPE_CHECKING:
     from palimpsest.settings.settings import Settings
@@ -53,7 +52,7 @@ def keys_create(
     from palimpsest.cli.commands import KeyTerms, create_key, described_key
 
     terms = KeyTerms(None, expires, daily_tokens, daily_dollars, max_bytes, retention_days, retention_bytes)
-    row, key = asyncio.run(create_key(_settings(config, database), label, same_as, terms))
+    row, key = awaited(create_key(_settings(config, database), label, same_as, terms))
     if as_json:
         _print_json(described_key(row) | {"key": key})
     else:
@@ -66,7 +65,7 @@ def keys_list(database: Database = None, config: Config = None, as_json: AsJson 
     """List keys, newest first, revoked ones included."""
     from palimpsest.cli.commands import described_key, line_of_key, list_keys
 
-    rows = asyncio.run(list_keys(_settings(config, database)))
+    rows = awaited(list_keys(_settings(config, database)))
     if as_json:
         _print_json([described_key(row, used) for row, used in rows])
         return
@@ -92,7 +91,7 @@ def keys_set(
     from palimpsest.cli.commands import KeyTerms, change_key, described_key, line_of_key
 
     terms = KeyTerms(label, expires, daily_tokens, daily_dollars, max_bytes, retention_days, retention_bytes)
-    row, used = asyncio.run(change_key(_settings(config, database), key_id, terms))
+    row, used = awaited(change_key(_settings(config, database), key_id, terms))
     if as_json:
         _print_json(described_key(row, used))
     else:
@@ -104,7 +103,7 @@ def keys_revoke(key_id: str, database: Database = None, config: Config = None) -
     """Revoke a key, within seconds. Exits with 1 when there is no such valid key."""
     from palimpsest.cli.commands import revoke_key
 
-    if not asyncio.run(revoke_key(_settings(config, database), key_id)):
+    if not awaited(revoke_key(_settings(config, database), key_id)):
         typer.echo(f"{key_id}: no such key, or revoked already.", err=True)
         raise typer.Exit(1)
     typer.echo(f"{key_id} is revoked.")

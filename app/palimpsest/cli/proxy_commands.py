@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -28,6 +27,12 @@ AdminKey = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 HERE = "http://127.0.0.1:8000"
+_T = TypeVar("_T")
+
+
+def awaited(work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of the work, in an event loop of its own. `--help` needs none and does not load asyncio."""
+    return awaited(work)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -57,7 +62,7 @@ def sessions(
 
     only = {"named": named, "client": client, "model": model, "error": error}
     _told(
-        asyncio.run(reading.sessions(reading.Proxy(url, key), only, limit)),
+        awaited(reading.sessions(reading.Proxy(url, key), only, limit)),
         reading.lines_of_sessions,
         as_json,
     )
@@ -73,7 +78,7 @@ def show(
     """Show a session: its compactions with their reasons, and its newest turns."""
     from palimpsest.cli import reading
 
-    _told(asyncio.run(reading.show(reading.Proxy(url, key), session, limit)), reading.lines_of_show, as_json)
+    _told(awaited(reading.show(reading.Proxy(url, key), session, limit)), reading.lines_of_show, as_json)
 
 
 def view(
@@ -89,9 +94,9 @@ def view(
 
     proxy = reading.Proxy(url, key)
     if body:
-        sys.stdout.buffer.write(asyncio.run(reading.body(proxy, session, at)))
+        sys.stdout.buffer.write(awaited(reading.body(proxy, session, at)))
         return
-    _told(asyncio.run(reading.view(proxy, session, at)), reading.lines_of_view, as_json)
+    _told(awaited(reading.view(proxy, session, at)), reading.lines_of_view, as_json)
 
 
 def diff(
@@ -107,7 +112,7 @@ def diff(
     """Print how a turn's prompt differs from that of the turn before, or from what was said."""
     from palimpsest.cli import reading
 
-    told = asyncio.run(reading.diff(reading.Proxy(url, key), session, at, against))
+    told = awaited(reading.diff(reading.Proxy(url, key), session, at, against))
     _told(told, reading.lines_of_diff, as_json)
 
 
@@ -122,7 +127,7 @@ def search(
     """Find exact quotes in what was said, best first."""
     from palimpsest.cli import reading
 
-    told = asyncio.run(reading.search(reading.Proxy(url, key), words, session, limit))
+    told = awaited(reading.search(reading.Proxy(url, key), words, session, limit))
     _told(told, reading.lines_of_search, as_json)
 
 
@@ -136,7 +141,7 @@ def compact(
     """Compact a session now."""
     from palimpsest.cli import reading
 
-    told = asyncio.run(reading.compact(reading.Proxy(url, key), session, focus))
+    told = awaited(reading.compact(reading.Proxy(url, key), session, focus))
     _told(told, reading.lines_of_compact, as_json)
 
 
@@ -144,7 +149,7 @@ def undo(session: Session, url: ProxyUrl = HERE, key: Key = None, as_json: AsJso
     """Undo a session's newest compaction."""
     from palimpsest.cli import reading
 
-    _told(asyncio.run(reading.undo(reading.Proxy(url, key), session)), reading.lines_of_undo, as_json)
+    _told(awaited(reading.undo(reading.Proxy(url, key), session)), reading.lines_of_undo, as_json)
 
 
 def report(
@@ -158,7 +163,7 @@ def report(
     from palimpsest.cli import reading
     from palimpsest.cli import report as reports
 
-    _told(asyncio.run(reports.report(reading.Proxy(url, key), session, days)), reports.lines_of, as_json)
+    _told(awaited(reports.report(reading.Proxy(url, key), session, days)), reports.lines_of, as_json)
 
 
 def stats(
@@ -171,7 +176,7 @@ def stats(
     from palimpsest.cli import reading
     from palimpsest.cli import stats as statistics
 
-    _told(asyncio.run(statistics.stats(reading.Proxy(url, key), days)), statistics.lines_of, as_json)
+    _told(awaited(statistics.stats(reading.Proxy(url, key), days)), statistics.lines_of, as_json)
 
 
 def replay(
@@ -226,10 +231,10 @@ def export(
         raise SettingsError("command line: export takes a SESSION, or --all with --to FOLDER.")
     proxy, options = reading.Proxy(url, key), exports.ExportOptions(form, hidden)
     if session is not None:
-        exports.put(asyncio.run(exports.exported(proxy, session, branch, options)), to)
+        exports.put(awaited(exports.exported(proxy, session, branch, options)), to)
         return
     assert to is not None
-    written = asyncio.run(exports.export_all(proxy, to, options))
+    written = awaited(exports.export_all(proxy, to, options))
     typer.echo(f"{to}: {counted(len(written), 'file')}.")
 
 
@@ -246,7 +251,7 @@ def import_(
     from palimpsest.cli import exports, reading
 
     found = exports.documents(files)
-    told = asyncio.run(exports.imported(reading.Proxy(url, key), found))
+    told = awaited(exports.imported(reading.Proxy(url, key), found))
     _told(told, exports.lines_of_import, as_json)
     raise typer.Exit(any(one["problem"] for one in told))
 
@@ -266,7 +271,7 @@ def tail(
         async for turn in tailing.turns(reading.Proxy(url, key), session, last, most):
             typer.echo(json.dumps(turn, ensure_ascii=False) if as_json else tailing.line_of(turn))
 
-    asyncio.run(follow())
+    awaited(follow())
 
 
 def pins(
@@ -280,7 +285,7 @@ def pins(
     """List a session's pinned messages, after adding or removing one; `search` prints the ids of messages."""
     from palimpsest.cli import reading
 
-    told = asyncio.run(reading.pins(reading.Proxy(url, key), session, add, remove))
+    told = awaited(reading.pins(reading.Proxy(url, key), session, add, remove))
     _told(told, reading.lines_of_pins, as_json)
 
 
@@ -295,9 +300,9 @@ def namespaces(
     from palimpsest.cli import namespaces as operator
 
     if ident is None:
-        _told(asyncio.run(operator.listed(url, admin_key, limit)), operator.lines_of_list, as_json)
+        _told(awaited(operator.listed(url, admin_key, limit)), operator.lines_of_list, as_json)
     else:
-        _told(asyncio.run(operator.one(url, admin_key, ident)), operator.lines_of_one, as_json)
+        _told(awaited(operator.one(url, admin_key, ident)), operator.lines_of_one, as_json)
 
 
 def connect(
@@ -317,9 +322,9 @@ def connect(
     typer.echo(connecting.lines_of(connecting.client_named(client), proxy))
     if not wait:
         return
-    before = asyncio.run(connecting.seen(proxy))
+    before = awaited(connecting.seen(proxy))
     typer.echo("Waiting for its first request with this key; Ctrl-C ends it.", err=True)
-    found = asyncio.run(connecting.first_request(proxy, before, seconds))
+    found = awaited(connecting.first_request(proxy, before, seconds))
     if found is None:
         typer.echo("No request came. Does the client send the same key?", err=True)
         raise typer.Exit(1)
@@ -339,7 +344,7 @@ def run(
     from palimpsest.cli import connecting, reading
 
     proxy = reading.Proxy(url, key)
-    asyncio.run(connecting.check(proxy))
+    awaited(connecting.check(proxy))
     connecting.become(program, arguments or (), proxy)
 
 

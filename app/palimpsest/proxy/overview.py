@@ -14,8 +14,8 @@ from palimpsest.core.view.compaction import Author
 from palimpsest.proxy.compacting.costs import ModelCosts
 from palimpsest.proxy.token_counts import Calibrations
 from palimpsest.storage.exchange_log import Total
-from palimpsest.storage.namespaces import Stored
 from palimpsest.storage.journal import TokensSpent
+from palimpsest.storage.namespaces import Stored
 from palimpsest.storage.store import Store
 
 # How a failure with this code is cured, and one of a party without a line of its own.
@@ -146,8 +146,9 @@ class FailureCount:
 class Overview:
     """The sums of the last `days`: of all turns, by day (newest first, YYYY-MM-DD) and by model.
 
-    With `days` 0 those of all turns ever, not by day, and what is `stored`, of `size` bytes. `summaries`: compactions made,
-    also undone ones, by who wrote the summary; `spent`: what the calls for them took, failed ones included.
+    With `days` 0 those of all turns ever, not by day, and what is `stored`, its texts of `size` bytes.
+    `summaries`: compactions made, also undone ones, by who wrote the summary; `spent`: what the calls for
+    them took, failed ones included.
     """
 
     days: int

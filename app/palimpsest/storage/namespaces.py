@@ -34,7 +34,10 @@ class NamespaceRow:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What is stored for a namespace; when a session was written to last, and the first began (None: no session)."""
+    """What is stored for a namespace; when a session was written to last, and when the first began.
+
+    Both None without a session.
+    """
 
     sessions: int = 0
     messages: int = 0
