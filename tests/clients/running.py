@@ -138,7 +138,7 @@ async def _proxied(window: int, folder: Path) -> AsyncIterator[Place]:
 
 async def run(client: Client, folder: Path, *, twins: bool = True) -> Run:
     """The client has held all its conversations, at the same time. `folder` is as `migrated` leaves it."""
-    async with places(client.window, folder) as where, _strangers() as (proxy, strangers):
+    async with places(client.window, folder) as where, strangers() as (proxy, called):
         houses = HOUSES | (LOW_HOUSES if client.limit else {})
         if not twins:
             houses = {name: house for name, house in houses.items() if name not in TWINS}
@@ -155,7 +155,7 @@ async def run(client: Client, folder: Path, *, twins: bool = True) -> Run:
             held[name] = _held(client, told.get(name, told), where[name], _key(name))
             if not name.endswith("direct"):
                 await _read_archive(held[name], where[name], _key(name))
-        return Run(client, stories, held, strangers)
+        return Run(client, stories, held, called)
 
 
 def _key(name: str) -> str:
@@ -214,7 +214,7 @@ async def _driven(client: Client, talks: list[Json], folder: Path, proxy: str) -
     process = await asyncio.create_subprocess_exec(
         *client.command,
         cwd=ROOT,
-        env=_environment(folder, proxy) | dict(client.variables),
+        env=closed_home(folder, proxy) | dict(client.variables),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -232,7 +232,7 @@ async def _driven(client: Client, talks: list[Json], folder: Path, proxy: str) -
     return told
 
 
-def _environment(folder: Path, proxy: str) -> dict[str, str]:
+def closed_home(folder: Path, proxy: str) -> dict[str, str]:
     """Nothing of the caller's but the path; whoever asks for another host ends at `proxy`."""
     home = folder / "home"
     home.mkdir()
@@ -248,7 +248,7 @@ def _environment(folder: Path, proxy: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _strangers() -> AsyncIterator[tuple[str, list[str]]]:
+async def strangers() -> AsyncIterator[tuple[str, list[str]]]:
     """The address of a proxy that reaches nobody, and whom it was asked to reach."""
     asked: list[str] = []
 
