@@ -3,8 +3,8 @@
 Names: parse, store_writes, upstream_client, overhead, conversations. Without one they run one after the other
 with their defaults, in about eight minutes; `presets` only by its name, for it takes as long again, and
 `policy` and `day`, which measure no speed, `routing`, `soak`, which measures memory, `stalls`, `pages`, which
-needs a browser, `rebuilding`, which measures what records keep, `telemetry`, which takes seconds,
-`replaying`, `stored_bytes`, and `first_output`, which times the command line.
+needs a browser, `rebuilding`, which measures what records keep, `telemetry` and `reloading`, which take
+seconds, `replaying`, `stored_bytes`, and `first_output`, which times the command line.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _NAMED = (
     "replaying",
     "stored_bytes",
     "first_output",
+    "reloading",
 )
 
 

@@ -172,13 +172,14 @@ class Server:
 
 @asynccontextmanager
 async def server(
-    folder: Path, upstream: str, window_tokens: int | None = 1_000_000, **environment: str
+    folder: Path, upstream: str | None, window_tokens: int | None = 1_000_000, **environment: str
 ) -> AsyncIterator[Server]:
     """The server on the database in `folder`, its log beside it; killed at the end, if it still lives.
 
     `environment` are its settings; a database that they name is used instead. Without `window_tokens` models'
-    windows are found out.
+    windows are found out. Without `upstream` the settings name one, or the demo answers.
     """
+    named = () if upstream is None else ("--upstream", f"{upstream}/v1")
     given = () if window_tokens is None else ("--window-tokens", str(window_tokens))
     file = folder / "palimpsest.db"
     settings = {
@@ -190,7 +191,7 @@ async def server(
         await make_file(file)
     with tempfile.TemporaryDirectory() as said:
         out = Path(said, "out")
-        words = ("serve", "--port", "0", "--upstream", f"{upstream}/v1", *given)
+        words = ("serve", "--port", "0", *named, *given)
         process = Process(folder, *words, settings=settings, out=out, err=folder / "log")
         running = Server("", process)
         try:

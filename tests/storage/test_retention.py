@@ -138,11 +138,11 @@ def retention_of(store: Store, stack: list[Jobs], now: float) -> Retention:
     jobs, gone, never = Jobs(), RecentlyErased(), asyncio.Event()
     stack.append(jobs)
     scrubber = Scrubber(store.erasure, jobs, never, Again(1.0))
+    held = [HeldInMemory((), MessageReader(lambda _: lambda _: 1, 10**6, lambda _: True), ())]
     means = EraseMeans(
-        store, jobs, gone, scrubber, Tombstones(store.erasure, Pepper(bytes(32))), None, lambda: now
+        store, jobs, gone, scrubber, Tombstones(store.erasure, Pepper(bytes(32))), held, lambda: now
     )
-    memory = HeldInMemory((), MessageReader(lambda _: lambda _: 1, 10**6, lambda _: True), ())
-    return Retention(store, Eraser(means, memory), RetentionLimits(10, 0), lambda: now)
+    return Retention(store, Eraser(means), RetentionLimits(10, 0), lambda: now)
 
 
 async def test_of_two_servers_one_erases(store: Store) -> None:

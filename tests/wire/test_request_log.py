@@ -261,9 +261,9 @@ async def hung_up(logged: Logged, text: str, event: str) -> Json:
 
 async def test_a_hangup_reloads_the_log_names_the_rest_and_never_kills(logged: Logged) -> None:
     said = await hung_up(
-        logged, "limits: {json_depth: 100}\nlogging: {level: warning}", "reload_needs_restart"
+        logged, "server: {keep_alive_seconds: 9}\nlogging: {level: warning}", "reload_needs_restart"
     )
-    holds(said, level="warning", settings=["limits.json_depth"])
+    holds(said, level="warning", settings=["server.keep_alive_seconds"])
     logged.upstream.expects(replies(answer_body(), 200, [JSON_TYPE]))
     await logged.asks(post(chat_body()))
     # The first line is that of the second request: of the answered one there is none.

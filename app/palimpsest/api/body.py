@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from palimpsest.errors import BodyTooLarge, ClientLeft, RequestTimeout
 from palimpsest.proxy.incoming import ASGIApp, ASGIMessage, Receive, Scope, Send
 from palimpsest.proxy.jobs import offload
-from palimpsest.proxy.reports import RequestEntry, RequestLog, printable
+from palimpsest.proxy.reports import Observer, RequestEntry, RequestLog, printable
 
 # A body slower than this, on average over the idle time, times out: the default of Apache's mod_reqtimeout.
 LEAST_BYTES_A_SECOND = 500
@@ -131,17 +131,43 @@ ERROR = "palimpsest.error"
 
 
 class LoggedRequests:
-    """ASGI middleware that logs requests below `/v1/` and `/s/`."""
+    """ASGI middleware that logs requests below `/v1/` and `/s/`, and counts all that are being answered.
 
-    def __init__(self, app: ASGIApp, log: RequestLog) -> None:
+    `observers` are called with each entry as well, after those of the log.
+    """
+
+    def __init__(self, app: ASGIApp, log: RequestLog, observers: Sequence[Observer] = ()) -> None:
         self._app = app
         self._log = log
+        self._observers = observers
+        self._open = 0
+        self._changed = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, then log it."""
-        if scope["type"] != "http" or not scope["path"].startswith(("/v1/", "/s/")):
-            await self._app(scope, receive, send)
-            return
+        self._open += 1
+        try:
+            if scope["type"] == "http" and scope["path"].startswith(("/v1/", "/s/")):
+                await self._logged(scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._changed.set()
+
+    @property
+    def open(self) -> int:
+        """The number of requests that are being answered."""
+        return self._open
+
+    async def answered(self) -> None:
+        """Wait, without a bound, until no request is being answered."""
+        while self._open:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _logged(self, scope: Scope, receive: Receive, send: Send) -> None:
         entry = scope[ENTRY] = RequestEntry(method=printable(scope["method"]), path=_path(scope["path"]))
         self._log.begun()
         try:
@@ -151,6 +177,8 @@ class LoggedRequests:
             if spoken := scope.get("palimpsest.wire"):
                 entry.event, entry.api = "exchange", spoken.name
             self._log.note(entry)
+            for observe in self._observers:
+                observe(entry)
 
 
 def entry_of(scope: Scope) -> RequestEntry:

@@ -6,9 +6,11 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import _lru_cache_wrapper
 
 import uuid_utils
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.dependencies import models as dependencies
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
@@ -220,6 +222,16 @@ def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
         SearchPages(archive, pages.searching).on(api)
     if pages.recall is not None:
         ToolPages(archive, pages.recall).on(api)
+
+
+def forget_endpoints() -> None:
+    """Let go of all endpoints that FastAPI remembers, to classify them once (0.165).
+
+    With a bound method it would keep an application that is used no more. Others are classified again.
+    """
+    for remembered in vars(dependencies).values():
+        if isinstance(remembered, _lru_cache_wrapper):
+            remembered.cache_clear()
 
 
 class Wall:

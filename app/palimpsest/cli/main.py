@@ -88,11 +88,11 @@ def serve(
     # Everything imported from here on stays; collecting garbage meanwhile takes a sixth of the
     # imports' time (1.70 to 1.40 s of CPU; 2026-11). `serving` enables it before the first request.
     gc.disable()
-    from palimpsest.settings.load import load_settings
+    from palimpsest.settings.load import settings_of, sources_of
 
     options = serve_options(host, port, upstream, database, window_tokens, workers)
-    read = partial(load_settings, config, options)
-    settings = read()
+    read = partial(sources_of, config, options)
+    settings = settings_of(read())
     from palimpsest.cli.serve import serve as serve_proxy
 
     serve_proxy(settings, read)

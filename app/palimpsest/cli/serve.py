@@ -1,8 +1,4 @@
-"""Starts the proxy: the demo if no upstream is set, the socket, the server; reloads settings on SIGHUP.
-
-A SIGHUP applies changed settings of the log only. Other changed settings are logged by name and need a
-restart, since connections and files depend on them.
-"""
+"""Starts the proxy: the demo if no upstream is set, the socket, the server; reloads settings on SIGHUP."""
 
 from __future__ import annotations
 
@@ -12,76 +8,36 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from typing import Any
 
 import structlog
 import typer
 
 from palimpsest.cli.http_server import address_of, bound_socket, http_server, running_demo
 from palimpsest.cli.logs import configure_logs
+from palimpsest.cli.reloading import Reloader, UsedSettings, reloaded_by_parent
 from palimpsest.cli.schema import ready
 from palimpsest.cli.workers import FAILED_START, Workers
 from palimpsest.demo.model import MODEL
 from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS
-from palimpsest.errors import PalimpsestError, SettingsError
+from palimpsest.errors import PalimpsestError
 from palimpsest.main.application import Application, create_app
-from palimpsest.main.start_checks import start_problems
+from palimpsest.main.start_checks import check_start
 from palimpsest.proxy.access import load_pepper
+from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.telemetry.siblings import Inboxes, Siblings
+from palimpsest.settings.load import Source
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.migrate import schema_of_this_version, sqlite_path
 from palimpsest.storage.sqlite.driver import sqlite_version
 from palimpsest.tokenizer.counting import Tokenizer
 from palimpsest.upstream.address import without_query
 
-_LIVE = "logging."
 _log = structlog.get_logger("palimpsest.server")
-
-
-class SettingsReloader:
-    """Reloads settings: `used` are those in use, `read` reads the current ones."""
-
-    def __init__(self, used: Settings, read: Callable[[], Settings]) -> None:
-        self._used = used
-        self._read = read
-
-    def reload(self) -> None:
-        """Apply the log's current settings and log which others have changed. Never raises SettingsError."""
-        try:
-            now = self._read()
-        except SettingsError as refused:
-            _log.error("reload_refused", reason=refused.message)
-            return
-        differ = changed(self._used, now)
-        self._used = self._used.model_copy(update={"logging": now.logging})
-        configure_logs(now.logging)
-        live = [name for name in differ if name.startswith(_LIVE)]
-        _log.info("reloaded", settings=live)
-        if needs_restart := [name for name in differ if name not in live]:
-            _log.warning("reload_needs_restart", settings=needs_restart)
-
-
-def changed(used: Settings, now: Settings) -> list[str]:
-    """The settings that differ, as dotted names without values, which may be secret."""
-    before, after = _leaves("", used.model_dump()), _leaves("", now.model_dump())
-    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-
-
-def _leaves(prefix: str, tree: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, dict) and not prefix:
-            found |= _leaves(f"{name}.", value)
-        else:
-            found[prefix + name] = value
-    return found
-
-
 # The interpreter's thread switch interval in seconds. The store's writer returns from SQLite many times a
 # commit and waits each time for the event loop to yield: with Python's 5 ms 64 clients get 330 to 390
 # requests/s, with this 360 to 440 (alternating runs on one busy machine, two cores).
@@ -91,30 +47,24 @@ _SWITCH_SECONDS = 0.0005
 _COLLECT_AFTER = (20_000, 10, 10)
 
 
-def serve(settings: Settings, read: Callable[[], Settings]) -> None:
+def serve(settings: Settings, read: Callable[[], Sequence[Source]]) -> None:
     """Serve until a stop signal. Raises SettingsError, SchemaMismatch or StoreUnavailable.
 
-    `read` reads the settings again on SIGHUP.
+    `read` reads the sources of the settings again on SIGHUP.
     """
-    if problems := [*start_problems(settings)]:
-        raise SettingsError("\n".join(problems))
+    check_start(settings)
     configure_logs(settings.logging)
-    # A SIGHUP during the start, from a closed terminal or for a reload, must not end the process.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    used = UsedSettings(settings, read)
+    signal.signal(signal.SIGHUP, used.hang_up)
     sys.setswitchinterval(_SWITCH_SECONDS)
     asyncio.run(ready(settings.database.url.get_secret_value()))
     with ExitStack() as stack:
         is_demo = settings.upstream.base_url is None
-        reloading = SettingsReloader(settings, read)
         if is_demo:
-            base_url = stack.enter_context(running_demo(DEFAULT_WINDOW_TOKENS))
-            upstream = settings.upstream.model_copy(update={"base_url": base_url})
-            settings = settings.model_copy(update={"upstream": upstream})
+            used.demo_url = stack.enter_context(running_demo(DEFAULT_WINDOW_TOKENS))
         listening = stack.enter_context(bound_socket(settings.server.host, settings.server.port))
-        address = address_of(listening)
-        line = start_line(settings, address, is_demo=is_demo)
-        proxy = _Proxy(settings, reloading, listening, line, Tokenizer())
-        text = welcome(address, settings, is_demo=is_demo)
+        proxy = _Proxy(used, listening, address_of(listening), Tokenizer())
+        text = welcome(proxy.address, settings, is_demo=is_demo)
         if settings.server.workers == 1:
             proxy.serve(partial(typer.echo, text), _raised, None)
             return
@@ -128,17 +78,19 @@ def serve(settings: Settings, read: Callable[[], Settings]) -> None:
         def work(started: Callable[[], None], refused: Callable[[PalimpsestError], None], place: int) -> None:
             proxy.serve(started, refused, inboxes.at(place))
 
-        Workers(count, work, started=greet, reload=reloading.reload).run()
+        workers = Workers(count, work, started=greet, reload=partial(reloaded_by_parent, used))
+        if used.hung_up:
+            reloaded_by_parent(used)
+        workers.run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Proxy:
-    """What a process that answers works with; `line` is the log entry of its start."""
+    """What a process that answers works with."""
 
-    settings: Settings
-    reloading: SettingsReloader
+    used: UsedSettings
     listening: socket.socket
-    line: Mapping[str, object]
+    address: str
     tokenizer: Tokenizer
 
     def serve(
@@ -148,11 +100,16 @@ class _Proxy:
         siblings: Siblings | None,
     ) -> None:
         """Serve until a stop signal; see `workers.Work`. SystemExit when the application does not start."""
-        application = create_app(self.settings, self.tokenizer)
+        settings = self.used.with_demo(self.used.settings)
+        application = create_app(settings, self.tokenizer)
         application.siblings = siblings
         application.warms = True
-        notices = OperatorNotices(application, self.reloading, self.line, started)
-        server = http_server(application, self.settings.server, notices)
+        application.ground_opened = freeze_garbage_collector
+        reloader = Reloader(self.used, application.renew)
+        application.reloads = reloader.reload if siblings is None else reloader.through_parent
+        line = start_line(settings, self.address, is_demo=self.used.demo_url is not None)
+        notices = OperatorNotices(application, reloader, line, started)
+        server = http_server(application, settings.server, notices)
         # uvicorn raises KeyboardInterrupt after an orderly stop, and SystemExit when the application did not
         # start; the reason is told below.
         with suppress(KeyboardInterrupt, SystemExit):
@@ -172,21 +129,27 @@ class OperatorNotices:
     """Reports start and stop of one process in the log; `answers` is called when it answers."""
 
     application: Application
-    reloading: SettingsReloader
+    reloader: Reloader
     start_line: Mapping[str, object]
     answers: Callable[[], None]
+    reloads: Jobs = field(default_factory=Jobs)
 
     def started(self) -> None:
         """Called once the server answers, not before: a start may still fail after the socket is bound."""
-        freeze_garbage_collector()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reloading.reload)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        if self.reloader.used.hung_up:
+            self._reload()
         _log.info("started", pid=os.getpid(), **self.start_line)
         # Last: who reads what is told now may look into the log, or send a SIGHUP.
         self.answers()
 
+    def _reload(self) -> None:
+        self.reloads.start(self.reloader.on_hangup())
+
     def stopping(self, by: str | None) -> None:
         """End event streams, and log the number of open requests."""
-        self.application.stopping.set()
+        self.application.begin_stop()
         requests = self.application.requests
         _log.info("stopping", reason=by, answering=requests.open if requests else 0)
 
@@ -213,7 +176,8 @@ def start_line(settings: Settings, address: str, *, is_demo: bool) -> dict[str, 
 def freeze_garbage_collector() -> None:
     """Exclude everything loaded by now from garbage collection, and enable the collector.
 
-    A collection before that took a tenth of a start (0.16 s) and freed no page of memory (2026-11).
+    What is made from settings comes later: a reload replaces it. A collection before that took a tenth of a
+    start (0.16 s) and freed no page of memory (2026-11).
     """
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, get_context
@@ -45,6 +45,8 @@ class _Worker:
     process: BaseProcess
     reports: Connection
     began: float
+    # How often the settings had been reloaded when it was forked.
+    reloads: int
     has_started: bool = False
 
     @property
@@ -56,11 +58,11 @@ class _Worker:
 class Workers:
     """`count` processes that each do `work`. `started` is called once, when all of them answer.
 
-    `reload` is called on SIGHUP, before the workers get the signal too.
+    `reload` is called on SIGHUP; the workers get the signal too if it returns True.
     """
 
     def __init__(
-        self, count: int, work: Work, *, started: Callable[[], None], reload: Callable[[], None]
+        self, count: int, work: Work, *, started: Callable[[], None], reload: Callable[[], bool]
     ) -> None:
         self._count = count
         self._work = work
@@ -70,6 +72,7 @@ class Workers:
         self._is_up = False
         self._stopped_by: int | None = None
         self._hung_up = False
+        self._reloads = 0
         # Signals wake the wait for workers.
         self._woken, self._wakes = socket.socketpair()
         self._woken.setblocking(False)
@@ -128,7 +131,7 @@ class Workers:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         # The worker's copy is the only one, so that its end is noticed.
         parent.close()
-        return _Worker(process, reports, time.monotonic())
+        return _Worker(process, reports, time.monotonic(), self._reloads)
 
     def _in_worker(self, reports: Connection, parent: Connection, place: int) -> None:
         """In the new process."""
@@ -186,6 +189,9 @@ class Workers:
             return
         if refusal is None:
             worker.has_started = True
+            if worker.reloads != self._reloads:
+                # It ignores the signal until it answers.
+                self._send(signal.SIGHUP, [worker])
         elif not self._is_up:
             raise refusal
         else:
@@ -201,25 +207,26 @@ class Workers:
     def _hang_up(self) -> None:
         if self._hung_up:
             self._hung_up = False
-            self._reload()
-            self._send(signal.SIGHUP)
+            if self._reload():
+                self._reloads += 1
+                self._send(signal.SIGHUP, self._workers.values())
 
     def _stop(self) -> None:
         """Stop all workers and wait: each has its own deadline for open answers."""
         stopped_by, self._stopped_by = self._stopped_by, None
         # Not SIGINT, which a terminal has sent to the workers already: a second one cuts their answers.
-        self._send(signal.SIGTERM)
+        self._send(signal.SIGTERM, self._workers.values())
         while alive := [worker.process for worker in self._workers.values() if worker.process.is_alive()]:
             connection.wait([self._woken, *(process.sentinel for process in alive)])
             with suppress(BlockingIOError):
                 self._woken.recv(4096)
             if self._stopped_by is not None:
-                self._send(signal.Signals(self._stopped_by))
+                self._send(signal.Signals(self._stopped_by), self._workers.values())
                 self._stopped_by = None
         self._stopped_by = stopped_by
 
-    def _send(self, number: signal.Signals) -> None:
-        for worker in self._workers.values():
+    def _send(self, number: signal.Signals, workers: Iterable[_Worker]) -> None:
+        for worker in workers:
             if worker.process.is_alive() and worker.process.pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(worker.process.pid, number)

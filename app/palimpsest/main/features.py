@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -12,7 +11,8 @@ from palimpsest.core.holdout import Arm
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.prompt import Instructions
 from palimpsest.errors import SettingsError
-from palimpsest.main.parts import Parts, new_id
+from palimpsest.main.ground import new_id
+from palimpsest.main.parts import Parts
 from palimpsest.proxy.compacting.breaker import Breaker, LoopBreaker, SummaryGuard
 from palimpsest.proxy.compacting.compactor import Adoption, Compactor
 from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
@@ -21,6 +21,7 @@ from palimpsest.proxy.compacting.leases import Leases, LeaseTerms
 from palimpsest.proxy.compacting.questions import Prompts
 from palimpsest.proxy.compacting.summaries import JobRules, SummaryJobs, SummaryMeans
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
+from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.journal.checkpoints import Writing
 from palimpsest.proxy.journal.runtime import Readings
 from palimpsest.proxy.journal.session_journal import SessionJournal
@@ -63,16 +64,17 @@ class RecallParts:
     replays: Replays
 
 
-def recall_of(parts: Parts, stopping: asyncio.Event) -> RecallParts:
+def recall_of(parts: Parts) -> RecallParts:
     """The index, search, the recall tools, and the parts that offer them to models and run their calls."""
-    settings, how, limits = parts.settings, parts.settings.recall, parts.settings.limits
+    settings, stopping = parts.settings, parts.stopping
+    how, limits = settings.recall, settings.limits
     switch = RecallSwitch(parts.store.journal, partial(recall_enabled, settings))
     vectors = None
-    if parts.embedder is not None:
+    if parts.ground.embedder is not None:
         means = VectorMeans(parts.store.search, parts.jobs, stopping, switch)
-        vectors = Vectors(means, parts.embedder)
+        vectors = Vectors(means, parts.ground.embedder)
     then = vectors.later if vectors is not None else None
-    indexing = Indexer(parts.store.search, parts.jobs, parts.background, stopping, switch, then)
+    indexing = Indexer(parts.store.search, parts.jobs, parts.ground.background, stopping, switch, then)
     catching_up = IndexCatchUp(parts.store.search, indexing, switch, how.search_wait_seconds)
     searching = Searcher(parts.store.search, catching_up, switch, how, vectors)
     describing = Describer(parts.store, how.large_payload_tokens)
@@ -96,7 +98,7 @@ def recall_of(parts: Parts, stopping: asyncio.Event) -> RecallParts:
         searching=searching,
         tools=tools,
         recalling=RecallRounds(RoundMeans(parts.destinations, executing, refusing, bounds)),
-        mixed=MixedTurns(parts.store.exchanges, parts.jobs, executing, wait_seconds),
+        mixed=MixedTurns(parts.store.exchanges, parts.jobs, executing, wait_seconds, parts.ground.lookups),
         replays=Replays(parts.store.exchanges, parts.tokens, offering, how.result_chars, how.tools_share),
     )
 
@@ -127,28 +129,29 @@ class Policies:
 
 def context_loader_of(parts: Parts, policies: Policies, replays: Replays) -> ContextLoader:
     """The loader of compaction contexts."""
-    facts = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs_of(parts))
+    costs = costs_of(parts.settings, parts.jobs)
+    facts = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs)
     share = parts.settings.compaction.text_pins_share
     return ContextLoader(
         parts.store, facts, policies.of, parts.destinations.headers, replays, text_pins_share=share
     )
 
 
-def costs_of(parts: Parts) -> ModelCosts:
+def costs_of(settings: Settings, jobs: Jobs) -> ModelCosts:
     """The costs of conversations."""
-    how = parts.settings.compaction
+    how = settings.compaction
     return ModelCosts(
-        parts.jobs,
-        partial(configured_prices, parts.settings),
-        lambda model: prices_from_model_data(asked_name(parts.settings, model)),
-        lru_cache(REMEMBERED_MODELS)(partial(cache_seconds, parts.settings)),
+        jobs,
+        partial(configured_prices, settings),
+        lambda model: prices_from_model_data(asked_name(settings, model)),
+        lru_cache(REMEMBERED_MODELS)(partial(cache_seconds, settings)),
         asks_model=how.deadline_seconds > 0 or how.background,
     )
 
 
 def quotas_of(parts: Parts) -> Quotas:
     """The daily quotas of callers."""
-    costs = costs_of(parts)
+    costs = costs_of(parts.settings, parts.jobs)
 
     async def prices(model: str) -> Prices | None:
         entry = model_settings(parts.settings, model)
@@ -164,8 +167,9 @@ def quotas_of(parts: Parts) -> Quotas:
 
 def journal_of(parts: Parts) -> SessionJournal:
     """The writer of checkpoints, events and memories."""
-    writing = Writing(parts.store.journal, parts.jobs, parts.background, time.time, new_id, parts.erasure.log)
-    return SessionJournal(writing, Readings(parts.store, parts.reader, parts.tokens))
+    ground, journal = parts.ground, parts.store.journal
+    writing = Writing(journal, parts.jobs, ground.background, time.time, new_id, parts.daily_log)
+    return SessionJournal(writing, Readings(parts.store, parts.reader, parts.tokens), ground.usages)
 
 
 def writer_of(parts: Parts) -> SummaryWriter:
@@ -209,12 +213,13 @@ def leases_of(parts: Parts) -> Leases:
     # A SQLite file has one server, which takes over the leases of a killed one at its restart.
     holder = parts.store.journal.server or "sole"
     seconds = parts.settings.compaction.summary_lease_seconds
-    return Leases(parts.store.journal, parts.jobs, LeaseTerms(holder, seconds, time.time))
+    terms = LeaseTerms(holder, seconds, time.time)
+    return Leases(parts.store.journal, parts.jobs, terms, parts.ground.leases)
 
 
 def compactor_of(parts: Parts, writer: SummaryWriter, journal: SessionJournal) -> Compactor:
     """The executor of compaction plans."""
-    how = parts.settings.compaction
+    how, counts = parts.settings.compaction, parts.ground.counts
     # Keys are kept at least as long as a request may wait for a summary.
     rules = JobRules(
         concurrent=how.concurrent_summaries,
@@ -223,11 +228,11 @@ def compactor_of(parts: Parts, writer: SummaryWriter, journal: SessionJournal) -
         backoff_seconds=how.summary_backoff_seconds,
     )
     means = SummaryMeans(
-        writer, parts.store, parts.jobs, leases_of(parts), journal.failed, parts.erasure.gone
+        writer, parts.store, parts.jobs, leases_of(parts), journal.failed, parts.ground.erasure.gone
     )
     summaries = SummaryJobs(means, rules, new_id)
     return Compactor(
-        Adoption(parts.store, parts.jobs, journal, parts.counts.compacted if parts.counts else None),
+        Adoption(parts.store, parts.jobs, journal, counts.compacted if counts else None),
         summaries,
         deadline_seconds=how.deadline_seconds,
         background=how.background and how.key_ttl_seconds > 0,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from palimpsest.api.chat import ChatEndpoint, PassthroughEndpoint
@@ -24,7 +24,8 @@ from palimpsest.main.features import (
     recall_of,
     writer_of,
 )
-from palimpsest.main.parts import Parts, new_id
+from palimpsest.main.ground import new_id
+from palimpsest.main.parts import Parts
 from palimpsest.proxy.answering.delivery import Delivery, DeliveryParts
 from palimpsest.proxy.answering.outcomes import Answered, Outcomes
 from palimpsest.proxy.answering.overflow_recovery import CutPrompts, Recovery
@@ -38,7 +39,6 @@ from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.erasing import Eraser, HeldInMemory
 from palimpsest.proxy.exchange import Behaviour, Exchange
 from palimpsest.proxy.incoming import ASGIApp
-from palimpsest.proxy.jobs import unless
 from palimpsest.proxy.journal.session_journal import Remembers, SessionJournal
 from palimpsest.proxy.kept_answers import RefusalMemory
 from palimpsest.proxy.memory_blocks import MemoryBlocks
@@ -52,11 +52,21 @@ from palimpsest.proxy.sessions.side_requests import SideRequests
 from palimpsest.settings.settings import Arms, Settings, is_loopback
 
 
-def front_of(parts: Parts, stopping: asyncio.Event, metrics: MetricsPage | None) -> Front:
-    """The whole application; `stopping` is set when the server begins to stop."""
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A generation's front door and pages, what it holds of sessions, and what erases old ones."""
+
+    front: Front
+    pages: LazyPages
+    memory: HeldInMemory
+    retention: Retention
+
+
+def composed_of(parts: Parts, metrics: MetricsPage | None) -> Composed:
+    """The whole application, made of opened parts."""
     limits = parts.settings.limits
     policies = Policies(parts.settings)
-    recall = recall_of(parts, stopping)
+    recall = recall_of(parts)
     contexts = context_loader_of(parts, policies, recall.replays)
     journal = journal_of(parts)
     writer = writer_of(parts)
@@ -70,31 +80,35 @@ def front_of(parts: Parts, stopping: asyncio.Event, metrics: MetricsPage | None)
     remembers = _remembers(parts, writer, contexts)
     exchange = exchange_of(parts, viewing, passthrough, quotas, journal, recall, remembers)
     memory = memory_of(parts, exchange, compactor, journal, (policies.forget, recall.searching.forget))
-    _begin_retention(parts, memory, stopping)
 
     def pages() -> ASGIApp:
         from palimpsest.main.pages import own_pages
 
-        return own_pages(parts, contexts, viewing, journal, writer, recall, memory, stopping)
+        return own_pages(parts, contexts, viewing, journal, writer, recall)
 
-    own = LazyPages(pages)
-    return Front(
+    def forget() -> None:
+        from palimpsest.api.pages import forget_endpoints
+
+        forget_endpoints()
+
+    own = LazyPages(pages, forget)
+    front = Front(
         chat=ChatEndpoint(exchange, new_id, body_bytes=limits.body_bytes, body_idle_seconds=idle),
         passthrough=PassthroughEndpoint(parts.access, quotas, models, passthrough, body_idle_seconds=idle),
         pages=metrics.before(own) if metrics else own,
         health=HealthPages(parts.store),
         origins=web_origins(parts.settings),
-        admission=admission_of(parts.settings),
+        admission=admission_of(parts),
         access=parts.access,
         compacts=parts.settings.upstream.compaction_requests != "upstream",
     )
+    return Composed(front, own, memory, _retention(parts))
 
 
-def _begin_retention(parts: Parts, memory: HeldInMemory, stopping: asyncio.Event) -> None:
-    """Erase in the background what is kept too long. Keys may get limits while the server runs."""
+def _retention(parts: Parts) -> Retention:
+    """What erases what is kept too long. Keys may get limits while the server runs."""
     general = RetentionLimits(parts.settings.retention.days, parts.settings.retention.max_bytes)
-    retention = Retention(parts.store, Eraser(parts.erasure, memory), general)
-    parts.jobs.start(unless(stopping, retention.keep_running()))
+    return Retention(parts.store, Eraser(parts.ground.erasure), general)
 
 
 def _remembers(parts: Parts, writer: SummaryWriter, contexts: ContextLoader) -> Remembers:
@@ -102,12 +116,12 @@ def _remembers(parts: Parts, writer: SummaryWriter, contexts: ContextLoader) -> 
     return partial(MemoryBlocks(parts.store.journal, writer, new_id).remembers, contexts)
 
 
-def admission_of(settings: Settings) -> Admission:
-    """The limits on concurrent answers and uploads."""
-    limits = settings.limits
+def admission_of(parts: Parts) -> Admission:
+    """The limits on concurrent answers and uploads; those of earlier generations count, too."""
+    limits, ground = parts.settings.limits, parts.ground
     return Admission(
-        answered=ConcurrencyLimit(limits.concurrent_requests, limits.caller_share),
-        arriving=ConcurrencyLimit(limits.concurrent_uploads, limits.caller_share),
+        answered=ConcurrencyLimit(limits.concurrent_requests, limits.caller_share, ground.answered),
+        arriving=ConcurrencyLimit(limits.concurrent_uploads, limits.caller_share, ground.arriving),
         header_bytes=limits.header_bytes,
     )
 
@@ -148,13 +162,13 @@ def exchange_of(
         access=parts.access,
         references=References(parts.store.exchanges, parts.reader),
         resolver=_resolver(parts),
-        tombstones=parts.erasure.tombstones,
+        tombstones=parts.ground.erasure.tombstones,
         recorder=recorder,
         viewing=viewing,
         delivery=Delivery(_sending(parts, recall, viewing, recorder), recorder, relay, recovery),
         passthrough=passthrough,
         quotas=quotas,
-        storage=parts.storage,
+        storage=parts.ground.storage,
         mixed=recall.mixed,
         behaviour=Behaviour(
             RequestLimits(limits.json_depth, limits.messages),
@@ -200,7 +214,8 @@ def memory_of(
         sessions=(exchange.resolver, exchange.recorder, compactor, journal),
         reader=parts.reader,
         # Texts and tool schemas, notes of conversations, policies of sessions, recent searches.
-        others=(parts.tokenizer.forget, parts.tokens.forget_tools, forget_conversations, *others),
+        others=(parts.ground.tokenizer.forget, parts.tokens.forget_tools, forget_conversations, *others),
+        log=parts.daily_log,
     )
 
 
@@ -209,14 +224,17 @@ _TRANSCRIPTS_PART = 8
 
 
 def _resolver(parts: Parts) -> Resolver:
-    how = parts.settings.sessions
+    how, in_flight = parts.settings.sessions, parts.ground.in_flight
     sources = SessionSources(how.headers, how.codex_headers, how.body_keys, how.metadata_keys)
     deltas = Deltas(
         parts.store.history,
         parts.reader,
+        in_flight,
         default_mode=how.default_mode,
         waiting_appends=how.waiting_appends,
         transcript_bytes=parts.settings.limits.message_cache_bytes // _TRANSCRIPTS_PART,
     )
     beside = SideRequests(parts.store.history, parts.reader)
-    return Resolver(parts.store, parts.reader, deltas, beside, sources, parts.calibrations, new_id)
+    return Resolver(
+        *(parts.store, parts.reader, deltas, beside, sources, parts.calibrations, new_id, in_flight)
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from fastapi import FastAPI
@@ -11,13 +10,14 @@ from palimpsest.api.pages import Pages, Views, pages_of
 from palimpsest.api.transfer import SessionTransfer
 from palimpsest.core.runtime.session_import import RecordLimits
 from palimpsest.main.features import Policies, RecallParts, costs_of
-from palimpsest.main.parts import Parts, model_settings_of, new_id
+from palimpsest.main.ground import new_id
+from palimpsest.main.parts import Parts, model_settings_of
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
 from palimpsest.proxy.compacting.summary_writer import SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_views import CompactionViews
-from palimpsest.proxy.erasing import Eraser, HeldInMemory
+from palimpsest.proxy.erasing import Eraser
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.journal.runtime import Readings
 from palimpsest.proxy.journal.session_journal import SessionJournal
@@ -38,8 +38,6 @@ def own_pages(
     journal: SessionJournal,
     writer: SummaryWriter,
     recall: RecallParts,
-    memory: HeldInMemory,
-    stopping: asyncio.Event,
 ) -> FastAPI:
     """Everything that is not below `/v1/`, except health checks."""
     return pages_of(
@@ -59,15 +57,15 @@ def own_pages(
             unindexes=recall.indexing.drop,
             windows=parts.windows,
             views=views_of(parts),
-            erases=Eraser(parts.erasure, memory),
-            ended=stopping,
+            erases=Eraser(parts.ground.erasure),
+            ended=parts.stopping,
         )
     )
 
 
 def views_of(parts: Parts) -> Views:
     """What reads stored turns and compactions for people."""
-    costs = costs_of(parts)
+    costs = costs_of(parts.settings, parts.jobs)
     archive = Archive(parts.store, parts.reader)
     exchanges = ExchangeViews(
         *(parts.store, archive, parts.reader, parts.tokens, parts.calibrations, costs, parts.windows)
@@ -89,7 +87,7 @@ def turn_records_of(parts: Parts, replays: Replays) -> TurnRecords:
         text_pins_share=settings.compaction.text_pins_share,
         breaker_seconds=settings.compaction.breaker_seconds,
     )
-    models = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs_of(parts))
+    models = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs_of(parts.settings, parts.jobs))
     return TurnRecords(parts.store, parts.reader, models, replays, how)
 
 
@@ -102,12 +100,12 @@ def transfer_of(parts: Parts, journal: SessionJournal, turns: TurnRecords) -> Se
         reader=parts.reader,
         readings=readings,
         newcomers=parts.newcomers,
-        tombstones=parts.erasure.tombstones,
+        tombstones=parts.ground.erasure.tombstones,
         clock=time.time,
         new_id=new_id,
     )
     bounds = ImportLimits(RecordLimits(limits.json_depth, limits.import_events), limits.messages)
     imports = Imports(made_of, bounds)
     return SessionTransfer(
-        journal, turns, imports, parts.storage, limits.body_bytes, limits.body_idle_seconds
+        journal, turns, imports, parts.ground.storage, limits.body_bytes, limits.body_idle_seconds
     )

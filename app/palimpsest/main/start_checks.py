@@ -9,13 +9,21 @@ from collections.abc import Iterator
 
 from palimpsest.errors import SettingsError
 from palimpsest.main.features import instructions_of
-from palimpsest.main.parts import embedder_files
-from palimpsest.main.telemetry import tracer_code
-from palimpsest.main.upstreams import unreadable_authorities
+from palimpsest.main.ground import embedder_files
+from palimpsest.main.telemetry import tracer_class
+from palimpsest.main.upstreams import check_authorities
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.migrate import postgres_driver, sqlite_path
 from palimpsest.upstream.address import has_version_path, without_query
-from palimpsest.upstream.client import tls_context
+
+
+def check_start(settings: Settings) -> None:
+    """SettingsError with all `start_problems`. A server of several workers checks in their parent.
+
+    What is refused here would make each replacement of a worker fail.
+    """
+    if problems := [*start_problems(settings)]:
+        raise SettingsError("\n".join(problems))
 
 
 def start_problems(settings: Settings) -> Iterator[str]:
@@ -67,12 +75,7 @@ def _check_prompt(settings: Settings) -> None:
 
 
 def _check_authorities(settings: Settings) -> None:
-    file = settings.upstream.ca_bundle
-    if file is not None:
-        try:
-            tls_context(file)
-        except OSError as error:
-            raise unreadable_authorities(file, error) from error
+    check_authorities(settings.upstream.ca_bundle)
 
 
 def _check_database_package(settings: Settings) -> None:
@@ -87,7 +90,7 @@ def _check_vectors_package(settings: Settings) -> None:
 
 def _check_traces_package(settings: Settings) -> None:
     if settings.telemetry.otlp_url is not None:
-        tracer_code()
+        tracer_class()
 
 
 def _is_sqlite(settings: Settings) -> bool:

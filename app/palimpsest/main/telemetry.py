@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from palimpsest.api.metrics import MetricsPage
 from palimpsest.errors import SettingsError
 from palimpsest.main.features import costs_of
-from palimpsest.main.parts import Parts
+from palimpsest.main.ground import Ground
+from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.reports import Observer
 from palimpsest.proxy.telemetry.metrics import Metrics, ModelLookups
 from palimpsest.proxy.telemetry.siblings import Siblings
@@ -22,27 +24,19 @@ if TYPE_CHECKING:
     from palimpsest.proxy.telemetry.tracing import Tracer
 
 
-async def observers_of(parts: Parts, stack: AsyncExitStack) -> list[Observer]:
-    """What is called with every request that has ended."""
-    observers: list[Observer] = []
-    if parts.counts is not None:
-        observers.append(parts.counts.ended)
-    if parts.settings.telemetry.otlp_url is not None:
-        observers.append(await _tracer(parts, stack))
-    return observers
-
-
-async def _tracer(parts: Parts, stack: AsyncExitStack) -> Observer:
-    how = parts.settings.telemetry
-    # On a thread: it takes 70 ms.
-    tracer_of = await asyncio.to_thread(tracer_code)
-    tracer = tracer_of(how.otlp_url or "", content=how.trace_content)
+async def observers_of(settings: Settings, stack: AsyncExitStack) -> list[Observer]:
+    """What a generation calls with every request that has ended. SettingsError: an extra is missing."""
+    how = settings.telemetry
+    if how.otlp_url is None:
+        return []
+    # On a thread: the import takes 70 ms.
+    tracer = (await asyncio.to_thread(tracer_class))(how.otlp_url, content=how.trace_content)
     stack.push_async_callback(tracer.close)
-    return tracer.ended
+    return [tracer.ended]
 
 
-def tracer_code() -> type[Tracer]:
-    """SettingsError when the extra is not installed."""
+def tracer_class() -> type[Tracer]:
+    """The tracer, imported. SettingsError when the extra is not installed."""
     try:
         from palimpsest.proxy.telemetry.tracing import Tracer
     except ModuleNotFoundError:
@@ -52,21 +46,44 @@ def tracer_code() -> type[Tracer]:
     return Tracer
 
 
-def metrics_page_of(
-    parts: Parts, in_progress: Callable[[], int], siblings: Siblings | None, stack: AsyncExitStack
-) -> MetricsPage | None:
-    """The page of the numbers; None where they are off. With `siblings`, those of all workers."""
-    if parts.counts is None:
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """The numbers of this process, and the `siblings` whose numbers a scrape reads, too."""
+
+    metrics: Metrics
+    siblings: Siblings | None
+
+    def renew(self, settings: Settings, jobs: Jobs) -> None:
+        """From here on models are looked up in these settings."""
+        self.metrics.renew(_lookups(settings, jobs))
+
+    def page(self, settings: Settings) -> MetricsPage:
+        """The page of the numbers, as these settings let it be read."""
+        key = settings.telemetry.metrics_key
+        return MetricsPage(self.metrics, self.siblings, key.get_secret_value() if key else None)
+
+
+def scraped_of(
+    ground: Ground,
+    settings: Settings,
+    open_jobs: Callable[[], int],
+    siblings: Siblings | None,
+    stack: AsyncExitStack,
+) -> Scraped | None:
+    """The numbers of this process, for `siblings` too until `stack` is closed; None if they are off."""
+    if ground.counts is None:
         return None
-    settings = parts.settings
-    facts = ModelLookups(
-        partial(_is_named, settings), partial(_is_published, settings), costs_of(parts).known
-    )
-    metrics = Metrics(parts.counts, facts, parts.store, parts.jobs, in_progress)
+    lookups = _lookups(settings, ground.jobs)
+    metrics = Metrics(ground.counts, lookups, ground.store, lambda: ground.log.open, open_jobs)
     if siblings is not None:
-        stack.callback(siblings.answer_with(metrics.packed, parts.jobs))
-    key = settings.telemetry.metrics_key
-    return MetricsPage(metrics, siblings, key.get_secret_value() if key else None)
+        stack.callback(siblings.answer_with(metrics.packed, ground.jobs))
+    return Scraped(metrics, siblings)
+
+
+def _lookups(settings: Settings, jobs: Jobs) -> ModelLookups:
+    """What the numbers look up about models."""
+    known = costs_of(settings, jobs).known
+    return ModelLookups(partial(_is_named, settings), partial(_is_published, settings), known)
 
 
 def _is_named(settings: Settings, model: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from palimpsest.errors import SettingsError
 from palimpsest.proxy.destinations import Destination, Destinations, Outgoing
 from palimpsest.settings.settings import Settings
 from palimpsest.settings.upstreams import KeyHeader, Route, UpstreamSettings
-from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.upstream.client import Upstream, UpstreamOptions, trust_of
 from palimpsest.upstream.headers import UpstreamKey
 from palimpsest.upstream.summarizer import Summarizer, Summarizers
 
@@ -85,10 +85,8 @@ def route_options(settings: Settings, route: Route) -> UpstreamOptions:
 async def _opened(
     settings: Settings, given: UpstreamSettings | Route, options: UpstreamOptions, stack: AsyncExitStack
 ) -> Destination:
-    try:
+    with _authorities_of(options.ca_file):
         upstream = await stack.enter_async_context(Upstream(options))
-    except OSError as error:
-        raise unreadable_authorities(options.ca_file, error) from error
     key = key_of(given.api_key, given.key_header)
     return Destination(
         upstream,
@@ -96,10 +94,23 @@ async def _opened(
     )
 
 
-def unreadable_authorities(file: Path | None, error: OSError) -> SettingsError:
-    """The refusal of `upstream.ca_bundle`; also of an existing file without certificates."""
-    why = error.strerror or "no certificate in it"
-    return SettingsError(f"upstream.ca_bundle: {file} cannot be read as a PEM file ({why}).")
+def check_authorities(ca_file: Path | None) -> None:
+    """SettingsError when the file is no list of authorities; None is right, too."""
+    if ca_file is not None:
+        with _authorities_of(ca_file):
+            trust_of(ca_file)
+
+
+@contextmanager
+def _authorities_of(ca_file: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # Also an existing file without certificates.
+        raise SettingsError(
+            f"upstream.ca_bundle: {ca_file} cannot be read as a PEM file"
+            f" ({error.strerror or 'no certificate in it'})."
+        ) from error
 
 
 def credential_names(settings: Settings) -> CredentialNames:

@@ -178,41 +178,51 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldInMemory:
+    """What holds data in memory: by session, messages by their bytes, and caches without an owner.
+
+    `log`: the daily log that is written from it, if any.
+    """
+
+    sessions: Sequence[Remembers]
+    reader: MessageReader
+    others: Sequence[Callable[[], None]]
+    log: DailyLog | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EraseMeans:
-    """What erasing works with. A session is in `gone` before its first row is deleted."""
+    """What erasing works with. A session is in `gone` before its first row is deleted.
+
+    `held`: what every living generation of the application holds; each adds its own, and takes it away again.
+    """
 
     store: Store
     jobs: Jobs
     gone: RecentlyErased
     scrubbing: Scrubber
     tombstones: Tombstones
-    log: DailyLog | None
+    held: list[HeldInMemory]
     clock: Callable[[], float]
 
     def swept(self, namespaces: Sequence[str]) -> None:
         """Erase what is left outside the store of unproven namespaces that were swept."""
         for namespace in namespaces:
             self.gone.add((namespace, ""))
-            if self.log is not None:
-                self.jobs.start(self.log.erased(namespace))
+            self.jobs.start(self.erased_from_logs(namespace))
         self.scrubbing.begin()
 
-
-@dataclass(frozen=True, slots=True)
-class HeldInMemory:
-    """What holds data in memory: by session, messages by their bytes, and caches without an owner."""
-
-    sessions: Sequence[Remembers]
-    reader: MessageReader
-    others: Sequence[Callable[[], None]]
+    async def erased_from_logs(self, namespace: str, session: str | None = None) -> int:
+        """Erase the session, or all, from the daily logs; the number of entries. StoreUnavailable."""
+        logs = [each.log for each in self.held if each.log is not None]
+        return sum([await log.erased(namespace, session) for log in logs])
 
 
 class Eraser:
     """Erases sessions and namespaces."""
 
-    def __init__(self, means: EraseMeans, memory: HeldInMemory) -> None:
+    def __init__(self, means: EraseMeans) -> None:
         self._means = means
-        self._memory = memory
 
     @property
     def scrub(self) -> Scrubbed:
@@ -263,7 +273,7 @@ class Eraser:
         self._forget([session], namespace, digests)
         self._means.gone.add(place)
         try:
-            entries = await self._means.log.erased(*place) if self._means.log else 0
+            entries = await self._means.erased_from_logs(*place)
             rows = await store.erasure.session(*place, marks, self._means.clock(), unused_since=unused_since)
         except StoreError:
             self._means.gone.discard(place)
@@ -301,7 +311,7 @@ class Eraser:
         for ident in there:
             self._means.gone.add((namespace, ident))
         try:
-            entries = await self._means.log.erased(namespace) if self._means.log else 0
+            entries = await self._means.erased_from_logs(namespace)
             rows = await store.erasure.namespace(namespace)
         except StoreError:
             for ident in there:
@@ -313,9 +323,10 @@ class Eraser:
         return Receipt("", rows, entries, files, self.scrub, is_blocked=False, at=now)
 
     def _forget(self, sessions: Sequence[str], namespace: str, digests: Sequence[bytes] | set[bytes]) -> None:
-        for memory in self._memory.sessions:
-            for session in sessions:
-                memory.erased(namespace, session)
-        self._memory.reader.forget(frozenset(digests))
-        for forget in self._memory.others:
-            forget()
+        for held in self._means.held:
+            for memory in held.sessions:
+                for session in sessions:
+                    memory.erased(namespace, session)
+            held.reader.forget(frozenset(digests))
+            for forget in held.others:
+                forget()

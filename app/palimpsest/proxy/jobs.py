@@ -59,6 +59,11 @@ class Jobs:
         """The work's result; if the caller is cancelled, the work still runs to its end."""
         return await asyncio.shield(self.start(work))
 
+    async def ended(self) -> None:
+        """Wait, without a bound, until all jobs have ended, those started meanwhile included."""
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
     async def drain(self, seconds: float, rest_seconds: float) -> None:
         """Wait until all jobs have ended, those started meanwhile included.
 

@@ -99,7 +99,7 @@ def sources_of(
     variables, unreadable = _read_environment(environ)
     file, content, refused = _read_file(config, environ)
     sources = [
-        Source("command line", str, _nested(overrides or {})),
+        Source("command line", str, nested(overrides or {})),
         Source("environment", variable_of, variables),
         Source(str(file), str, content),
     ]
@@ -232,7 +232,8 @@ def _is_section(name: str) -> bool:
     return field is not None and section_of(field.annotation) is not None
 
 
-def _nested(dotted: Mapping[str, Any]) -> Tree:
+def nested(dotted: Mapping[str, Any]) -> Tree:
+    """Values by dotted names as a tree, without those that are None."""
     tree: Tree = {}
     for key, value in dotted.items():
         if value is None:

@@ -164,7 +164,7 @@ def _comment(field: FieldInfo, indent: str) -> Iterator[str]:
 
 
 def _said(field: FieldInfo) -> str:
-    """What the setting does, its unit, and its bounds in words."""
+    """What the setting does, its unit, its bounds in words, and whether it needs a restart."""
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     bounds = [
         f", {word} {getattr(item, name)}"
@@ -172,7 +172,8 @@ def _said(field: FieldInfo) -> str:
         for name, word in words.items()
         if getattr(item, name, None) is not None
     ]
-    return f"{field.description} Unit: {unit_of(field)}{''.join(bounds)}."
+    needs = " Needs a restart." if extra_of(field)["needs_restart"] else ""
+    return f"{field.description} Unit: {unit_of(field)}{''.join(bounds)}.{needs}"
 
 
 def _value(default: Any) -> str:

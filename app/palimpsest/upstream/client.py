@@ -266,11 +266,13 @@ class Upstream:
 
     async def __aenter__(self) -> Upstream:
         options = self._options
+        tls: ssl.SSLContext | bool = True
+        if options.ca_file or self._prefix.startswith("https"):
+            # An invalid file must fail now, even if nothing is encrypted yet. On a thread: other requests
+            # may be answered meanwhile.
+            tls = await asyncio.to_thread(trust_of, options.ca_file)
         connector = aiohttp.TCPConnector(
-            limit=options.connections,
-            keepalive_timeout=options.keepalive_seconds,
-            # An invalid file must fail now, even if nothing is encrypted yet.
-            ssl=tls_context(options.ca_file) if options.ca_file or self._prefix.startswith("https") else True,
+            limit=options.connections, keepalive_timeout=options.keepalive_seconds, ssl=tls
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -436,8 +438,8 @@ def _outgoing(
     return OutgoingBody(body, length)
 
 
-def tls_context(ca_file: Path | None) -> ssl.SSLContext:
-    """The system's authorities, and those of the file. OSError when it cannot be read as PEM."""
+def trust_of(ca_file: Path | None) -> ssl.SSLContext:
+    """A context that trusts the system's authorities and those in the file. OSError when it has none."""
     context = ssl.create_default_context()
     if ca_file is not None:
         context.load_verify_locations(cafile=str(ca_file))

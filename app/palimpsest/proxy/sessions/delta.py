@@ -8,8 +8,7 @@ store, and serializes the appends to a session.
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,8 +28,8 @@ from palimpsest.core.history.session_sources import SessionName
 from palimpsest.core.wire.request import ChatRequest
 from palimpsest.core.wire.responses.items import unique_item
 from palimpsest.core.wire.responses.request import answer_with, messages_in, runs_with, with_items
-from palimpsest.errors import Conflict
 from palimpsest.proxy.incoming import Incoming
+from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History, NamedSession, StoredResponse
@@ -148,6 +147,7 @@ class Deltas:
         self,
         history: History,
         reader: MessageReader,
+        in_flight: InFlight,
         *,
         default_mode: Literal["append", "full", "detect"],
         waiting_appends: int,
@@ -158,8 +158,7 @@ class Deltas:
         self._default_mode: Literal["append", "full", "detect"] = default_mode
         self._waiting_appends = waiting_appends
         self._transcripts = Transcripts(transcript_bytes)
-        self._locks: dict[str, asyncio.Lock] = {}
-        self._holders: Counter[str] = Counter()
+        self._in_flight = in_flight
 
     async def read(
         self,
@@ -208,18 +207,8 @@ class Deltas:
         if not name.may_append or not waits:
             yield
             return
-        key = f"{namespace}\0{name.value}"
-        if self._holders[key] > self._waiting_appends:
-            raise Conflict("Too many requests wait for this session; send them one after the other.")
-        self._holders[key] += 1
-        try:
-            async with self._locks.setdefault(key, asyncio.Lock()):
-                yield
-        finally:
-            self._holders[key] -= 1
-            if not self._holders[key]:
-                del self._holders[key]
-                del self._locks[key]
+        async with self._in_flight.in_turn(f"{namespace}\0{name.value}", self._waiting_appends):
+            yield
 
     def erased(self, namespace: str, session: str) -> None:
         """Forget what was read of an erased session."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from palimpsest.core.history.append import Mode, Repeat
@@ -33,48 +32,13 @@ from palimpsest.errors import OtherWire
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.proxy.sessions.delta import Deltas, RequestedSession
+from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.side_requests import SideRequests
 from palimpsest.proxy.token_counts import Calibrations
 from palimpsest.proxy.turn import Turn
 from palimpsest.storage.history import NamedSession, StoredResponse
 from palimpsest.storage.store import Store
-
-
-class InFlight:
-    """The points of this process's requests in flight.
-
-    Two servers can confuse sessions with the same messages only if both look before either request is stored.
-    """
-
-    def __init__(self) -> None:
-        self._points: Counter[tuple[str, bytes]] = Counter()
-
-    @contextmanager
-    def at(self, turn: Turn) -> Iterator[None]:
-        """Context manager: the point that the turn continues from and its last message count as taken."""
-        points = [(turn.session, turn.placement.base), (turn.session, turn.conversation.head)]
-        self._points.update(points)
-        try:
-            yield
-        finally:
-            for point in points:
-                self._points[point] -= 1
-                if not self._points[point]:
-                    del self._points[point]
-
-    def marked(self, known: Sequence[StoredPoint]) -> Sequence[StoredPoint]:
-        """The points, with those that are taken marked as extended; the same object where none is."""
-        if not any(map(self._is_taken, known)):
-            return known
-        return [replace(k, extended=True) if self._is_taken(k) else k for k in known]
-
-    def _is_taken(self, point: StoredPoint) -> bool:
-        return point.open or (point.session, point.chain) in self._points
-
-
-# Session names whose first request may not be stored yet.
-REMEMBERED_NAMES = 1_000
 
 
 class Resolver:
@@ -89,6 +53,7 @@ class Resolver:
         sources: SessionSources,
         calibrations: Calibrations,
         new_id: Callable[[], str],
+        in_flight: InFlight,
     ) -> None:
         self._store = store
         self._reader = reader
@@ -97,8 +62,7 @@ class Resolver:
         self._sources = sources
         self._calibrations = calibrations
         self._new_id = new_id
-        self._given: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self.in_flight = InFlight()
+        self.in_flight = in_flight
 
     def unaccepted(self, model: str, raws: Sequence[bytes]) -> Sequence[bytes]:
         """Those of the messages that were not checked for repeated keys before."""
@@ -171,8 +135,7 @@ class Resolver:
     def erased(self, namespace: str, session: str) -> None:
         """Forget the id given to an erased session's name."""
         self._deltas.erased(namespace, session)
-        for name in [name for name, given in self._given.items() if given == session]:
-            del self._given[name]
+        self.in_flight.erased(session)
 
     @asynccontextmanager
     async def in_turn(
@@ -268,10 +231,7 @@ class Resolver:
         """A new id; parallel first requests with one name get the same one."""
         if name is None or row is not None:
             return self._new_id()
-        given = self._given.setdefault((namespace, name.value), self._new_id())
-        if len(self._given) > REMEMBERED_NAMES:
-            self._given.popitem(last=False)
-        return given
+        return self.in_flight.id_of(namespace, name.value, self._new_id)
 
 
 def _schema_weight(request: ChatRequest) -> int:

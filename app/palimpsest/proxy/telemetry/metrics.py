@@ -17,8 +17,7 @@ import msgspec
 
 from palimpsest.core.budget.economy import Prices, prompt_cost
 from palimpsest.errors import StoreError
-from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.telemetry.counts import DECLARED, OTHER, Counts, MetricDescription
+from palimpsest.proxy.telemetry.counts import DECLARED, OTHER, Counts, MetricDescription, Series
 from palimpsest.proxy.telemetry.siblings import Siblings
 from palimpsest.storage.store import Store
 
@@ -66,18 +65,35 @@ class ModelLookups:
 
 
 class Metrics:
-    """`in_progress` tells how many requests are being answered."""
+    """The numbers, for as long as the process lives: a reload replaces `facts` alone.
+
+    `in_progress` tells how many requests are being answered, `open_jobs` how many jobs run behind them.
+    """
 
     def __init__(
-        self, counts: Counts, facts: ModelLookups, store: Store, jobs: Jobs, in_progress: Callable[[], int]
+        self,
+        counts: Counts,
+        facts: ModelLookups,
+        store: Store,
+        in_progress: Callable[[], int],
+        open_jobs: Callable[[], int],
     ) -> None:
         self._counts = counts
         self._facts = facts
         self._store = store
-        self._jobs = jobs
         self._in_progress = in_progress
+        self._open_jobs = open_jobs
         self._names: dict[str, str] = {"": "", OTHER: OTHER}
         self._prices: dict[str, Prices | None] = {}
+        # By label: what was used up to the last change of prices cost. And the numbers at that time.
+        self._settled: Mapping[str, float] = {}
+        self._since: Mapping[Series, float] = {}
+
+    def renew(self, facts: ModelLookups) -> None:
+        """Look models up in other settings; what was used so far keeps the cost it had. Names stay."""
+        self._settled, self._since = self._known_costs(), dict(self._counts.numbers)
+        self._prices.clear()
+        self._facts = facts
 
     async def packed(self) -> bytes:
         """The numbers of this process, for a sibling."""
@@ -112,7 +128,7 @@ class Metrics:
             [(list(series), spread) for series, spread in spreads.items()],
             costs,
             self._in_progress(),
-            self._jobs.open,
+            self._open_jobs(),
         )
 
     def _is_known(self, model: str) -> bool:
@@ -120,19 +136,25 @@ class Metrics:
 
     async def _costs(self, models: Iterable[str]) -> dict[str, float]:
         """What each label's answers have cost, without those of models whose prices are unknown."""
-        costs: dict[str, float] = {}
         for model in sorted(models):
             if model not in self._prices:
                 self._prices[model] = await self._facts.prices(model)
-            prices = self._prices[model]
+        return self._known_costs()
+
+    def _known_costs(self) -> dict[str, float]:
+        costs = dict(self._settled)
+        for model, prices in self._prices.items():
             if prices is not None and ("input_tokens", model) in self._counts.numbers:
                 name = self._names.get(model, OTHER)
                 costs[name] = costs.get(name, 0.0) + self._cost(model, prices)
         return costs
 
     def _cost(self, model: str, prices: Prices) -> float:
+        """What was used since the last change of prices costs."""
         names = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens")
-        read, cached, kept, written = (int(self._counts.numbers.get((name, model), 0)) for name in names)
+        now, since = self._counts.numbers, self._since
+        used = (int(now.get((name, model), 0) - since.get((name, model), 0)) for name in names)
+        read, cached, kept, written = used
         return (prompt_cost(read, cached, kept, prices) + written * prices.output) / _PRICED_TOKENS
 
 
