@@ -16,7 +16,7 @@ import pytest
 from benchmarks.kill_loop import server
 from tests.kit.migrated import make_file
 from tests.kit.model import SUMMARY_MODEL, ModelServer
-from tests.kit.processes import Process
+from tests.kit.processes import Process, ran
 from tests.kit.reloading import Json, Reloadable, reloadable, written
 from tests.kit.remains import remains
 from tests.kit.replicas import until
@@ -30,6 +30,7 @@ JSON_TYPE = (b"Content-Type", b"application/json")
 SSE = [(b"Content-Type", b"text/event-stream"), (b"Transfer-Encoding", b"chunked")]
 FIRST = event({"role": "assistant", "content": "Once"})
 REST = event({"content": " upon a time."}) + event({}, "stop") + b"data: [DONE]\n\n"
+ADMIN_KEY = "operator-0123456789abcdef"
 WORD = "Kanarienvogel77"
 
 
@@ -243,6 +244,34 @@ async def test_settings_of_every_kind_apply(tmp_path: Path) -> None:
         assert (await chat.posts([{"role": "user", "content": "Hi."}])).status_code == 401
         await proxy.reload(upstream=at(first))
         assert await messages_of(proxy, "kinds") == [{"state": "live", **message} for message in chat.said]
+
+
+async def test_the_operator_asks_for_a_reload(tmp_path: Path) -> None:
+    operated = {"access": {"admin_key": ADMIN_KEY}}
+    async with (
+        served(ModelServer(), lifespan="off") as url,
+        reloadable(tmp_path, upstream=at(url), **operated) as proxy,
+    ):
+        asked = ("reload", "--url", proxy.running.url, "--admin-key", ADMIN_KEY)
+        proxy.write(upstream=at(url), limits={"json_depth": 64}, **operated)
+        done = await asyncio.to_thread(ran, tmp_path, *asked, settings={})
+        assert (done.returncode, done.stdout) == (0, "Applied: limits.json_depth.\n")
+        proxy.write(upstream=at(url), limits={"dpeth": 1}, **operated)
+        refused = await asyncio.to_thread(ran, tmp_path, *asked, settings={})
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "limits.json_depth" in refused.stderr
+        for key, status in ((ADMIN_KEY, 422), ("sk-other", 401)):
+            headers = {"authorization": f"Bearer {key}"}
+            assert (await proxy.http.post("/api/admin/reload", headers=headers)).status_code == status
+        # By a reload a key is taken back, too.
+        proxy.write(upstream=at(url), telemetry={"metrics": False})
+        headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+        told = (await proxy.http.post("/api/admin/reload", headers=headers)).json()
+        assert told == {
+            "applied": ["limits.json_depth", "access.admin_key"],
+            "needs_restart": ["telemetry.metrics"],
+        }
+        assert (await proxy.http.post("/api/admin/reload", headers=headers)).status_code == 403
 
 
 async def test_what_needs_a_restart_is_named_and_stays_as_it_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The operator's endpoints under `/api/admin`: all namespaces, their sizes and use; and erasing one.
+"""The operator's endpoints under `/api/admin`: all namespaces, their sizes and use, erasing one; a reload.
 
 They show no text: no message, title, name of a session or model. A door before all of them asks for
 `access.admin_key`, also for paths that do not exist. Further pages of the operator belong on the same router.
@@ -18,10 +18,12 @@ from palimpsest.api.description import OperationRoute
 from palimpsest.api.replies import Reply, UtcTime, described, reply, utc_time, utc_time_or_none
 from palimpsest.api.transfer import EraseReceipt, SessionEraser, receipt_fields
 from palimpsest.core.utc import DAY, day_of
+from palimpsest.errors import SettingsError, SettingsRefused
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
 from palimpsest.proxy.namespace_views import NamespaceView, NamespaceViews
 from palimpsest.proxy.operator import OperatorAccess
+from palimpsest.settings.reload import Reload
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.namespaces import Failure
 
@@ -106,6 +108,13 @@ class NamespaceEraseReceipt(EraseReceipt):
     namespace: str
 
 
+class ReloadedFields(TypedDict):
+    """Names of settings that have changed: in use now, and those that wait for a restart."""
+
+    applied: list[str]
+    needs_restart: list[str]
+
+
 class AdminDoor:
     """An application that asks for the admin key before everything under `/api/admin`."""
 
@@ -121,11 +130,12 @@ class AdminDoor:
 
 
 class AdminPages:
-    """The endpoints of namespaces; `erases` None: none can be erased here."""
+    """The endpoints; `erases` None: no namespace can be erased here, `reload` None: no settings are read."""
 
-    def __init__(self, views: NamespaceViews, erases: SessionEraser | None) -> None:
+    def __init__(self, views: NamespaceViews, erases: SessionEraser | None, reload: Reload | None) -> None:
         self._views = views
         self._erases = erases
+        self._reload = reload
 
     def on(self, admin: APIRouter) -> None:
         """Register the routes."""
@@ -133,6 +143,8 @@ class AdminPages:
         admin.add_api_route("/api/admin/namespaces/{ident}", self.get_namespace, methods=["GET"])
         if self._erases is not None:
             admin.add_api_route("/api/admin/namespaces/{ident}", self.erase_namespace, methods=["DELETE"])
+        if self._reload is not None:
+            admin.add_api_route("/api/admin/reload", self.reload_settings, methods=["POST"])
 
     async def list_namespaces(
         self,
@@ -171,6 +183,18 @@ class AdminPages:
             raise missing()
         _log.info("admin_erase", namespace=ident)
         return reply({**receipt_fields(await self._erases.namespace(ident)), "namespace": ident})
+
+    async def reload_settings(self) -> Reply[ReloadedFields]:
+        """Read the settings again, and apply them to new requests; as SIGHUP does.
+
+        Answers once they apply. With several workers each applies them itself: soon after.
+        """
+        assert self._reload is not None
+        try:
+            done = await self._reload()
+        except SettingsError as refused:
+            raise SettingsRefused(refused.message) from refused
+        return reply({"applied": done["applied"], "needs_restart": done["needs_restart"]})
 
 
 def admin_router() -> APIRouter:

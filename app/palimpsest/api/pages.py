@@ -61,6 +61,7 @@ from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.session_lists import SessionLists
 from palimpsest.proxy.sessions.reader import MessageReader
+from palimpsest.settings.reload import Reload
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.store import Store
 
@@ -107,6 +108,7 @@ class Pages:
     summarizer: Asks | None = None
     moving: SessionTransfer | None = None
     erases: SessionEraser | None = None
+    reload: Reload | None = None
     searching: Searcher | None = None
     recall: RecallTools | None = None
     unindexes: IndexRemoval | None = None
@@ -130,7 +132,7 @@ def pages_of(pages: Pages) -> FastAPI:
         McpPages(pages.access, Archive(pages.store, pages.reader), pages.recall).on(own)
     if pages.views is not None:
         admin = admin_router()
-        AdminPages(pages.views.namespaces, pages.erases).on(admin)
+        AdminPages(pages.views.namespaces, pages.erases, pages.reload).on(admin)
         own.routes.extend(admin.routes)
     kinds = (PalimpsestError, HTTPException, RequestValidationError)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)

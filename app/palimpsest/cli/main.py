@@ -221,7 +221,7 @@ def erase(
     admin_key: AdminKey = None,
 ) -> None:
     """Erase a session, or everything of a key, on a running proxy, and print the receipt as JSON."""
-    from palimpsest.cli import namespaces
+    from palimpsest.cli import operating
     from palimpsest.cli.erase import Order, erased
 
     if bool(session) + everything + bool(namespace) != 1 or (block and not session):
@@ -234,7 +234,7 @@ def erase(
         return yes or ask(question)
 
     erasing = (
-        namespaces.erased(url, admin_key, namespace, agrees)
+        operating.erased(url, admin_key, namespace, agrees)
         if namespace
         else erased(url, key, Order(session, block), agrees)
     )

@@ -32,14 +32,16 @@ _T = TypeVar("_T")
 
 def awaited(work: Coroutine[Any, Any, _T]) -> _T:
     """The result of the work, in an event loop of its own. `--help` needs none and does not load asyncio."""
-    return awaited(work)
+    import asyncio
+
+    return asyncio.run(work)
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     for command in (
         *(sessions, show, view, diff, search, compact, undo, report, stats, replay),
-        *(export, tail, pins, connect, namespaces),
+        *(export, tail, pins, connect, namespaces, reload),
     ):
         app.command()(command)
     app.command("import")(import_)
@@ -297,12 +299,19 @@ def namespaces(
     as_json: AsJson = False,
 ) -> None:
     """List who uses the proxy: what each stores, turns, failures, tokens and cost; for its operator."""
-    from palimpsest.cli import namespaces as operator
+    from palimpsest.cli import operating
 
     if ident is None:
-        _told(awaited(operator.listed(url, admin_key, limit)), operator.lines_of_list, as_json)
+        _told(awaited(operating.listed(url, admin_key, limit)), operating.lines_of_list, as_json)
     else:
-        _told(awaited(operator.one(url, admin_key, ident)), operator.lines_of_one, as_json)
+        _told(awaited(operating.one(url, admin_key, ident)), operating.lines_of_one, as_json)
+
+
+def reload(url: ProxyUrl = HERE, admin_key: AdminKey = None, as_json: AsJson = False) -> None:
+    """Have a running proxy read its settings again, as SIGHUP does; for its operator."""
+    from palimpsest.cli import operating
+
+    _told(awaited(operating.reloaded(url, admin_key)), operating.lines_of_reload, as_json)
 
 
 def connect(

@@ -16,10 +16,9 @@ import structlog
 
 from palimpsest.cli.logs import configure_logs
 from palimpsest.errors import PalimpsestError, SettingsError
-from palimpsest.main.ground import Reloaded
 from palimpsest.main.start_checks import check_start
 from palimpsest.settings.load import Source
-from palimpsest.settings.reload import Change, change_of
+from palimpsest.settings.reload import Change, Reloaded, change_of
 from palimpsest.settings.settings import Settings
 
 _log = structlog.get_logger("palimpsest.server")

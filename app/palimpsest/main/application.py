@@ -16,12 +16,13 @@ from starlette.routing import Router
 from palimpsest.api.body import LoggedRequests
 from palimpsest.errors import PalimpsestError, SettingsError
 from palimpsest.main.generation import Generation, opened_generation
-from palimpsest.main.ground import Ground, Reload, Reloaded, opened_ground
+from palimpsest.main.ground import Ground, opened_ground
 from palimpsest.main.telemetry import Scraped, scraped_of
 from palimpsest.proxy.incoming import ASGIMessage, Receive, Scope, Send
 from palimpsest.proxy.jobs import Jobs, unless
 from palimpsest.proxy.reports import RequestLog
 from palimpsest.proxy.telemetry.siblings import Siblings
+from palimpsest.settings.reload import Reload, Reloaded
 from palimpsest.settings.settings import Settings
 from palimpsest.tokenizer.counting import Tokenizer
 

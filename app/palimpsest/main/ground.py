@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import uuid_utils
 
@@ -35,6 +34,7 @@ from palimpsest.proxy.store_watch import StoreWatch
 from palimpsest.proxy.stored_bytes import StorageBounds
 from palimpsest.proxy.telemetry.counts import Counts
 from palimpsest.proxy.token_counts import Calibrations, ModelTokens
+from palimpsest.settings.reload import Reload
 from palimpsest.settings.settings import Settings, asked_name, model_settings
 from palimpsest.storage.erasure import RecentlyErased
 from palimpsest.storage.store import Store, open_store
@@ -42,17 +42,6 @@ from palimpsest.tokenizer.counting import Counter, Tokenizer
 
 if TYPE_CHECKING:
     from palimpsest.embedding.minilm import Embedder
-
-
-class Reloaded(TypedDict):
-    """What a reload has done: names of settings that are applied, and of those that wait for a restart."""
-
-    applied: list[str]
-    needs_restart: list[str]
-
-
-# Reads the settings again and applies them. SettingsError when they are refused: nothing has changed then.
-Reload = Callable[[], Awaitable[Reloaded]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ def own_pages(
             windows=parts.windows,
             views=views_of(parts),
             erases=Eraser(parts.ground.erasure),
+            reload=parts.ground.reload,
             ended=parts.stopping,
         )
     )

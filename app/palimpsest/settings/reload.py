@@ -5,10 +5,10 @@ A setting says itself whether it needs a restart (`fields.setting`). Pure: readi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, TypedDict
 
 from palimpsest.errors import SettingsError
 from palimpsest.settings.fields import extra_of, keys_of
@@ -16,6 +16,17 @@ from palimpsest.settings.load import Source, nested, settings_of
 from palimpsest.settings.settings import DEFAULT, Settings, known_keys
 
 NEEDS_RESTART = frozenset(key for key, field in keys_of(Settings).items() if extra_of(field)["needs_restart"])
+
+
+class Reloaded(TypedDict):
+    """What a reload has done: names of settings that are applied, and of those that wait for a restart."""
+
+    applied: list[str]
+    needs_restart: list[str]
+
+
+# Reads the settings again and applies them. SettingsError when they are refused: nothing has changed then.
+Reload = Callable[[], Awaitable[Reloaded]]
 
 
 @dataclass(frozen=True, slots=True)
