@@ -134,7 +134,8 @@ async def test_what_was_said_before_it_was_switched_on_follows(tmp_path: Path) -
 
 async def test_a_text_that_the_model_cannot_take_is_found_by_its_words(tmp_path: Path) -> None:
     async with talking(tmp_path, ON, f"The {UNREADABLE} fence", *SAID) as (proxy, chat):
-        assert (await found(proxy, chat, "fence"))[0] == f"The {UNREADABLE} fence"
+        # The others may have vectors by now, and come before it.
+        assert f"The {UNREADABLE} fence" in await found(proxy, chat, "fence")
         vectors = await until_there_are(8, tmp_path)
         assert [len(each) for each in vectors] == [0, *[16] * 7]
         # Nor does a question that it cannot take.

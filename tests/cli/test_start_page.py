@@ -58,7 +58,10 @@ def test_the_tour_gives_what_the_page_says(address: str) -> None:
         dict(re.findall(r"^(x-palimpsest-\w+): (.*?)\r?$", turn, re.M)) for turn in talk.strip().split("\n\n")
     ]
     seventeenth, eighteenth = told_turns()
-    for turn, told in ((turns[16], seventeenth), (turns[17], eighteenth)):
+    # On a busy machine the summary that was begun earlier may be ready one turn later.
+    first = next(at for at, turn in enumerate(turns) if turn["x-palimpsest-view"] != "original")
+    assert first in (17, 18)
+    for turn, told in ((turns[16], seventeenth), (turns[first], eighteenth)):
         for name in ("mode", "view"):
             assert turn[f"x-palimpsest-{name}"] == told[f"x-palimpsest-{name}"]
     assert turns[16]["x-palimpsest-tokens"] == seventeenth["x-palimpsest-tokens"]
