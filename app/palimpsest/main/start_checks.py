@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from palimpsest.embedding.weights import weights_folder
 from palimpsest.errors import SettingsError
 from palimpsest.main.features import instructions_of
-from palimpsest.main.ground import embedder_files
 from palimpsest.main.telemetry import tracer_class
 from palimpsest.main.upstreams import check_authorities
 from palimpsest.settings.settings import Settings
@@ -85,7 +85,7 @@ def _check_database_package(settings: Settings) -> None:
 
 def _check_vectors_package(settings: Settings) -> None:
     if settings.recall.vectors:
-        embedder_files()
+        weights_folder()
 
 
 def _check_traces_package(settings: Settings) -> None:
