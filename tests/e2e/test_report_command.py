@@ -77,7 +77,7 @@ async def test_stats_count_everything_in_one_request(tmp_path: Path) -> None:
         assert week.startswith("The last 7 days:\n\nMODEL ")
         assert told["stored"]["last_at"][:10] in week
         nobody = (await runs(proxy, command="stats", key="another")).stdout
-        assert nobody == "Stored: 0 sessions, 0 messages, 0 bytes.\nNo turn.\n"
+        assert nobody == "Stored: 0 sessions, 0 messages, 0 B.\nNo turn.\n"
 
 
 async def test_what_it_cannot_tell_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
