@@ -15,7 +15,7 @@ from palimpsest.storage.namespaces import Namespaces
 # Names the namespace that the operator reads as.
 NAMESPACE_HEADER = b"x-palimpsest-namespace"
 _READING = frozenset({"GET", "HEAD"})
-_DISABLED = "No admin key is set: set access.admin_key, restart, and send it as a bearer token."
+_DISABLED = "No admin key is set: set access.admin_key, and send it as a bearer token."
 _WRONG = "This needs access.admin_key as a bearer token."
 _NOT_TO_BE_READ = "The operator may not read conversations here: access.admin_reads is off."
 _READS_ONLY = "The admin key reads as a namespace and changes nothing: GET and HEAD only."

@@ -118,7 +118,8 @@ def _classes(kind: type[BaseModel]) -> list[type[BaseModel]]:
 
 def _described(made: dict[str, Any], field: FieldInfo) -> dict[str, Any]:
     """What pydantic made of a field, with the words of docs/configuration.md."""
-    kept = {key: value for key, value in made.items() if key not in ("title", "unit", "why", "is_advanced")}
+    ours = extra_of(field) if field.description else {}
+    kept = {key: value for key, value in made.items() if key != "title" and key not in ours}
     if isinstance(field.default, SecretStr):
         kept["default"] = field.default.get_secret_value()
     if isinstance(field.default, BaseModel):
