@@ -15,7 +15,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from palimpsest.storage.database import SqlDatabase, Statement, rows_of, step
-from palimpsest.storage.sql import among, of_namespace, rows_among, sized
+from palimpsest.storage.sql import among, of_namespace, rows_among, sized, total_of
 from palimpsest.storage.tables import BODY_BYTES
 
 # A copied database has a row for each body until they are added up for the first time.
@@ -82,7 +82,7 @@ def _add_up(element: AddUp, compiler: SQLCompiler, **_: Any) -> str:
     return _ADD_UP_POSTGRESQL
 
 
-_SUM = sa.cast(sa.func.coalesce(sa.func.sum(BODY_BYTES.c.bytes), sa.literal_column("0")), sa.BigInteger)
+_SUM = total_of(BODY_BYTES.c.bytes)
 _EACH = sa.select(BODY_BYTES.c.namespace, _SUM).group_by(BODY_BYTES.c.namespace)
 _OF = Statement(sa.select(_SUM).where(of_namespace(BODY_BYTES)))
 _OF_EACH = sized(lambda size: _EACH.where(among(BODY_BYTES.c.namespace, "namespace", size)))

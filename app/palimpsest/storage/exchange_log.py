@@ -24,6 +24,7 @@ from palimpsest.storage.sql import (
     plain,
     rows_among,
     sized,
+    total_of,
 )
 from palimpsest.storage.tables import BODIES, EXCHANGES, MESSAGES, SESSIONS, VARIANTS
 
@@ -242,9 +243,9 @@ def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> sa.Select[Any]:
     sums = [
         sa.func.count(),
         sa.func.count(EXCHANGES.c.compaction),
-        *(_sum(EXCHANGES.c[name]) for name in ("tokens_full", "tokens_forwarded")),
+        *(total_of(EXCHANGES.c[name]) for name in ("tokens_full", "tokens_forwarded")),
         sa.func.count(EXCHANGES.c.prompt_tokens),
-        *(_sum(sa.case((said, EXCHANGES.c[f"{name}_tokens"]))) for name in _COUNTED),
+        *(total_of(sa.case((said, EXCHANGES.c[f"{name}_tokens"]))) for name in _COUNTED),
         sa.func.count(EXCHANGES.c.cached_tokens),
         _or_zero(sa.func.sum(EXCHANGES.c.first_at - EXCHANGES.c.started_at)),
         sa.func.count(EXCHANGES.c.first_at),
@@ -273,10 +274,6 @@ def _compacted_at(size: int) -> sa.Select[Any]:
     under = (EXCHANGES.c.compaction.is_not(None), EXCHANGES.c.tokens_full.is_not(None))
     rows = sa.select(EXCHANGES.c.session, sa.func.min(EXCHANGES.c.tokens_full)).where(*where, *under)
     return rows.group_by(EXCHANGES.c.session, EXCHANGES.c.compaction)
-
-
-def _sum(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
-    return sa.cast(sa.func.coalesce(sa.func.sum(column), sa.literal_column("0")), sa.BigInteger)
 
 
 def _durations(seconds: sa.ColumnElement[float]) -> Sequence[sa.ColumnElement[Any]]:

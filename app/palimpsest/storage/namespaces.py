@@ -14,7 +14,18 @@ import sqlalchemy as sa
 
 from palimpsest.storage.database import SqlDatabase, Statement, p, rows_of
 from palimpsest.storage.exchange_log import id_at
-from palimpsest.storage.sql import LIMIT, ONE, among, columns_of, most, of_namespace, plain, rows_among, sized
+from palimpsest.storage.sql import (
+    LIMIT,
+    ONE,
+    among,
+    columns_of,
+    most,
+    of_namespace,
+    plain,
+    rows_among,
+    sized,
+    total_of,
+)
 from palimpsest.storage.tables import EXCHANGES, MESSAGES, NAMESPACES, SESSIONS
 
 # A row is looked at for each message of the page's namespaces, and for each turn of a day.
@@ -127,10 +138,6 @@ def _in(table: sa.Table, size: int) -> sa.ColumnElement[bool]:
     return among(table.c.namespace, "namespace", size)
 
 
-def _sum(value: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
-    return sa.cast(sa.func.coalesce(sa.func.sum(value), sa.literal_column("0")), sa.BigInteger)
-
-
 def _sessions(size: int) -> sa.Select[Any]:
     times = sa.func.max(SESSIONS.c.updated_at), sa.func.min(SESSIONS.c.created_at)
     counted = sa.select(SESSIONS.c.namespace, sa.func.count(), *times).where(_in(SESSIONS, size))
@@ -152,14 +159,14 @@ _TOKENS = sa.func.coalesce(EXCHANGES.c.prompt_tokens, sa.literal_column("0")) + 
 
 def _turns(size: int) -> sa.Select[Any]:
     later = EXCHANGES.c.id >= p("tokens_since", sa.Text)
-    sums = _sum(sa.case((_FAILED, ONE))), _sum(sa.case((later, _TOKENS)))
+    sums = total_of(sa.case((_FAILED, ONE))), total_of(sa.case((later, _TOKENS)))
     counted = sa.select(EXCHANGES.c.namespace, sa.func.count(), *sums).where(_SINCE, _in(EXCHANGES, size))
     return counted.group_by(EXCHANGES.c.namespace)
 
 
 def _models(size: int) -> sa.Select[Any]:
     names = ("prompt", "cached", "written", "completion")
-    sums = [_sum(EXCHANGES.c[f"{name}_tokens"]) for name in names]
+    sums = [total_of(EXCHANGES.c[f"{name}_tokens"]) for name in names]
     counted = EXCHANGES.c.prompt_tokens.is_not(None)
     by = columns_of(EXCHANGES, "namespace", "model")
     rows = sa.select(*by, *sums).where(_SINCE, counted, _in(EXCHANGES, size)).group_by(*by)

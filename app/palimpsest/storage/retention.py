@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from palimpsest.storage import erasure_rules as rules
 from palimpsest.storage.database import SqlDatabase, Statement, p, rows_of
-from palimpsest.storage.sql import LIMIT, of_namespace, there_is
+from palimpsest.storage.sql import LIMIT, of_namespace, there_is, total_of
 from palimpsest.storage.tables import BODIES, EXCHANGES, KEYS, SESSIONS
 
 # A row for each session is looked at: a large database takes its time, beside which others write.
@@ -70,9 +70,8 @@ _BEFORE = Statement(
     _OLDEST_FIRST.where(SESSIONS.c.updated_at < p("at", sa.Double), SESSIONS.c.namespace.not_in(_WITH_LIMITS))
 )
 _OLDEST = Statement(_OLDEST_FIRST.where(of_namespace(SESSIONS)))
-_BYTES = sa.cast(
-    sa.func.coalesce(sa.func.sum(sa.func.length(BODIES.c.body)), sa.literal_column("0")), sa.BigInteger
-)
 _SIZE = Statement(
-    sa.select(_BYTES).where(BODIES.c.digest.in_(rules.digests(rules.SESSION)), of_namespace(BODIES))
+    sa.select(total_of(sa.func.length(BODIES.c.body))).where(
+        BODIES.c.digest.in_(rules.digests(rules.SESSION)), of_namespace(BODIES)
+    )
 )

@@ -44,6 +44,11 @@ def columns_of(table: sa.Table, *names: str) -> list[sa.ColumnElement[Any]]:
     return [table.c[name] for name in names]
 
 
+def total_of(value: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+    """The sum of whole numbers; 0 over no rows."""
+    return sa.cast(sa.func.coalesce(sa.func.sum(value), sa.literal_column("0")), sa.BigInteger)
+
+
 def most(count: int) -> sa.ColumnElement[int]:
     """A LIMIT as a literal of the statement."""
     return sa.literal_column(str(count))
