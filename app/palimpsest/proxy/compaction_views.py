@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from palimpsest.core.budget.economy import prompt_cost
+from palimpsest.core.budget.economy import dollars_of
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.summary.line_sources import SummaryLine, lines_of
 from palimpsest.core.text.message_text import text_with_calls
@@ -132,8 +132,7 @@ class CompactionViews:
         prices, spent = await self._costs.known(compaction.model or ""), compaction.spent
         if prices is None or spent is None:
             return None
-        prompt = prompt_cost(spent.prompt, spent.cached, 0, prices)
-        return (prompt + spent.completion * prices.output) / 1e6
+        return dollars_of(spent.prompt, spent.cached, 0, spent.completion, prices)
 
     async def _talk(self, namespace: str, row: SessionRow, made: Compaction) -> Conversation | None:
         """A branch on which the compaction applies: the default one, or the one that it was made on."""

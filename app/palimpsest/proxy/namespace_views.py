@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from palimpsest.core.budget.economy import prompt_cost
+from palimpsest.core.budget.economy import dollars_of
 from palimpsest.core.utc import DAY
 from palimpsest.proxy.compacting.costs import ModelCosts
 from palimpsest.storage.accounts import KeyRow
@@ -14,7 +14,6 @@ from palimpsest.storage.namespaces import Failure, NamespaceRow, Stored, Turns
 from palimpsest.storage.store import Store
 
 MOST_FAILURES = 50
-_MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +85,6 @@ class NamespaceViews:
         prices = {model: await self._costs.known(model) for model in {each.model for each in used}}
         for each in used:
             if (price := prices[each.model]) is not None:
-                read = prompt_cost(each.prompt, each.cached, each.written, price)
-                found[each.namespace] += (read + each.completion * price.output) / _MILLION
+                cost = dollars_of(each.prompt, each.cached, each.written, each.completion, price)
+                found[each.namespace] += cost
         return dict(found)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from palimpsest.core.budget.economy import Prices, prompt_cost
+from palimpsest.core.budget.economy import Prices, dollars_of
 from palimpsest.core.holdout import ARMS, Arm
 from palimpsest.core.utc import DAY, day_of
 from palimpsest.core.view.compaction import Author
@@ -121,10 +121,9 @@ class Sums:
         self.overhead.add(total.prepared, total.plain, total.most_prepared)
         self.compaction_waits.add(total.waited, total.waits, total.most_waited)
         if prices is not None and total.priced:
-            spent = prompt_cost(total.prompt_tokens, total.cached_tokens, total.written_tokens, prices)
-            spent += total.completion_tokens * prices.output
+            read = total.prompt_tokens, total.cached_tokens, total.written_tokens
             left_out = max(0, total.tokens_full - total.tokens_forwarded) * ratio
-            self.cost = (self.cost or 0.0) + spent / 1e6
+            self.cost = (self.cost or 0.0) + dollars_of(*read, total.completion_tokens, prices)
             self.saved = (self.saved or 0.0) + left_out * prices.cached / 1e6
 
 

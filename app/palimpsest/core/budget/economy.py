@@ -170,6 +170,11 @@ def prompt_cost(prompt: int, cached: int, written: int, prices: Prices) -> float
     return plain * prices.input + cached * prices.cached + written * prices.written
 
 
+def dollars_of(prompt: int, cached: int, written: int, completion: int, prices: Prices) -> float:
+    """What so many tokens cost in dollars; of a prompt's as `prompt_cost` counts them."""
+    return (prompt_cost(prompt, cached, written, prices) + completion * prices.output) / 1e6
+
+
 def grown(growth: TurnGrowth, tokens: int) -> TurnGrowth:
     """The growth after a turn that added `tokens`; unchanged when it added none (a retry, a rewind)."""
     if tokens <= 0:

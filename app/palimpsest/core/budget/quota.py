@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from palimpsest.core.budget.economy import Prices, prompt_cost
+from palimpsest.core.budget.economy import Prices, dollars_of
 from palimpsest.core.wire.chat_answers import Usage
 
-# Prices are those of a million tokens.
-_MILLION = 1_000_000
 # Bytes of text that count as a token where nobody has counted it.
 _BYTES_PER_TOKEN = 4
 
@@ -111,11 +109,10 @@ def used_by(usage: Usage, prompt_tokens: int, answer_tokens: int, prices: Prices
     """
     prompt = prompt_tokens if usage.prompt_tokens is None else usage.prompt_tokens
     answer = answer_tokens if usage.completion_tokens is None else usage.completion_tokens
-    dollars = 0.0
-    if prices is not None:
-        read = prompt_cost(prompt, usage.cached_tokens or 0, usage.written_tokens or 0, prices)
-        dollars = (read + answer * prices.output) / _MILLION
-    return Used(prompt + answer, dollars)
+    if prices is None:
+        return Used(prompt + answer)
+    cost = dollars_of(prompt, usage.cached_tokens or 0, usage.written_tokens or 0, answer, prices)
+    return Used(prompt + answer, cost)
 
 
 def tokens_in(size: int) -> int:
