@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.cli.proxy_commands import AsJson
+from palimpsest.cli.proxy_commands import AsJson, print_json
 from palimpsest.errors import SettingsError
+
+if TYPE_CHECKING:
+    from palimpsest.settings.settings import Settings
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file; default ./palimpsest.yaml.")]
 Database = Annotated[str | None, typer.Option("--database", help="sqlite:///path or postgresql://...")]
@@ -42,7 +45,7 @@ def show(
     found = effective(sources_of(config, {"database.url": database, "upstream.base_url": upstream}))
     shown = [one for one in found if everything or one.source != DEFAULT]
     if as_json:
-        typer.echo(json.dumps([one._asdict() for one in shown], indent=2))
+        print_json([one._asdict() for one in shown])
         return
     for one in shown:
         typer.echo(f"{one.key}: {json.dumps(one.value, ensure_ascii=False)}  # {one.source}")
@@ -78,7 +81,7 @@ def check(
     options = serve_options(host, port, upstream, database, window_tokens, workers)
     found = checked(file, options)
     if as_json:
-        typer.echo(json.dumps(fields_of(found), indent=2))
+        print_json(fields_of(found))
         raise typer.Exit(2 if found.problems else 0)
     for warning in found.warnings:
         typer.echo(f"warning: {warning}", err=True)
@@ -86,6 +89,13 @@ def check(
         raise SettingsError("\n".join(found.problems))
     for line in lines_of(found):
         typer.echo(line)
+
+
+def settings_from(config: Path | None, database: str | None, upstream: str | None = None) -> Settings:
+    """The settings of a command with these options. SettingsError."""
+    from palimpsest.settings.load import load_settings
+
+    return load_settings(config, {"database.url": database, "upstream.base_url": upstream})
 
 
 def serve_options(

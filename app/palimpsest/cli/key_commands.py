@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from palimpsest.cli.config_commands import Config, Database
-from palimpsest.cli.proxy_commands import AsJson, awaited
-
-if TYPE_CHECKING:
-    from palimpsest.settings.settings import Settings
+from palimpsest.cli.config_commands import Config, Database, settings_from
+from palimpsest.cli.proxy_commands import AsJson, awaited, print_json
 
 keys = typer.Typer(help="Keys issued by this proxy, for access.mode: keys.", no_args_is_help=True)
 
@@ -52,9 +47,9 @@ def keys_create(
     from palimpsest.cli.commands import KeyTerms, create_key, described_key
 
     terms = KeyTerms(None, expires, daily_tokens, daily_dollars, max_bytes, retention_days, retention_bytes)
-    row, key = awaited(create_key(_settings(config, database), label, same_as, terms))
+    row, key = awaited(create_key(settings_from(config, database), label, same_as, terms))
     if as_json:
-        _print_json(described_key(row) | {"key": key})
+        print_json(described_key(row) | {"key": key})
     else:
         typer.echo(key)
         typer.echo(f"id {row.id}. The key is not shown again.", err=True)
@@ -65,9 +60,9 @@ def keys_list(database: Database = None, config: Config = None, as_json: AsJson 
     """List keys, newest first, revoked ones included."""
     from palimpsest.cli.commands import described_key, line_of_key, list_keys
 
-    rows = awaited(list_keys(_settings(config, database)))
+    rows = awaited(list_keys(settings_from(config, database)))
     if as_json:
-        _print_json([described_key(row, used) for row, used in rows])
+        print_json([described_key(row, used) for row, used in rows])
         return
     for row, used in rows:
         typer.echo(line_of_key(row, used))
@@ -91,9 +86,9 @@ def keys_set(
     from palimpsest.cli.commands import KeyTerms, change_key, described_key, line_of_key
 
     terms = KeyTerms(label, expires, daily_tokens, daily_dollars, max_bytes, retention_days, retention_bytes)
-    row, used = awaited(change_key(_settings(config, database), key_id, terms))
+    row, used = awaited(change_key(settings_from(config, database), key_id, terms))
     if as_json:
-        _print_json(described_key(row, used))
+        print_json(described_key(row, used))
     else:
         typer.echo(line_of_key(row, used))
 
@@ -103,17 +98,7 @@ def keys_revoke(key_id: str, database: Database = None, config: Config = None) -
     """Revoke a key, within seconds. Exits with 1 when there is no such valid key."""
     from palimpsest.cli.commands import revoke_key
 
-    if not awaited(revoke_key(_settings(config, database), key_id)):
+    if not awaited(revoke_key(settings_from(config, database), key_id)):
         typer.echo(f"{key_id}: no such key, or revoked already.", err=True)
         raise typer.Exit(1)
     typer.echo(f"{key_id} is revoked.")
-
-
-def _settings(config: Path | None, database: str | None) -> Settings:
-    from palimpsest.settings.load import load_settings
-
-    return load_settings(config, {"database.url": database})
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))

@@ -7,14 +7,13 @@ command runs: `--help` must not load settings, a web server, two databases and a
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 from collections.abc import Sequence
 from copy import copy as shallow
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from typer.models import CommandInfo
@@ -28,15 +27,13 @@ from palimpsest.cli.config_commands import (
     WindowTokens,
     Workers,
     serve_options,
+    settings_from,
 )
 from palimpsest.cli.config_commands import config as config_commands
 from palimpsest.cli.key_commands import keys
-from palimpsest.cli.proxy_commands import HERE, AdminKey, AsJson, Key, ProxyUrl, add_to, awaited
+from palimpsest.cli.proxy_commands import HERE, AdminKey, AsJson, Key, ProxyUrl, add_to, awaited, print_json
 from palimpsest.cli.terminal import counted
 from palimpsest.errors import PalimpsestError, SettingsError
-
-if TYPE_CHECKING:
-    from palimpsest.settings.settings import Settings
 
 # The exit code of a refusal at start; 1 is a finding or a crash.
 _REFUSED = 2
@@ -117,11 +114,11 @@ def doctor(
     """Look at versions, database, pepper, upstream and windows. Exits with 1 when something is wrong."""
     from palimpsest.cli.doctor import examine, is_healthy
 
-    settings = _settings(config, database, upstream)
+    settings = settings_from(config, database, upstream)
     findings = awaited(examine(settings))
     if as_json:
         rows = [{"name": f.name, "state": f.state, "detail": f.detail, "remedy": f.remedy} for f in findings]
-        _print_json({"healthy": is_healthy(findings), "findings": rows})
+        print_json({"healthy": is_healthy(findings), "findings": rows})
     else:
         for finding in findings:
             typer.echo(f"{finding.state:8} {finding.name}: {finding.detail}")
@@ -135,7 +132,7 @@ def migrate(database: Database = None, config: Config = None) -> None:
     """Bring the database to the schema of this version; repeating it changes nothing."""
     from palimpsest.cli.schema import migrated, without_password
 
-    url = _settings(config, database).database.url.get_secret_value()
+    url = settings_from(config, database).database.url.get_secret_value()
     awaited(migrated(url))
     typer.echo(f"{without_password(url)} is up to date.")
 
@@ -149,7 +146,7 @@ def backup(
     """Copy database and pepper into a folder, verified, readable by you only, beside a running server."""
     from palimpsest.cli.backups import back_up
 
-    made = back_up(_settings(config, database).database, folder)
+    made = back_up(settings_from(config, database).database, folder)
     typer.echo(f"{made.folder} holds {made.described}, and the pepper. Keep it secret.")
 
 
@@ -163,7 +160,7 @@ def restore(
     """Verify a backup and put its database and pepper in place; no server may run."""
     from palimpsest.cli.backups import restore as put_back
 
-    put = put_back(_settings(config, database).database, folder, force=force)
+    put = put_back(settings_from(config, database).database, folder, force=force)
     typer.echo(f"Restored {put.described}, and the pepper.")
     if put.schema == "behind":
         typer.echo("It is of an older version: run `palimpsest migrate` before you start.")
@@ -184,10 +181,10 @@ def copy(
     """
     from palimpsest.cli.commands import copied, lines_of_copy
 
-    source = _settings(config, database).database
+    source = settings_from(config, database).database
     rows = awaited(copied(source, target))
     if as_json:
-        _print_json({"rows": rows})
+        print_json({"rows": rows})
         return
     for line in lines_of_copy(rows, source, target):
         typer.echo(line)
@@ -242,7 +239,7 @@ def erase(
     if receipt is None:
         typer.echo("Nothing was erased.", err=True)
         raise typer.Exit(1)
-    _print_json(receipt)
+    print_json(receipt)
 
 
 @app.command()
@@ -256,10 +253,10 @@ def retention(
     """List the sessions that a server would erase now for their age or size. Erases nothing itself."""
     from palimpsest.cli.commands import described_session, due_sessions, retention_limits
 
-    settings = _settings(config, database)
+    settings = settings_from(config, database)
     found = awaited(due_sessions(settings, retention_limits(settings, days, max_bytes)))
     if as_json:
-        _print_json([described_session(old) for old in found])
+        print_json([described_session(old) for old in found])
         return
     for row in map(described_session, found):
         typer.echo("  ".join(filter(None, (row["updated_at"], row["session"], row["name"]))))
@@ -278,14 +275,14 @@ def windows(
     """List learned model windows, or forget a model's; a running server notices within a minute."""
     from palimpsest.cli.commands import described_window, forget_windows, learned_windows, line_of
 
-    settings = _settings(config, database)
+    settings = settings_from(config, database)
     if forget is not None:
         gone = awaited(forget_windows(settings, forget))
         typer.echo(f"{forget}: {gone} forgotten.")
         raise typer.Exit(0 if gone else 1)
     rows = awaited(learned_windows(settings))
     if as_json:
-        _print_json([described_window(row) for row in rows])
+        print_json([described_window(row) for row in rows])
         return
     for row in rows:
         typer.echo(line_of(row))
@@ -295,7 +292,7 @@ def windows(
 def version(as_json: AsJson = False) -> None:
     """Print the version."""
     if as_json:
-        _print_json({"version": _version()})
+        print_json({"version": _version()})
     else:
         typer.echo(_version())
 
@@ -331,20 +328,10 @@ def _name_of(command: CommandInfo) -> str | None:
     return command.name or (command.callback and command.callback.__name__)
 
 
-def _settings(config: Path | None, database: str | None, upstream: str | None = None) -> Settings:
-    from palimpsest.settings.load import load_settings
-
-    return load_settings(config, {"database.url": database, "upstream.base_url": upstream})
-
-
 def _version() -> str:
     from importlib.metadata import version
 
     return version("palimpsest")
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))
 
 
 if __name__ == "__main__":

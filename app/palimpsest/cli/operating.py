@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from palimpsest.cli.reading import ago
-from palimpsest.cli.terminal import counted, money, table
+from palimpsest.cli.terminal import ago, counted, money, size, table
 from palimpsest.upstream.own_api import fields_of, own_api
 
 Json = Mapping[str, Any]
 # The most that the endpoint gives at once.
 _PAGE = 200
-_UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 
 async def listed(url: str, admin_key: str | None, limit: int) -> Json:
@@ -108,11 +106,6 @@ def lines_of_one(told: Json) -> Iterator[str]:
             code = each["code"] or each["state"]
             rows.append((each["at"][:19], code, each["cause"] or "", str(each["status"] or ""), each["id"]))
         yield from table(rows)
-
-
-def size(count: int) -> str:
-    """So many bytes in a unit of three digits."""
-    return next((f"{count / unit:.1f} {name}" for name, unit in _UNITS if count >= unit), f"{count} B")
 
 
 def _path(ident: str) -> str:

@@ -37,6 +37,11 @@ def awaited(work: Coroutine[Any, Any, _T]) -> _T:
     return asyncio.run(work)
 
 
+def print_json(value: Any) -> None:
+    """Print what scripts read."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     for command in (
@@ -359,7 +364,7 @@ def run(
 
 def _told(told: Any, lines: Callable[[Any], Iterator[str]], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        print_json(told)
         return
     for line in lines(told):
         typer.echo(line)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from palimpsest.cli.terminal import (
+    ago,
     counted,
     effect_of,
     figure,
@@ -29,7 +30,6 @@ from palimpsest.upstream.own_api import OwnApi, content_of, fields_of, own_api, 
 Json = Mapping[str, Any]
 # Characters of a name or title in a table.
 _NAME_CHARS = 44
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 class Proxy(NamedTuple):
@@ -255,9 +255,3 @@ def lines_of_pins(told: Json) -> Iterator[str]:
 def _cut(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _NAME_CHARS else line[: _NAME_CHARS - 1] + "…"
-
-
-def ago(at: str) -> str:
-    """How long ago a time was, in its largest unit."""
-    seconds = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
-    return next((f"{seconds // unit:.0f}{word}" for unit, word in _UNITS if seconds >= unit), "now")

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from palimpsest.cli.operating import size
 from palimpsest.cli.reading import Json, Proxy
-from palimpsest.cli.terminal import counted, money, table
+from palimpsest.cli.terminal import counted, money, size, table
 from palimpsest.upstream.own_api import own_api
 
 _HEAD = ("TURNS", "SAID", "SENT", "CACHED", "ANSWERED", "COST", "SAVED", "COMPACTED", "FAILED")

@@ -5,7 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
+
+_SIZES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+_PERIODS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
@@ -27,6 +31,17 @@ def money(amount: float | None) -> str:
 def figure(number: float | None, decimals: int = 0) -> str:
     """A number; "?" for None."""
     return "?" if number is None else f"{number:,.{decimals}f}"
+
+
+def size(count: int) -> str:
+    """So many bytes in a unit of three digits."""
+    return next((f"{count / unit:.1f} {name}" for name, unit in _SIZES if count >= unit), f"{count} B")
+
+
+def ago(at: str) -> str:
+    """How long ago a time was, in its largest unit."""
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
+    return next((f"{seconds // unit:.0f}{word}" for unit, word in _PERIODS if seconds >= unit), "now")
 
 
 def counted(number: int, noun: str) -> str:
