@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.kit.wire import Line, wired
+from tests.kit.postgres import empty_database, server_address
+from tests.kit.wire import Json, Line, wired
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -15,3 +16,13 @@ async def line(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Line]:
     """A proxy between a scripted upstream and raw clients; starting one takes a second."""
     async with wired(tmp_path_factory.mktemp("line")) as running:
         yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["sqlite", "postgresql"])
+async def each_database(request: pytest.FixtureRequest) -> AsyncIterator[Json]:
+    """The settings of a database that is empty: a file of the proxy's own, then PostgreSQL."""
+    if request.param == "sqlite":
+        yield {}
+        return
+    async with empty_database(server_address()) as url:
+        yield {"database.url": url}

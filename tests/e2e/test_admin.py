@@ -6,7 +6,6 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +30,11 @@ NAMESPACE = "X-Palimpsest-Namespace"
 SENTINEL = "a-word-of-nobody-else"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["sqlite", "postgresql"])
-async def line(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Line]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def line(each_database: Json, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Line]:
     """A proxy with an admin key, on each database."""
-    async with AsyncExitStack() as stack:
-        more: Json = {}
-        if request.param == "postgresql":
-            more["database.url"] = await stack.enter_async_context(empty_database(server_address()))
-        folder = tmp_path_factory.mktemp("operated")
-        yield await stack.enter_async_context(wired(folder, OPERATED | more))
+    async with wired(tmp_path_factory.mktemp("operated"), OPERATED | each_database) as running:
+        yield running
 
 
 def stating(text: str = "Hello.") -> Script:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
@@ -24,18 +23,12 @@ BOUNDED = {"access.max_bytes": BOUND, "database.on_store_failure": "passthrough"
 KEYS = {"access.mode": "keys", "upstream.api_key": "sk-operator"}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["sqlite", "postgresql"])
-async def line(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Line]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def line(each_database: Json, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Line]:
     """A proxy with a bound, on each database."""
-    async with AsyncExitStack() as stack:
-        more: Json = {}
-        if request.param == "postgresql":
-            more["database.url"] = await stack.enter_async_context(empty_database(server_address()))
-        made = await stack.enter_async_context(wired(tmp_path_factory.mktemp("bounded"), BOUNDED | more))
-        made.upstream.always(replies(answer_body()))
-        yield made
+    async with wired(tmp_path_factory.mktemp("bounded"), BOUNDED | each_database) as running:
+        running.upstream.always(replies(answer_body()))
+        yield running
 
 
 def asks(text: str, key: str, session: bytes = b"s", **more: object) -> bytes:
