@@ -95,6 +95,43 @@ async def test_what_the_model_saw_is_printed(tmp_path: Path) -> None:
         )
 
 
+ADMIN = "operator-0123456789"
+
+
+async def test_the_operator_reads_what_the_caller_does(tmp_path: Path) -> None:
+    given = AT_THE_END | {"access.admin_key": ADMIN, "access.admin_reads": True}
+    async with proxied(ModelServer(window=8_000), tmp_path, given) as proxy:
+        await told(proxy)
+        (one,) = (await as_json(proxy, "namespaces", "--admin-key", ADMIN))["namespaces"]
+        operator = "--namespace", one["id"], "--admin-key", ADMIN
+        for words in (
+            ("sessions", "--json"),
+            ("show", "the work", "--json"),
+            ("view", "the work", "--body"),
+            ("diff", "the work", "--json"),
+            ("search", "port 8000", "--json"),
+            ("tail", "--most", "2", "--json"),
+            ("stats", "--json"),
+            ("report", "--json"),
+            ("replay", "the work", "--preset", "batch", "--json"),
+            ("export", "the work", "--format", "jsonl"),
+        ):
+            seen = (await runs(proxy, *words, *operator, key="another")).stdout.splitlines()
+            # The proxy logs the reads to the same place.
+            logged = [line for line in seen if "admin_read" in line]
+            assert logged
+            own = (await runs(proxy, *words)).stdout.splitlines()
+            assert [line for line in seen if line not in logged] == own
+
+
+async def test_the_operator_reads_only_where_that_is_allowed(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path, {"access.admin_key": ADMIN}) as proxy:
+        await proxy.chat().says("Hello.")
+        arguments = ["sessions", "--namespace", "any", "--admin-key", ADMIN, "--url", proxy.url]
+        refused = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+        assert "access.admin_reads is off" in str(refused.exception)
+
+
 async def test_turns_are_followed_as_they_end(tmp_path: Path) -> None:
     async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
         chat = proxy.chat(session="the work")

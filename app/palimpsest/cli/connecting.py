@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from palimpsest.api.clients import CLIENTS, Client
-from palimpsest.cli.reading import Json, Proxy
+from palimpsest.cli.reading import Json
+from palimpsest.cli.running_proxy import Proxy
 from palimpsest.errors import SettingsError
 from palimpsest.upstream.own_api import own_api
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
-from palimpsest.cli.reading import Json, Proxy
+from palimpsest.cli.reading import Json
+from palimpsest.cli.running_proxy import Proxy
 from palimpsest.cli.terminal import counted
 from palimpsest.errors import NameTaken, PalimpsestError, SettingsError, UpstreamUnreachable
 from palimpsest.upstream.own_api import OwnApi, fields_of, own_api, session_path

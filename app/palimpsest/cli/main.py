@@ -31,7 +31,8 @@ from palimpsest.cli.config_commands import (
 )
 from palimpsest.cli.config_commands import config as config_commands
 from palimpsest.cli.key_commands import keys
-from palimpsest.cli.proxy_commands import HERE, AdminKey, AsJson, Key, ProxyUrl, add_to, awaited, print_json
+from palimpsest.cli.proxy_commands import AsJson, add_to, awaited, print_json
+from palimpsest.cli.running_proxy import HERE, AdminKey, Key, ProxyUrl
 from palimpsest.cli.terminal import counted
 from palimpsest.errors import PalimpsestError, SettingsError
 

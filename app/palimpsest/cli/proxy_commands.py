@@ -10,23 +10,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
+from palimpsest.cli.running_proxy import HERE, AdminKey, Proxy, ProxyUrl, asking
 from palimpsest.cli.terminal import counted
 from palimpsest.errors import SettingsError
 
 Session = Annotated[str, typer.Argument(help="Id or name of the session.")]
 At = Annotated[int | None, typer.Option("--at", min=1, help="Number of the turn; default: the newest.")]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="At most so many.")]
-ProxyUrl = Annotated[str, typer.Option(help="Address of the running proxy.")]
-Key = Annotated[
-    str | None,
-    typer.Option(envvar="OPENAI_API_KEY", help="The key whose conversations are meant.", show_envvar=True),
-]
-AdminKey = Annotated[
-    str | None,
-    typer.Option(envvar="PALIMPSEST_ACCESS__ADMIN_KEY", help="access.admin_key.", show_envvar=True),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-HERE = "http://127.0.0.1:8000"
 _T = TypeVar("_T")
 
 
@@ -44,62 +35,51 @@ def print_json(value: Any) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    for command in (
-        *(sessions, show, view, diff, search, compact, undo, report, stats, replay),
-        *(export, tail, pins, connect, namespaces, reload),
-    ):
-        app.command()(command)
-    app.command("import")(import_)
+    for reads in (sessions, show, view, diff, search, tail, stats, report, replay, export):
+        app.command()(asking(reads, for_operators=True))
+    for changes in (pins, compact, undo, connect):
+        app.command()(asking(changes))
+    app.command("import")(asking(import_))
     # What follows the program is the program's own.
-    app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(run)
+    own = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+    app.command(context_settings=own)(asking(run))
+    for operates in (namespaces, reload):
+        app.command()(operates)
 
 
 def sessions(
+    proxy: Proxy,
     named: Annotated[str | None, typer.Argument(help="Beginning of a name or id.")] = None,
     client: Annotated[str | None, typer.Option(help="Those of this client, as the table names it.")] = None,
     model: Annotated[str | None, typer.Option(help="Those with a turn of this model.")] = None,
     error: Annotated[str | None, typer.Option(help="Those with this error: a code or a status.")] = None,
     limit: Limit = 25,
-    url: ProxyUrl = HERE,
-    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """List sessions, newest first: client, tokens sent of those said, compactions, money, failures."""
     from palimpsest.cli import reading
 
     only = {"named": named, "client": client, "model": model, "error": error}
-    _told(
-        awaited(reading.sessions(reading.Proxy(url, key), only, limit)),
-        reading.lines_of_sessions,
-        as_json,
-    )
+    _told(awaited(reading.sessions(proxy, only, limit)), reading.lines_of_sessions, as_json)
 
 
-def show(
-    session: Session,
-    limit: Limit = 20,
-    url: ProxyUrl = HERE,
-    key: Key = None,
-    as_json: AsJson = False,
-) -> None:
+def show(proxy: Proxy, session: Session, limit: Limit = 20, as_json: AsJson = False) -> None:
     """Show a session: its compactions with their reasons, and its newest turns."""
     from palimpsest.cli import reading
 
-    _told(awaited(reading.show(reading.Proxy(url, key), session, limit)), reading.lines_of_show, as_json)
+    _told(awaited(reading.show(proxy, session, limit)), reading.lines_of_show, as_json)
 
 
 def view(
+    proxy: Proxy,
     session: Session,
     at: At = None,
     body: Annotated[bool, typer.Option("--body", help="The bytes of the request, as sent.")] = False,
-    url: ProxyUrl = HERE,
-    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Print what the model was sent at a turn, message by message."""
     from palimpsest.cli import reading
 
-    proxy = reading.Proxy(url, key)
     if body:
         sys.stdout.buffer.write(awaited(reading.body(proxy, session, at)))
         return
@@ -107,86 +87,77 @@ def view(
 
 
 def diff(
+    proxy: Proxy,
     session: Session,
     at: At = None,
     against: Annotated[
         Literal["previous", "said"], typer.Option(help="The turn before, or what the client said.")
     ] = "previous",
-    url: ProxyUrl = HERE,
-    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Print how a turn's prompt differs from that of the turn before, or from what was said."""
     from palimpsest.cli import reading
 
-    told = awaited(reading.diff(reading.Proxy(url, key), session, at, against))
-    _told(told, reading.lines_of_diff, as_json)
+    _told(awaited(reading.diff(proxy, session, at, against)), reading.lines_of_diff, as_json)
 
 
 def search(
+    proxy: Proxy,
     words: Annotated[str, typer.Argument(help="What was said, word for word or in your own words.")],
     session: Annotated[str | None, typer.Option(help="Id or name of one session; default: all.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=50, help="At most so many.")] = 10,
-    url: ProxyUrl = HERE,
-    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Find exact quotes in what was said, best first."""
     from palimpsest.cli import reading
 
-    told = awaited(reading.search(reading.Proxy(url, key), words, session, limit))
-    _told(told, reading.lines_of_search, as_json)
+    _told(awaited(reading.search(proxy, words, session, limit)), reading.lines_of_search, as_json)
 
 
 def compact(
+    proxy: Proxy,
     session: Session,
     focus: Annotated[str | None, typer.Option(help="What the summary should pay attention to.")] = None,
-    url: ProxyUrl = HERE,
-    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Compact a session now."""
     from palimpsest.cli import reading
 
-    told = awaited(reading.compact(reading.Proxy(url, key), session, focus))
-    _told(told, reading.lines_of_compact, as_json)
+    _told(awaited(reading.compact(proxy, session, focus)), reading.lines_of_compact, as_json)
 
 
-def undo(session: Session, url: ProxyUrl = HERE, key: Key = None, as_json: AsJson = False) -> None:
+def undo(proxy: Proxy, session: Session, as_json: AsJson = False) -> None:
     """Undo a session's newest compaction."""
     from palimpsest.cli import reading
 
-    _told(awaited(reading.undo(reading.Proxy(url, key), session)), reading.lines_of_undo, as_json)
+    _told(awaited(reading.undo(proxy, session)), reading.lines_of_undo, as_json)
 
 
 def report(
+    proxy: Proxy,
     session: Annotated[str | None, typer.Option(help="Id or name of one session; default: all.")] = None,
     days: Annotated[int, typer.Option(min=1, max=90, help="Days that are summed up, today included.")] = 7,
-    url: ProxyUrl = HERE,
-    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Sum up the last days: tokens, money, failures, and what followed compactions."""
-    from palimpsest.cli import reading
     from palimpsest.cli import report as reports
 
-    _told(awaited(reports.report(reading.Proxy(url, key), session, days)), reports.lines_of, as_json)
+    _told(awaited(reports.report(proxy, session, days)), reports.lines_of, as_json)
 
 
 def stats(
+    proxy: Proxy,
     days: Annotated[int, typer.Option(min=0, max=90, help="Of the last days only; 0: of all.")] = 0,
-    url: ProxyUrl = HERE,
-    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Count what is stored and what was used since the beginning, by model; with --days also by day."""
-    from palimpsest.cli import reading
     from palimpsest.cli import stats as statistics
 
-    _told(awaited(statistics.stats(reading.Proxy(url, key), days)), statistics.lines_of, as_json)
+    _told(awaited(statistics.stats(proxy, days)), statistics.lines_of, as_json)
 
 
 def replay(
+    proxy: Proxy,
     session: Annotated[str, typer.Argument(help="Id or name of the session, or a file that `export` wrote.")],
     policy: Annotated[
         list[str] | None, typer.Option("--policy", metavar="KEY=VALUE", help="A setting of the other policy.")
@@ -199,18 +170,16 @@ def replay(
         int | None, typer.Option(min=1_000, max=100_000_000, help="Another window.")
     ] = None,
     view: Annotated[bool, typer.Option("--view", help="The last prompt, message by message, too.")] = False,
-    url: ProxyUrl = HERE,
-    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay a conversation against another policy, beside the one in force; nothing is asked or stored.
 
     Summaries in a replay are those that code writes, without a model.
     """
-    from palimpsest.cli import other_policy, reading, replaying
+    from palimpsest.cli import other_policy, replaying
 
     wanted = other_policy.Wanted(against, policy or (), window_tokens)
-    told = replaying.replay(replaying.document(reading.Proxy(url, key), session), wanted)
+    told = replaying.replay(replaying.document(proxy, session), wanted)
     shown = told if view else {name: value for name, value in told.items() if name != "view"}
     _told(shown, replaying.lines_of, as_json)
     if view and not as_json:
@@ -219,6 +188,7 @@ def replay(
 
 
 def export(
+    proxy: Proxy,
     session: Annotated[str | None, typer.Argument(help="Id or name of the session.")] = None,
     to: Annotated[Path | None, typer.Option(help="File to write; with --all a folder.")] = None,
     form: Annotated[
@@ -228,15 +198,13 @@ def export(
     everything: Annotated[bool, typer.Option("--all", help="Every session and branch of the key.")] = False,
     branch: Annotated[str | None, typer.Option(help="Another branch than the newest.")] = None,
     hidden: Annotated[bool, typer.Option("--hidden", help="Messages that no client saw, too.")] = False,
-    url: ProxyUrl = HERE,
-    key: Key = None,
 ) -> None:
     """Print a session whole, or write all sessions to a folder."""
-    from palimpsest.cli import exports, reading
+    from palimpsest.cli import exports
 
     if bool(session) is everything or (everything and (to is None or branch)):
         raise SettingsError("command line: export takes a SESSION, or --all with --to FOLDER.")
-    proxy, options = reading.Proxy(url, key), exports.ExportOptions(form, hidden)
+    options = exports.ExportOptions(form, hidden)
     if session is not None:
         exports.put(awaited(exports.exported(proxy, session, branch, options)), to)
         return
@@ -246,54 +214,50 @@ def export(
 
 
 def import_(
+    proxy: Proxy,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Exports, or folders of them.")],
-    url: ProxyUrl = HERE,
-    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Import sessions that `export` wrote. A name that is there already is left alone.
 
     One without a name is made anew each time. Exits with 1 when a file was refused; the others are imported.
     """
-    from palimpsest.cli import exports, reading
+    from palimpsest.cli import exports
 
     found = exports.documents(files)
-    told = awaited(exports.imported(reading.Proxy(url, key), found))
+    told = awaited(exports.imported(proxy, found))
     _told(told, exports.lines_of_import, as_json)
     raise typer.Exit(any(one["problem"] for one in told))
 
 
 def tail(
+    proxy: Proxy,
     session: Annotated[str | None, typer.Argument(help="Id or name of one session; default: all.")] = None,
     last: Annotated[int, typer.Option(min=0, max=50, help="First so many that have ended already.")] = 5,
     most: Annotated[int | None, typer.Option(min=1, help="End after so many turns.")] = None,
-    url: ProxyUrl = HERE,
-    key: Key = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
 ) -> None:
     """Print turns as they end, until Ctrl-C."""
-    from palimpsest.cli import reading, tailing
+    from palimpsest.cli import tailing
 
     async def follow() -> None:
-        async for turn in tailing.turns(reading.Proxy(url, key), session, last, most):
+        async for turn in tailing.turns(proxy, session, last, most):
             typer.echo(json.dumps(turn, ensure_ascii=False) if as_json else tailing.line_of(turn))
 
     awaited(follow())
 
 
 def pins(
+    proxy: Proxy,
     session: Session,
     add: Annotated[str | None, typer.Option(help="Id of a message to keep word for word.")] = None,
     remove: Annotated[str | None, typer.Option(help="Id of a message to keep no longer.")] = None,
-    url: ProxyUrl = HERE,
-    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """List a session's pinned messages, after adding or removing one; `search` prints the ids of messages."""
     from palimpsest.cli import reading
 
-    told = awaited(reading.pins(reading.Proxy(url, key), session, add, remove))
-    _told(told, reading.lines_of_pins, as_json)
+    _told(awaited(reading.pins(proxy, session, add, remove)), reading.lines_of_pins, as_json)
 
 
 def namespaces(
@@ -320,19 +284,17 @@ def reload(url: ProxyUrl = HERE, admin_key: AdminKey = None, as_json: AsJson = F
 
 
 def connect(
+    proxy: Proxy,
     client: Annotated[str, typer.Argument(help="codex, aider, openai-python ...; another word lists them.")],
     wait: Annotated[bool, typer.Option(help="Wait for the client's first request.")] = True,
     seconds: Annotated[float | None, typer.Option(min=0, help="Wait at most so long.")] = None,
-    url: ProxyUrl = HERE,
-    key: Key = None,
 ) -> None:
     """Print what points a client at the proxy, then wait for its first request with this key.
 
     Exits with 1 when none came in time.
     """
-    from palimpsest.cli import connecting, reading
+    from palimpsest.cli import connecting
 
-    proxy = reading.Proxy(url, key)
     typer.echo(connecting.lines_of(connecting.client_named(client), proxy))
     if not wait:
         return
@@ -346,18 +308,16 @@ def connect(
 
 
 def run(
+    proxy: Proxy,
     program: Annotated[str, typer.Argument(help="codex, opencode, aider, llm or any other.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Its own arguments.")] = None,
-    url: ProxyUrl = HERE,
-    key: Key = None,
 ) -> None:
     """Start a program with the proxy as its OpenAI server, for this run only.
 
     OpenAI's SDKs, aider and llm find it by variables, Codex by options, opencode by its provider "openai".
     """
-    from palimpsest.cli import connecting, reading
+    from palimpsest.cli import connecting
 
-    proxy = reading.Proxy(url, key)
     awaited(connecting.check(proxy))
     connecting.become(program, arguments or (), proxy)
 

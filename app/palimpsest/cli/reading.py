@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, urlencode
 
+from palimpsest.cli.running_proxy import Proxy
 from palimpsest.cli.terminal import (
     ago,
     counted,
@@ -30,13 +31,6 @@ from palimpsest.upstream.own_api import OwnApi, content_of, fields_of, own_api, 
 Json = Mapping[str, Any]
 # Characters of a name or title in a table.
 _NAME_CHARS = 44
-
-
-class Proxy(NamedTuple):
-    """A running proxy: its address, and the key whose conversations are meant."""
-
-    url: str
-    key: str | None
 
 
 @asynccontextmanager

@@ -15,7 +15,8 @@ from typing import Any, get_args
 
 from palimpsest.cli.exports import ExportOptions, exported
 from palimpsest.cli.other_policy import Wanted, check, other_policy
-from palimpsest.cli.reading import Json, Proxy
+from palimpsest.cli.reading import Json
+from palimpsest.cli.running_proxy import Proxy
 from palimpsest.cli.terminal import counted, effect_of, figure, lines_of_message, money, table
 from palimpsest.core.budget.budget import Window
 from palimpsest.core.budget.economy import Prices, prompt_cost

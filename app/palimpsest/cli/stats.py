@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from palimpsest.cli.reading import Json, Proxy
+from palimpsest.cli.reading import Json
+from palimpsest.cli.running_proxy import Proxy
 from palimpsest.cli.terminal import counted, money, size, table
 from palimpsest.upstream.own_api import own_api
 

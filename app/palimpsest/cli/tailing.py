@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from itertools import count
 from urllib.parse import urlencode
 
-from palimpsest.cli.reading import Json, Proxy
+from palimpsest.cli.reading import Json
+from palimpsest.cli.running_proxy import Proxy
 from palimpsest.cli.terminal import figure, outcome_of
 from palimpsest.upstream.own_api import OwnApi, own_api, session_path
 
