@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 
 from palimpsest.api.callers import check_fields
 from palimpsest.api.description import OperationRoute
+from palimpsest.api.late_routes import LateRouter
 from palimpsest.api.replies import Reply, UtcTime, described, reply, utc_time, utc_time_or_none
 from palimpsest.api.transfer import EraseReceipt, SessionEraser, receipt_fields
 from palimpsest.core.utc import DAY, day_of
@@ -197,9 +198,9 @@ class AdminPages:
         return reply({"applied": done["applied"], "needs_restart": done["needs_restart"]})
 
 
-def admin_router() -> APIRouter:
+def admin_router() -> LateRouter:
     """The router of the operator's endpoints; a query field that an endpoint does not have is refused."""
-    return APIRouter(dependencies=[Depends(_check_fields)], route_class=OperationRoute)
+    return LateRouter(dependencies=[Depends(_check_fields)], route_class=OperationRoute)
 
 
 async def _check_fields(request: Request) -> None:

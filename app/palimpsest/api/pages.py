@@ -25,6 +25,7 @@ from palimpsest.api.events import EventPages, EventStreams
 from palimpsest.api.exchanges import ExchangePages
 from palimpsest.api.front import guarded
 from palimpsest.api.journal import CheckpointPages, CompletionPages, CompletionWriter, MemoryPages
+from palimpsest.api.late_routes import LateRouter
 from palimpsest.api.mcp.endpoint import McpPages
 from palimpsest.api.messages import MessagePages
 from palimpsest.api.overview import OverviewPages, configuration_of
@@ -148,10 +149,10 @@ def settings_of(pages: Pages) -> SettingsPages:
     return SettingsPages(archive, pages.store.journal, pages.settings, pages.unindexes)
 
 
-def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
+def api_of(pages: Pages, settings: SettingsPages) -> LateRouter:
     """Everything under `/api`; every route authenticates its caller."""
     asked = [Depends(CallerAuthentication(pages.access, pages.operator).refuse_unknown)]
-    api = APIRouter(
+    api = LateRouter(
         prefix="/api",
         dependencies=[Depends(CallerAuthentication(pages.access, pages.operator).admit), *asked],
         route_class=OperationRoute,
@@ -180,14 +181,14 @@ def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     return api
 
 
-def _description(api: APIRouter, pages: Pages) -> DescriptionPages:
+def _description(api: LateRouter, pages: Pages) -> DescriptionPages:
     return DescriptionPages(api, needs_key=pages.settings.access.mode == "keys")
 
 
-def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
+def ui_of(pages: Pages, settings: SettingsPages) -> LateRouter:
     """Everything under `/ui`; every route authenticates its caller."""
     paper = PageTemplates()
-    ui = APIRouter(
+    ui = LateRouter(
         dependencies=[Depends(CallerAuthentication(pages.access, pages.operator).admit)],
         route_class=route_of(paper),
     )
