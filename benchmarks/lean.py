@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
-from palimpsest.tokenizer.text import Encodings
+from palimpsest.tokenizer.text import encoding_of
 
 _TABLE = "CREATE TABLE IF NOT EXISTS m (h BLOB UNIQUE, parent BLOB, tokens INTEGER, body BLOB)"
 _PUT = "INSERT OR IGNORE INTO m VALUES (?, ?, ?, ?)"
@@ -33,7 +33,7 @@ class Lean:
     def __init__(self, upstream: str, database: str) -> None:
         self._url = f"{upstream}/chat/completions"
         self._database = database
-        self._encoding = Encodings().get("o200k_base")
+        self._encoding = encoding_of("o200k_base")
         self._seen: set[bytes] = set()
         self._rows: queue.SimpleQueue[tuple[list[Any], asyncio.Future[None]]] = queue.SimpleQueue()
         self._session: aiohttp.ClientSession | None = None

@@ -44,8 +44,7 @@ def test_the_story_has_a_compaction_a_summary_and_a_look_up() -> None:
     assert max(map(len, told.splitlines())) <= 100
 
 
-@pytest.mark.parametrize(
-    ("more", "coloured"), [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False)]
-)
-def test_colour_is_for_terminals(more: dict[str, str], coloured: bool) -> None:
-    assert ("\033[" in on_a_terminal(PLAIN | more)) == coloured
+# An empty value is as none.
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_colour_is_for_terminals(no_color: str, coloured: bool) -> None:
+    assert ("\033[" in on_a_terminal(PLAIN | {"NO_COLOR": no_color})) == coloured

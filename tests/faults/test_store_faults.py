@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -22,6 +23,7 @@ import pytest
 from tests.house.sources import ROOT
 from tests.kit.migrated import make_file
 from tests.kit.model import ModelServer
+from tests.kit.processes import Process
 from tests.kit.serving import served
 
 pytestmark = pytest.mark.spec("H12")
@@ -45,7 +47,7 @@ ALONE = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "
 class Running:
     """A server process; `folder` is its data folder as this process reaches it."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | Process
     http: httpx.AsyncClient
     folder: Path
     log: Path
@@ -82,31 +84,27 @@ async def running(
     folder: Path, upstream: str, *, code: str = SERVE, alone: str = "", **settings: str
 ) -> AsyncIterator[Running]:
     """A server on the database in `folder`, killed at the end. `alone`: what a shell does for it before."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("PALIMPSEST_")
-    } | {
+    given = {
         "PALIMPSEST_DATABASE__URL": f"sqlite:///{folder / 'palimpsest.db'}",
         "PALIMPSEST_DATABASE__DATA_FOLDER": str(folder),
         "PALIMPSEST_UPSTREAM__BASE_URL": f"{upstream}/v1",
         "PALIMPSEST_WINDOW__WINDOW_TOKENS": "1000000",
         "PALIMPSEST_LOGGING__FORMAT": "json",
-        "PYTHONPATH": str(ROOT / "app"),
         **settings,
     }
-    command = [sys.executable, "-c", code]
-    if alone:
-        command = [*ALONE, "sh", "-c", f'{alone} && exec "$@"', "sh", *command]
-    log = folder.parent / f"{folder.name}.log"
-    with log.open("ab") as written:
-        process = await asyncio.create_subprocess_exec(
-            *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=written
-        )
+    out, log = (folder.parent / f"{folder.name}.{kind}" for kind in ("out", "log"))
+    out.unlink(missing_ok=True)
+    process = (
+        await _started(code, alone, given, out, log)
+        if alone or code != SERVE
+        else Process(folder.parent, "serve", "--port", "0", settings=given, out=out, err=log)
+    )
     try:
-        assert process.stdout is not None
         async with asyncio.timeout(PATIENCE_SECONDS):
-            said = (await process.stdout.readline()).decode()
+            while not (out.exists() and (said := out.read_text()).endswith("\n")):  # noqa: ASYNC110 - a process's
+                await asyncio.sleep(0.01)
         assert "listens" in said, log.read_text()
-        url = said.split(" at ")[1].strip().removesuffix("/v1")
+        url = said.split(" at ")[1].splitlines()[0].removesuffix("/v1")
         seen = Path(f"/proc/{process.pid}/root{folder}") if alone else folder
         async with httpx.AsyncClient(
             base_url=url, timeout=PATIENCE_SECONDS, trust_env=False, verify=False
@@ -114,8 +112,25 @@ async def running(
             yield Running(process, http, seen, log)
     finally:
         if process.returncode is None:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
         await process.wait()
+
+
+async def _started(
+    code: str, alone: str, settings: dict[str, str], out: Path, log: Path
+) -> asyncio.subprocess.Process:
+    """A new interpreter with this code."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PALIMPSEST_")}
+    command = [sys.executable, "-c", code]
+    if alone:
+        command = [*ALONE, "sh", "-c", f'{alone} && exec "$@"', "sh", *command]
+    with out.open("ab") as said, log.open("ab") as written:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            env=kept | {"PYTHONPATH": str(ROOT / "app")} | settings,
+            stdout=said,
+            stderr=written,
+        )
 
 
 def refused(reply: httpx.Response) -> bool:

@@ -90,6 +90,7 @@ def ran(folder: Path, *words: str, settings: Mapping[str, str]) -> subprocess.Co
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     modules = [f"palimpsest.cli.{name}" for name in _IMPORTED]
+    modules.append("tests.kit.loaded_encoding")
     # A module that is not there would be passed over without a word.
     assert all(map(find_spec, modules))
     context.set_forkserver_preload(modules)

@@ -21,16 +21,15 @@ from palimpsest.tokenizer.text import (
     PIECE_CHARS,
     RUN_CHARS,
     EncodingName,
-    Encodings,
     TextCounter,
     encoding_name_for,
+    encoding_of,
     is_openai_model,
     is_safe_cut,
     pieces_of,
 )
 
-ENCODINGS = Encodings()
-O200K = TextCounter(ENCODINGS.get("o200k_base"))
+O200K = TextCounter(encoding_of("o200k_base"))
 NAMES: list[EncodingName] = ["o200k_base", "cl100k_base"]
 URL = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 
@@ -85,7 +84,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_encodings_are_tiktokens_own(name: EncodingName, reference: dict[str, Any]) -> None:
-    encoding = ENCODINGS.get(name)
+    encoding = encoding_of(name)
     assert encoding._pat_str == reference[name]["pattern"]
     assert encoding._special_tokens == reference[name]["special"]
     assert [TextCounter(encoding).count(text) for text in TEXTS] == reference[name]["counts"]
@@ -158,7 +157,7 @@ WORDS = st.sampled_from(
 @example(words=["x);\n//\n"] * 40, limit=50)
 @example(words=["x);\n//\n"] * 40, limit=54)
 def test_no_token_crosses_a_safe_cut(name: EncodingName, words: list[str], limit: int) -> None:
-    text, encoding = "".join(words), ENCODINGS.get(name)
+    text, encoding = "".join(words), encoding_of(name)
     pieces = list(pieces_of(text, limit))
     assert "".join(pieces) == text
     assert all(0 < len(piece) <= limit for piece in pieces)
@@ -179,7 +178,7 @@ def test_long_texts_count_as_if_whole(name: EncodingName) -> None:
     words = ["the", " quick", "Fox's", " ", "\n", "/", "!", "42", "中", " and then it was over"]
     text = "".join(shuffled.choices(words, k=5 * PIECE_CHARS // 4))
     assert len(text) > 3 * PIECE_CHARS
-    assert TextCounter(ENCODINGS.get(name)).count(text) == len(ENCODINGS.get(name).encode_ordinary(text))
+    assert TextCounter(encoding_of(name)).count(text) == len(encoding_of(name).encode_ordinary(text))
 
 
 @pytest.mark.parametrize("piece", [" ", "\n", "a", "^", "é", "中", "🙂", "\t ", "= ", "\u00a0"])
@@ -192,10 +191,10 @@ def test_a_million_of_anything_is_counted(piece: str) -> None:
 def test_base64_in_a_text_is_counted_by_sample() -> None:
     data = base64.b64encode(random.Random(1).randbytes(300_000)).decode()
     text = f"before the picture data:image/png;base64,{data} and after it"
-    whole = len(ENCODINGS.get("o200k_base").encode_ordinary(text))
+    whole = len(encoding_of("o200k_base").encode_ordinary(text))
     assert abs(O200K.count(text) - whole) <= whole * 0.02
     short = base64.b64encode(random.Random(2).randbytes(RUN_CHARS // 2)).decode()
-    assert O200K.count(short) == len(ENCODINGS.get("o200k_base").encode_ordinary(short))
+    assert O200K.count(short) == len(encoding_of("o200k_base").encode_ordinary(short))
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=()), max_size=200))
@@ -211,7 +210,7 @@ def test_a_counter_is_for_a_model() -> None:
 
 
 def test_a_text_counted_again_has_the_same_tokens_and_is_not_held() -> None:
-    counter = TextCounter(ENCODINGS.get("o200k_base"))
+    counter = TextCounter(encoding_of("o200k_base"))
     texts = [f"{number} " + "the harbour is open \ud800" * 20 for number in range(3_000)]
     counts = [counter.count(text) for text in texts]
     assert [counter.count(text) for text in texts] == counts

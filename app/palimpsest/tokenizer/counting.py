@@ -12,7 +12,13 @@ from typing import Any
 
 from palimpsest.tokenizer.images import price_for
 from palimpsest.tokenizer.message import MessageCounter, count_tools
-from palimpsest.tokenizer.text import EncodingName, Encodings, TextCounter, encoding_name_for, is_openai_model
+from palimpsest.tokenizer.text import (
+    EncodingName,
+    TextCounter,
+    encoding_name_for,
+    encoding_of,
+    is_openai_model,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +36,18 @@ class Tokenizer:
 
     def __init__(self, override: EncodingName | None = None) -> None:
         self._override = override
-        self._encodings = Encodings()
         self._texts: dict[EncodingName, TextCounter] = {}
 
     def load(self) -> None:
         """Load the encoding of nearly all models (0.3 s); the other one is loaded when a model needs it."""
-        self._encodings.get(self._override or "o200k_base")
+        encoding_of(self._override or "o200k_base")
 
     def counter_for(self, model: str, override: EncodingName | None = None) -> Counter:
         """The counter of `model`. The encoding is `override`, else the tokenizer's own, else the model's."""
         name = encoding_name_for(model, override or self._override)
         text = self._texts.get(name)
         if text is None:
-            text = self._texts[name] = TextCounter(self._encodings.get(name))
+            text = self._texts[name] = TextCounter(encoding_of(name))
         messages = MessageCounter(text.count, price_for(model))
         as_typescript = is_openai_model(model)
         return Counter(
