@@ -226,7 +226,10 @@ class RecordLines:
                 if state in _STATES
                 else wanted
             )
-        return bool(wanted) and any(all(word in line for word in wanted) for line in self._lines)
+        # Most notes have a word that no line has.
+        if not wanted or any(word not in self._text for word in wanted):
+            return False
+        return any(all(word in line for word in wanted) for line in self._lines)
 
     def corrected(self, notes: Sequence[Note]) -> list[Note]:
         """The notes, of which the user's corrections of the record bind.
