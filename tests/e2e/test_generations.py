@@ -16,6 +16,8 @@ from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.settings.settings import Settings
 from palimpsest.settings.upstreams import ModelSettings
 
+from tests.e2e.test_traces import collecting
+from tests.kit.journal import carries_out
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.replicas import until
@@ -173,6 +175,44 @@ async def test_one_summary_is_written_though_two_generations_need_it(tmp_path: P
         assert len(model.summaries) == 1
         may_end.set()
         assert len({(await task).headers["x-palimpsest-compaction"] for task in (one, two)}) == 1
+
+
+async def test_quotas_spans_and_retention_are_those_of_the_newest_settings(tmp_path: Path) -> None:
+    renewable = Renewable()
+    async with collecting() as collector, proxied(ModelServer(), tmp_path, around=renewable) as proxy:
+        chat = proxy.chat(session="old")
+        await chat.says("Hello.")
+
+        async def changes(section: str, **fields: Any) -> None:
+            await renewable.renews(
+                **{section: getattr(renewable.settings, section).model_copy(update=fields)}
+            )
+
+        await changes("access", daily_tokens=1)
+        # Counted from now on: this one uses all of it.
+        await chat.says("And then?")
+        refused = await chat.posts([*chat.said, {"role": "user", "content": "And now?"}])
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "quota_exceeded")
+        await changes("access", daily_tokens=0)
+        await changes("telemetry", otlp_url=collector.server.url)
+        await chat.says("Seen by the collector.")
+        await changes("telemetry", otlp_url=None)
+        await chat.says("Seen by nobody else.")
+        # The old generation sends its spans at its end.
+
+        async def is_seen() -> bool:
+            return len(collector.spans) == 1
+
+        await until(is_seen)
+        await asyncio.to_thread(
+            carries_out, tmp_path, "UPDATE sessions SET updated_at = updated_at - 9000000"
+        )
+        await changes("retention", days=30)
+
+        async def is_gone() -> bool:
+            return (await proxy.http.get("/api/sessions/old", headers=chat.headers)).status_code == 404
+
+        await until(is_gone)
 
 
 async def test_slots_that_older_requests_hold_count(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ class LazyPages:
     """
 
     def __init__(self, make: Callable[[], ASGIApp], forget: Callable[[], None]) -> None:
-        """`make` loads and builds them on another thread, which takes 0.3 s; `forget` ends their use."""
+        """`make` loads them on another thread, which takes 0.3 s; `forget` ends their use."""
         self._make = make
         self._forget = forget
         self._making = asyncio.Lock()
