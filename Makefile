@@ -11,6 +11,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 # Tests wait for sockets and disks a third of their time: three processes for two cores.
 WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
+# In the order of tests/conftest.py, the longest files first: xdist's own would begin with those of most tests.
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
@@ -33,10 +35,10 @@ demo: $(RUN_STAMP) ## Show a conversation being compacted, then stop
 	@$(BIN)/python scripts/tour.py
 
 test: $(DEV_STAMP) ## Run the quick tests: a few minutes, nothing else needed
-	@$(BIN)/python -m pytest -q --quick -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -q --quick $(PARALLEL)
 
 test-all: $(DEV_STAMP) ## Run all tests but those with a real model or real clients (needs PostgreSQL, Chromium)
-	@$(BIN)/python -m pytest -q --ignore=tests/realmodel --ignore=tests/clients -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -q --ignore=tests/realmodel --ignore=tests/clients $(PARALLEL)
 
 test-model: model ## Run a long conversation with a real small model behind the proxy (minutes)
 	@$(BIN)/python -m pytest -q tests/realmodel
@@ -64,7 +66,7 @@ format: $(DEV_STAMP) ## Format the code and mend what can be mended
 	@$(BIN)/ruff check --quiet --fix app migrations tests benchmarks scripts
 
 faults: $(DEV_STAMP) ## Attack the proxy: other sites, other callers, raw bytes, broken disks; each with its control
-	@$(BIN)/python -m pytest -q tests/faults tests/browser -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -q tests/faults tests/browser $(PARALLEL)
 
 fuzz: $(FUZZ_STAMP) ## Try the endpoints under /api with odd requests (a minute or two)
 	@$(BIN)/python -m tests.fuzz $(FUZZ)/bin/schemathesis

@@ -126,7 +126,7 @@ def test_whoever_calls_a_scoped_route_is_asked_who_he_is() -> None:
     routers = [
         {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
         for node in ast.walk(pages.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "APIRouter"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("Router")
     ]
     asking = [
         router for router in routers if "Depends(CallerAuthentication" in router.get("dependencies", "")

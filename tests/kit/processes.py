@@ -1,7 +1,8 @@
 """`palimpsest` in processes of its own: commands, and servers that can be killed.
 
-The processes are forked from one that has imported the program. That takes most of a start's CPU, is the same
-each time, and tests start three hundred. `tests/cli/test_cli.py` starts the program as a shell does.
+The processes are forked from one that has imported the program and loaded what every server loads. That takes
+most of a start's CPU, is the same each time, and tests start three hundred. `tests/cli/test_cli.py` starts
+it as a shell does.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def ran(folder: Path, *words: str, settings: Mapping[str, str]) -> subprocess.Co
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     modules = [f"palimpsest.cli.{name}" for name in _IMPORTED]
-    modules.append("tests.kit.loaded_encoding")
+    modules.append("tests.kit.preloaded")
     # A module that is not there would be passed over without a word.
     assert all(map(find_spec, modules))
     context.set_forkserver_preload(modules)

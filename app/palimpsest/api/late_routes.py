@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, cast
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from starlette.routing import Match, Route
+from starlette.routing import Route
 
 from palimpsest.proxy.incoming import Receive, Scope, Send
 
 
 class LateRoute(Route):
-    """A route that is found by its path, and built at the first request for that."""
+    """A route that is found by its path and method, and built at the first request for it."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], build: Callable[[], APIRoute]) -> None:
         super().__init__(path, endpoint)
-        # The built one says which methods it has.
-        self.methods = None
         self._build = build
 
     @cached_property
@@ -27,13 +26,11 @@ class LateRoute(Route):
         """The route itself."""
         return self._build()
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """As the built one."""
-        match, child = super().matches(scope)
-        return (match, child) if match is Match.NONE else self.built.matches(scope)
-
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As the built one."""
+        """As the built one, which is built on another thread."""
+        if "built" not in vars(self):
+            await asyncio.to_thread(getattr, self, "built")
+        scope["route"] = self.built
         await self.built.handle(scope, receive, send)
 
 
@@ -45,14 +42,17 @@ class LateRouter(APIRouter):
         self._options = options
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        """As an `APIRouter`."""
+        """As an `APIRouter`; the methods must be given."""
 
         def build() -> APIRoute:
             router = APIRouter(**self._options)
             router.add_api_route(path, endpoint, **options)
             return cast(APIRoute, router.routes[0])
 
-        self.routes.append(LateRoute(self.prefix + path, endpoint, build))
+        route = LateRoute(self.prefix + path, endpoint, build)
+        # Starlette would add HEAD.
+        route.methods = set(options["methods"])
+        self.routes.append(route)
 
     @property
     def built(self) -> list[APIRoute]:

@@ -1,0 +1,16 @@
+"""Does once what every server does after its start: loads what counts tokens, compiles statements.
+
+Imported by the process from which those of `tests.kit.processes` are forked: 1.5 s of a processor for each.
+"""
+
+from __future__ import annotations
+
+import palimpsest.main.pages  # noqa: F401 - the pages, which a server loads at the first request for one
+from palimpsest.storage import postgres_database, store
+from palimpsest.storage.sqlite import database as sqlite_database
+from palimpsest.tokenizer.text import encoding_of
+
+encoding_of("o200k_base")
+for compiled in (sqlite_database._compiler(), postgres_database._compiler()):
+    for statement in store._statements():
+        compiled[statement]
