@@ -1,8 +1,9 @@
-"""Times the first output of every command: `palimpsest COMMAND --help`, each in a process of its own.
+"""Times the first output of every command, each in a process of its own.
 
     python -m benchmarks first_output [--rounds 7]
 
-Prints medians: seconds until the output, and of processor time, which other programs disturb less.
+First `--help` of each, then what commands print of a database and a running proxy, with one session.
+Prints medians: seconds until the end of the output, and of processor time, which other programs disturb less.
 """
 
 from __future__ import annotations
@@ -12,15 +13,26 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx
 from palimpsest.cli.main import app
 from typer.main import get_command
 
 # What a person waits for without noticing that it was a wait.
 BOUND_SECONDS = 0.4
+# Of the database; then of the proxy, whose address is added.
+_LOCAL = ("version", "config show", "config check", "keys list", "windows", "retention", "migrate")
+_ASKING = (
+    *("sessions", "show talk", "view talk", "diff talk", "search Hello", "stats", "report", "pins talk"),
+    *("export talk", "replay talk --preset batch", "tail --last 1 --most 1"),
+)
+_PROGRAM = (sys.executable, "-m", "palimpsest")
 
 
 def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -30,33 +42,61 @@ def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[st
         yield from commands(command, (*path, name)) if hasattr(command, "commands") else [(*path, name)]
 
 
-def measured(words: tuple[str, ...], rounds: int) -> tuple[float, float]:
-    """Median seconds until the output of `--help`, and of processor time."""
+def measured(words: Sequence[str], rounds: int, folder: str = ".") -> tuple[float, float]:
+    """Median seconds until the command's output, and of processor time."""
     waited, worked = [], []
     for _ in range(rounds):
         before, begun = os.times(), time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "palimpsest", *words, "--help"], stdout=subprocess.DEVNULL, check=True
-        )
+        subprocess.run([*_PROGRAM, *words], stdout=subprocess.DEVNULL, check=True, cwd=folder)
         waited.append(time.perf_counter() - begun)
         after = os.times()
         worked.append(sum(after[2:4]) - sum(before[2:4]))
     return statistics.median(waited), statistics.median(worked)
 
 
-def main() -> None:
+@contextmanager
+def talked(folder: str) -> Iterator[str]:
+    """The address of a proxy on a database in `folder`, with the demo behind it and one session."""
+    subprocess.run([*_PROGRAM, "migrate"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    with (
+        Path(folder, "log").open("wb") as log,
+        subprocess.Popen(
+            [*_PROGRAM, "serve", "--port", "0"], cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as server,
+    ):
+        try:
+            assert server.stdout is not None
+            address = next(line for line in server.stdout if "listens" in line).split(" at ")[1].strip()
+            said = {"model": "demo", "messages": [{"role": "user", "content": "Hello."}]}
+            headers = {"x-session-id": "talk"}
+            httpx.post(f"{address}/chat/completions", json=said, headers=headers).raise_for_status()
+            yield address
+        finally:
+            server.terminate()
+
+
+def told(title: str, rows: Sequence[tuple[float, float, str]]) -> None:
     """A line for each command, the slowest last."""
+    for seconds, cpu, name in sorted(rows):
+        print(f"{seconds:.2f} s  {cpu:.2f} s of a processor  palimpsest {name}".rstrip())
+    slow = sum(row[0] > BOUND_SECONDS for row in rows)
+    middle, last = statistics.median(row[0] for row in rows), max(row[0] for row in rows)
+    print(
+        f"{title}: {len(rows)}, median {middle:.2f} s, slowest {last:.2f} s, {slow} above {BOUND_SECONDS} s"
+    )
+
+
+def main() -> None:
+    """Both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
-    rows = sorted((*measured(words, rounds), " ".join(words)) for words in commands())
-    for seconds, cpu, name in rows:
-        print(f"{seconds:.2f} s  {cpu:.2f} s of a processor  palimpsest {name}".rstrip())
-    slow = sum(row[0] > BOUND_SECONDS for row in rows)
-    middle, last = statistics.median(row[0] for row in rows), rows[-1][0]
-    print(
-        f"{len(rows)} commands: median {middle:.2f} s, slowest {last:.2f} s, {slow} above {BOUND_SECONDS} s"
-    )
+    told("--help", [(*measured((*words, "--help"), rounds), " ".join(words)) for words in commands()])
+    with tempfile.TemporaryDirectory() as folder, talked(folder) as address:
+        asking = [f"{line} --url {address}" for line in _ASKING]
+        lines = [*_LOCAL, *asking]
+        rows = [(*measured(line.split(), rounds, folder), line.partition(" --url")[0]) for line in lines]
+    told("output", rows)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from copy import copy as shallow
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 from typer.models import CommandInfo
@@ -39,6 +39,8 @@ from palimpsest.errors import PalimpsestError, SettingsError
 # The exit code of a refusal at start; 1 is a finding or a crash.
 _REFUSED = 2
 _DEMO_PORT = 8001
+# httpx would load a command line of its own, with what colours it: a fifth of the time until an answer.
+cast(Any, sys.modules)["httpx._main"] = None
 # Allocations before the garbage collector looks at the youngest generation: imports create no garbage.
 _COLLECT_AFTER = 50_000
 _DEMO_WINDOW_TOKENS = 2_000
