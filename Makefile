@@ -11,8 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 # Tests wait for sockets and disks a third of their time: three processes for two cores.
 WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
-# In the order of tests/conftest.py, the longest files first: xdist's own would begin with those of most tests.
-PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PARALLEL = -n $(WORKERS) --dist loadfile
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
