@@ -12,6 +12,7 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.register_profile("quick", settings.get_profile("untimed"), max_examples=15, stateful_step_count=15)
 
 # Files that take longer than the rest, the longest first: so no process is left alone with one at the end.
+# xdist begins with the files of most tests instead, unless it gets --no-loadscope-reorder.
 _LONG = (
     "test_fifty_rounds",
     "test_probes",

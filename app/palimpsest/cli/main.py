@@ -39,7 +39,7 @@ from palimpsest.errors import PalimpsestError, SettingsError
 # The exit code of a refusal at start; 1 is a finding or a crash.
 _REFUSED = 2
 _DEMO_PORT = 8001
-# httpx would load a command line of its own, with what colours it: a fifth of the time until an answer.
+# Without this httpx loads a command line of its own, and with it the libraries that colour that.
 cast(Any, sys.modules)["httpx._main"] = None
 # Allocations before the garbage collector looks at the youngest generation: imports create no garbage.
 _COLLECT_AFTER = 50_000

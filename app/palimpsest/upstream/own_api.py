@@ -122,7 +122,7 @@ async def own_api(url: str, key: str | None, namespace: str | None = None) -> As
     if namespace:
         headers["x-palimpsest-namespace"] = namespace
     base = url.rstrip("/").removesuffix("/v1")
-    # Loading the certificates that a plain address needs not takes 50 ms of a command's 300.
+    # A plain address needs no certificates, which take 50 ms to load.
     verify = base.startswith("https:")
     async with httpx.AsyncClient(base_url=base, headers=headers, timeout=_SECONDS, verify=verify) as http:
         yield OwnApi(http)
