@@ -66,7 +66,7 @@ async def test_the_page_of_the_api_is_small_and_its_commands_can_be_copied(
         assert sum(size for _, size in loaded) < 300_000
         assert (await Axe().run(page)).response["violations"] == []
         await page.click("#list_sessions .shell button")
-        # Not `wait_for_function`: from its second look on it evaluates a string, which the page's policy forbids.
+        # Not `wait_for_function`: its second look evaluates a string, which the page's policy forbids.
         await page.locator("#list_sessions button").first.get_by_text("Copied", exact=True).wait_for()
         copied = await page.evaluate("navigator.clipboard.readText()")
         assert copied == f"curl '{proxy.url}/api/sessions' -H \"Authorization: Bearer $KEY\""
