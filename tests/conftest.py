@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
+from palimpsest.cli.logs import text_line
 
 # A busy machine is no failure: no example is timed.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,6 +47,17 @@ _LONG = (
     "test_reader",
     "test_recall_",
     "test_admin",
+)
+
+# What a proxy in this process logs is shown with a test that fails, and is no part of what a command prints.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        text_line,
+    ],
+    logger_factory=structlog.WriteLoggerFactory(sys.stderr),
 )
 
 pytest_plugins = ["tests.house.spec_marks"]

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.cli.main import app
 from playwright.async_api import async_playwright
-from typer.testing import CliRunner, Result
 
 from tests.kit.journal import AT_THE_END, compacted, read
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
+from tests.kit.terminal import runs
 
 pytestmark = pytest.mark.timeout(120)
 # What a page must not run, an attribute must not end, and Markdown must not fence.
 HOSTILE = "<script>document.title='owned'</script> \"'> ```\n````\n# no heading"
-
-
-async def runs(proxy: Proxy, *words: str, key: str = "key-1", code: int = 0) -> Result:
-    arguments = [*words, "--url", proxy.url]
-    done: Result = await asyncio.to_thread(CliRunner().invoke, app, arguments, env={"OPENAI_API_KEY": key})
-    assert done.exit_code == code, done.output
-    return done
 
 
 async def messages(proxy: Proxy, session: str, key: str = "key-1") -> list[Any]:

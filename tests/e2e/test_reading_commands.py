@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.cli.main import app, main
-from typer.testing import CliRunner, Result
+from palimpsest.cli.main import main
+from structlog.testing import capture_logs
 
 from tests.kit.chat import Chat
 from tests.kit.journal import AT_THE_END, compacted, read
@@ -17,20 +17,13 @@ from tests.kit.model import ModelServer, Says
 from tests.kit.processes import Process
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.responses import ResponsesChat, ResponsesServer
+from tests.kit.terminal import runs
 
 pytestmark = pytest.mark.timeout(90)
 
 
-async def runs(proxy: Proxy, *words: str, key: str = "key-1") -> Result:
-    arguments = [*words, "--url", proxy.url]
-    done: Result = await asyncio.to_thread(CliRunner().invoke, app, arguments, env={"OPENAI_API_KEY": key})
-    assert done.exit_code == 0, done.output
-    return done
-
-
 async def as_json(proxy: Proxy, *words: str) -> Any:
-    done = await runs(proxy, *words, "--json")
-    return json.loads(done.stdout[done.stdout.index("{\n") :])
+    return json.loads((await runs(proxy, *words, "--json")).stdout)
 
 
 async def told(proxy: Proxy) -> Chat:
@@ -116,19 +109,16 @@ async def test_the_operator_reads_what_the_caller_does(tmp_path: Path) -> None:
             ("replay", "the work", "--preset", "batch", "--json"),
             ("export", "the work", "--format", "jsonl"),
         ):
-            seen = (await runs(proxy, *words, *operator, key="another")).stdout.splitlines()
-            # The proxy logs the reads to the same place.
-            logged = [line for line in seen if "admin_read" in line]
-            assert logged
-            own = (await runs(proxy, *words)).stdout.splitlines()
-            assert [line for line in seen if line not in logged] == own
+            with capture_logs() as logged:
+                seen = await runs(proxy, *words, *operator, key="another")
+            assert "admin_read" in {line["event"] for line in logged}
+            assert seen.stdout == (await runs(proxy, *words)).stdout
 
 
 async def test_the_operator_reads_only_where_that_is_allowed(tmp_path: Path) -> None:
     async with proxied(ModelServer(), tmp_path, {"access.admin_key": ADMIN}) as proxy:
         await proxy.chat().says("Hello.")
-        arguments = ["sessions", "--namespace", "any", "--admin-key", ADMIN, "--url", proxy.url]
-        refused = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+        refused = await runs(proxy, "sessions", "--namespace", "any", "--admin-key", ADMIN, code=1)
         assert "access.admin_reads is off" in str(refused.exception)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +9,15 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from palimpsest.cli.main import app
 from palimpsest.core.wire.chat import parse_chat_request
 from palimpsest.core.wire.request import RequestLimits
 from palimpsest.errors import NotFound, PalimpsestError
-from typer.testing import CliRunner
 
 from tests.kit.agent import TOOLS, works
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Seen, counter, tokens_of
 from tests.kit.proxy import Proxy, proxied
+from tests.kit.terminal import runs
 from tests.kit.words import prose
 
 Json = dict[str, Any]
@@ -61,16 +59,8 @@ class AsWeCount(ModelServer):
         return replace(seen, tokens=tokens_of(seen.messages) + counted)
 
 
-async def runs(*words: str, code: int = 0) -> str:
-    done = await asyncio.to_thread(CliRunner().invoke, app, words)
-    assert done.exit_code == code, done.output
-    return done.stdout
-
-
 async def replayed(session: str, *words: str) -> Json:
-    said = await runs("replay", session, "--json", *words)
-    # The proxy logs to the same place.
-    told: Json = json.loads(said[said.index("{\n") :])
+    told: Json = json.loads((await runs(None, "replay", session, "--json", *words)).stdout)
     return told
 
 
@@ -181,13 +171,13 @@ async def test_another_policy_stands_beside_the_one_in_force_and_changes_nothing
         await work(chat, model)
         before, asked = await exported(proxy, chat), len(model.seen)
         told = await replayed("work", *wanted, *at(proxy))
-        await runs("export", "work", "--to", str(file), *at(proxy))
+        await runs(proxy, "export", "work", "--to", str(file))
         after = await exported(proxy, chat)
         # An import leaves the turns out: they are none of its session's.
-        await runs("import", str(file), "--url", proxy.url, "--key", "key-2")
+        await runs(proxy, "import", str(file), key="key-2")
         headers = {"authorization": "Bearer key-2"}
         reply = await proxy.http.get("/api/sessions/work/export", headers=headers)
-        unknown = await asyncio.to_thread(CliRunner().invoke, app, ["replay", "nobody's", *at(proxy)])
+        unknown = await runs(proxy, "replay", "nobody's", code=1)
         assert isinstance(unknown.exception, NotFound)
         events = await proxy.http.get("/api/sessions/work/events?limit=1000", headers=headers)
     # Without the proxy, from the file alone.
@@ -211,7 +201,8 @@ async def test_another_policy_stands_beside_the_one_in_force_and_changes_nothing
 
 
 async def test_people_read_a_table_the_compactions_and_the_last_view(document: Json, tmp_path: Path) -> None:
-    said = await runs("replay", put(document, tmp_path), "--policy", "trigger_ratio=0.6", "--view")
+    done = await runs(None, "replay", put(document, tmp_path), "--policy", "trigger_ratio=0.6", "--view")
+    said = done.stdout
     assert "  trigger_ratio: 0.9 -> 0.6" in said.splitlines()
     head = next(line for line in said.splitlines() if "IN FORCE" in line)
     assert head.split() == ["RECORDED", "IN", "FORCE", "OTHER"]
@@ -311,6 +302,6 @@ async def test_a_document_that_contradicts_itself_is_refused(
             event["payload"] |= turn
         if event["type"] == "replay_facts":
             event["payload"] |= facts
-    refused = await asyncio.to_thread(CliRunner().invoke, app, ["replay", put(document, tmp_path)])
+    refused = await runs(None, "replay", put(document, tmp_path), code=1)
     assert isinstance(refused.exception, PalimpsestError)
     assert said in f"{getattr(refused.exception, 'param', '')} {refused.exception.message}"

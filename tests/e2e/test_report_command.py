@@ -7,19 +7,14 @@ import json
 from pathlib import Path
 
 import pytest
-from palimpsest.cli.main import app, main
-from typer.testing import CliRunner, Result
+from palimpsest.cli.main import main
 
 from tests.kit.journal import AT_THE_END, compacted, read
 from tests.kit.model import ModelServer
-from tests.kit.proxy import Proxy, proxied
+from tests.kit.proxy import proxied
+from tests.kit.terminal import runs
 
 pytestmark = pytest.mark.timeout(60)
-
-
-async def runs(proxy: Proxy, *words: str, key: str = "key-1", command: str = "report") -> Result:
-    arguments = [command, "--url", proxy.url, *words]
-    return await asyncio.to_thread(CliRunner().invoke, app, arguments, env={"OPENAI_API_KEY": key})
 
 
 async def test_it_tells_what_the_endpoints_tell(tmp_path: Path) -> None:
@@ -27,8 +22,7 @@ async def test_it_tells_what_the_endpoints_tell(tmp_path: Path) -> None:
     async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END | prices) as proxy:
         chat = proxy.chat(session="work")
         await compacted(chat)
-        done = await runs(proxy)
-        assert done.exit_code == 0, done.output
+        done = await runs(proxy, "report")
         total = (await read(proxy.http, chat, "overview"))["total"]
         assert (
             f"The last 7 days: {total['turns']:,} turns, {total['compacted']:,} of them compacted."
@@ -41,11 +35,11 @@ async def test_it_tells_what_the_endpoints_tell(tmp_path: Path) -> None:
         (one,) = (await read(proxy.http, chat, "sessions/work/report"))["compactions"]
         assert one["turns"] == 1
         assert f"  turn {one['since']}: 1 turn, no calls" in done.stdout
-        told = await runs(proxy, "--session", "work", "--json")
-        document = json.loads(told.stdout[told.stdout.index("{\n") :])
+        told = await runs(proxy, "report", "--session", "work", "--json")
+        document = json.loads(told.stdout)
         assert document["overview"] is None
         assert document["sessions"][0]["compactions"] == [one]
-        nobody = await runs(proxy, key="another")
+        nobody = await runs(proxy, "report", key="another")
         assert "0 turns" in nobody.stdout
         assert chat.session not in nobody.stdout
 
@@ -56,7 +50,7 @@ async def test_stats_count_everything_in_one_request(tmp_path: Path) -> None:
         chat = proxy.chat(session="work")
         await compacted(chat)
         await proxy.chat(session="not mine", key="key-2").says("Hello.")
-        told = json.loads((await runs(proxy, "--json", command="stats")).stdout)
+        told = json.loads((await runs(proxy, "stats", "--json")).stdout)
         assert told == await read(proxy.http, chat, "overview?days=0")
         stored, total = told["stored"], told["total"]
         # The instructions are no messages, an image of a text is stored once.
@@ -64,7 +58,7 @@ async def test_stats_count_everything_in_one_request(tmp_path: Path) -> None:
         assert stored["bytes"] > sum(len(message["content"]) for message in chat.said) / 2
         assert stored["first_at"] < stored["last_at"]
         assert told["by_day"] == []
-        lines = (await runs(proxy, command="stats")).stdout.splitlines()
+        lines = (await runs(proxy, "stats")).stdout.splitlines()
         assert lines[0].startswith(f"Stored: 1 session, {stored['messages']:,} messages, ")
         row = next(line for line in lines if line.startswith("test-model")).split()
         said = [
@@ -73,10 +67,10 @@ async def test_stats_count_everything_in_one_request(tmp_path: Path) -> None:
         assert [int(cell.replace(",", "")) for cell in row[1:6]] == said
         assert row[6].startswith("$")
         assert "Compactions: 1 with a model's summary." in lines
-        week = (await runs(proxy, "--days", "7", command="stats")).stdout
+        week = (await runs(proxy, "stats", "--days", "7")).stdout
         assert week.startswith("The last 7 days:\n\nMODEL ")
         assert told["stored"]["last_at"][:10] in week
-        nobody = (await runs(proxy, command="stats", key="another")).stdout
+        nobody = (await runs(proxy, "stats", key="another")).stdout
         assert nobody == "Stored: 0 sessions, 0 messages, 0 B.\nNo turn.\n"
 
 
@@ -90,4 +84,4 @@ async def test_what_it_cannot_tell_it_refuses(tmp_path: Path, capsys: pytest.Cap
                 await asyncio.to_thread(main, ["report", *words])
             assert ended.value.code == 2
             assert said in capsys.readouterr().err
-        assert (await runs(proxy, "--days", "0")).exit_code == 2
+        await runs(proxy, "report", "--days", "0", code=2)

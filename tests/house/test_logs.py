@@ -21,12 +21,12 @@ SECRET = "sk-canary"
 def _logging_as_before() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    # A test that captured logs before leaves them configured, and on standard output.
+    configured = structlog.get_config()
     structlog.reset_defaults()
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    structlog.reset_defaults()
+    structlog.configure(**configured)
 
 
 def _fail_with(secret: str) -> None:

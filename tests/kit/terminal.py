@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from palimpsest.cli.main import main
+from palimpsest.cli.main import app, main
+from typer.testing import CliRunner, Result
+
+from tests.kit.proxy import Proxy
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,19 @@ class Terminal:
         printed = self._capture.readouterr()
         code = ended.value.code
         return Said(code if isinstance(code, int) else 0, printed.out, printed.err)
+
+
+async def runs(proxy: Proxy | None, *words: str, key: str = "key-1", says: str = "", code: int = 0) -> Result:
+    """Run a command, against a proxy if one is given; `says` is what is typed when it asks.
+
+    On a thread: it has an event loop of its own, and the proxy answers in this one.
+    """
+    arguments = [*words, "--url", proxy.url] if proxy else words
+    done = await asyncio.to_thread(
+        CliRunner().invoke, app, arguments, input=says, env={"OPENAI_API_KEY": key}
+    )
+    assert done.exit_code == code, done.output
+    return done
 
 
 def variables_of(folder: Path) -> dict[str, str]:
