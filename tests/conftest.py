@@ -57,7 +57,8 @@ structlog.configure(
         structlog.processors.format_exc_info,
         text_line,
     ],
-    logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+    # Looked up for each line: a test may have another one.
+    logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
 )
 
 pytest_plugins = ["tests.house.spec_marks"]

@@ -239,7 +239,7 @@ async def test_the_key_reads_as_a_namespace_and_each_read_is_logged(
         assert shown.content == (await line.http.get(f"/api/sessions{path}", headers=own)).content
     whole = await line.http.get(f"/api/sessions/{session['id']}/export", headers=as_read)
     assert whole.json()["format"] == "palimpsest_session_v1"
-    logged = [each for each in capfd.readouterr().out.splitlines() if " admin_read " in each]
+    logged = [each for each in capfd.readouterr().err.splitlines() if " admin_read " in each]
     assert len(logged) == 4
     assert f"namespace={ident} path=/api/sessions/{session['id']}/messages" in logged[2]
     assert "limit" not in logged[0]

@@ -58,7 +58,7 @@ async def test_an_old_session_is_erased_at_the_start_and_nothing_of_it_is_left(
         assert len(await line.rows("young")) == 2
         line.upstream.always(replies(answer_body()))
         await says(line, "old", "the name is free again")
-    log = capfd.readouterr().out
+    log = capfd.readouterr().err
     runs = [each for each in log.splitlines() if " retention " in each]
     assert len(runs) == 1
     assert "sessions=1" in runs[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from palimpsest.cli.doctor import Finding, examine
-from palimpsest.upstream.address import has_version_path
+from palimpsest.core.urls import has_version_path
 
 from tests.kit.wire import settings_for, wired
 from tests.upstream.scripted import Scripted, Wire, replies

@@ -271,4 +271,5 @@ async def test_no_credential_is_written_and_none_goes_beside_the_operators_key(
     assert holding(tmp_path, SECRET) == set()
     assert holding(tmp_path, "api-version") == set()
     said = capfd.readouterr()
+    assert " exchange " in said.err
     assert SECRET not in said.out + said.err

@@ -88,4 +88,5 @@ async def test_the_operators_query_is_written_nowhere(
     assert remains(tmp_path, upstream)
     assert remains(tmp_path, "Kanarienvogel") == {}
     said = capfd.readouterr()
+    assert " exchange " in said.err
     assert "Kanarienvogel" not in said.out + said.err

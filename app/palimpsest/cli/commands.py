@@ -18,10 +18,10 @@ from typing import Any
 import typer
 import uuid_utils
 
-from palimpsest.cli.schema import without_password
 from palimpsest.cli.terminal import counted_rows
 from palimpsest.core.budget.quota import Used
 from palimpsest.core.budget.window import LIFE_SECONDS
+from palimpsest.core.urls import without_password
 from palimpsest.core.utc import DAY, day_of
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.proxy.access import key_digest

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from palimpsest.cli.schema import without_password
+from palimpsest.core.urls import without_password, without_query
 from palimpsest.errors import SettingsError
 from palimpsest.settings.fields import value_at
 from palimpsest.settings.load import Source, settings_of, sources_of
 from palimpsest.settings.settings import known_keys
-from palimpsest.upstream.address import without_query
 
 
 class Effective(NamedTuple):

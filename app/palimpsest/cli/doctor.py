@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from palimpsest.cli.commands import learned_windows, line_of
-from palimpsest.cli.schema import without_password
 from palimpsest.core.budget.window import window_from_models_payload, window_from_name
+from palimpsest.core.urls import without_password, without_query
 from palimpsest.errors import PalimpsestError
 from palimpsest.main.upstreams import key_of, route_options, upstream_options
 from palimpsest.proxy.access import load_pepper
@@ -23,7 +23,7 @@ from palimpsest.settings.settings import Settings, configured_window, to_policy
 from palimpsest.storage.migrate import MISMATCHES, schema_state, sqlite_path
 from palimpsest.storage.sqlite.driver import has_word_index, sqlite_version
 from palimpsest.storage.store import bound_pepper
-from palimpsest.upstream.address import RawHeaders, models_reply, versioned, without_query
+from palimpsest.upstream.address import RawHeaders, models_reply, versioned
 from palimpsest.upstream.client import UpstreamOptions
 from palimpsest.upstream.headers import UpstreamKey
 from palimpsest.upstream.models import window_from_model_data

@@ -133,7 +133,8 @@ def doctor(
 @app.command()
 def migrate(database: Database = None, config: Config = None) -> None:
     """Bring the database to the schema of this version; repeating it changes nothing."""
-    from palimpsest.cli.schema import migrated, without_password
+    from palimpsest.cli.schema import migrated
+    from palimpsest.core.urls import without_password
 
     url = settings_from(config, database).database.url.get_secret_value()
     awaited(migrated(url))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from palimpsest.storage.migrate import MISMATCHES, migrate, schema_state, sqlite_path
@@ -50,11 +49,3 @@ async def ready(url: str) -> None:
         raise SchemaMismatch(f"database.url: {MISMATCHES[state]}")
     if state == "behind":
         raise SchemaMismatch("database.url: the database is not migrated. Run `palimpsest migrate`.")
-
-
-def without_password(url: str) -> str:
-    """The URL with its password replaced by ***."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")).geturl()

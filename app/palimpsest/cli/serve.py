@@ -22,6 +22,7 @@ from palimpsest.cli.logs import configure_logs
 from palimpsest.cli.reloading import Reloader, UsedSettings, reloaded_by_parent
 from palimpsest.cli.schema import ready
 from palimpsest.cli.workers import FAILED_START, Workers
+from palimpsest.core.urls import without_query
 from palimpsest.demo.model import MODEL
 from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS
 from palimpsest.errors import PalimpsestError
@@ -35,7 +36,6 @@ from palimpsest.settings.settings import Settings
 from palimpsest.storage.migrate import schema_of_this_version, sqlite_path
 from palimpsest.storage.sqlite.driver import sqlite_version
 from palimpsest.tokenizer.counting import Tokenizer
-from palimpsest.upstream.address import without_query
 
 _log = structlog.get_logger("palimpsest.server")
 # The interpreter's thread switch interval in seconds. The store's writer returns from SQLite many times a

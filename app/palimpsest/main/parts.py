@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 import structlog
 
 from palimpsest.core.budget.quota import DailyLimits
+from palimpsest.core.urls import without_query
 from palimpsest.main.ground import Counting, Ground, counting_of
 from palimpsest.main.upstreams import (
     credential_names,
@@ -41,7 +42,7 @@ from palimpsest.settings.settings import (
 )
 from palimpsest.settings.upstreams import ModelSettings
 from palimpsest.storage.store import Store
-from palimpsest.upstream.address import versioned, without_query
+from palimpsest.upstream.address import versioned
 from palimpsest.upstream.client import Upstream
 from palimpsest.upstream.headers import UpstreamKey
 from palimpsest.upstream.models import window_from_model_data, window_from_upstream

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from palimpsest.core.urls import has_version_path, without_query
 from palimpsest.embedding.weights import weights_folder
 from palimpsest.errors import SettingsError
 from palimpsest.main.features import instructions_of
@@ -14,7 +15,6 @@ from palimpsest.main.telemetry import tracer_class
 from palimpsest.main.upstreams import check_authorities
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.migrate import postgres_driver, sqlite_path
-from palimpsest.upstream.address import has_version_path, without_query
 
 
 def check_start(settings: Settings) -> None:

@@ -1,32 +1,19 @@
-"""An upstream's base URL: without secrets, and with its version path (`/v1`) if that is missing."""
+"""An upstream's base URL with its version path (`/v1`), if that is missing."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from urllib.parse import urlsplit
 
+from palimpsest.core.urls import has_version_path, without_query
 from palimpsest.errors import UpstreamError
 from palimpsest.upstream.client import Upstream, UpstreamOptions
 from palimpsest.upstream.http import HttpReply, client_over, fetch
 from palimpsest.upstream.models import LIST_BYTES, LOOKUP_SECONDS
 
-
-def without_query(url: str) -> str:
-    """The URL without its query, where some servers take their key."""
-    return url.partition("?")[0]
-
-
 RawHeaders = Sequence[tuple[bytes, bytes]]
 _VERSION_PATH = "/v1"
-
-
-def has_version_path(base_url: str) -> bool:
-    """True when a path segment is a version (`/v1`, `/v1beta/openai`), or the query has Azure's version."""
-    parts = urlsplit(base_url)
-    is_azure = parts.query.startswith("api-version=") or "&api-version=" in parts.query
-    return is_azure or any(part[:1] == "v" and part[1:2].isdigit() for part in parts.path.split("/"))
 
 
 async def models_reply(options: UpstreamOptions, headers: RawHeaders, seconds: float) -> HttpReply:
