@@ -72,7 +72,7 @@ def main() -> None:
     case = given(asked.messages, asked.words)
     for name in asked.presets.split(","):
         began = time.process_time()
-        found = replayed(case, PRESETS[name], case.facts.window)
+        found = replayed(case, PRESETS[name], case.facts.window, lambda _: None)
         seconds, folds = time.process_time() - began, len(found.compactions)
         print(f"{name}: {seconds:.1f} s, {found.turns:,} turns, {folds} compactions", flush=True)
 

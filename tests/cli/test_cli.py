@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -232,6 +233,20 @@ def test_doctor_says_that_an_upstream_is_away(terminal: Terminal) -> None:
     assert "failed   upstream" in found.out
 
 
+def test_doctor_shows_what_it_has_found_while_a_server_does_not_answer(terminal: Terminal) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        upstream = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        with _running(terminal.folder, "doctor", "--upstream", upstream) as (process, said):
+            assert process.stdout is not None
+            while not said.startswith("ok       access"):
+                assert said
+                said = process.stdout.readline()
+            with silent.accept()[0]:
+                silent.close()
+            assert process.stdout.readline().startswith("failed   upstream")
+            assert process.wait(PATIENCE_SECONDS) == 1
+
+
 def test_an_address_is_shown_without_its_query(terminal: Terminal) -> None:
     """Some servers take their key there."""
     terminal.run("migrate")
@@ -247,6 +262,8 @@ def test_an_address_is_shown_without_its_query(terminal: Terminal) -> None:
 
 def test_a_key_is_shown_once_listed_and_revoked(terminal: Terminal) -> None:
     terminal.run("migrate")
+    assert terminal.run("keys", "list").out == "There are no keys; `palimpsest keys create` makes one.\n"
+    assert terminal.run("windows").out == "No window was learned.\n"
     made = json.loads(terminal.run("keys", "create", "--label", "mine", "--json").out)
     again = json.loads(terminal.run("keys", "create", "--same-as", made["id"], "--json").out)
     assert again["namespace"] == made["namespace"]

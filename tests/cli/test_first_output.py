@@ -20,6 +20,13 @@ HEAVY = frozenset(
         *("palimpsest.main.application", "palimpsest.cli.reading"),
     }
 )
+# What a command does without that opens the database for its own few rows.
+_OF_A_SERVER = frozenset(
+    {
+        *("rich", "httpx", "aiohttp", "fastapi", "starlette", "uvicorn", "tiktoken", "structlog", "alembic"),
+        *("palimpsest.storage.store", "palimpsest.main.features"),
+    }
+)
 _HELPS = f"""
 import sys
 from palimpsest.cli.main import main
@@ -116,3 +123,45 @@ def test_completion_answers_by_the_shells_protocol_and_loads_nothing_heavy(
     assert said.stdout == f"{line}\n"
     assert "palimpsest.cli.main" in said.stderr.split()
     assert set(said.stderr.split()) & heavy == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        ("config show", _OF_A_SERVER | {"sqlalchemy"}),
+        ("config check", _OF_A_SERVER | {"sqlalchemy"}),
+        ("keys list", _OF_A_SERVER),
+        ("windows", _OF_A_SERVER),
+        ("retention", _OF_A_SERVER),
+    ],
+)
+def test_a_command_loads_what_it_needs(tmp_path: Path, words: str, heavy: frozenset[str]) -> None:
+    known = _environment(tmp_path)
+    program = tmp_path / "palimpsest"
+    subprocess.run([program, "migrate"], cwd=tmp_path, env=known, check=True, timeout=60)
+    said = subprocess.run(
+        [program, *words.split()],
+        cwd=tmp_path,
+        env=known | {"SAYS_MODULES": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    loaded = set(said.stderr.split())
+    assert "palimpsest.settings.settings" in loaded
+    assert loaded & heavy == set()
+
+
+def test_a_replay_shows_a_bar_on_a_terminal_before_it_loads_what_plans(tmp_path: Path) -> None:
+    """Without its modules: the bar stands there when the first of them is missing."""
+    screen, terminal = os.openpty()
+    broken = "import sys; sys.modules['palimpsest.cli.replaying'] = None\n" + _PROGRAM.partition("\n")[2]
+    command = [sys.executable, "-c", broken, "replay", "talk"]
+    ran = subprocess.run(
+        command, env=_environment(tmp_path), stdout=subprocess.PIPE, stderr=terminal, check=False, timeout=60
+    )
+    os.close(terminal)
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert os.read(screen, 60_000).decode().split("Traceback")[0].count("Replaying") == 1
+    os.close(screen)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from palimpsest.errors import StoreUnavailable
-from palimpsest.proxy.access import Pepper, UnprovenNamespaces
+from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.erasing import Again, EraseMeans, HeldInMemory, Scrubber
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.journal.daily_log import DailyLog
+from palimpsest.proxy.pepper import Pepper
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.erasure import RecentlyErased

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from palimpsest.cli.doctor import Finding, examine
+from palimpsest.cli.doctor import examine
+from palimpsest.cli.terminal import Finding
 from palimpsest.core.urls import has_version_path
 
 from tests.kit.wire import settings_for, wired
@@ -32,7 +33,8 @@ async def finding(folder: Path, behaviour: Behaviour, path: str) -> Finding:
     async with Scripted() as upstream:
         upstream.always(behaviour)
         settings = settings_for(folder, upstream.url, {"upstream.base_url": upstream.url + path})
-        return next(one for one in await examine(settings) if one.name == "upstream")
+        (found,) = [one async for one in examine(settings) if one.name == "upstream"]
+        return found
 
 
 @pytest.mark.parametrize("status", [200, 401, 403])

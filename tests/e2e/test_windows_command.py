@@ -49,7 +49,7 @@ async def test_the_operator_sees_and_forgets_them(tmp_path: Path, monkeypatch: p
         (row,) = await learned_windows(settings)
         told = described_window(row)
         assert (told["model"], told["tokens"], told["source"]) == ("test-model", 3_000, "overflow")
-        findings = await examine(settings)
+        findings = [one async for one in examine(settings)]
         assert line_of(row) in [finding.detail for finding in findings]
         assert await forget_windows(settings, "another") == 0
         assert await forget_windows(settings, "test-model") == 1

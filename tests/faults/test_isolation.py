@@ -13,9 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
-from palimpsest.proxy.access import Access, AccessRules, Pepper
+from palimpsest.proxy.access import Access, AccessRules
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.pepper import Pepper
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.store import open_store
 

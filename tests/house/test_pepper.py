@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from palimpsest.cli.doctor import Finding, examine
+from palimpsest.cli.doctor import examine
+from palimpsest.cli.terminal import Finding
 from palimpsest.errors import SettingsError
 from palimpsest.main.application import Application, create_app
-from palimpsest.proxy.access import load_pepper
+from palimpsest.proxy.pepper import load_pepper
 from palimpsest.settings.load import load_settings
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.migrate import migrate
@@ -44,7 +45,7 @@ async def starts(application: Application) -> None:
 
 
 async def told_of_pepper(settings: Settings) -> Finding:
-    (finding,) = [finding for finding in await examine(settings) if finding.name == "pepper"]
+    (finding,) = [finding async for finding in examine(settings) if finding.name == "pepper"]
     return finding
 
 

@@ -17,7 +17,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from palimpsest.storage.migrate import migrate, sqlite_path
+from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.migrate import migrate
 from palimpsest.storage.sqlite.driver import driver
 from palimpsest.storage.store import Store, open_store
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from palimpsest.proxy.access import Pepper
 from palimpsest.proxy.erasing import Again, EraseMeans, Eraser, HeldInMemory, Scrubber
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.retention import NamespaceLimits, Retention, RetentionLimits, due, own_limits
+from palimpsest.proxy.pepper import Pepper
+from palimpsest.proxy.retention import Retention
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.erasure import RecentlyErased
+from palimpsest.storage.retention import NamespaceLimits, OldSession, RetentionLimits, due, own_limits
 from palimpsest.storage.store import Store
 
 from tests.storage.talk import Talk
@@ -19,9 +20,13 @@ from tests.storage.talk import Talk
 DAY = 86_400
 
 
+async def due_in(store: Store, limits: NamespaceLimits, now: float) -> list[OldSession]:
+    return await due(store.old_sessions, store.body_bytes, limits, now)
+
+
 async def names(store: Store, limits: RetentionLimits, now: float) -> list[str]:
     own = own_limits(await store.accounts.keys())
-    return [old.session for old in await due(store, NamespaceLimits(limits, own), now)]
+    return [old.session for old in await due_in(store, NamespaceLimits(limits, own), now)]
 
 
 async def finished(store: Store, age: float, body: bytes, namespace: str = "ns") -> Talk:
@@ -122,7 +127,7 @@ async def test_a_session_with_an_open_exchange_is_never_due_and_never_erased(sto
 
 async def test_a_session_that_was_used_meanwhile_stays(store: Store) -> None:
     talk = await finished(store, 10.0, b"q")
-    (old,) = await due(store, NamespaceLimits(RetentionLimits(1, 0)), 99 * DAY)
+    (old,) = await due_in(store, NamespaceLimits(RetentionLimits(1, 0)), 99 * DAY)
     opened = await talk.asks([b"q", b"a", b"more"], stored=2, continues=True)
     await talk.hears(opened, talk.answer(opened, b"b", answers=2))
     assert await store.erasure.session("ns", talk.session, [], 1.0, unused_since=old.updated_at) is None
@@ -168,7 +173,7 @@ async def test_who_has_lost_its_lease_stops(store: Store) -> None:
     now = 99.0 * DAY
     jobs: list[Jobs] = []
     retention = retention_of(store, jobs, now)
-    found = await due(store, NamespaceLimits(RetentionLimits(10, 0)), now)
+    found = await due_in(store, NamespaceLimits(RetentionLimits(10, 0)), now)
     assert await store.journal.take_lease("retention", "another", now, 60.0)
     assert await retention._erased(found) == 0
     assert len(await names(store, RetentionLimits(10, 0), now)) == 3

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from palimpsest.proxy.access import Access, AccessRules, load_pepper
+from palimpsest.proxy.access import Access, AccessRules
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.pepper import load_pepper
 from palimpsest.storage.store import open_store
 
 from tests.storage.conftest import new_id

@@ -11,9 +11,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from palimpsest.errors import Conflict, StoreError
+from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.database import Statement, Step, Unit, p, rows_of, step
 from palimpsest.storage.exchange_units import Variant
-from palimpsest.storage.migrate import sqlite_path
 from palimpsest.storage.sqlite.commits import MOST_TRIGGERS
 from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.sqlite.driver import driver

@@ -16,8 +16,8 @@ from starlette.routing import Router
 
 from palimpsest.api.front import guarded
 from palimpsest.api.replies import PRIVATE
+from palimpsest.core.wire.credentials import bearer_token
 from palimpsest.errors import MethodNotAllowed, Unauthorized
-from palimpsest.proxy.access import bearer_token
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
 from palimpsest.proxy.telemetry.metrics import Metrics
 from palimpsest.proxy.telemetry.siblings import Siblings

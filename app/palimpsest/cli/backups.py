@@ -24,11 +24,12 @@ from urllib.parse import urlsplit
 
 from palimpsest.cli.terminal import counted_rows
 from palimpsest.errors import SettingsError, StoreUnavailable
-from palimpsest.proxy.access import load_pepper
+from palimpsest.proxy.pepper import load_pepper
 from palimpsest.settings.serving import Database
-from palimpsest.storage.migrate import MISMATCHES, SchemaState, schema_state, sqlite_path
+from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.migrate import MISMATCHES, SchemaState, schema_state
+from palimpsest.storage.opening import bound_pepper
 from palimpsest.storage.sqlite.files import ServerLock, copy_database, damage_of, rows_of
-from palimpsest.storage.store import bound_pepper
 
 DATABASE, PEPPER, MANIFEST = "palimpsest.db", "pepper", "backup.json"
 _CHUNK = 1024 * 1024

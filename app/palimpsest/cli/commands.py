@@ -23,14 +23,22 @@ from palimpsest.core.budget.quota import Used
 from palimpsest.core.budget.window import LIFE_SECONDS
 from palimpsest.core.urls import without_password
 from palimpsest.core.utc import DAY, day_of
+from palimpsest.core.wire.credentials import key_digest
 from palimpsest.errors import SettingsError, StoreUnavailable
-from palimpsest.proxy.access import key_digest
-from palimpsest.proxy.retention import NamespaceLimits, RetentionLimits, due, own_limits
 from palimpsest.settings.serving import Database
 from palimpsest.settings.settings import Settings
-from palimpsest.storage.accounts import KeyRow, LearnedWindow
-from palimpsest.storage.retention import OldSession
-from palimpsest.storage.store import Store, open_store
+from palimpsest.storage.accounts import Accounts, KeyRow, LearnedWindow, ProvenNamespaces
+from palimpsest.storage.body_bytes import BodyBytes
+from palimpsest.storage.database import SqlDatabase
+from palimpsest.storage.opening import open_database
+from palimpsest.storage.retention import (
+    NamespaceLimits,
+    OldSession,
+    OldSessions,
+    RetentionLimits,
+    due,
+    own_limits,
+)
 
 # Identifies the key to people and to secret scanners.
 _PREFIX = "pk-palimpsest-"
@@ -63,22 +71,22 @@ async def create_key(
     settings: Settings, label: str, same_as: str | None, terms: KeyTerms | None = None
 ) -> tuple[KeyRow, str]:
     """A new key and its row. `same_as` is the id of a key with whose namespace it works; None: a new one."""
-    async with _opened(settings) as store:
+    async with _accounts(settings) as accounts:
         now = time.time()
-        namespace = (await _row_of(store, same_as)).namespace if same_as else str(uuid_utils.uuid4())
+        namespace = (await _row_of(accounts, same_as)).namespace if same_as else str(uuid_utils.uuid4())
         key = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
         row = _under(terms or KeyTerms(), KeyRow(str(uuid_utils.uuid7()), label, namespace, now), now)
-        await store.accounts.add_key(row, key_digest(key))
+        await accounts.add_key(row, key_digest(key))
         return row, key
 
 
 async def change_key(settings: Settings, key_id: str, terms: KeyTerms) -> tuple[KeyRow, Used | None]:
     """Change the key; returns what `list_keys` does. SettingsError when it does not exist or is revoked."""
-    async with _opened(settings) as store:
-        row = _under(terms, await _row_of(store, key_id), time.time())
-        if not await store.accounts.change_key(row):
+    async with _accounts(settings) as accounts:
+        row = _under(terms, await _row_of(accounts, key_id), time.time())
+        if not await accounts.change_key(row):
             raise SettingsError(f"command line: the key {key_id} is revoked.")
-        return row, _used_of(row, await store.accounts.used_on(day_of(time.time())))
+        return row, _used_of(row, await accounts.used_on(day_of(time.time())))
 
 
 def _under(terms: KeyTerms, row: KeyRow, now: float) -> KeyRow:
@@ -116,9 +124,9 @@ def _expiry(text: str, now: float) -> float | None:
 
 async def list_keys(settings: Settings) -> Sequence[tuple[KeyRow, Used | None]]:
     """All keys, newest first, revoked ones included, and what those with a limit have used today."""
-    async with _opened(settings) as store:
-        used = await store.accounts.used_on(day_of(time.time()))
-        return [(row, _used_of(row, used)) for row in await store.accounts.keys()]
+    async with _accounts(settings) as accounts:
+        used = await accounts.used_on(day_of(time.time()))
+        return [(row, _used_of(row, used)) for row in await accounts.keys()]
 
 
 def _used_of(row: KeyRow, used: Mapping[str, Used]) -> Used | None:
@@ -127,8 +135,8 @@ def _used_of(row: KeyRow, used: Mapping[str, Used]) -> Used | None:
 
 async def revoke_key(settings: Settings, key_id: str) -> bool:
     """False when the key does not exist or is revoked already."""
-    async with _opened(settings) as store:
-        return await store.accounts.revoke_key(key_id, time.time())
+    async with _accounts(settings) as accounts:
+        return await accounts.revoke_key(key_id, time.time())
 
 
 def described_key(row: KeyRow, used: Used | None = None) -> dict[str, Any]:
@@ -170,8 +178,8 @@ def line_of_key(row: KeyRow, used: Used | None) -> str:
     return "  ".join([*parts, row.label]).rstrip()
 
 
-async def _row_of(store: Store, key_id: str) -> KeyRow:
-    for row in await store.accounts.keys():
+async def _row_of(accounts: Accounts, key_id: str) -> KeyRow:
+    for row in await accounts.keys():
         if row.id == key_id:
             return row
     raise SettingsError(f"command line: there is no key {key_id}; `palimpsest keys list` shows them.")
@@ -191,9 +199,9 @@ def retention_limits(settings: Settings, days: int | None, max_bytes: int | None
 
 async def due_sessions(settings: Settings, limits: RetentionLimits) -> Sequence[OldSession]:
     """The sessions that retention would erase now; nothing is erased."""
-    async with _opened(settings) as store:
-        own = own_limits(await store.accounts.keys())
-        return await due(store, NamespaceLimits(limits, own), time.time())
+    async with _opened(settings) as database:
+        all_limits = NamespaceLimits(limits, own_limits(await _accounts_of(database).keys()))
+        return await due(OldSessions(database), BodyBytes(database), all_limits, time.time())
 
 
 def described_session(old: OldSession) -> dict[str, str | None]:
@@ -208,14 +216,14 @@ def described_session(old: OldSession) -> dict[str, str | None]:
 
 async def learned_windows(settings: Settings) -> Sequence[LearnedWindow]:
     """Learned windows that have not expired, newest first."""
-    async with _opened(settings) as store:
-        return await store.accounts.learned_windows(time.time() - LIFE_SECONDS)
+    async with _accounts(settings) as accounts:
+        return await accounts.learned_windows(time.time() - LIFE_SECONDS)
 
 
 async def forget_windows(settings: Settings, model: str) -> int:
     """Forget a model's windows; returns how many."""
-    async with _opened(settings) as store:
-        return await store.accounts.forget_windows(model, None)
+    async with _accounts(settings) as accounts:
+        return await accounts.forget_windows(model, None)
 
 
 def described_window(row: LearnedWindow) -> dict[str, str | int | None]:
@@ -261,14 +269,20 @@ def lines_of_copy(rows: Mapping[str, int], database: Database, target: str) -> I
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Store]:
-    store = await open_store(
-        settings.database.url.get_secret_value(),
-        synchronous=settings.database.synchronous,
-        deadline_seconds=settings.database.store_deadline_seconds,
-        new_id=lambda: str(uuid_utils.uuid7()),
-    )
+async def _accounts(settings: Settings) -> AsyncIterator[Accounts]:
+    async with _opened(settings) as database:
+        yield _accounts_of(database)
+
+
+def _accounts_of(database: SqlDatabase) -> Accounts:
+    return Accounts(database, lambda: str(uuid_utils.uuid7()), ProvenNamespaces())
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[SqlDatabase]:
+    how = settings.database
+    database = await open_database(how.url.get_secret_value(), how.synchronous, how.store_deadline_seconds)
     try:
-        yield store
+        yield database
     finally:
-        await store.close()
+        await database.close()

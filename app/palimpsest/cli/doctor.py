@@ -7,66 +7,42 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
 
 from palimpsest.cli.commands import learned_windows, line_of
-from palimpsest.core.budget.window import window_from_models_payload, window_from_name
-from palimpsest.core.urls import without_password, without_query
+from palimpsest.cli.terminal import MODELS_SHOWN, Finding
+from palimpsest.core.urls import without_password
 from palimpsest.errors import PalimpsestError
-from palimpsest.main.upstreams import key_of, route_options, upstream_options
-from palimpsest.proxy.access import load_pepper
-from palimpsest.settings.settings import Settings, configured_window, to_policy
-from palimpsest.storage.migrate import MISMATCHES, schema_state, sqlite_path
+from palimpsest.proxy.pepper import load_pepper
+from palimpsest.settings.settings import Settings
+from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.migrate import MISMATCHES, schema_state
+from palimpsest.storage.opening import bound_pepper
 from palimpsest.storage.sqlite.driver import has_word_index, sqlite_version
-from palimpsest.storage.store import bound_pepper
-from palimpsest.upstream.address import RawHeaders, models_reply, versioned
-from palimpsest.upstream.client import UpstreamOptions
-from palimpsest.upstream.headers import UpstreamKey
-from palimpsest.upstream.models import window_from_model_data
 
-State = Literal["ok", "warning", "failed"]
 # Older versions can corrupt a WAL when two connections write or checkpoint at once (sqlite.org/wal.html).
 _SAFE_SQLITE = (3, 51, 3)
-# Enough to see whether windows are found; some servers list hundreds of models.
-_MODELS_SHOWN = 8
-_REACHING = (
-    "Is the server up, and are host and port of base_url right? Behind a corporate proxy, look at"
-    " upstream.proxy_url and upstream.ca_bundle."
-)
 _SHOWN_PACKAGES = ("uvicorn", "aiohttp", "httpx", "sqlalchemy", "aiosqlite", "tiktoken", "msgspec")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. `remedy` is empty when it is in order."""
+async def examine(settings: Settings) -> AsyncIterator[Finding]:
+    """All findings as they are made, in the order in which to fix them."""
+    for one in _versions():
+        yield one
+    yield _sqlite(settings)
+    yield search_index_of(settings.database.url.get_secret_value(), has_fts5=has_word_index())
+    yield await _database(settings)
+    yield await _pepper(settings)
+    yield _access(settings)
+    # Imported here: what is found above is seen before a client is loaded.
+    from palimpsest.cli.doctor_upstreams import asked_upstreams
 
-    name: str
-    state: State
-    detail: str
-    remedy: str = ""
-
-
-async def examine(settings: Settings) -> list[Finding]:
-    """All findings, in the order in which to fix them."""
-    return [
-        *_versions(),
-        _sqlite(settings),
-        search_index_of(settings.database.url.get_secret_value(), has_fts5=has_word_index()),
-        await _database(settings),
-        await _pepper(settings),
-        _access(settings),
-        *await _upstreams(settings),
-        *await _learned_windows(settings),
-    ]
-
-
-def is_healthy(findings: list[Finding]) -> bool:
-    """True when nothing failed; warnings do not count."""
-    return all(finding.state != "failed" for finding in findings)
+    async for one in asked_upstreams(settings):
+        yield one
+    for one in await _learned_windows(settings):
+        yield one
 
 
 def _versions() -> Iterator[Finding]:
@@ -154,80 +130,6 @@ def _access(settings: Settings) -> Finding:
     return Finding("access", "ok", f"{settings.access.mode}; {key} goes upstream")
 
 
-async def _upstreams(settings: Settings) -> list[Finding]:
-    """The upstream with the windows it states, then the servers of the routes."""
-    given = settings.upstream
-    if given.base_url is None:
-        found, payload = Finding("upstream", "ok", "none set: the built-in demo answers"), None
-    else:
-        key = key_of(given.api_key, given.key_header)
-        found, payload = await _reached("upstream", upstream_options(settings), key)
-    routes = [
-        await _reached(
-            f"route {route.match}", route_options(settings, route), key_of(route.api_key, route.key_header)
-        )
-        for route in settings.routes
-    ]
-    windows = _windows(settings, payload) if given.base_url and found.state == "ok" else ()
-    return [found, *windows, *(finding for finding, _ in routes)]
-
-
-async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None) -> tuple[Finding, Any]:
-    """Whether a server answers, and its list of models."""
-    address = without_query(options.base_url)
-    try:
-        headers = [key.header] if key else []
-        said = await models_reply(options, headers, options.connect_seconds + 10)
-    except PalimpsestError as error:
-        return Finding(name, "failed", f"{address}: {error.message}", _REACHING), None
-    except TimeoutError:
-        return Finding(name, "failed", f"{address}: no answer", "Is the server up?"), None
-    except OSError:
-        remedy = "upstream.ca_bundle names a PEM file of authorities."
-        return Finding(name, "failed", f"{options.ca_file} cannot be read as one", remedy), None
-    status, payload = said.status, said.json()
-    reached = f"{address} answers GET /models with {status}"
-    if status == 404:
-        return await _not_found(name, reached, options, headers), None
-    if status in (401, 403) and key is None:
-        return Finding(name, "ok", f"{reached}: it wants a caller's key"), None
-    if status >= 500:
-        return Finding(name, "failed", reached, "Look at the upstream's own log."), None
-    return Finding(name, "ok", reached), payload
-
-
-async def _not_found(name: str, reached: str, options: UpstreamOptions, headers: RawHeaders) -> Finding:
-    """A 404 most likely means a missing version path; a few servers have no list of models."""
-    if longer := await versioned(options, headers):
-        return Finding(name, "failed", f"{reached}; {longer} answers", f"Set base_url to {longer}.")
-    remedy = "Check the path of base_url: most servers need /v1 at its end. A few have no list of models."
-    return Finding(name, "warning", reached, remedy)
-
-
-def _windows(settings: Settings, payload: Any) -> Iterator[Finding]:
-    """Each model's window, and its source."""
-    named = [entry.match for entry in settings.models if not set("*?[") & set(entry.match)]
-    listed = payload.get("data") if isinstance(payload, Mapping) else None
-    ids = [m.get("id") for m in listed if isinstance(m, Mapping)] if isinstance(listed, list) else []
-    models = list(dict.fromkeys([*named, *(name for name in ids if isinstance(name, str))]))
-    for model in models[:_MODELS_SHOWN]:
-        tokens, source = _window(settings, payload, model)
-        yield Finding(f"window of {model}", "ok", f"{tokens:,} tokens, from {source}")
-    if len(models) > _MODELS_SHOWN:
-        yield Finding("windows", "ok", f"{len(models) - _MODELS_SHOWN} more models are not shown")
-
-
-def _window(settings: Settings, payload: Any, model: str) -> tuple[int, str]:
-    sources: tuple[tuple[str, Callable[[], int | None]], ...] = (
-        ("the settings", lambda: configured_window(settings, model)),
-        ("the upstream", lambda: window_from_models_payload(payload, model)),
-        ("published model data", lambda: window_from_model_data(model)),
-        ("the model's name", lambda: window_from_name(model)),
-    )
-    found = ((tokens, source) for source, ask in sources if (tokens := ask()) is not None)
-    return next(found, (to_policy(settings, model).assumed_window_tokens, "the default"))
-
-
 async def _learned_windows(settings: Settings) -> list[Finding]:
     """Windows learned from requests; those that upstreams state are reported above."""
     try:
@@ -237,7 +139,7 @@ async def _learned_windows(settings: Settings) -> list[Finding]:
     except PalimpsestError:
         # The finding on the database says so.
         return []
-    shown = [Finding("learned window", "ok", line_of(row)) for row in rows[:_MODELS_SHOWN]]
-    if len(rows) > _MODELS_SHOWN:
+    shown = [Finding("learned window", "ok", line_of(row)) for row in rows[:MODELS_SHOWN]]
+    if len(rows) > MODELS_SHOWN:
         shown.append(Finding("learned windows", "ok", f"all {len(rows)}: `palimpsest windows`"))
     return shown

@@ -13,6 +13,7 @@ keys = typer.Typer(help="Keys issued by this proxy, for access.mode: keys.", no_
 
 # A petabyte: larger numbers are mistakes, and far larger ones no database takes.
 _MOST_BYTES = 10**15
+_NONE = ("There are no keys; `palimpsest keys create` makes one.",)
 Expires = Annotated[str | None, typer.Option(help="Days such as 30d, a UTC date such as 2030-12-31, never.")]
 DailyTokens = Annotated[int | None, typer.Option(min=0, help="Tokens a UTC day; 0: as access.daily_tokens.")]
 DailyDollars = Annotated[float | None, typer.Option(min=0, help="Dollars a UTC day; 0: as access says.")]
@@ -64,8 +65,8 @@ def keys_list(database: Database = None, config: Config = None, as_json: AsJson 
     if as_json:
         print_json([described_key(row, used) for row, used in rows])
         return
-    for row, used in rows:
-        typer.echo(line_of_key(row, used))
+    for line in [line_of_key(row, used) for row, used in rows] or _NONE:
+        typer.echo(line)
 
 
 @keys.command("set")

@@ -176,10 +176,17 @@ def replay(
 
     Summaries in a replay are those that code writes, without a model.
     """
-    from palimpsest.cli import other_policy, replaying
+    is_seen = sys.stderr.isatty()
+    with typer.progressbar(length=1, label="Replaying", file=sys.stderr, hidden=not is_seen) as bar:
+        # Imported below the bar: it takes a second.
+        from palimpsest.cli import other_policy, replaying
 
-    wanted = other_policy.Wanted(against, policy or (), window_tokens)
-    told = replaying.replay(replaying.document(proxy, session), wanted)
+        def begun(turns: int) -> Callable[[int], None]:
+            bar.length = turns
+            return bar.update
+
+        wanted = other_policy.Wanted(against, policy or (), window_tokens)
+        told = replaying.replay(replaying.document(proxy, session), wanted, begun)
     shown = told if view else {name: value for name, value in told.items() if name != "view"}
     _told(shown, replaying.lines_of, as_json)
     if view and not as_json:

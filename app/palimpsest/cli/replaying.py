@@ -91,15 +91,19 @@ def _bounded(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def replay(content: bytes, wanted: Wanted) -> dict[str, Any]:
-    """Both policies over the session. SettingsError for bad options; RequestError for a bad document."""
+def replay(content: bytes, wanted: Wanted, begun: Callable[[int], Callable[[int], None]]) -> dict[str, Any]:
+    """Both policies over the session. SettingsError for bad options; RequestError for a bad document.
+
+    `begun` is called with the number of turns to replay, and what it returns after each of them.
+    """
     recording = _read(content, wanted.window_tokens)
     given, in_force = recording.given, recording.given.facts.policy
     window = given.facts.window
     other, other_window = other_policy(in_force, window, given.turns[-1][0].model, wanted)
     is_other = other != in_force or other_window != window
-    now = replayed(given, in_force, window)
-    then = replayed(given, other, other_window) if is_other else None
+    passed = begun(len(given.turns) * (1 + is_other))
+    now = replayed(given, in_force, window, passed)
+    then = replayed(given, other, other_window, passed) if is_other else None
     return {
         "name": recording.record.name,
         "model": given.turns[-1][0].model,

@@ -28,12 +28,13 @@ from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS
 from palimpsest.errors import PalimpsestError
 from palimpsest.main.application import Application, create_app
 from palimpsest.main.start_checks import check_start
-from palimpsest.proxy.access import load_pepper
 from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.pepper import load_pepper
 from palimpsest.proxy.telemetry.siblings import Inboxes, Siblings
 from palimpsest.settings.load import Source
 from palimpsest.settings.settings import Settings
-from palimpsest.storage.migrate import schema_of_this_version, sqlite_path
+from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.migrate import schema_of_this_version
 from palimpsest.storage.sqlite.driver import sqlite_version
 from palimpsest.tokenizer.counting import Tokenizer
 

@@ -1,15 +1,18 @@
-"""What commands print for people: tables, numbers, messages."""
+"""What commands print for people: tables, numbers, messages, findings."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 _SIZES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _PERIODS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+# Models whose windows `doctor` shows: enough to see whether any are found; some servers list hundreds.
+MODELS_SHOWN = 8
 
 
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
@@ -85,3 +88,19 @@ def text_of(message: Mapping[str, Any]) -> str:
     calls = [call.get("function") or call for call in message.get("tool_calls") or ()]
     called = [f"{call.get('name')}({call.get('arguments')})" for call in calls]
     return "\n".join(text for text in (*texts, *called) if isinstance(text, str) and text)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check. `remedy` is empty when it is in order."""
+
+    name: str
+    state: Literal["ok", "warning", "failed"]
+    detail: str
+    remedy: str = ""
+
+    def lines(self) -> Iterator[str]:
+        """The finding, and below it the remedy."""
+        yield f"{self.state:8} {self.name}: {self.detail}"
+        if self.remedy:
+            yield f"{'':8} -> {self.remedy}"

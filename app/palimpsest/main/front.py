@@ -44,12 +44,13 @@ from palimpsest.proxy.kept_answers import RefusalMemory
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.recall.indexing import Indexer
-from palimpsest.proxy.retention import Retention, RetentionLimits
+from palimpsest.proxy.retention import Retention
 from palimpsest.proxy.sessions.delta import Deltas, References
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.resolver import Resolver
 from palimpsest.proxy.sessions.side_requests import SideRequests
 from palimpsest.settings.settings import Arms, Settings, is_loopback
+from palimpsest.storage.retention import RetentionLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ import uuid_utils
 from palimpsest.api.front import TakenSlots
 from palimpsest.embedding.weights import weights_folder
 from palimpsest.errors import SettingsError, StoreError
-from palimpsest.proxy.access import Pepper, load_pepper
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.leases import HeldLeases
 from palimpsest.proxy.erasing import Again, EraseMeans, Scrubber
 from palimpsest.proxy.jobs import Jobs, unless
 from palimpsest.proxy.journal.runtime import Usages
 from palimpsest.proxy.lookups.executing import RunningLookups
+from palimpsest.proxy.pepper import Pepper, load_pepper
 from palimpsest.proxy.reports import RequestLog
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import CountMessage, MessageReader

@@ -1,6 +1,7 @@
 """What a start refuses, or warns about, although every setting is valid: files, packages, processes.
 
-Reads the files that settings name; opens no database and asks no server.
+Reads the files that settings name; opens no database and asks no server. What a check needs is imported where
+a setting asks for it: `palimpsest config check` shall not load the proxy.
 """
 
 from __future__ import annotations
@@ -10,11 +11,8 @@ from collections.abc import Iterator
 from palimpsest.core.urls import has_version_path, without_query
 from palimpsest.embedding.weights import weights_folder
 from palimpsest.errors import SettingsError
-from palimpsest.main.features import instructions_of
-from palimpsest.main.telemetry import tracer_class
-from palimpsest.main.upstreams import check_authorities
 from palimpsest.settings.settings import Settings
-from palimpsest.storage.migrate import postgres_driver, sqlite_path
+from palimpsest.storage.address import postgres_driver, sqlite_path
 
 
 def check_start(settings: Settings) -> None:
@@ -71,11 +69,17 @@ def _check_workers(settings: Settings) -> None:
 
 
 def _check_prompt(settings: Settings) -> None:
-    instructions_of(settings.summarizer)
+    if settings.summarizer.prompt_file is not None:
+        from palimpsest.main.features import instructions_of
+
+        instructions_of(settings.summarizer)
 
 
 def _check_authorities(settings: Settings) -> None:
-    check_authorities(settings.upstream.ca_bundle)
+    if settings.upstream.ca_bundle is not None:
+        from palimpsest.main.upstreams import check_authorities
+
+        check_authorities(settings.upstream.ca_bundle)
 
 
 def _check_database_package(settings: Settings) -> None:
@@ -90,6 +94,8 @@ def _check_vectors_package(settings: Settings) -> None:
 
 def _check_traces_package(settings: Settings) -> None:
     if settings.telemetry.otlp_url is not None:
+        from palimpsest.main.telemetry import tracer_class
+
         tracer_class()
 
 

@@ -94,11 +94,10 @@ async def _opened(
     )
 
 
-def check_authorities(ca_file: Path | None) -> None:
-    """SettingsError when the file is no list of authorities; None is right, too."""
-    if ca_file is not None:
-        with _authorities_of(ca_file):
-            trust_of(ca_file)
+def check_authorities(ca_file: Path) -> None:
+    """SettingsError when the file is no list of authorities."""
+    with _authorities_of(ca_file):
+        trust_of(ca_file)
 
 
 @contextmanager

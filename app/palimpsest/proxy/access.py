@@ -1,6 +1,5 @@
-"""Callers (rule 26): the namespace of a request, the pepper that keys it, and limits on unproven namespaces.
+"""Callers (rule 26): the namespace of a request, and limits on unproven namespaces.
 
-The pepper is created once and then only read: without it the namespaces of a database cannot be found again.
 A namespace is proven once the upstream has accepted its credential. Until then it may store little, because
 anybody can invent a key. A caller can read and write only its own namespace. Its credential is stored only as
 a keyed digest, and never logged or put into an error.
@@ -9,97 +8,29 @@ a keyed digest, and never logged or put into an error.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
-import os
-import secrets
-import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 import structlog
 
 from palimpsest.core.budget.quota import DailyLimits, Quota, StorageBound, bound_of, quota_of
-from palimpsest.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames
-from palimpsest.errors import AdminKeyRefused, NamespaceUnproven, SettingsError, StoreError, Unauthorized
+from palimpsest.core.wire.credentials import (
+    FIRST_HEADERS,
+    USUAL_NAMES,
+    CredentialNames,
+    bearer_token,
+    key_digest,
+)
+from palimpsest.errors import AdminKeyRefused, NamespaceUnproven, StoreError, Unauthorized
 from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.incoming import Headers, Incoming
 from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.pepper import Pepper
 from palimpsest.storage.accounts import Accounts, KeyRow
 from palimpsest.storage.store import Store
-
-# 256 bits: the digests must not be reversible by guessing API keys, whatever their format.
-PEPPER_BYTES = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Pepper:
-    """The secret. `repr` hides it; use `digest_of`."""
-
-    secret: bytes
-
-    def __repr__(self) -> str:
-        return "Pepper(...)"
-
-    def digest_of(self, *parts: str) -> bytes:
-        """HMAC-SHA256 over the parts, each length-prefixed so that no two lists collide."""
-        mac = hmac.new(self.secret, digestmod=hashlib.sha256)
-        for part in parts:
-            encoded = part.encode("utf-8", "surrogatepass")
-            mac.update(len(encoded).to_bytes(8, "big"))
-            mac.update(encoded)
-        return mac.digest()
-
-    @property
-    def fingerprint(self) -> bytes:
-        """Identifies the pepper without revealing it; stored in the database to detect a mismatch."""
-        return self.digest_of("palimpsest pepper fingerprint")
-
-
-def load_pepper(path: Path) -> Pepper:
-    """The pepper in the file; a missing file is created with mode 0600.
-
-    SettingsError when other users can read the file, or when it is damaged or cannot be created.
-    """
-    try:
-        return _create(path)
-    except FileExistsError:
-        return _read(path)
-    except OSError as error:
-        raise SettingsError(f"The pepper cannot be made at {path}: {error.strerror}.") from error
-
-
-def _create(path: Path) -> Pepper:
-    if path.exists():
-        raise FileExistsError
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    secret = secrets.token_bytes(PEPPER_BYTES)
-    # Made with mode 0600 under a name of its own. A link is refused when the name is taken, and shows the
-    # file whole: servers on one folder may start for the first time at the same moment.
-    descriptor, making = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secret)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(making, path)
-    finally:
-        Path(making).unlink()
-    return Pepper(secret)
-
-
-def _read(path: Path) -> Pepper:
-    if path.stat().st_mode & 0o077:
-        raise SettingsError(f"The pepper {path} can be read by others: run `chmod 600 {path}`.")
-    secret = path.read_bytes()
-    if len(secret) != PEPPER_BYTES:
-        raise SettingsError(f"The pepper {path} is damaged ({len(secret)} bytes): restore it from a backup.")
-    return Pepper(secret)
-
 
 # Sweeps within the lifetime of an unproven namespace.
 SWEEPS = 4
@@ -342,14 +273,3 @@ class Access:
 def first_credentials(incoming: Incoming) -> tuple[str, ...]:
     """The usual credentials as sent, "" for each absent one; RepeatedHeader when one occurs twice."""
     return tuple([incoming.only(name) or "" for name in _FIRST_HEADERS])
-
-
-def bearer_token(credential: str) -> str:
-    """The key, without a leading `Bearer`."""
-    scheme, _, token = credential.partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else credential
-
-
-def key_digest(key: str) -> bytes:
-    """The sha256 under which a proxy-issued key is stored. The key has 256 random bits: no salt is needed."""
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -6,7 +6,7 @@ are those that code writes, and times are those that were recorded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -101,9 +101,14 @@ class ReplayedPolicy:
     view: View
 
 
-def replayed(given: ReplayInput, policy: Policy, window: Window) -> ReplayedPolicy:
-    """What this policy does with the conversation in this window; it has at least one turn."""
-    return _PolicyReplay(given, policy, window).outcome()
+def replayed(
+    given: ReplayInput, policy: Policy, window: Window, passed: Callable[[int], None]
+) -> ReplayedPolicy:
+    """What this policy does with the conversation in this window; it has at least one turn.
+
+    `passed` is called with 1 after each turn.
+    """
+    return _PolicyReplay(given, policy, window).outcome(passed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +183,10 @@ class _PolicyReplay:
         self._now = 0.0
         self._loops = LoopBreaker(self._facts.breaker_seconds, lambda: self._now)
 
-    def outcome(self) -> ReplayedPolicy:
+    def outcome(self, passed: Callable[[int], None]) -> ReplayedPolicy:
         for recorded, preamble in self._given.turns:
             self._take(self._turn(recorded, preamble))
+            passed(1)
         last = self._turn(*self._given.turns[-1])
         view = rendered(last.conversation, self._force, self._count_text)
         kept = sum(part.index is not None and not part.masked for part in view.parts)

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from palimpsest.errors import SchemaMismatch, SettingsError
+from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.body_bytes import AddUp
 from palimpsest.storage.journal import OPEN_FAILED
 from palimpsest.storage.migrate import (
@@ -28,7 +29,6 @@ from palimpsest.storage.migrate import (
     migrate,
     schema_of_this_version,
     schema_state,
-    sqlite_path,
 )
 from palimpsest.storage.sqlite.files import ServerLock
 from palimpsest.storage.tables import (

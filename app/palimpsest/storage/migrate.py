@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, inspect, text
@@ -19,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
+from palimpsest.storage.address import postgres_driver, sqlite_path
 from palimpsest.storage.search_index import make_word_index
 from palimpsest.storage.sqlite.driver import Connection as SqliteConnection
 from palimpsest.storage.sqlite.driver import driver
@@ -43,11 +43,6 @@ MISMATCHES: Mapping[SchemaState, str] = {
 # "palimpse" in ASCII: replicas that start together migrate one after the other.
 _LOCK = 0x70616C696D707365
 _OURS = "messages"
-
-
-def sqlite_path(url: str) -> Path | None:
-    """The file of `sqlite:///path`; None for another database."""
-    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
 
 
 async def migrate(url: str) -> None:
@@ -147,17 +142,6 @@ async def connected(url: str, *, snapshot: bool = False) -> AsyncIterator[AsyncC
     except (DBAPIError, OSError, driver.Error, *theirs) as failure:
         verb = "reached" if path is None else "opened"
         raise StoreUnavailable(f"the database cannot be {verb}: {_said(failure)}") from failure
-
-
-def postgres_driver() -> ModuleType:
-    """asyncpg, which is an optional dependency. SettingsError without it."""
-    try:
-        import asyncpg
-    except ModuleNotFoundError:
-        raise SettingsError(
-            "database.url: PostgreSQL needs a driver: pip install 'palimpsest[postgres]'."
-        ) from None
-    return asyncpg
 
 
 def _said(failure: Exception) -> str:

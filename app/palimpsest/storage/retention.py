@@ -1,4 +1,4 @@
-"""Finds the sessions that are kept longer than an operator wants; `palimpsest.storage.erasure` erases them.
+"""The limits an operator sets, and the sessions that are over them; `palimpsest.proxy.retention` erases them.
 
 Reads rows of all namespaces, and of each session as little as an erase needs. A session with an exchange in
 progress is never among them.
@@ -6,17 +6,74 @@ progress is never among them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
+from palimpsest.core.utc import DAY
 from palimpsest.storage import erasure_rules as rules
+from palimpsest.storage.accounts import KeyRow
+from palimpsest.storage.body_bytes import BodyBytes
 from palimpsest.storage.database import SqlDatabase, Statement, p, rows_of
 from palimpsest.storage.sql import LIMIT, of_namespace, there_is, total_of
 from palimpsest.storage.tables import BODIES, EXCHANGES, KEYS, SESSIONS
 
 # A row for each session is looked at: a large database takes its time, beside which others write.
 _SECONDS = 3_600.0
+# Sessions found at once; more are found when these are gone.
+_MOST_FOUND = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """For how many days after their newest turn sessions are kept, and in how many bytes a namespace.
+
+    0: no limit.
+    """
+
+    days: int
+    max_bytes: int
+
+    def __bool__(self) -> bool:
+        """True when there is a limit."""
+        return bool(self.days or self.max_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceLimits:
+    """The limits in `general`, and those of namespaces whose keys have some; 0 there: the general one."""
+
+    general: RetentionLimits
+    own: Mapping[str, RetentionLimits] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """True when there is a limit."""
+        return bool(self.general or any(self.own.values()))
+
+    def bytes_of(self, namespace: str) -> int:
+        """The most bytes of the namespace; 0: no limit."""
+        own = self.own.get(namespace)
+        return (own.max_bytes if own else 0) or self.general.max_bytes
+
+
+def own_limits(keys: Sequence[KeyRow]) -> dict[str, RetentionLimits]:
+    """The limits of the namespaces of keys that have some, or had some and are revoked.
+
+    Of several keys of a namespace the valid ones count, and the largest limit. Where none is valid the
+    revoked ones count: a key that ends leaves what was said for as long as was agreed.
+    """
+    by_namespace: defaultdict[str, list[KeyRow]] = defaultdict(list)
+    for key in keys:
+        by_namespace[key.namespace].append(key)
+    found = {}
+    for namespace, its in by_namespace.items():
+        if any(key.retention_days or key.retention_bytes for key in its):
+            valid = [key for key in its if key.revoked_at is None] or its
+            days = max(key.retention_days or 0 for key in valid)
+            found[namespace] = RetentionLimits(days, max(key.retention_bytes or 0 for key in valid))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +109,33 @@ class OldSessions:
         """Bytes of the session's bodies, those included that other sessions share."""
         asked = {"namespace": namespace, "session": session}
         return int((await self._db.read_snapshot(rows_of(_SIZE, **asked)))[0][0])
+
+
+async def due(
+    there: OldSessions, sizes_of: BodyBytes, limits: NamespaceLimits, now: float
+) -> list[OldSession]:
+    """The sessions to be erased, the first 1,000 of each limit and namespace.
+
+    A text that several sessions share counts for each of them, so that more may be due once these are gone.
+    """
+    days = limits.general.days
+    found = await there.before(now - days * DAY, _MOST_FOUND) if days else []
+    for namespace, own in limits.own.items():
+        # `before` leaves these namespaces out.
+        kept = own.days or days
+        oldest = await there.oldest(namespace, _MOST_FOUND) if kept else []
+        found += [old for old in oldest if old.updated_at < now - kept * DAY]
+    has_bytes = limits.general.max_bytes or any(own.max_bytes for own in limits.own.values())
+    sizes = await sizes_of.all() if has_bytes else {}
+    for namespace, size in sizes.items():
+        most = limits.bytes_of(namespace)
+        excess = size - most if most else 0
+        for old in await there.oldest(namespace, _MOST_FOUND) if excess > 0 else ():
+            if excess <= 0:
+                break
+            found.append(old)
+            excess -= await there.size(namespace, old.session)
+    return list(dict.fromkeys(found))
 
 
 _COLUMNS = (SESSIONS.c.namespace, SESSIONS.c.id, SESSIONS.c.external_id, SESSIONS.c.updated_at)

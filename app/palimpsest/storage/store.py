@@ -22,11 +22,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 
 import sqlalchemy as sa
 
-from palimpsest.errors import SchemaMismatch, StoreUnavailable
+from palimpsest.errors import StoreUnavailable
 from palimpsest.storage.accounts import Accounts, ProvenNamespaces
 from palimpsest.storage.body_bytes import BodyBytes
 from palimpsest.storage.compactions import Compactions
@@ -36,8 +36,8 @@ from palimpsest.storage.exchange_log import ExchangeLog
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History
 from palimpsest.storage.journal import FAIL_OPEN, Journal, KnownSessions
-from palimpsest.storage.migrate import MISMATCHES, schema_state, sqlite_path, with_connection
 from palimpsest.storage.namespaces import Namespaces
+from palimpsest.storage.opening import open_database
 from palimpsest.storage.retention import OldSessions
 from palimpsest.storage.search import Search
 from palimpsest.storage.search_index import POSTGRES_INDEX, WordIndex, word_index_of
@@ -45,7 +45,7 @@ from palimpsest.storage.sql import new_row, replacing
 from palimpsest.storage.sqlite.database import REWRITE_BYTES, SqliteDatabase
 from palimpsest.storage.sqlite.driver import Synchronous
 from palimpsest.storage.sqlite.files import ServerLock
-from palimpsest.storage.tables import HEARTBEAT, PEPPER
+from palimpsest.storage.tables import HEARTBEAT
 
 
 class Store:
@@ -141,21 +141,16 @@ async def open_store(
     this size. Raises SchemaMismatch when the database must be migrated or has an unknown schema,
     StoreUnavailable when it cannot be reached, SettingsError for another url.
     """
-    path = sqlite_path(url)
-    await _require_schema(url)
-    if path is None:
-        from palimpsest.storage.postgres_database import open_postgres
-
-        server = new_id() if sole else None
-        return Store(await open_postgres(url, deadline_seconds), POSTGRES_INDEX, new_id, server=server)
+    database = await open_database(url, synchronous, deadline_seconds, rewrite_bytes)
+    if not isinstance(database, SqliteDatabase):
+        return Store(database, POSTGRES_INDEX, new_id, server=new_id() if sole else None)
     if not sole:
-        database = SqliteDatabase(path, synchronous, deadline_seconds, rewrite_bytes)
         return Store(database, await word_index_of(database), new_id)
-    use = ServerLock(path)
-    use.take()
-    with ExitStack() as on_failure:
+    use = ServerLock(database.path)
+    async with AsyncExitStack() as on_failure:
+        on_failure.push_async_callback(database.close)
+        use.take()
         on_failure.callback(use.release)
-        database = SqliteDatabase(path, synchronous, deadline_seconds, rewrite_bytes)
         await database.write([Step(FAIL_OPEN, [{}])])
         # A kill between an erase and its scrub leaves erased rows in the log.
         await database.empty_log()
@@ -171,26 +166,6 @@ def _statements() -> Iterator[Statement]:
             for value in vars(module).values():
                 found = value.values() if isinstance(value, dict) else (value,)
                 yield from (each for each in found if isinstance(each, Statement))
-
-
-async def bound_pepper(url: str) -> bytes | None:
-    """The fingerprint of the pepper that the database at `url` belongs to; None before its first start.
-
-    Only reads, so it may run beside a server. The schema must be current.
-    """
-
-    def read(connection: sa.Connection) -> bytes | None:
-        return connection.execute(sa.select(PEPPER.c.fingerprint)).scalar()
-
-    return await with_connection(url, read)
-
-
-async def _require_schema(url: str) -> None:
-    state = await schema_state(url)
-    if state == "behind":
-        raise SchemaMismatch("the database is not migrated; run `palimpsest migrate`")
-    if state in MISMATCHES:
-        raise SchemaMismatch(f"the database cannot be used: {MISMATCHES[state]}")
 
 
 _NEW_BEAT = new_row(HEARTBEAT)

@@ -1,4 +1,4 @@
-"""Which headers, cookies and query fields of a request are credentials (rule 36).
+"""Which headers, cookies and query fields of a request are credentials (rule 36), and what is in one.
 
 A pure decision over names and values; validity is not checked.
 
@@ -9,6 +9,7 @@ Portkey, Cloudflare AI Gateway and Access, Helicone, LiteLLM, Bifrost, Kong, Git
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -195,6 +196,17 @@ class CredentialNames:
 
 # The defaults.
 USUAL_NAMES = CredentialNames()
+
+
+def bearer_token(credential: str) -> str:
+    """The key, without a leading `Bearer`."""
+    scheme, _, token = credential.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else credential
+
+
+def key_digest(key: str) -> bytes:
+    """The sha256 under which a proxy-issued key is stored. The key has 256 random bits: no salt is needed."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 def _normalized(name: str) -> str:

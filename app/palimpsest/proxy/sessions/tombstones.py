@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from palimpsest.core.wire.responses.items import item_references_in
 from palimpsest.errors import ErasedSession
-from palimpsest.proxy.access import Pepper
+from palimpsest.proxy.pepper import Pepper
 from palimpsest.proxy.turn import Turn
 from palimpsest.storage.erasure import Erasure
 

@@ -67,7 +67,7 @@ class SqliteDatabase:
         deadline_seconds: float,
         rewrite_bytes: int = REWRITE_BYTES,
     ) -> None:
-        self._path = path
+        self.path = path
         self._rewrite_bytes = rewrite_bytes
         self._deadline_seconds = deadline_seconds
         self._compiled = _compiler()
@@ -136,7 +136,7 @@ class SqliteDatabase:
     async def size_bytes(self) -> int:
         """See `SqlDatabase`."""
         try:
-            return await asyncio.to_thread(size_of, self._path)
+            return await asyncio.to_thread(size_of, self.path)
         except OSError as error:
             raise StoreUnavailable("The database's file cannot be read.") from error
 
@@ -148,7 +148,7 @@ class SqliteDatabase:
     async def scrub(self, tables: Sequence[str]) -> Scrub:
         """See `SqlDatabase`. A file larger than `rewrite_bytes` is not vacuumed."""
         del tables
-        rewrites = self._path.stat().st_size <= self._rewrite_bytes
+        rewrites = self.path.stat().st_size <= self._rewrite_bytes
         done = await self._writer.scrub(rewrites=rewrites) or await self.empty_log()
         if not done:
             return "pending"

@@ -1,0 +1,95 @@
+"""What `palimpsest doctor` finds by asking servers: whether they answer, and the windows of their models."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+from palimpsest.cli.terminal import MODELS_SHOWN, Finding
+from palimpsest.core.budget.window import window_from_models_payload, window_from_name
+from palimpsest.core.urls import without_query
+from palimpsest.errors import PalimpsestError
+from palimpsest.main.upstreams import key_of, route_options, upstream_options
+from palimpsest.settings.settings import Settings, configured_window, to_policy
+from palimpsest.upstream.address import RawHeaders, models_reply, versioned
+from palimpsest.upstream.client import UpstreamOptions
+from palimpsest.upstream.headers import UpstreamKey
+from palimpsest.upstream.models import window_from_model_data
+
+_REACHING = (
+    "Is the server up, and are host and port of base_url right? Behind a corporate proxy, look at"
+    " upstream.proxy_url and upstream.ca_bundle."
+)
+
+
+async def asked_upstreams(settings: Settings) -> AsyncIterator[Finding]:
+    """The upstream with the windows it states, then the servers of the routes, each as it has answered."""
+    given = settings.upstream
+    if given.base_url is None:
+        yield Finding("upstream", "ok", "none set: the built-in demo answers")
+    else:
+        key = key_of(given.api_key, given.key_header)
+        found, payload = await _reached("upstream", upstream_options(settings), key)
+        yield found
+        for window in _windows(settings, payload) if found.state == "ok" else ():
+            yield window
+    for route in settings.routes:
+        key = key_of(route.api_key, route.key_header)
+        found, _ = await _reached(f"route {route.match}", route_options(settings, route), key)
+        yield found
+
+
+async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None) -> tuple[Finding, Any]:
+    """Whether a server answers, and its list of models."""
+    address = without_query(options.base_url)
+    try:
+        headers = [key.header] if key else []
+        said = await models_reply(options, headers, options.connect_seconds + 10)
+    except PalimpsestError as error:
+        return Finding(name, "failed", f"{address}: {error.message}", _REACHING), None
+    except TimeoutError:
+        return Finding(name, "failed", f"{address}: no answer", "Is the server up?"), None
+    except OSError:
+        remedy = "upstream.ca_bundle names a PEM file of authorities."
+        return Finding(name, "failed", f"{options.ca_file} cannot be read as one", remedy), None
+    status, payload = said.status, said.json()
+    reached = f"{address} answers GET /models with {status}"
+    if status == 404:
+        return await _not_found(name, reached, options, headers), None
+    if status in (401, 403) and key is None:
+        return Finding(name, "ok", f"{reached}: it wants a caller's key"), None
+    if status >= 500:
+        return Finding(name, "failed", reached, "Look at the upstream's own log."), None
+    return Finding(name, "ok", reached), payload
+
+
+async def _not_found(name: str, reached: str, options: UpstreamOptions, headers: RawHeaders) -> Finding:
+    """A 404 most likely means a missing version path; a few servers have no list of models."""
+    if longer := await versioned(options, headers):
+        return Finding(name, "failed", f"{reached}; {longer} answers", f"Set base_url to {longer}.")
+    remedy = "Check the path of base_url: most servers need /v1 at its end. A few have no list of models."
+    return Finding(name, "warning", reached, remedy)
+
+
+def _windows(settings: Settings, payload: Any) -> Iterator[Finding]:
+    """Each model's window, and its source."""
+    named = [entry.match for entry in settings.models if not set("*?[") & set(entry.match)]
+    listed = payload.get("data") if isinstance(payload, Mapping) else None
+    ids = [m.get("id") for m in listed if isinstance(m, Mapping)] if isinstance(listed, list) else []
+    models = list(dict.fromkeys([*named, *(name for name in ids if isinstance(name, str))]))
+    for model in models[:MODELS_SHOWN]:
+        tokens, source = _window(settings, payload, model)
+        yield Finding(f"window of {model}", "ok", f"{tokens:,} tokens, from {source}")
+    if len(models) > MODELS_SHOWN:
+        yield Finding("windows", "ok", f"{len(models) - MODELS_SHOWN} more models are not shown")
+
+
+def _window(settings: Settings, payload: Any, model: str) -> tuple[int, str]:
+    sources: tuple[tuple[str, Callable[[], int | None]], ...] = (
+        ("the settings", lambda: configured_window(settings, model)),
+        ("the upstream", lambda: window_from_models_payload(payload, model)),
+        ("published model data", lambda: window_from_model_data(model)),
+        ("the model's name", lambda: window_from_name(model)),
+    )
+    found = ((tokens, source) for source, ask in sources if (tokens := ask()) is not None)
+    return next(found, (to_policy(settings, model).assumed_window_tokens, "the default"))

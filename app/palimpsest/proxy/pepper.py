@@ -1,0 +1,84 @@
+"""The pepper: the secret under which callers' credentials become the digests that namespaces are found by.
+
+It is created once and then only read: without it the namespaces of a database cannot be found again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from palimpsest.errors import SettingsError
+
+# 256 bits: the digests must not be reversible by guessing API keys, whatever their format.
+PEPPER_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Pepper:
+    """The secret. `repr` hides it; use `digest_of`."""
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "Pepper(...)"
+
+    def digest_of(self, *parts: str) -> bytes:
+        """HMAC-SHA256 over the parts, each length-prefixed so that no two lists collide."""
+        mac = hmac.new(self.secret, digestmod=hashlib.sha256)
+        for part in parts:
+            encoded = part.encode("utf-8", "surrogatepass")
+            mac.update(len(encoded).to_bytes(8, "big"))
+            mac.update(encoded)
+        return mac.digest()
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Identifies the pepper without revealing it; stored in the database to detect a mismatch."""
+        return self.digest_of("palimpsest pepper fingerprint")
+
+
+def load_pepper(path: Path) -> Pepper:
+    """The pepper in the file; a missing file is created with mode 0600.
+
+    SettingsError when other users can read the file, or when it is damaged or cannot be created.
+    """
+    try:
+        return _create(path)
+    except FileExistsError:
+        return _read(path)
+    except OSError as error:
+        raise SettingsError(f"The pepper cannot be made at {path}: {error.strerror}.") from error
+
+
+def _create(path: Path) -> Pepper:
+    if path.exists():
+        raise FileExistsError
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    secret = secrets.token_bytes(PEPPER_BYTES)
+    # Made with mode 0600 under a name of its own. A link is refused when the name is taken, and shows the
+    # file whole: servers on one folder may start for the first time at the same moment.
+    descriptor, making = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secret)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(making, path)
+    finally:
+        Path(making).unlink()
+    return Pepper(secret)
+
+
+def _read(path: Path) -> Pepper:
+    if path.stat().st_mode & 0o077:
+        raise SettingsError(f"The pepper {path} can be read by others: run `chmod 600 {path}`.")
+    secret = path.read_bytes()
+    if len(secret) != PEPPER_BYTES:
+        raise SettingsError(f"The pepper {path} is damaged ({len(secret)} bytes): restore it from a backup.")
+    return Pepper(secret)
