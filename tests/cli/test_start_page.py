@@ -48,7 +48,7 @@ def printed(command: str, address: str) -> str:
 
 def test_the_first_answer_comes(address: str) -> None:
     command = next(block for block in blocks("First answer") if block.startswith("curl"))
-    assert "I was shown 1 messages" in printed(command, address)
+    assert "I was shown 1 message," in printed(command, address)
 
 
 def test_the_tour_gives_what_the_page_says(address: str) -> None:

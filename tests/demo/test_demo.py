@@ -33,7 +33,7 @@ async def test_it_says_that_it_is_a_demo_and_what_it_was_shown() -> None:
     answer = (await _ask([{"role": "user", "content": "Hello there"}])).json()
     text = answer["choices"][0]["message"]["content"]
     assert "demo" in text
-    assert "shown 1 messages" in text
+    assert "shown 1 message," in text
     assert "Hello there" in text
     assert answer["usage"]["total_tokens"] == sum(
         answer["usage"][k] for k in ("prompt_tokens", "completion_tokens")

@@ -42,7 +42,7 @@ async def test_it_answers_from_items_and_instructions() -> None:
     assert "shown 5 messages" in text_in(answer)
     counts = [answer["usage"][key] for key in ("input_tokens", "output_tokens", "total_tokens")]
     assert counts[0] + counts[1] == counts[2]
-    assert "shown 1 messages" in text_in((await asked({"input": "Hello"})).json())
+    assert "shown 1 message," in text_in((await asked({"input": "Hello"})).json())
 
 
 async def test_a_stream_is_what_the_sdk_reads() -> None:

@@ -77,7 +77,8 @@ def answer_to(messages: Sequence[ShownMessage], tokens: int, window: int) -> str
         return _telling_line(messages[-1].text)
     request = asked if len(asked) <= 160 else f"{asked[:110]} [...] {asked[-40:]}"
     said = [
-        f"This is the built-in demo model, not a real one. I was shown {len(messages)} messages, "
+        f"This is the built-in demo model, not a real one. I was shown "
+        f"{len(messages)} message{'' if len(messages) == 1 else 's'}, "
         f"{tokens:,} of at most {window:,} tokens.",
         f"Your last request was: {request}",
     ]
