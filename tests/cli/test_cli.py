@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from palimpsest.cli.doctor import search_index_of
+from palimpsest.cli.serve import welcome
+from palimpsest.settings.load import load_settings
 
 from tests.house.sources import ROOT
 from tests.kit.terminal import Terminal, variables_of
@@ -355,7 +357,54 @@ def test_keys_have_an_expiry_and_limits_that_can_be_changed(terminal: Terminal) 
     (listed,) = json.loads(terminal.run("keys", "list", "--json").out)
     assert (listed["expires_at"], listed["daily_dollars"], listed["used_today"]) == (None, None, None)
     terminal.run("keys", "revoke", made["id"])
-    assert terminal.run("keys", "set", made["id"], "--expires", "30d").code == 2
+    assert terminal.run("keys", "set", made["id"], "--expires", "30d").code == 1
+
+
+def test_a_key_without_a_limit_of_its_own_shows_what_counts_against_the_general_one(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.run("migrate")
+    terminal.run("keys", "create", "--label", "ann")
+    assert "today" not in terminal.run("keys", "list").out
+    monkeypatch.setenv("PALIMPSEST_ACCESS__DAILY_TOKENS", "7000")
+    assert "0 of 7,000 tokens today" in terminal.run("keys", "list").out
+    (listed,) = json.loads(terminal.run("keys", "list", "--json").out)
+    assert (listed["daily_tokens"], listed["used_today"]) == (None, {"tokens": 0, "dollars": 0.0})
+
+
+def test_a_key_that_is_not_there_is_a_finding(terminal: Terminal) -> None:
+    terminal.run("migrate")
+    for words in (("set", "none", "--label", "x"), ("revoke", "none")):
+        said = terminal.run("keys", *words)
+        assert (said.code, said.out) == (1, "")
+        assert "`palimpsest keys list`" in said.err
+    assert terminal.run("keys", "create", "--same-as", "none").code == 2
+
+
+@pytest.mark.parametrize("words", [("keys", "list"), ("windows",), ("retention",), ("keys", "create")])
+def test_a_database_that_is_not_there_is_named_and_not_made(
+    terminal: Terminal, words: tuple[str, ...]
+) -> None:
+    said = terminal.run(*words)
+    assert said.code == 2
+    assert f"there is no database at {terminal.folder / 'test.db'}" in said.err
+    assert [*terminal.folder.iterdir()] == []
+
+
+def test_a_start_that_is_refused_for_its_address_makes_no_database(terminal: Terminal) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = terminal.run("serve", "--port", str(taken.getsockname()[1]))
+    assert said.code == 2
+    assert "Address already in use" in said.err
+    assert [*terminal.folder.iterdir()] == []
+
+
+def test_a_proxy_that_asks_for_keys_says_so_in_the_tour_it_prints() -> None:
+    settings = load_settings(None, {"access.mode": "keys"}, {})
+    told = welcome("http://127.0.0.1:8000", settings, is_demo=True)
+    assert "palimpsest keys create" in told
+    assert told.count("curl -s ") == told.count('curl -s -H "Authorization: Bearer $KEY"') == 3
+    assert "Bearer" not in welcome("http://127.0.0.1:8000", load_settings(None, {}, {}), is_demo=True)
 
 
 @pytest.mark.parametrize("text", ["soon", "d", "0d", "-3d", "2020-01-01", "99999999999d", ""])

@@ -309,6 +309,7 @@ async def test_the_commands_show_what_the_endpoints_do(line: Line, tmp_path: Pat
     assert code == 0
     assert "1 session, 2 messages" in one
     code, _, said = await run("namespaces", settings={})
+    assert "A command takes it from --admin-key, or from PALIMPSEST_ACCESS__ADMIN_KEY." in said
     assert (code, "This needs access.admin_key as a bearer token" in said) == (2, True)
     code, receipt, _ = await run("erase", "--namespace", ident, "--yes")
     assert (code, json.loads(receipt)["rows"]["sessions"]) == (0, 1)

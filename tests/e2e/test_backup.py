@@ -173,7 +173,7 @@ def test_a_pepper_of_another_database_makes_no_backup(tmp_path: Path) -> None:
     connection.close()
     (data / "pepper").touch(mode=0o600)
     (data / "pepper").write_bytes(bytes(32))
-    refused(ran(data, "backup", str(tmp_path / "kept")), "is not the pepper")
+    refused(ran(data, "backup", str(tmp_path / "kept")), "is not the one")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 

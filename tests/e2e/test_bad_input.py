@@ -141,8 +141,8 @@ async def test_a_newest_message_beyond_a_known_window(small: Line) -> None:
     session = small.session_of_newest()
     row = small.query("SELECT state FROM messages WHERE session = ?", session)
     assert row == [("refused",)]
-    ended = small.query("SELECT state, status FROM exchanges WHERE session = ?", session)
-    assert ended == [("refused", 400)]
+    told = "SELECT state, status, tokens_full > 0, tokens_forwarded FROM exchanges WHERE session = ?"
+    assert small.query(told, session) == [("refused", 400, 1, 0)]
 
 
 async def test_instructions_beyond_a_known_window(small: Line) -> None:

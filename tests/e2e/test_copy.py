@@ -71,7 +71,7 @@ async def test_a_row_that_changed_meanwhile_is_noticed_and_no_server_starts(
 
     with pytest.raises(AssertionError, match="the rows of messages are not those of the source"):
         await killed_and_resumed(source, url, tmp_path, MESSAGES // 2, changed)
-    for words in (["serve", "--database", url], ["migrate", "--database", url]):
+    for words in (["serve", "--port", "0", "--database", url], ["migrate", "--database", url]):
         refused = ran(tmp_path, *words, settings={})
         assert (refused.returncode, refused.stdout) == (REFUSED, "")
         assert "a copy into it was interrupted" in refused.stderr

@@ -125,6 +125,10 @@ async def test_mistakes_are_refused_and_change_nothing(tmp_path: Path) -> None:
         refused = await runs(proxy, "export", "none", "--to", str(tmp_path / "none.json"), code=1)
         assert "nothing here" in str(refused.exception)
         assert not (tmp_path / "none.json").exists()
+        await runs(
+            None, "export", "--all", "--to", str(tmp_path / "all"), "--url", "http://127.0.0.1:1", code=1
+        )
+        assert not (tmp_path / "all").exists()
         # The damaged one does not stop the other.
         told = json.loads(
             (await runs(proxy, "import", str(bad), str(good), "--json", key="key-2", code=1)).stdout

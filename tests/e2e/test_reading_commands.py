@@ -190,11 +190,18 @@ async def test_a_compaction_is_made_and_undone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["view", "none"], "There is nothing here, or it is not yours."),
+        (["view", "none"], "There is nothing here, or it is not yours. `palimpsest sessions` lists"),
+        (
+            ["namespaces"],
+            "No admin key is set: set access.admin_key, and send it as a bearer token. A command",
+        ),
         (["view", "other", "--at", "99"], "There is nothing here, or it is not yours."),
         (["undo", "other"], "No compaction of the session is in force."),
         (["show", "x/../../keys"], "There is nothing here, or it is not yours."),
-        (["sessions", "--url", "http://127.0.0.1:1"], "The proxy cannot be reached."),
+        (
+            ["sessions", "--url", "http://127.0.0.1:1"],
+            "The proxy cannot be reached at http://127.0.0.1:1. Is it running?",
+        ),
         (["search", "x" * 3_000], "q: String should have at most 2000 characters"),
     ],
 )

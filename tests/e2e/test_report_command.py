@@ -78,7 +78,10 @@ async def test_what_it_cannot_tell_it_refuses(tmp_path: Path, capsys: pytest.Cap
     async with proxied(ModelServer(), tmp_path) as proxy:
         for words, said in (
             (["--url", proxy.url, "--session", "none"], "There is nothing here, or it is not yours."),
-            (["--url", "http://127.0.0.1:1"], "The proxy cannot be reached."),
+            (
+                ["--url", "http://127.0.0.1:1"],
+                "The proxy cannot be reached at http://127.0.0.1:1. Is it running?",
+            ),
         ):
             with pytest.raises(SystemExit) as ended:
                 await asyncio.to_thread(main, ["report", *words])

@@ -114,8 +114,9 @@ async def test_a_key_has_a_bound_of_its_own(tmp_path: Path) -> None:
         # A twin sees the same conversations, and has the general bound.
         _, twin = await create_key(settings, "twin", row.id)
         assert (await line.asks(asks("more", twin))).status == 200
-        changed, _ = await change_key(settings, row.id, KeyTerms(max_bytes=0, retention_days=9))
-        assert (changed.max_bytes, changed.retention_days) == (None, 9)
+        changed = await change_key(settings, row.id, KeyTerms(max_bytes=0, retention_days=9))
+        assert changed is not None
+        assert (changed.row.max_bytes, changed.row.retention_days) == (None, 9)
 
 
 async def test_limits_of_keys_are_set_and_shown_by_the_commands(tmp_path: Path) -> None:

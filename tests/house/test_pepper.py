@@ -63,7 +63,13 @@ async def test_another_pepper_refuses_the_start_until_the_first_is_restored(tmp_
     assert isinstance(application.refusal, SettingsError)
     assert (await told_of_pepper(settings)).state == "failed"
     file.unlink()
-    assert (await told_of_pepper(settings)).state == "failed"
+    assert (
+        await told_of_pepper(settings)
+    ).detail == f"The pepper {file} is missing, and the database was made with one"
+    with pytest.raises(SettingsError, match=f"{re.escape(str(file))} is missing"):
+        await starts(create_app(settings))
+    # None was made that would look right.
+    assert not file.exists()
     file.write_bytes(first)
     file.chmod(0o600)
     await starts(create_app(settings))
@@ -74,7 +80,7 @@ def test_servers_that_start_at_the_same_moment_make_one_pepper(tmp_path: Path) -
 
     def starts_on(folder: Path) -> bytes:
         together.wait()
-        return load_pepper(folder / "pepper").secret
+        return load_pepper(folder / "pepper", None).secret
 
     with ThreadPoolExecutor(8) as threads:
         for number in range(rounds):

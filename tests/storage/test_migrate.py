@@ -94,6 +94,16 @@ async def test_an_empty_database_is_behind_until_migrated(empty_url: str) -> Non
     assert await schema_state(empty_url) == "unknown"
 
 
+@pytest.mark.parametrize("table", ["customers", "sessions", "messages"])
+async def test_a_database_of_another_program_is_refused_untouched(empty_url: str, table: str) -> None:
+    await _execute(empty_url, f"CREATE TABLE {table} (name TEXT)")
+    assert await schema_state(empty_url) == "unknown"
+    with pytest.raises(SchemaMismatch, match="another program"):
+        await migrate(empty_url)
+    tables = await with_connection(empty_url, lambda connection: inspect(connection).get_table_names())
+    assert tables == [table]
+
+
 def test_a_files_name_says_its_revision_and_their_order() -> None:
     """The program goes by the names: it need not load what migrates to know that nothing has to be."""
     scripts = ScriptDirectory(MIGRATIONS.as_posix())

@@ -24,7 +24,7 @@ def knocking() -> Incoming:
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 async def test_a_namespace_that_one_has_swept_is_begun_anew_by_both(url: str, tmp_path: Path) -> None:
     stores = [await open_store(url, new_id=new_id, sole=True) for _ in range(2)]
-    pepper = load_pepper(tmp_path / "pepper")
+    pepper = load_pepper(tmp_path / "pepper", None)
     one, two = (
         Access(store.accounts, Jobs(), pepper, AccessRules("r", proxy_keys=False)) for store in stores
     )

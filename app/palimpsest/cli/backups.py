@@ -120,8 +120,7 @@ def verified(folder: Path) -> Backup:
     schema, bound = asyncio.run(_made_for(url))
     if schema in MISMATCHES:
         raise SettingsError(f"{path}, of version {said['version']}: {MISMATCHES[schema]}")
-    if bound is not None and bound != load_pepper(folder / PEPPER).fingerprint:
-        raise SettingsError(f"{folder / PEPPER}: is not the pepper that the database was made with.")
+    load_pepper(folder / PEPPER, bound)
     if (rows := rows_of(path)) != said["rows"]:
         raise SettingsError(f"{path}: does not hold as many rows as it did when it was copied.")
     return Backup(folder, schema, rows)

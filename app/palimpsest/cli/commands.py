@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 import uuid_utils
 
 from palimpsest.cli.terminal import counted_rows
-from palimpsest.core.budget.quota import Used
+from palimpsest.core.budget.quota import DailyLimits, Used, quota_of
 from palimpsest.core.budget.window import LIFE_SECONDS
 from palimpsest.core.urls import without_password
 from palimpsest.core.utc import DAY, day_of
@@ -63,6 +63,18 @@ class KeyTerms:
     retention_bytes: int | None = None
 
 
+class ListedKey(NamedTuple):
+    """A key, its limits of a day, those of `access` included, and what counts against them today.
+
+    `used` is None without a limit. Keys without a limit of their own share what their namespace has used.
+    """
+
+    row: KeyRow
+    limits: DailyLimits = DailyLimits()
+    used: Used | None = None
+
+
+NO_KEY = "there is no such key; `palimpsest keys list` shows them."
 # The limits of a key, which 0 takes back.
 _LIMITS = ("daily_tokens", "daily_dollars", "max_bytes", "retention_days", "retention_bytes")
 
@@ -72,21 +84,25 @@ async def create_key(
 ) -> tuple[KeyRow, str]:
     """A new key and its row. `same_as` is the id of a key with whose namespace it works; None: a new one."""
     async with _accounts(settings) as accounts:
-        now = time.time()
-        namespace = (await _row_of(accounts, same_as)).namespace if same_as else str(uuid_utils.uuid4())
+        now, namespace = time.time(), str(uuid_utils.uuid4())
+        if same_as is not None:
+            known = await _row_of(accounts, same_as)
+            if known is None:
+                raise SettingsError(f"command line: --same-as {same_as}: {NO_KEY}")
+            namespace = known.namespace
         key = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
         row = _under(terms or KeyTerms(), KeyRow(str(uuid_utils.uuid7()), label, namespace, now), now)
         await accounts.add_key(row, key_digest(key))
         return row, key
 
 
-async def change_key(settings: Settings, key_id: str, terms: KeyTerms) -> tuple[KeyRow, Used | None]:
-    """Change the key; returns what `list_keys` does. SettingsError when it does not exist or is revoked."""
+async def change_key(settings: Settings, key_id: str, terms: KeyTerms) -> ListedKey | None:
+    """Change the key. None, and nothing changed, when it does not exist or is revoked."""
     async with _accounts(settings) as accounts:
-        row = _under(terms, await _row_of(accounts, key_id), time.time())
-        if not await accounts.change_key(row):
-            raise SettingsError(f"command line: the key {key_id} is revoked.")
-        return row, _used_of(row, await accounts.used_on(day_of(time.time())))
+        row = await _row_of(accounts, key_id)
+        if row is None or not await accounts.change_key(row := _under(terms, row, time.time())):
+            return None
+        return _listed(settings, row, await accounts.used_on(day_of(time.time())))
 
 
 def _under(terms: KeyTerms, row: KeyRow, now: float) -> KeyRow:
@@ -122,15 +138,18 @@ def _expiry(text: str, now: float) -> float | None:
     return at
 
 
-async def list_keys(settings: Settings) -> Sequence[tuple[KeyRow, Used | None]]:
-    """All keys, newest first, revoked ones included, and what those with a limit have used today."""
+async def list_keys(settings: Settings) -> Sequence[ListedKey]:
+    """All keys, newest first, revoked ones included."""
     async with _accounts(settings) as accounts:
         used = await accounts.used_on(day_of(time.time()))
-        return [(row, _used_of(row, used)) for row in await accounts.keys()]
+        return [_listed(settings, row, used) for row in await accounts.keys()]
 
 
-def _used_of(row: KeyRow, used: Mapping[str, Used]) -> Used | None:
-    return used.get(row.id, Used()) if row.daily_tokens or row.daily_dollars else None
+def _listed(settings: Settings, row: KeyRow, used: Mapping[str, Used]) -> ListedKey:
+    default = DailyLimits(settings.access.daily_tokens, settings.access.daily_dollars)
+    own = DailyLimits(row.daily_tokens or 0, row.daily_dollars or 0.0)
+    quota = quota_of(row.namespace, default, row.id, own)
+    return ListedKey(row) if quota is None else ListedKey(row, quota.limits, used.get(quota.account, Used()))
 
 
 async def revoke_key(settings: Settings, key_id: str) -> bool:
@@ -140,7 +159,7 @@ async def revoke_key(settings: Settings, key_id: str) -> bool:
 
 
 def described_key(row: KeyRow, used: Used | None = None) -> dict[str, Any]:
-    """A row as JSON: times as ISO 8601, UTC. `used` is what a key with a limit has used today."""
+    """A row as JSON: times as ISO 8601, UTC."""
     return {
         "id": row.id,
         "label": row.label,
@@ -158,18 +177,19 @@ def described_key(row: KeyRow, used: Used | None = None) -> dict[str, Any]:
     }
 
 
-def line_of_key(row: KeyRow, used: Used | None) -> str:
-    """A row as one line."""
+def line_of_key(key: ListedKey) -> str:
+    """A key as one line."""
+    row, limits, used = key
     state = "valid"
     if row.revoked_at is not None:
         state = f"revoked {_iso(row.revoked_at)}"
     elif row.expires_at is not None:
         state = f"{'expired' if row.expires_at <= time.time() else 'until'} {_iso(row.expires_at)}"
     parts = [row.id, f"{_iso(row.created_at)}", state, f"used {_iso(row.last_used_at) or 'never'}"]
-    if row.daily_tokens and used is not None:
-        parts.append(f"{used.tokens:,} of {row.daily_tokens:,} tokens today")
-    if row.daily_dollars and used is not None:
-        parts.append(f"${used.dollars:,.2f} of ${row.daily_dollars:,.2f} today")
+    if used is not None and limits.tokens:
+        parts.append(f"{used.tokens:,} of {limits.tokens:,} tokens today")
+    if used is not None and limits.dollars:
+        parts.append(f"${used.dollars:,.2f} of ${limits.dollars:,.2f} today")
     if row.max_bytes:
         parts.append(f"stores {row.max_bytes:,} bytes")
     if row.retention_days or row.retention_bytes:
@@ -178,11 +198,8 @@ def line_of_key(row: KeyRow, used: Used | None) -> str:
     return "  ".join([*parts, row.label]).rstrip()
 
 
-async def _row_of(accounts: Accounts, key_id: str) -> KeyRow:
-    for row in await accounts.keys():
-        if row.id == key_id:
-            return row
-    raise SettingsError(f"command line: there is no key {key_id}; `palimpsest keys list` shows them.")
+async def _row_of(accounts: Accounts, key_id: str) -> KeyRow | None:
+    return next((row for row in await accounts.keys() if row.id == key_id), None)
 
 
 def _iso(seconds: float | None) -> str | None:

@@ -110,14 +110,16 @@ async def _pepper(settings: Settings) -> Finding:
     url = settings.database.url.get_secret_value()
     try:
         bound = await bound_pepper(url) if await schema_state(url) == "current" else None
-        if not file.exists() and bound is None:
-            return Finding("pepper", "ok", f"{file} does not exist yet; the first start makes it")
-        fits = file.exists() and bound in (None, load_pepper(file).fingerprint)
+    except PalimpsestError:
+        # The finding on the database says so.
+        bound = None
+    if not file.exists() and bound is None:
+        return Finding("pepper", "ok", f"{file} does not exist yet; the first start makes it")
+    try:
+        load_pepper(file, bound)
     except PalimpsestError as error:
-        return Finding("pepper", "failed", error.message, "See the message.")
-    if not fits:
-        remedy = "Restore that file from the backup that belongs to the database."
-        return Finding("pepper", "failed", f"{file} is not the one the database was made with", remedy)
+        found, _, remedy = error.message.rpartition(": ")
+        return Finding("pepper", "failed", found, remedy[:1].upper() + remedy[1:])
     return Finding("pepper", "ok", f"{file}, readable by its owner only")
 
 

@@ -46,9 +46,9 @@ async def export_all(proxy: Proxy, folder: Path, options: ExportOptions) -> Sequ
     """
     written = []
     with _writing(folder):
-        _make(folder)
         async with own_api(*proxy) as api:
             async for session in _sessions(api):
+                _make(folder)
                 found = await api.fields(f"sessions/{session['id']}")
                 branches = [branch["branch"] for branch in found["branches"]] or [None]
                 for place, branch in enumerate(branches):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -63,9 +63,9 @@ def keys_list(database: Database = None, config: Config = None, as_json: AsJson 
 
     rows = awaited(list_keys(settings_from(config, database)))
     if as_json:
-        print_json([described_key(row, used) for row, used in rows])
+        print_json([described_key(key.row, key.used) for key in rows])
         return
-    for line in [line_of_key(row, used) for row, used in rows] or _NONE:
+    for line in [line_of_key(key) for key in rows] or _NONE:
         typer.echo(line)
 
 
@@ -83,15 +83,17 @@ def keys_set(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change what is given of a valid key, within seconds."""
+    """Change what is given of a valid key, within seconds. Exits with 1 when there is no such key."""
     from palimpsest.cli.commands import KeyTerms, change_key, described_key, line_of_key
 
     terms = KeyTerms(label, expires, daily_tokens, daily_dollars, max_bytes, retention_days, retention_bytes)
-    row, used = awaited(change_key(settings_from(config, database), key_id, terms))
+    key = awaited(change_key(settings_from(config, database), key_id, terms))
+    if key is None:
+        _unknown(key_id)
     if as_json:
-        print_json(described_key(row, used))
+        print_json(described_key(key.row, key.used))
     else:
-        typer.echo(line_of_key(row, used))
+        typer.echo(line_of_key(key))
 
 
 @keys.command("revoke")
@@ -100,6 +102,10 @@ def keys_revoke(key_id: str, database: Database = None, config: Config = None) -
     from palimpsest.cli.commands import revoke_key
 
     if not awaited(revoke_key(settings_from(config, database), key_id)):
-        typer.echo(f"{key_id}: no such key, or revoked already.", err=True)
-        raise typer.Exit(1)
+        _unknown(key_id)
     typer.echo(f"{key_id} is revoked.")
+
+
+def _unknown(key_id: str) -> NoReturn:
+    typer.echo(f"{key_id}: no such key, or revoked already; `palimpsest keys list` shows them.", err=True)
+    raise typer.Exit(1)

@@ -10,7 +10,7 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy as shallow
 from dataclasses import asdict
 from functools import partial
@@ -36,7 +36,15 @@ from palimpsest.cli.key_commands import keys
 from palimpsest.cli.proxy_commands import AsJson, add_to, awaited, print_json
 from palimpsest.cli.running_proxy import HERE, AdminKey, Key, ProxyUrl
 from palimpsest.cli.terminal import Finding, counted
-from palimpsest.errors import PalimpsestError, SettingsError
+from palimpsest.errors import (
+    AdminDisabled,
+    NotFound,
+    PalimpsestError,
+    SettingsError,
+    Unauthorized,
+    UpstreamUnreachable,
+    WrongAdminKey,
+)
 
 # The exit code of a refusal at start; 1 is a finding or a crash.
 _REFUSED = 2
@@ -46,6 +54,14 @@ cast(Any, sys.modules)["httpx._main"] = None
 # Allocations before the garbage collector looks at the youngest generation: imports create no garbage.
 _COLLECT_AFTER = 50_000
 _DEMO_WINDOW_TOKENS = 2_000
+# What of the command line puts right what a running proxy has refused.
+_HINTS: Mapping[type[PalimpsestError], str] = {
+    UpstreamUnreachable: " Is it running? --url gives another address.",
+    Unauthorized: " A command takes the key from --key, or from OPENAI_API_KEY.",
+    WrongAdminKey: " A command takes it from --admin-key, or from PALIMPSEST_ACCESS__ADMIN_KEY.",
+    AdminDisabled: " A command takes it from --admin-key, or from PALIMPSEST_ACCESS__ADMIN_KEY.",
+    NotFound: " `palimpsest sessions` lists the sessions of a key, `palimpsest show` what is in one.",
+}
 
 app = typer.Typer(
     name="palimpsest",
@@ -317,7 +333,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _asked_of(sys.argv[1:] if arguments is None else arguments)(args=arguments)
     except PalimpsestError as error:
-        sys.stderr.writelines(f"palimpsest: {line}\n" for line in error.message.splitlines())
+        said = error.message + _HINTS.get(type(error), "")
+        sys.stderr.writelines(f"palimpsest: {line}\n" for line in said.splitlines())
         sys.exit(_REFUSED)
     finally:
         os.umask(before)

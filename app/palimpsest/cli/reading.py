@@ -205,7 +205,7 @@ async def compact(proxy: Proxy, name: str, focus: str | None) -> Json:
 def lines_of_compact(told: Json) -> Iterator[str]:
     """What was folded, or why nothing was."""
     if not told["compacted"]:
-        yield f"Nothing was compacted: {told['reason']}"
+        yield "Nothing was compacted: there is nothing to fold yet."
         return
     made = told["compaction"]
     yield f"{effect_of(made)} ({made['id']})."

@@ -35,6 +35,7 @@ from palimpsest.settings.load import Source
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.migrate import schema_of_this_version
+from palimpsest.storage.opening import bound_pepper
 from palimpsest.storage.sqlite.driver import sqlite_version
 from palimpsest.tokenizer.counting import Tokenizer
 
@@ -58,12 +59,14 @@ def serve(settings: Settings, read: Callable[[], Sequence[Source]]) -> None:
     used = UsedSettings(settings, read)
     signal.signal(signal.SIGHUP, used.hang_up)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    asyncio.run(ready(settings.database.url.get_secret_value()))
+    database = settings.database
     with ExitStack() as stack:
         is_demo = settings.upstream.base_url is None
         if is_demo:
             used.demo_url = stack.enter_context(running_demo(DEFAULT_WINDOW_TOKENS))
         listening = stack.enter_context(bound_socket(settings.server.host, settings.server.port))
+        # Behind the socket: a start that is refused for its address makes no database.
+        asyncio.run(ready(database.url.get_secret_value()))
         proxy = _Proxy(used, listening, address_of(listening), Tokenizer())
         text = welcome(proxy.address, settings, is_demo=is_demo)
         if settings.server.workers == 1:
@@ -71,7 +74,7 @@ def serve(settings: Settings, read: Callable[[], Sequence[Source]]) -> None:
             return
         # Once: the workers share what is loaded, and must not make the pepper at the same time.
         proxy.tokenizer.load()
-        load_pepper(settings.database.pepper_file)
+        load_pepper(database.pepper_file, asyncio.run(bound_pepper(database.url.get_secret_value())))
         gc.freeze()
         count, greet = settings.server.workers, partial(typer.echo, text)
         inboxes = Inboxes(count)
@@ -185,6 +188,10 @@ def freeze_garbage_collector() -> None:
     gc.enable()
 
 
+# Printed before commands that need one.
+_FIRST_A_KEY = ("KEY=$(palimpsest keys create --label tour)  # in the folder of the proxy", "")
+
+
 def welcome(address: str, settings: Settings, *, is_demo: bool) -> str:
     """The text on the terminal once the proxy listens."""
     lines = [f"Palimpsest listens: point a client's base_url at {address}/v1"]
@@ -196,24 +203,26 @@ def welcome(address: str, settings: Settings, *, is_demo: bool) -> str:
         "",
         "Try it in another terminal. Talk past the window, one fact a turn:",
         "",
-        *(f"{line}\n" for line in tour(address)),
+        *(_FIRST_A_KEY if settings.access.mode == "keys" else ()),
+        *(f"{line}\n" for line in tour(address, needs_key=settings.access.mode == "keys")),
         f"Or in a browser: {address}/ui",
     ]
     return "\n".join(lines)
 
 
-def tour(address: str) -> tuple[str, str, str]:
+def tour(address: str, *, needs_key: bool = False) -> tuple[str, str, str]:
     """Three shell commands: outgrow the window, show the model's view, show the whole transcript."""
+    curl = 'curl -s -H "Authorization: Bearer $KEY"' if needs_key else "curl -s"
     turn = (
         f'{{"model":"{MODEL}","messages":[{{"role":"user","content":'
         "\"Fact '$n': the code of room '$n' is R-'$((n*7919))'. What is the code of room 1?\"}]}"
     )
     talk = (
-        f"for n in $(seq 1 24); do curl -s {address}/s/tour/v1/chat/completions -H 'x-session-mode: append' "
+        f"for n in $(seq 1 24); do {curl} {address}/s/tour/v1/chat/completions -H 'x-session-mode: append' "
         f"-H 'content-type: application/json' -D - -o /dev/null -d '{turn}' | grep -i ^x-palimp; echo; done"
     )
     return (
         talk,
-        f"curl -s {address}/api/sessions/tour/view",
-        f"curl -s {address}/api/sessions/tour/messages",
+        f"{curl} {address}/api/sessions/tour/view",
+        f"{curl} {address}/api/sessions/tour/messages",
     )

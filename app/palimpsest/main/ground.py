@@ -24,7 +24,7 @@ from palimpsest.proxy.erasing import Again, EraseMeans, Scrubber
 from palimpsest.proxy.jobs import Jobs, unless
 from palimpsest.proxy.journal.runtime import Usages
 from palimpsest.proxy.lookups.executing import RunningLookups
-from palimpsest.proxy.pepper import Pepper, load_pepper
+from palimpsest.proxy.pepper import Pepper, load_pepper, wrong_pepper
 from palimpsest.proxy.reports import RequestLog
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import CountMessage, MessageReader
@@ -92,8 +92,7 @@ async def opened_ground(
 ) -> Ground:
     """Open the ground, by the settings that need a restart; `stack` closes it in reverse order."""
     embedder = await asyncio.to_thread(_embedder) if settings.recall.vectors else None
-    store = await _opened_store(settings, stack)
-    pepper = load_pepper(settings.database.pepper_file)
+    store, pepper = await _opened_store(settings, stack)
     tokenizer.load()
     jobs, counts = Jobs(), Counts() if settings.telemetry.metrics else None
     ground = Ground(
@@ -231,7 +230,7 @@ async def _present(settings: Settings, ground: Ground, stack: AsyncExitStack) ->
     stack.push_async_callback(end)
 
 
-async def _opened_store(settings: Settings, stack: AsyncExitStack) -> Store:
+async def _opened_store(settings: Settings, stack: AsyncExitStack) -> tuple[Store, Pepper]:
     database = settings.database
     store = await open_store(
         database.url.get_secret_value(),
@@ -242,12 +241,11 @@ async def _opened_store(settings: Settings, stack: AsyncExitStack) -> Store:
         rewrite_bytes=database.vacuum_max_bytes,
     )
     stack.push_async_callback(store.close)
-    if not await store.accounts.bind_pepper(load_pepper(database.pepper_file).fingerprint):
-        raise SettingsError(
-            f"The pepper {database.pepper_file} is not the one this database was made with: restore that"
-            " file from the backup that belongs to the database. Nobody's conversations are found without it."
-        )
-    return store
+    pepper = load_pepper(database.pepper_file, await store.accounts.bound_pepper())
+    # Another server may have bound the database to its own pepper meanwhile.
+    if not await store.accounts.bind_pepper(pepper.fingerprint):
+        raise wrong_pepper(database.pepper_file)
+    return store, pepper
 
 
 def new_id() -> str:

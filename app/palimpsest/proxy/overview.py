@@ -31,7 +31,6 @@ _CURES: Mapping[str, str] = {
     "answer_too_long_to_store": "The answer is longer than limits.answer_bytes: relayed, not stored.",
     "store_unavailable": "The database could not be written: /readyz says why.",
     "answer_not_stored": "The database could not be written: /readyz says why.",
-    "server_busy": "More requests at once than limits.concurrent_requests allows.",
 }
 # By the status with which the model server refused a request, or by its first digit.
 _STATUS_CURES: Mapping[int, str] = {

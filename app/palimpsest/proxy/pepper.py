@@ -17,6 +17,10 @@ from palimpsest.errors import SettingsError
 
 # 256 bits: the digests must not be reversible by guessing API keys, whatever their format.
 PEPPER_BYTES = 32
+_RESTORE = (
+    "restore that file from the backup that belongs to the database. Nobody's conversations are found"
+    " without it."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +47,28 @@ class Pepper:
         return self.digest_of("palimpsest pepper fingerprint")
 
 
-def load_pepper(path: Path) -> Pepper:
-    """The pepper in the file; a missing file is created with mode 0600.
+def load_pepper(path: Path, bound: bytes | None) -> Pepper:
+    """The pepper in the file, for a database made with the one of the fingerprint `bound`; None: a new one.
 
-    SettingsError when other users can read the file, or when it is damaged or cannot be created.
+    For a new database a missing file is created, with mode 0600. SettingsError when the file is not the
+    database's, when other users can read it, or when it is damaged or cannot be created.
     """
+    if bound is not None and not path.exists():
+        raise SettingsError(f"The pepper {path} is missing, and the database was made with one: {_RESTORE}")
     try:
-        return _create(path)
+        pepper = _create(path)
     except FileExistsError:
-        return _read(path)
+        pepper = _read(path)
     except OSError as error:
         raise SettingsError(f"The pepper cannot be made at {path}: {error.strerror}.") from error
+    if bound not in (None, pepper.fingerprint):
+        raise wrong_pepper(path)
+    return pepper
+
+
+def wrong_pepper(path: Path) -> SettingsError:
+    """The error for a pepper of another database."""
+    return SettingsError(f"The pepper {path} is not the one this database was made with: {_RESTORE}")
 
 
 def _create(path: Path) -> Pepper:

@@ -42,7 +42,7 @@ MISMATCHES: Mapping[SchemaState, str] = {
 }
 # "palimpse" in ASCII: replicas that start together migrate one after the other.
 _LOCK = 0x70616C696D707365
-_OURS = "messages"
+_VERSION = "alembic_version"
 
 
 async def migrate(url: str) -> None:
@@ -56,7 +56,7 @@ async def migrate(url: str) -> None:
 async def schema_state(url: str) -> SchemaState:
     """Whether the database has this program's schema. `behind` needs `migrate`.
 
-    `unknown` is a revision that is not ours, or our tables without a revision: another version wrote it.
+    `unknown` is a revision that is not ours, or tables without a revision: another program wrote it.
     `unfinished` is the target of an interrupted copy. An empty database is `behind`. A missing SQLite file is
     not created.
     """
@@ -82,7 +82,7 @@ def _upgrade(connection: Connection) -> None:
         connection.commit()
     state = _state(connection)
     if state in MISMATCHES:
-        raise SchemaMismatch(MISMATCHES[state])
+        raise SchemaMismatch(f"database.url: {MISMATCHES[state]}")
     if state == "behind":
         _apply_revisions(connection)
     make_word_index(connection)
@@ -100,12 +100,11 @@ def _apply_revisions(connection: Connection) -> None:
 
 
 def _state(connection: Connection) -> SchemaState:
-    tables = inspect(connection)
-    revision = None
-    if tables.has_table("alembic_version"):
+    tables, revision = {*inspect(connection).get_table_names()}, None
+    if _VERSION in tables:
         revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     if revision is None:
-        return "unknown" if tables.has_table(_OURS) else "behind"
+        return "unknown" if tables - {_VERSION} else "behind"
     if revision == schema_of_this_version():
         return "current"
     if revision == UNFINISHED:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from palimpsest.core.urls import without_password
 from palimpsest.errors import SchemaMismatch
 from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.database import SqlDatabase
@@ -20,12 +21,17 @@ async def open_database(
     url: str, synchronous: Synchronous, deadline_seconds: float, rewrite_bytes: int = REWRITE_BYTES
 ) -> SqlDatabase:
     """The open database, which the caller closes; `palimpsest.storage.store` says what raises what."""
+    path = sqlite_path(url)
+    if path is not None and not path.exists():
+        raise SchemaMismatch(
+            f"database.url: there is no database at {path.absolute()}. Is that the proxy's? Its first start"
+            " makes it, or `palimpsest migrate`."
+        )
     state = await schema_state(url)
     if state == "behind":
-        raise SchemaMismatch("the database is not migrated; run `palimpsest migrate`")
+        raise SchemaMismatch(f"{without_password(url)} is not migrated: run `palimpsest migrate`.")
     if state in MISMATCHES:
-        raise SchemaMismatch(f"the database cannot be used: {MISMATCHES[state]}")
-    path = sqlite_path(url)
+        raise SchemaMismatch(f"{without_password(url)} cannot be used: {MISMATCHES[state]}")
     if path is not None:
         return SqliteDatabase(path, synchronous, deadline_seconds, rewrite_bytes)
     from palimpsest.storage.postgres_database import open_postgres

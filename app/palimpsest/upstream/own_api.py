@@ -9,20 +9,26 @@ from urllib.parse import quote
 
 import httpx
 
+from palimpsest.core.urls import without_password
 from palimpsest.core.wire.json_text import decoded, encoded
 from palimpsest.errors import (
+    AdminDisabled,
     InvalidJson,
     NameTaken,
     NotFound,
     PalimpsestError,
+    Unauthorized,
     UpstreamError,
     UpstreamTimeout,
     UpstreamUnreachable,
+    WrongAdminKey,
 )
 
 # A search waits up to ten seconds for the index before it reads.
 _SECONDS = 30.0
 _UNKNOWN = 404
+# Answers that another key would not have got.
+_KEYS: tuple[type[PalimpsestError], ...] = (Unauthorized, WrongAdminKey, AdminDisabled)
 # Erasing waits up to two minutes for the database, and a little longer for its files. Imports take long too.
 _LONG_SECONDS = 150.0
 
@@ -65,11 +71,15 @@ class OwnApi:
         except httpx.TimeoutException:
             raise UpstreamTimeout("The proxy did not answer in time.") from None
         except httpx.HTTPError:
-            raise UpstreamUnreachable("The proxy cannot be reached.") from None
+            address = without_password(str(self._http.base_url)).rstrip("/")
+            raise UpstreamUnreachable(f"The proxy cannot be reached at {address}.") from None
 
 
 def fields_of(reply: httpx.Response) -> dict[str, Any]:
-    """The object that the proxy answered. NotFound for a 404 of its own, NameTaken, else UpstreamError."""
+    """The object that the proxy answered.
+
+    NotFound for a 404 of its own, NameTaken, Unauthorized, WrongAdminKey, AdminDisabled; else UpstreamError.
+    """
     fields = _fields(reply)
     if not reply.is_success or fields is None:
         raise _refusal(reply, fields)
@@ -100,9 +110,8 @@ def _refusal(reply: httpx.Response, fields: Mapping[str, Any] | None) -> Palimps
     if error.get("code") == NameTaken.code and said:
         return NameTaken(said)
     where = f"{error['param']}: " if error.get("param") else ""
-    return UpstreamError(
-        f"The proxy answered {reply.status_code}: {where}{said or 'nothing that can be read'}"
-    )
+    kind = next((each for each in _KEYS if each.code == error.get("code")), UpstreamError)
+    return kind(f"The proxy answered {reply.status_code}: {where}{said or 'nothing that can be read'}")
 
 
 def session_path(name: str) -> str:

@@ -303,7 +303,7 @@ def _sent(turn: Turn, shown: ForwardedView) -> tuple[bytes, ...]:
 
 def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None) -> CloseExchange:
     head, place = turn.conversation.head, turn.placement
-    compaction = shown.view.compaction
+    compaction, hidden_tokens = shown.view.compaction, outcome.hidden.tokens if outcome.hidden else 0
     sent, sent_digest = _digested(_sent(turn, shown))
     return CloseExchange(
         namespace=turn.namespace,
@@ -324,8 +324,8 @@ def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEn
         status=outcome.status,
         view="original" if compaction is None else "compacted",
         tokens_full=turn.tokens,
-        # The last round's prompt, which is what the upstream's usage counts.
-        tokens_forwarded=shown.tokens + (outcome.hidden.tokens if outcome.hidden else 0),
+        # The last round's prompt, which is what the upstream's usage counts; nothing of what we refused.
+        tokens_forwarded=0 if outcome.state == "refused" else shown.tokens + hidden_tokens,
         compaction=compaction.id if compaction else None,
         finished_at=time.time(),
         hidden=outcome.hidden,
