@@ -166,7 +166,7 @@ _SAID = [
         (("--policy", "trigger_ratio=7"), 2, "policy.trigger_ratio must be at most 0.95"),
         (("--policy", "trigger_ratio=0.5"), 2, "target_ratio must be below trigger_ratio"),
         (("--policy", "trigger_ratio"), 2, "takes KEY=VALUE"),
-        (("--policy", "trigger_ratio={"), 2, "cannot be read"),
+        (("--policy", "trigger_ratio={"), 2, "line 1: not YAML"),
         (("--policy", "name=best"), 2, "policy.name must be"),
         (("--against", "none.yaml"), 2, "neither a settings file nor a preset"),
         ((), 1, "has no turn"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -74,7 +77,28 @@ def _is_a_sentence(said: subprocess.CompletedProcess[str], parts: tuple[str, ...
         (("serve", "--host", "nobody.invalid"), ("nobody.invalid", "--host")),
         (("serve", "--config", "/"), ("is a folder",)),
         (("serve", "--config", "none.yaml"), ("none.yaml", "no such file", "config.example.yaml")),
-        (("erase", "--all", "--yes", "--url", "http://127.0.0.1:9"), ("cannot be reached",)),
+        (("erase", "--all", "--yes", "--url", "http://127.0.0.1:9"), ("cannot be reached", "--url")),
+        (("serve", "--port", "0", "--host", "a..b"), ("a..b", "--host")),
+        (("demo", "--host", "a" * 300), ("--host",)),
+        (("serve", "--upstream", "http://a..b/v1"), ("upstream.base_url", "a..b")),
+        (("serve", "--upstream", "http://xn--/v1"), ("upstream.base_url", "xn--")),
+        *(
+            ((command, "--database", f"sqlite:///{'a' * 300}"), ("aaa", "File name too long"))
+            for command in ("serve", "migrate", "windows", "retention")
+        ),
+        *(
+            (("sessions", "--url", url), ("--url", "http://127.0.0.1:8000"))
+            for url in (
+                "http://127.0.0.1:abc",
+                "http://[::1",
+                "127.0.0.1:8000",
+                "http://h:999999",
+            )
+        ),
+        (("sessions", "--key", "sk-ключ"), ("key",)),
+        (("sessions", "--key", "sk-1\nx"), ("key",)),
+        (("show", "a" * 100_000), ("too long",)),
+        (("show", "\udcff"), ("UTF-8",)),
     ],
 )
 def test_a_wrong_word(tmp_path: Path, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
@@ -123,12 +147,84 @@ def test_a_wrong_word(tmp_path: Path, words: tuple[str, ...], parts: tuple[str, 
         ("compaction:\n  daily_log_folder: none", ("compaction.daily_log_folder", "make it first")),
         ("database:\n  data_folder: /proc/none", ("/proc/none/pepper",)),
         ("a: " + "[" * 3_000, ("nested too deeply",)),
+        ("server:\n  host: 2020-13-45", ("line 2", "in quotes")),
+        ("server:\n  port: 0x_", ("line 2", "in quotes")),
+        (f"server:\n  port: {'9' * 5_000}", ("line 2", "in quotes")),
+        ("server:\n  port: !!int foo", ("line 2", "in quotes")),
+        ("a: !!set b", ("line 1", "not YAML")),
+        ('upstream:\n  api_key: "a\\ud800"', ("upstream.api_key", "half of a character")),
+        ('upstream:\n  headers: {a: "\\ud800"}', ("upstream.headers", "half of a character")),
+        ('upstream:\n  ca_bundle: "a\\0b"', ("upstream.ca_bundle", "control character")),
+        ('database:\n  url: "sqlite:///a\\0b"', ("database.url", "control character")),
+        ('models: [{match: "a\\e[0m"}]', ("models.0.match", "control character")),
+        ("database:\n  data_folder: palimpsest.yaml", ("palimpsest.yaml/pepper", "cannot be made")),
     ],
 )
 def test_a_wrong_file(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None:
     (tmp_path / "palimpsest.yaml").write_text(text, encoding="utf-8")
     more = {} if "port" in text else {"PALIMPSEST_SERVER__PORT": "0"}
     _is_a_sentence(ran(tmp_path, "serve", more=more), parts)
+
+
+@pytest.mark.parametrize("words", ["version", "config show --all", "config schema", "keys list"])
+@pytest.mark.parametrize("stream", [">/dev/full", ">&-"])
+def test_an_output_that_takes_nothing(tmp_path: Path, words: str, stream: str) -> None:
+    """A line and no traceback; where nobody wanted the output nothing is wrong."""
+    ran(tmp_path, "migrate")
+    said = _in_shell(tmp_path, f"{words} {stream}")
+    assert "Traceback" not in said.stderr
+    assert (said.returncode, len(said.stderr.splitlines())) == ((REFUSED, 1) if "full" in stream else (0, 0))
+
+
+def _in_shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+    known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "app")} | _settings(folder, {})
+    return subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m palimpsest {line}"],
+        cwd=folder,
+        env=known,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(("stream", "keys"), [(">/dev/full", 1), (">&-", 0)])
+def test_a_key_that_nobody_sees_is_not_valid(tmp_path: Path, stream: str, keys: int) -> None:
+    ran(tmp_path, "migrate")
+    assert _in_shell(tmp_path, f"keys create {stream}").returncode == REFUSED
+    listed = json.loads(ran(tmp_path, "keys", "list", "--json").stdout)
+    assert [key["revoked_at"] is None for key in listed] == [False] * keys
+
+
+class _Other(BaseHTTPRequestHandler):
+    """A server that is no proxy of ours."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if "sessions" in self.path else 404)
+        self.end_headers()
+        self.wfile.write(b'{"error": {"message": ["a"]}}')
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("sessions", "is no Palimpsest"),
+        ("show a", "is no Palimpsest"),
+        ("export a", "is no Palimpsest"),
+        ("stats", "answered 404"),
+    ],
+)
+def test_another_server_at_the_address(tmp_path: Path, words: str, part: str) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Other) as server:
+        Thread(target=server.serve_forever).start()
+        try:
+            said = ran(tmp_path, *words.split(), "--url", f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+    _is_a_sentence(said, (part,))
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:

@@ -146,9 +146,26 @@ async def test_turns_are_followed_as_they_end(tmp_path: Path) -> None:
             ("the work", 4),
         ]
         line = (await runs(proxy, "tail", "the work", "--last", "1", "--most", "1")).stdout.splitlines()[-1]
+        # More than there are: all of them.
+        every = (await runs(proxy, "tail", "the work", "--last", "50", "--most", "4", "--json")).stdout
+        assert len(every.splitlines()) == 4
         assert "the work" in line
         assert "turn 4: " in line
         assert line.endswith(", done")
+
+
+async def test_half_of_a_character_is_shown_as_json_spells_it(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        body = b'{"model": "test-model", "messages": [{"role": "user", "content": "cut \\ud83d"}]}'
+        headers = {"authorization": "Bearer key-1", "x-session-id": "cut", "content-type": "application/json"}
+        assert (await proxy.http.post("/v1/chat/completions", content=body, headers=headers)).is_success
+        for words in (["view", "cut"], ["view", "cut", "--json"], ["search", "cut"]):
+            out, err = tmp_path / f"{len(words)}{words[0]}", tmp_path / "err"
+            shows = Process(
+                tmp_path, *words, "--url", proxy.url, "--key", "key-1", settings={}, out=out, err=err
+            )
+            assert await shows.wait() == 0, err.read_text()
+            assert "cut \\ud83d" in out.read_text()
 
 
 async def test_messages_are_pinned_and_unpinned(tmp_path: Path) -> None:

@@ -57,9 +57,11 @@ async def test_another_pepper_refuses_the_start_until_the_first_is_restored(tmp_
     file = settings.database.pepper_file
     first = file.read_bytes()
     file.write_bytes(bytes(len(first)))
+    before = (tmp_path / "palimpsest.db").read_bytes()
     application = create_app(settings)
     with pytest.raises(SettingsError, match=re.escape(str(file))):
         await starts(application)
+    assert (tmp_path / "palimpsest.db").read_bytes() == before
     assert isinstance(application.refusal, SettingsError)
     assert (await told_of_pepper(settings)).state == "failed"
     file.unlink()
@@ -73,6 +75,24 @@ async def test_another_pepper_refuses_the_start_until_the_first_is_restored(tmp_
     file.write_bytes(first)
     file.chmod(0o600)
     await starts(create_app(settings))
+
+
+@pytest.mark.parametrize("made", ["folder", "link", "parent"])
+async def test_a_pepper_that_cannot_be_is_a_sentence(tmp_path: Path, made: str) -> None:
+    settings = await settings_in(tmp_path)
+    file = settings.database.pepper_file
+    if made == "folder":
+        file.mkdir(mode=0o700)
+    elif made == "link":
+        file.symlink_to(tmp_path / "none")
+    else:
+        (tmp_path / "file").touch()
+        settings = settings.model_copy(
+            update={"database": settings.database.model_copy(update={"data_folder": tmp_path / "file"})}
+        )
+    with pytest.raises(SettingsError, match=r"pepper .* cannot be"):
+        await starts(create_app(settings))
+    assert (await told_of_pepper(settings)).state == "failed"
 
 
 def test_servers_that_start_at_the_same_moment_make_one_pepper(tmp_path: Path) -> None:

@@ -18,8 +18,10 @@ from palimpsest.core.utc import moment
 from palimpsest.core.wire.json_text import encoded
 
 Shape = TypeVar("Shape")
+# By it our commands know that a Palimpsest answers.
+API_HEADER = "x-palimpsest-api"
 # Conversations are private: no cache may store them, and no browser may guess another type.
-PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff", API_HEADER: "1"}
 
 
 def described(text: str, **schema: Any) -> msgspec.Meta:

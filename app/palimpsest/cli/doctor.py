@@ -24,6 +24,8 @@ from palimpsest.storage.sqlite.driver import has_word_index, sqlite_version
 
 # Older versions can corrupt a WAL when two connections write or checkpoint at once (sqlite.org/wal.html).
 _SAFE_SQLITE = (3, 51, 3)
+# The settings that say where the files are.
+_PLACES = {"database": "url", "pepper": "data_folder"}
 _SHOWN_PACKAGES = ("uvicorn", "aiohttp", "httpx", "sqlalchemy", "aiosqlite", "tiktoken", "msgspec")
 
 
@@ -79,8 +81,8 @@ async def _database(settings: Settings) -> Finding:
     url = settings.database.url.get_secret_value()
     where = without_password(url)
     file = sqlite_path(url)
-    if file is not None and not file.exists():
-        return _new_file(file, where)
+    if file is not None and (found := _usable("database", file, where)) is not None:
+        return found
     try:
         state = await schema_state(url)
     except PalimpsestError as error:
@@ -96,12 +98,22 @@ async def _database(settings: Settings) -> Finding:
     return Finding("database", "failed", f"{where} cannot be used", MISMATCHES[state])
 
 
-def _new_file(file: Path, where: str) -> Finding:
-    folder = next(parent for parent in file.absolute().parents if parent.exists())
-    if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
-        return Finding("database", "ok", f"{where} does not exist yet; the first start makes it")
-    remedy = "Choose another place with database.url, or let this user write there."
-    return Finding("database", "failed", f"{where} does not exist, and {folder} cannot be written to", remedy)
+def _usable(name: str, file: Path, where: str) -> Finding | None:
+    """What is to be said of a file that is not there, or that this user cannot write; None: nothing."""
+    remedy = f"Choose another place with database.{_PLACES[name]}, or run as the user of the proxy."
+    try:
+        folder = next(parent for parent in file.absolute().parents if parent.exists())
+        is_there = file.exists()
+    except OSError as error:
+        return Finding(name, "failed", f"{where} cannot be looked at: {error.strerror}", remedy)
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        state = "is in" if is_there else "does not exist, and is to be made in"
+        return Finding(name, "failed", f"{where} {state} {folder}, which cannot be written to", remedy)
+    if not is_there:
+        return Finding(name, "ok", f"{where} does not exist yet; the first start makes it")
+    if not os.access(file, os.R_OK | os.W_OK):
+        return Finding(name, "failed", f"{where} cannot be written to", remedy)
+    return None
 
 
 async def _pepper(settings: Settings) -> Finding:
@@ -109,14 +121,16 @@ async def _pepper(settings: Settings) -> Finding:
     file = settings.database.pepper_file
     url = settings.database.url.get_secret_value()
     try:
-        bound = await bound_pepper(url) if await schema_state(url) == "current" else None
+        bound = await bound_pepper(url)
     except PalimpsestError:
         # The finding on the database says so.
         bound = None
-    if not file.exists() and bound is None:
-        return Finding("pepper", "ok", f"{file} does not exist yet; the first start makes it")
     try:
+        if not file.exists() and not file.is_symlink() and bound is None:
+            return _usable("pepper", file, str(file)) or Finding("pepper", "ok", str(file))
         load_pepper(file, bound)
+    except OSError as error:
+        return Finding("pepper", "failed", f"{file} cannot be looked at", f"{error.strerror}.")
     except PalimpsestError as error:
         found, _, remedy = error.message.rpartition(": ")
         return Finding("pepper", "failed", found, remedy[:1].upper() + remedy[1:])

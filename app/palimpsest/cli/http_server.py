@@ -130,6 +130,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except UnicodeError:
+        raise SettingsError(f"server: {host} is no name of a host; --host gives another.") from None
     except OSError as error:
         # Errors of name resolution have negative numbers; Python adds the address to the text of the others.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, NoReturn
 
 import typer
 
 from palimpsest.cli.config_commands import Config, Database, settings_from
 from palimpsest.cli.proxy_commands import AsJson, awaited, print_json
+from palimpsest.errors import SettingsError
 
 keys = typer.Typer(help="Keys issued by this proxy, for access.mode: keys.", no_args_is_help=True)
 
@@ -45,14 +47,23 @@ def keys_create(
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print it once. Only its digest is stored."""
-    from palimpsest.cli.commands import KeyTerms, create_key, described_key
+    from palimpsest.cli.commands import KeyTerms, create_key, described_key, revoke_key
 
+    if sys.stdout is None:
+        raise SettingsError("command line: standard output is closed, and a key is shown only once.")
+    settings = settings_from(config, database)
     terms = KeyTerms(None, expires, daily_tokens, daily_dollars, max_bytes, retention_days, retention_bytes)
-    row, key = awaited(create_key(settings_from(config, database), label, same_as, terms))
-    if as_json:
-        print_json(described_key(row) | {"key": key})
-    else:
-        typer.echo(key)
+    row, key = awaited(create_key(settings, label, same_as, terms))
+    try:
+        if as_json:
+            print_json(described_key(row) | {"key": key})
+        else:
+            typer.echo(key)
+    except OSError:
+        # Nobody has seen it.
+        awaited(revoke_key(settings, row.id))
+        raise
+    if not as_json:
         typer.echo(f"id {row.id}. The key is not shown again.", err=True)
 
 

@@ -11,6 +11,7 @@ from typing import TextIO, cast
 
 import structlog
 
+from palimpsest.cli.terminal import is_terminal
 from palimpsest.settings.serving import Logging
 
 _SEVERITY = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
@@ -85,7 +86,7 @@ def _shared(settings: Logging) -> list[structlog.types.Processor]:
 def _form(settings: Logging) -> list[structlog.types.Processor]:
     if settings.format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    if sys.stderr.isatty():
+    if is_terminal(sys.stderr):
         return [console(colors=True)]
     return [structlog.processors.format_exc_info, text_line]
 

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from copy import copy as shallow
 from dataclasses import asdict
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from typer.models import CommandInfo
@@ -119,8 +120,12 @@ def serve(
 @app.command()
 def demo(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = _DEMO_PORT,
-    window_tokens: Annotated[int, typer.Option(help="Window of the demo model.")] = _DEMO_WINDOW_TOKENS,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
+    ] = _DEMO_PORT,
+    window_tokens: Annotated[
+        int, typer.Option(min=1, max=100_000_000, help="Window of the demo model.")
+    ] = _DEMO_WINDOW_TOKENS,
 ) -> None:
     """Start the demo upstream alone: a deterministic OpenAI-shaped server with a small window."""
     from palimpsest.cli.http_server import serve_demo
@@ -330,15 +335,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.set_threshold(_COLLECT_AFTER)
     # The interpreter ends with a collection of everything: a fifth of a short command's time (2026-11).
     atexit.register(gc.freeze)
+    for stream in (sys.stdout, sys.stderr):
+        # A stored text may hold half of a character.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         _asked_of(sys.argv[1:] if arguments is None else arguments)(args=arguments)
     except PalimpsestError as error:
-        said = error.message + _HINTS.get(type(error), "")
-        sys.stderr.writelines(f"palimpsest: {line}\n" for line in said.splitlines())
-        sys.exit(_REFUSED)
+        _refuse(error.message + _HINTS.get(type(error), ""))
+    except OSError as error:
+        if error.filename is None and sys.stdout is not None:
+            # The interpreter writes at its end what could not be written, and would fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _refuse(f"{error.filename or 'the output'} cannot be used: {error.strerror or error}.")
+    except UnicodeError:
+        _refuse("command line: an argument is not text in UTF-8.")
     finally:
         os.umask(before)
         gc.set_threshold(*collected)
+
+
+def _refuse(said: str) -> NoReturn:
+    if sys.stderr is not None:
+        sys.stderr.writelines(f"palimpsest: {line}\n" for line in said.splitlines())
+    sys.exit(_REFUSED)
 
 
 def _asked_of(arguments: Sequence[str]) -> typer.Typer:

@@ -7,13 +7,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from palimpsest.core.budget.budget import Window
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import CHAT, PRESETS
 from palimpsest.errors import SettingsError
-from palimpsest.settings.load import Source, load_settings, settings_of
+from palimpsest.settings.load import Source, load_settings, parsed_yaml, settings_of
 from palimpsest.settings.settings import configured_window, merged, place_in_policy, to_policy
 
 # Not settings of a policy: the preset determines the first, the window the second.
@@ -70,10 +68,7 @@ def _change(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise SettingsError(f"command line: --policy takes KEY=VALUE, not {text}.")
-    try:
-        read = yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise SettingsError(f"command line: --policy {key}: the value cannot be read.") from None
+    read = parsed_yaml(value, f"command line: --policy {key}")
     return key.strip().removeprefix("policy.").removeprefix("advanced."), read
 
 

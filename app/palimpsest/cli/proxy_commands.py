@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from palimpsest.cli.running_proxy import HERE, AdminKey, Proxy, ProxyUrl, asking
-from palimpsest.cli.terminal import counted
+from palimpsest.cli.terminal import counted, is_terminal, write
 from palimpsest.errors import SettingsError
 
 Session = Annotated[str, typer.Argument(help="Id or name of the session.")]
@@ -81,7 +81,7 @@ def view(
     from palimpsest.cli import reading
 
     if body:
-        sys.stdout.buffer.write(awaited(reading.body(proxy, session, at)))
+        write(awaited(reading.body(proxy, session, at)))
         return
     _told(awaited(reading.view(proxy, session, at)), reading.lines_of_view, as_json)
 
@@ -176,8 +176,8 @@ def replay(
 
     Summaries in a replay are those that code writes, without a model.
     """
-    is_seen = sys.stderr.isatty()
-    with typer.progressbar(length=1, label="Replaying", file=sys.stderr, hidden=not is_seen) as bar:
+    is_hidden = not is_terminal(sys.stderr)
+    with typer.progressbar(length=1, label="Replaying", file=sys.stderr, hidden=is_hidden) as bar:
         # Imported below the bar: it takes a second.
         from palimpsest.cli import other_policy, replaying
 

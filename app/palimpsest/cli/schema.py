@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.address import is_there, sqlite_path
 from palimpsest.storage.migrate import MISMATCHES, migrate, schema_state
 
 
@@ -42,9 +42,9 @@ def reachable(url: str) -> Iterator[None]:
 async def ready(url: str) -> None:
     """Check that the schema is current. Creates a missing SQLite file; changes nothing that exists."""
     file = sqlite_path(url)
-    if file is not None and not file.exists():
-        await migrated(url)
     with reachable(url):
+        if file is not None and not is_there(file):
+            await migrated(url)
         state = await schema_state(url)
     if state in MISMATCHES:
         raise SchemaMismatch(f"database.url: {MISMATCHES[state]}")

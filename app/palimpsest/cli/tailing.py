@@ -29,7 +29,7 @@ async def turns(proxy: Proxy, name: str | None, last: int, most: int | None) -> 
         for look in count():
             new = [turn async for turn in seen.ended(api, name)]
             new.sort(key=lambda turn: str(turn["started_at"]))
-            for turn in new if look else new[len(new) - last :]:
+            for turn in new if look else new[max(0, len(new) - last) :]:
                 yield turn
                 given += 1
                 if given == most:

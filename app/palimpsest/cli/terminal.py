@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
+
+from palimpsest.errors import SettingsError
 
 _SIZES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _PERIODS = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -15,10 +17,22 @@ _PERIODS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 MODELS_SHOWN = 8
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """True when a person reads the stream; False when it is closed, which Python tells by None."""
+    return stream is not None and stream.isatty()
+
+
+def write(content: bytes) -> None:
+    """Write the bytes to standard output. SettingsError when that is closed."""
+    if sys.stdout is None:
+        raise SettingsError("command line: standard output is closed.")
+    sys.stdout.buffer.write(content)
+
+
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
     """The rows in columns, those of `right` flush right; on a terminal cut to its width."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
     for row in rows:
         cells = [
             cell.rjust(widths[at]) if at in right else cell.ljust(widths[at]) for at, cell in enumerate(row)

@@ -37,6 +37,7 @@ from palimpsest.proxy.token_counts import Calibrations, ModelTokens
 from palimpsest.settings.reload import Reload
 from palimpsest.settings.settings import Settings, asked_name, model_settings
 from palimpsest.storage.erasure import RecentlyErased
+from palimpsest.storage.opening import bound_pepper
 from palimpsest.storage.store import Store, open_store
 from palimpsest.tokenizer.counting import Counter, Tokenizer
 
@@ -231,9 +232,11 @@ async def _present(settings: Settings, ground: Ground, stack: AsyncExitStack) ->
 
 
 async def _opened_store(settings: Settings, stack: AsyncExitStack) -> tuple[Store, Pepper]:
-    database = settings.database
+    database, url = settings.database, settings.database.url.get_secret_value()
+    # First: with another pepper nothing is written.
+    pepper = load_pepper(database.pepper_file, await bound_pepper(url))
     store = await open_store(
-        database.url.get_secret_value(),
+        url,
         synchronous=database.synchronous,
         deadline_seconds=database.store_deadline_seconds,
         new_id=new_id,
@@ -241,7 +244,6 @@ async def _opened_store(settings: Settings, stack: AsyncExitStack) -> tuple[Stor
         rewrite_bytes=database.vacuum_max_bytes,
     )
     stack.push_async_callback(store.close)
-    pepper = load_pepper(database.pepper_file, await store.accounts.bound_pepper())
     # Another server may have bound the database to its own pepper meanwhile.
     if not await store.accounts.bind_pepper(pepper.fingerprint):
         raise wrong_pepper(database.pepper_file)

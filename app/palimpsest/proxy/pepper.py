@@ -10,6 +10,7 @@ import hmac
 import os
 import secrets
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,11 +57,10 @@ def load_pepper(path: Path, bound: bytes | None) -> Pepper:
     if bound is not None and not path.exists():
         raise SettingsError(f"The pepper {path} is missing, and the database was made with one: {_RESTORE}")
     try:
-        pepper = _create(path)
-    except FileExistsError:
-        pepper = _read(path)
+        pepper = _read(path) if path.exists() else _create(path)
     except OSError as error:
-        raise SettingsError(f"The pepper cannot be made at {path}: {error.strerror}.") from error
+        verb = "read" if path.is_file() else "made"
+        raise SettingsError(f"The pepper {path} cannot be {verb}: {error.strerror}.") from error
     if bound not in (None, pepper.fingerprint):
         raise wrong_pepper(path)
     return pepper
@@ -72,8 +72,7 @@ def wrong_pepper(path: Path) -> SettingsError:
 
 
 def _create(path: Path) -> Pepper:
-    if path.exists():
-        raise FileExistsError
+    """A new pepper, or the one that another server makes at the same moment."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     secret = secrets.token_bytes(PEPPER_BYTES)
     # Made with mode 0600 under a name of its own. A link is refused when the name is taken, and shows the
@@ -84,10 +83,11 @@ def _create(path: Path) -> Pepper:
             file.write(secret)
             file.flush()
             os.fsync(file.fileno())
-        os.link(making, path)
+        with suppress(FileExistsError):
+            os.link(making, path)
     finally:
         Path(making).unlink()
-    return Pepper(secret)
+    return _read(path)
 
 
 def _read(path: Path) -> Pepper:

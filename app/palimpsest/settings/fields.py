@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from functools import partial
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
 from palimpsest.core.declared import Declaration
+
+# No address, path, key or text has them: control characters but tab and line break, and halves of characters.
+_UNUSABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
 class Section(BaseModel):
     """A group of settings: frozen, and an undeclared key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_text(cls, value: Any, info: ValidationInfo) -> Any:
+        is_section = section_of(cls.model_fields[str(info.field_name)].annotation) is not None
+        if not is_section and any(map(_UNUSABLE.search, _texts_in(value))):
+            raise ValueError("must not hold a control character or half of a character")
+        return value
 
 
 def setting(
@@ -40,6 +52,16 @@ def setting(
         "needs_restart": needs_restart,
     }
     return Field(default=default, description=what, json_schema_extra=extra, **bounds)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """The texts of a value, but for those of entries with settings of their own, which are checked there."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (text for pair in value.items() for text in pair if isinstance(text, str))
+    elif isinstance(value, list | tuple):
+        yield from (text for text in value if isinstance(text, str))
 
 
 # A rarely used setting: documented in docs/configuration.md, left out of the example.

@@ -255,38 +255,57 @@ def _merge(weak: Tree, strong: Tree) -> Tree:
     return weak | strong | both
 
 
+class _RefusedNode(yaml.constructor.ConstructorError):
+    """YAML that is well formed and no value here; its `problem` is a sentence of ours."""
+
+    problem: str
+
+
 class _Loader(yaml.SafeLoader):
     """Refuses duplicate keys, of which PyYAML's own loader silently keeps the last."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value; PyYAML's own errors for what has the form of a date or a number, and is none."""
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, KeyError, IndexError, AttributeError, ArithmeticError):
+            said = "what looks like a date or a number here is none; put text in quotes"
+            raise _RefusedNode(None, None, said, node.start_mark) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         lines: dict[str, int] = {}
-        for key, _ in node.value:
+        # PyYAML says of another node with the tag of a mapping that it is none.
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if key.value in lines:
                 said = f"{key.value} stands twice, first in line {lines[key.value]}; keep one of them"
-                raise yaml.constructor.ConstructorError(None, None, said, key.start_mark)
+                raise _RefusedNode(None, None, said, key.start_mark)
             lines[key.value] = key.start_mark.line + 1
         return super().construct_mapping(node, deep=deep)
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
     """The file's content, empty for an empty file. FileNotFoundError; SettingsError for all other errors."""
-    text = _read_text(file)
-    try:
-        content = yaml.load(text, _Loader)  # noqa: S506  # a SafeLoader
-    except RecursionError:
-        raise SettingsError(f"{file}: is nested too deeply; see docs/configuration.md") from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise SettingsError(f"{file}, line {line}: {_problem(error)}") from None
-    except yaml.YAMLError:
-        raise SettingsError(f"{file}: holds a character that YAML does not allow") from None
+    content = parsed_yaml(_read_text(file), str(file))
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise SettingsError(f"{file}: must hold sections such as `server:` at the top level")
     return content
+
+
+def parsed_yaml(text: str, source: str) -> Any:
+    """The value that the text holds. SettingsError, which names the source and the line."""
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506  # a SafeLoader
+    except RecursionError:
+        raise SettingsError(f"{source}: is nested too deeply; see docs/configuration.md") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        raise SettingsError(f"{source}, line {line}: {_problem(error)}") from None
+    except yaml.YAMLError:
+        raise SettingsError(f"{source}: holds a character that YAML does not allow") from None
 
 
 def _read_text(file: Path) -> str:
@@ -307,7 +326,7 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
     problem = error.problem or "it breaks off"
     if "'\\t'" in problem:
         return "indented with a tab, which YAML does not take; use spaces"
-    if isinstance(error, yaml.constructor.ConstructorError) and "stands twice" in problem:
+    if isinstance(error, _RefusedNode):
         return problem
     return f"not YAML: {problem}"
 

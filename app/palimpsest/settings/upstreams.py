@@ -54,6 +54,7 @@ def _endpoint(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be a whole URL such as https://api.openai.com/v1")
+    _check_host(parts.hostname)
     if parts.username is not None or parts.password is not None:
         raise ValueError("must not hold a password; put the key into api_key")
     if parts.fragment:
@@ -67,7 +68,16 @@ def _proxy(url: SecretStr) -> SecretStr:
     parts = urlsplit(url.get_secret_value())
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ValueError("must be a whole URL such as http://proxy.example:3128")
+    _check_host(parts.hostname)
     return url
+
+
+def _check_host(name: str) -> None:
+    """ValueError for what no resolver takes: empty or long labels, wrong Punycode."""
+    try:
+        name.encode("idna").decode("idna")
+    except UnicodeError:
+        raise ValueError(f"must not name the host {name}, which is none") from None
 
 
 Endpoint = Annotated[str, AfterValidator(_endpoint)]

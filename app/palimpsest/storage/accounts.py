@@ -147,12 +147,7 @@ class Accounts:
         Two concurrent first starts agree on one pepper.
         """
         await self._db.write([step(_ADD_PEPPER, id="pepper", fingerprint=fingerprint)])
-        return await self.bound_pepper() == fingerprint
-
-    async def bound_pepper(self) -> bytes | None:
-        """The fingerprint of the pepper that the database belongs to; None before its first start."""
-        rows = await self._db.read_bounded(rows_of(_PEPPER, id="pepper"))
-        return rows[0][0] if rows else None
+        return bool((await self._db.read_bounded(rows_of(_PEPPER, id="pepper")))[0][0] == fingerprint)
 
     async def status(self, namespace: str) -> NamespaceStatus:
         """Whether an exchange that closed as done or incomplete with a 2xx has proven the namespace."""

@@ -5,12 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-from palimpsest.errors import SettingsError
+from palimpsest.errors import SettingsError, StoreUnavailable
 
 
 def sqlite_path(url: str) -> Path | None:
     """The file of `sqlite:///path`; None for another database."""
     return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+
+def is_there(path: Path) -> bool:
+    """Whether the file exists. StoreUnavailable when nobody can say: a closed folder, a name too long."""
+    try:
+        return path.exists()
+    except OSError as failure:
+        raise StoreUnavailable(f"the database {path} cannot be opened: {failure.strerror}") from failure
 
 
 def postgres_driver() -> ModuleType:

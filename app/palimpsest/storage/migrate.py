@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from palimpsest.storage.address import postgres_driver, sqlite_path
+from palimpsest.storage.address import is_there, postgres_driver, sqlite_path
 from palimpsest.storage.search_index import make_word_index
 from palimpsest.storage.sqlite.driver import Connection as SqliteConnection
 from palimpsest.storage.sqlite.driver import driver
@@ -61,7 +61,7 @@ async def schema_state(url: str) -> SchemaState:
     not created.
     """
     path = sqlite_path(url)
-    if path is not None and not path.exists():
+    if path is not None and not is_there(path):
         return "behind"
     return await with_connection(url, _state)
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from palimpsest.core.urls import without_password
 from palimpsest.errors import SchemaMismatch
-from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.address import is_there, sqlite_path
 from palimpsest.storage.database import SqlDatabase
 from palimpsest.storage.migrate import MISMATCHES, schema_state, with_connection
 from palimpsest.storage.sqlite.database import REWRITE_BYTES, SqliteDatabase
@@ -22,7 +22,7 @@ async def open_database(
 ) -> SqlDatabase:
     """The open database, which the caller closes; `palimpsest.storage.store` says what raises what."""
     path = sqlite_path(url)
-    if path is not None and not path.exists():
+    if path is not None and not is_there(path):
         raise SchemaMismatch(
             f"database.url: there is no database at {path.absolute()}. Is that the proxy's? Its first start"
             " makes it, or `palimpsest migrate`."
@@ -42,8 +42,10 @@ async def open_database(
 async def bound_pepper(url: str) -> bytes | None:
     """The fingerprint of the pepper that the database at `url` belongs to; None before its first start.
 
-    Only reads, so it may run beside a server. The schema must be current.
+    None, too, where the schema is not current. Only reads, so it may run beside a server.
     """
+    if await schema_state(url) != "current":
+        return None
 
     def read(connection: sa.Connection) -> bytes | None:
         return connection.execute(sa.select(PEPPER.c.fingerprint)).scalar()

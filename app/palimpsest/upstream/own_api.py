@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -17,6 +17,7 @@ from palimpsest.errors import (
     NameTaken,
     NotFound,
     PalimpsestError,
+    SettingsError,
     Unauthorized,
     UpstreamError,
     UpstreamTimeout,
@@ -27,6 +28,8 @@ from palimpsest.errors import (
 # A search waits up to ten seconds for the index before it reads.
 _SECONDS = 30.0
 _UNKNOWN = 404
+# In every answer of ours; `palimpsest.api.replies` sets it.
+_MARK = "x-palimpsest-api"
 # Answers that another key would not have got.
 _KEYS: tuple[type[PalimpsestError], ...] = (Unauthorized, WrongAdminKey, AdminDisabled)
 # Erasing waits up to two minutes for the database, and a little longer for its files. Imports take long too.
@@ -41,16 +44,15 @@ class OwnApi:
 
     async def post(self, path: str, order: Mapping[str, Any]) -> httpx.Response:
         """The answer of `POST /api/{path}`, whatever its status. Raises UpstreamError without one."""
-        return await self._answer(self._http.build_request("POST", f"/api/{path}", content=encoded(order)))
+        return await self._answer("POST", path, content=encoded(order))
 
     async def post_document(self, path: str, document: bytes) -> httpx.Response:
         """As `post`, with a body as it is; may take minutes."""
-        request = self._http.build_request("POST", f"/api/{path}", content=document, timeout=_LONG_SECONDS)
-        return await self._answer(request)
+        return await self._answer("POST", path, content=document, timeout=_LONG_SECONDS)
 
     async def get(self, path: str) -> httpx.Response:
         """As `post`, with GET."""
-        return await self._answer(self._http.build_request("GET", f"/api/{path}"))
+        return await self._answer("GET", path)
 
     async def fields(self, path: str) -> dict[str, Any]:
         """The object that GET answers. Raises as `get` and `fields_of`."""
@@ -62,17 +64,21 @@ class OwnApi:
 
     async def delete(self, path: str) -> httpx.Response:
         """As `post`, with DELETE; may take minutes."""
-        request = self._http.build_request("DELETE", f"/api/{path}", timeout=_LONG_SECONDS)
-        return await self._answer(request)
+        return await self._answer("DELETE", path, timeout=_LONG_SECONDS)
 
-    async def _answer(self, request: httpx.Request) -> httpx.Response:
+    async def _answer(self, method: str, path: str, **how: Any) -> httpx.Response:
+        address = without_password(str(self._http.base_url)).rstrip("/")
         try:
-            return await self._http.send(request)
+            reply = await self._http.request(method, f"/api/{path}", **how)
+        except httpx.InvalidURL:
+            raise SettingsError("command line: a name, or what is looked for, is too long.") from None
         except httpx.TimeoutException:
             raise UpstreamTimeout("The proxy did not answer in time.") from None
-        except httpx.HTTPError:
-            address = without_password(str(self._http.base_url)).rstrip("/")
+        except (httpx.HTTPError, UnicodeError):
             raise UpstreamUnreachable(f"The proxy cannot be reached at {address}.") from None
+        if reply.is_success and _MARK not in reply.headers:
+            raise UpstreamError(f"What answers at {address} is no Palimpsest, or one of another version.")
+        return reply
 
 
 def fields_of(reply: httpx.Response) -> dict[str, Any]:
@@ -104,7 +110,7 @@ def _fields(reply: httpx.Response) -> dict[str, Any] | None:
 def _refusal(reply: httpx.Response, fields: Mapping[str, Any] | None) -> PalimpsestError:
     error = fields.get("error") if fields else None
     error = error if isinstance(error, dict) else {}
-    said = error.get("message")
+    said = error.get("message") if isinstance(error.get("message"), str) else None
     if reply.status_code == _UNKNOWN and said:
         return NotFound(said)
     if error.get("code") == NameTaken.code and said:
@@ -119,6 +125,19 @@ def session_path(name: str) -> str:
     return f"sessions/{quote(name, safe='')}"
 
 
+def _checked(url: str) -> str:
+    """The address of a proxy. SettingsError for what is none."""
+    try:
+        parts = urlsplit(url)
+        # Reading a port checks it.
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            httpx.URL(url)
+            return url
+    except (ValueError, httpx.InvalidURL):
+        pass
+    raise SettingsError(f"command line: --url {url}: must be an address such as http://127.0.0.1:8000.")
+
+
 @asynccontextmanager
 async def own_api(url: str, key: str | None, namespace: str | None = None) -> AsyncIterator[OwnApi]:
     """A client of the proxy at `url`, with or without `/v1`.
@@ -130,7 +149,10 @@ async def own_api(url: str, key: str | None, namespace: str | None = None) -> As
         headers["authorization"] = f"Bearer {key}"
     if namespace:
         headers["x-palimpsest-namespace"] = namespace
-    base = url.rstrip("/").removesuffix("/v1")
+    base = _checked(url).rstrip("/").removesuffix("/v1")
+    for value in headers.values():
+        if not (value.isascii() and value.isprintable()):
+            raise SettingsError("command line: the key, or the namespace, has characters that none has.")
     # A plain address needs no certificates, which take 50 ms to load.
     verify = base.startswith("https:")
     async with httpx.AsyncClient(base_url=base, headers=headers, timeout=_SECONDS, verify=verify) as http:
