@@ -186,13 +186,38 @@ def test_a_backup_lies_in_a_folder_of_its_own(kept: Path, tmp_path: Path) -> Non
     assert modes(empty)["."] == 0o700
 
 
-def test_postgresql_is_left_to_its_own_tools(tmp_path: Path) -> None:
-    database = "postgresql://me:s3cret@db:5432/name"
+@pytest.mark.parametrize(
+    ("database", "shown", "masked"),
+    [
+        (
+            "postgresql://me:s3cret@db:5432/name",
+            "--dbname=postgresql://me@db:5432/name",
+            "postgresql://me:***@db:5432/name",
+        ),
+        (
+            "postgresql://h/x?user=u&password=s3cret",
+            "--dbname='postgresql://h/x?user=u'",
+            "postgresql://h/x?user=u&password=***",
+        ),
+        (
+            "postgresql://h/x?Pass%77ord=s3cret&sslpassword=s3cret",
+            "--dbname=postgresql://h/x",
+            "postgresql://h/x?Pass%77ord=***&sslpassword=***",
+        ),
+        ("postgresql:///x", "--dbname=postgresql:///x", "postgresql:///x"),
+    ],
+)
+def test_postgresql_is_left_to_its_own_tools_and_its_password_is_not_shown(
+    tmp_path: Path, database: str, shown: str, masked: str
+) -> None:
     for word, tool in (("backup", "pg_dump"), ("restore", "pg_restore")):
         said = ran(tmp_path, word, str(tmp_path / "kept"), database=database)
         refused(said, f"{tool} ")
-        assert "postgresql://me@db:5432/name" in said.stderr
+        assert shown in said.stderr
         assert "s3cret" not in said.stderr
+    config = ran(tmp_path, "config", "show", database=database)
+    assert masked in config.stdout
+    assert "s3cret" not in config.stdout
 
 
 async def test_what_a_server_makes_is_its_owners_only(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from palimpsest.cli.terminal import counted_rows
+from palimpsest.core.urls import without_password
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.proxy.pepper import load_pepper
 from palimpsest.settings.serving import Database
@@ -186,8 +186,7 @@ def _file_of(database: Database, folder: Path, what: str) -> Path:
     file = sqlite_path(url)
     if file is not None:
         return file
-    parts = urlsplit(url)
-    shown = shlex.quote(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@", 1)).geturl())
+    shown = shlex.quote(without_password(url, mask=None))
     dump, kept = shlex.quote(str(folder / "palimpsest.dump")), shlex.quote(str(folder / PEPPER))
     pepper = shlex.quote(str(database.pepper_file))
     if what == "backup":

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+import re
+from urllib.parse import unquote_plus, urlsplit
+
+# Up to the user, and the password: the last @ before the path ends it.
+_USER_PASSWORD = re.compile(r"\A([^/?#]*://[^/?#:]*):[^/?#]*@")
+# Fields of a query that PostgreSQL's clients take secrets from.
+_SECRET_FIELDS = frozenset(
+    {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+)
 
 
 def without_query(url: str) -> str:
@@ -10,12 +18,18 @@ def without_query(url: str) -> str:
     return url.partition("?")[0]
 
 
-def without_password(url: str) -> str:
-    """The URL with its password replaced by ***."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")).geturl()
+def without_password(url: str, mask: str | None = "***") -> str:
+    """The URL with its passwords, those in the query too, replaced by `mask`; None: left out."""
+    before, mark, query = url.partition("?")
+    before = _USER_PASSWORD.sub(r"\1@" if mask is None else rf"\1:{mask}@", before)
+    kept = []
+    for field in query.split("&"):
+        name, equals, _ = field.partition("=")
+        if not equals or unquote_plus(name).strip().lower() not in _SECRET_FIELDS:
+            kept.append(field)
+        elif mask is not None:
+            kept.append(f"{name}={mask}")
+    return before + mark * bool(kept) + "&".join(kept)
 
 
 def has_version_path(base_url: str) -> bool:
