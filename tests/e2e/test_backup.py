@@ -177,6 +177,53 @@ def test_a_pepper_of_another_database_makes_no_backup(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
+@pytest.mark.parametrize("harm", ["empty pepper", "pepper a pipe", "database a pipe"])
+def test_what_is_no_database_with_its_pepper_makes_no_backup(kept: Path, tmp_path: Path, harm: str) -> None:
+    data = tmp_path / "data"
+    assert ran(data, "restore", str(kept)).returncode == 0
+    spoilt = data / ("palimpsest.db" if "database" in harm else "pepper")
+    spoilt.unlink()
+    if "pipe" in harm:
+        os.mkfifo(spoilt)
+    else:
+        spoilt.touch(mode=0o600)
+    refused(ran(data, "backup", str(tmp_path / "kept")), f"{spoilt} is no")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "file/below", "file/far/below"])
+def test_a_backup_that_cannot_be_made_says_so(kept: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    said = ran(kept.parent / "data", "backup", str(tmp_path / name))
+    refused(said, f"backup: {tmp_path / name} cannot be made (")
+    assert len(said.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        b"",
+        b"[" * 100_000,
+        {"sha256": 5},
+        {"sha256": None},
+        {"sha256": [DATABASE, PEPPER]},
+        {"rows": None},
+    ],
+)
+def test_a_damaged_manifest_is_said_to_be_damaged(
+    kept: Path, tmp_path: Path, harm: bytes | dict[str, object]
+) -> None:
+    manifest = copied(kept, tmp_path) / MANIFEST
+    content = (
+        harm if isinstance(harm, bytes) else json.dumps(json.loads(manifest.read_text()) | harm).encode()
+    )
+    manifest.write_bytes(content)
+    said = ran(tmp_path / "new", "restore", str(manifest.parent))
+    refused(said, f"{manifest}: is damaged.")
+    assert len(said.stderr.splitlines()) == 1
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_backup_lies_in_a_folder_of_its_own(kept: Path, tmp_path: Path) -> None:
     refused(ran(kept.parent / "data", "backup", str(kept)), "new or empty")
     refused(ran(tmp_path / "none", "backup", str(tmp_path / "kept")), "no database")

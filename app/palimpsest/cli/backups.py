@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -24,7 +25,7 @@ from typing import Any
 from palimpsest.cli.terminal import counted_rows
 from palimpsest.core.urls import without_password
 from palimpsest.errors import SettingsError, StoreUnavailable
-from palimpsest.proxy.pepper import load_pepper
+from palimpsest.proxy.pepper import PEPPER_BYTES, load_pepper
 from palimpsest.settings.serving import Database
 from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.migrate import MISMATCHES, SchemaState, schema_state
@@ -57,16 +58,13 @@ def back_up(database: Database, folder: Path) -> Backup:
     SettingsError, and no folder is left, when the backup cannot be written or fails the verification.
     """
     source = _file_of(database, folder, "backup")
-    if not source.exists():
-        raise SettingsError(f"database.url: there is no database at {source}.")
-    if not database.pepper_file.exists():
-        raise SettingsError(f"database.data_folder: there is no pepper at {database.pepper_file}.")
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise SettingsError(f"backup: {folder} is there already; name a folder that is new or empty.")
     try:
+        _look(source, database.pepper_file)
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise SettingsError(f"backup: {folder} is there already; name a folder that is new or empty.")
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The folder gets its final name only when it is complete. mkdtemp creates it with mode 0700.
-        making = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        making = Path(tempfile.mkdtemp(prefix=".backup-", dir=folder.parent))
         try:
             _fill(making, source, database.pepper_file)
             found = verified(making)
@@ -81,27 +79,26 @@ def back_up(database: Database, folder: Path) -> Backup:
 
 
 def restore(database: Database, folder: Path, *, force: bool) -> Backup:
-    """Replace database and pepper by those of the backup, after verifying it.
+    """Replace database and pepper by those of the backup, after verifying it; symlinks at their targets.
 
     SettingsError, and nothing changed, while a server uses the database, when files exist and `force` is not
-    given, and for an invalid backup.
+    given, for an invalid backup, and when one of the files cannot be replaced.
     """
     target, pepper = _file_of(database, folder, "restore"), database.pepper_file
     found = verified(folder)
-    there = [str(path) for path in (target, pepper) if path.exists()]
-    if there and not force:
-        raise SettingsError(f"restore: {' and '.join(there)} would be overwritten; --force does so.")
     try:
+        _replaceable(target, pepper, force=force)
         for place in (target, pepper):
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         use = ServerLock(target)
         use.take()
         try:
-            _put(folder, target, pepper)
+            _put(folder, Path(os.path.realpath(target)), Path(os.path.realpath(pepper)))
         finally:
             use.release()
     except OSError as failure:
-        raise SettingsError(f"restore: {target} cannot be written ({failure.strerror}).") from failure
+        said = f"{failure.strerror}: {failure.filename}"
+        raise SettingsError(f"restore: {target} and {pepper} cannot be written ({said}).") from failure
     return found
 
 
@@ -109,7 +106,7 @@ def verified(folder: Path) -> Backup:
     """Verify the backup in `folder` without changing it; SettingsError says what is wrong."""
     said = _manifest(folder)
     for name, digest in said["sha256"].items():
-        if not (folder / name).is_file() or _digest(folder / name) != digest:
+        if _digest(folder / name) != digest:
             raise SettingsError(
                 f"{folder / name}: is not as it was when the backup was made; use another one."
             )
@@ -147,36 +144,116 @@ def _fill(folder: Path, source: Path, pepper: Path) -> None:
     _sync(folder)
 
 
+def _look(source: Path, pepper: Path) -> None:
+    """SettingsError unless both are files to be copied. Anything else, such as a pipe, may never end."""
+    if not source.exists():
+        raise SettingsError(f"database.url: there is no database at {source}.")
+    if not source.is_file():
+        raise SettingsError(f"database.url: {source} is not a regular file.")
+    if not pepper.exists():
+        raise SettingsError(f"database.data_folder: there is no pepper at {pepper}.")
+    if not pepper.is_file() or pepper.stat().st_size != PEPPER_BYTES:
+        raise SettingsError(f"database.data_folder: {pepper} is no pepper: a file of {PEPPER_BYTES} bytes.")
+
+
+def _replaceable(target: Path, pepper: Path, *, force: bool) -> None:
+    """SettingsError when one of them is not to be replaced."""
+    there = [path for path in (target, pepper) if path.exists()]
+    for path in there:
+        if not path.is_file():
+            raise SettingsError(f"restore: {path} is not a regular file, and is not replaced.")
+    if there and not force:
+        said = " and ".join(map(str, there))
+        raise SettingsError(f"restore: {said} would be overwritten; --force does so.")
+
+
 def _put(folder: Path, target: Path, pepper: Path) -> None:
-    """Copy both files before renaming either. After an interruption between the renames, `serve` refuses."""
-    pairs = [(folder / PEPPER, pepper), (folder / DATABASE, target)]
-    ready = [(place.with_name(f".{place.name}.restoring"), place) for _, place in pairs]
+    """Put both files in place. When a step fails, what was there is put back."""
+    places = {PEPPER: pepper, DATABASE: target}
     try:
-        for (source, _), (copy, _) in zip(pairs, ready, strict=True):
-            copy.unlink(missing_ok=True)
-            _copy(source, copy)
-            _sync(copy)
-        for ending in _BESIDE:
-            target.with_name(target.name + ending).unlink(missing_ok=True)
-        for copy, place in ready:
-            copy.replace(place)
-            _sync(place.parent)
+        for name, place in places.items():
+            _ready(place).unlink(missing_ok=True)
+            _copy(folder / name, _ready(place))
+            _sync(_ready(place))
+        _replace(target, pepper)
     finally:
-        for copy, _ in ready:
-            copy.unlink(missing_ok=True)
+        for place in places.values():
+            _ready(place).unlink(missing_ok=True)
+
+
+def _replace(target: Path, pepper: Path) -> None:
+    """Replace both by the copies that are ready, the old ones kept aside until all is done.
+
+    The order is for a kill, or a power cut, between two steps. The pepper leaves first and comes last; in
+    between it is empty, and `serve` refuses every database until `restore --force` is run again. The old log
+    leaves before the new database comes, which it would damage. It is not deleted before: without it the old
+    database lacks its newest commits. A kill leaves what was there as `.NAME.replaced`.
+    """
+    beside = [target.with_name(target.name + ending) for ending in _BESIDE]
+    with ExitStack() as undoing:
+        for place in (pepper, *beside, target):
+            if place.exists():
+                _keep(place, stays=place == target)
+                undoing.callback(_put_back, place)
+            elif place not in beside:
+                undoing.callback(place.unlink, missing_ok=True)
+            if place == pepper:
+                _write(pepper, b"")
+            _sync(place.parent)
+        for place in (target, pepper):
+            _ready(place).replace(place)
+            _sync(place.parent)
+        undoing.pop_all()
+    for place in (pepper, *beside, target):
+        _aside(place).unlink(missing_ok=True)
+
+
+def _ready(place: Path) -> Path:
+    return place.with_name(f".{place.name}.restoring")
+
+
+def _aside(place: Path) -> Path:
+    return place.with_name(f".{place.name}.replaced")
+
+
+def _keep(place: Path, *, stays: bool) -> None:
+    """Keep the file aside; `stays`: in place too, where the file system has hard links."""
+    kept = _aside(place)
+    if stays:
+        kept.unlink(missing_ok=True)
+        with suppress(OSError):
+            kept.hardlink_to(place)
+            return
+    place.replace(kept)
+
+
+def _put_back(place: Path) -> None:
+    try:
+        _aside(place).replace(place)
+        # Renaming one of two links to a file leaves both.
+        _aside(place).unlink(missing_ok=True)
+    except OSError as failure:
+        said = f"{place} cannot be put back ({failure.strerror}); it is {_aside(place)} now"
+        raise SettingsError(f"restore: failed, and {said}.") from failure
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
     try:
-        said = json.loads((folder / MANIFEST).read_bytes())
+        content = path.read_bytes() if path.is_file() else None
     except OSError:
-        raise SettingsError(f"{folder}: is no backup; it has no {MANIFEST}.") from None
-    except ValueError:
+        content = None
+    if content is None:
+        raise SettingsError(f"{folder}: is no backup; it has no {MANIFEST}.")
+    try:
+        said = json.loads(content)
+    except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict) or not isinstance(said.get("rows"), dict) or "version" not in said:
-        raise SettingsError(f"{folder / MANIFEST}: is damaged.")
-    if set(said.get("sha256", ())) != {DATABASE, PEPPER}:
-        raise SettingsError(f"{folder / MANIFEST}: is damaged.")
+        raise SettingsError(f"{path}: is damaged.")
+    digests = said.get("sha256")
+    if not isinstance(digests, dict) or digests.keys() != {DATABASE, PEPPER}:
+        raise SettingsError(f"{path}: is damaged.")
     return said
 
 
@@ -217,9 +294,15 @@ def _created(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _digest(path: Path) -> str | None:
+    """None where no file can be read."""
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def _sync(path: Path) -> None:
