@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,10 @@ from tests.kit.terminal import runs
 pytestmark = pytest.mark.timeout(120)
 # What a page must not run, an attribute must not end, and Markdown must not fence.
 HOSTILE = "<script>document.title='owned'</script> \"'> ```\n````\n# no heading"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 async def messages(proxy: Proxy, session: str, key: str = "key-1") -> list[Any]:
@@ -135,6 +141,40 @@ async def test_mistakes_are_refused_and_change_nothing(tmp_path: Path) -> None:
         )
         assert [bool(one["session"]) for one in told] == [False, True]
         assert "not valid JSON" in told[0]["problem"]
-        refused = await runs(proxy, "import", str(tmp_path / "nothing"), code=1)
-        assert "there is no file" in str(refused.exception)
+        for path, why in (
+            (tmp_path / "nothing", "there is no file"),
+            (good / "below", "there is no file"),
+            (tmp_path / ("a" * 300), "cannot be read (File name too long)"),
+        ):
+            refused = await runs(proxy, "import", str(path), code=1)
+            assert why in str(refused.exception)
         assert (await runs(proxy, "import", str(empty), "--json")).stdout == "[]\n"
+
+
+async def test_an_export_goes_to_what_it_is_told_and_replaces_files_only(tmp_path: Path) -> None:
+    pipe, to_pipe, file, to_file = (tmp_path / name for name in ("pipe", "to-pipe", "file.json", "to-file"))
+    os.mkfifo(pipe)
+    to_pipe.symlink_to("pipe")
+    to_file.symlink_to("file.json")
+    (tmp_path / "data").mkdir()
+    async with proxied(ModelServer(window=8_000), tmp_path / "data") as proxy:
+        await proxy.chat(session="work").says("Hello.")
+        for _ in range(2):
+            await runs(proxy, "export", "work", "--to", str(to_file))
+        for place in (pipe, to_pipe):
+            reading = asyncio.create_task(asyncio.to_thread(pipe.read_bytes))
+            await runs(proxy, "export", "work", "--to", str(place))
+            assert json.loads(await reading)["name"] == "work"
+        for place, why in (
+            (tmp_path, "Is a directory"),
+            (file / "below", "Not a directory"),
+            (tmp_path / ("a" * 300), "File name too long"),
+        ):
+            refused = await runs(proxy, "export", "work", "--to", str(place), code=1)
+            assert str(refused.exception) == f"export: {place} cannot be written ({why})."
+    assert json.loads(file.read_bytes())["name"] == "work"
+    assert to_file.is_symlink()
+    assert to_pipe.is_symlink()
+    assert pipe.is_fifo()
+    # Nothing is left beside them.
+    assert names(tmp_path) == ["data", "file.json", "pipe", "to-file", "to-pipe"]

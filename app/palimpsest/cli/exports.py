@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tempfile
@@ -106,24 +107,32 @@ def _make(folder: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
+    """A device or a pipe is written to, not replaced, and a symlink's target instead of the link."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    file = Path(os.path.realpath(path))
     # The file has its name when it is complete; the folder is readable by its owner only, and so is the file.
-    with tempfile.TemporaryDirectory(prefix=".exporting-", dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=".exporting-", dir=file.parent) as folder:
         made = Path(folder) / "document"
         made.touch(mode=0o600)
         made.write_bytes(content)
-        made.replace(path)
+        made.replace(file)
 
 
 def documents(paths: Sequence[Path]) -> list[Path]:
     """The files, and those ending in .json of the folders. SettingsError for what is not there."""
     found: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            found += sorted(path.glob("*.json"))
-        elif path.is_file():
-            found.append(path)
-        else:
-            raise SettingsError(f"import: there is no file {path}.")
+        try:
+            if path.is_dir():
+                found += sorted(path.glob("*.json"))
+            elif path.is_file():
+                found.append(path)
+            else:
+                raise SettingsError(f"import: there is no file {path}.")
+        except OSError as failure:
+            raise SettingsError(f"import: {path} cannot be read ({failure.strerror}).") from failure
     return found
 
 
