@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -111,16 +112,20 @@ async def test_a_target_with_rows_and_other_mistakes_are_refused(tmp_path: Path,
     source = f"sqlite:///{tmp_path / 'source.db'}"
     await migrate(source)
     ask(tmp_path / "source.db", "INSERT INTO namespaces (id, created_at) VALUES ('n', 1)")
+    linked = tmp_path / "linked.db"
+    linked.symlink_to("source.db")
     async with empty_database(server_address()) as database:
         target = database if kind == "postgresql" else f"sqlite:///{tmp_path / 'target.db'}"
         assert (await asyncio.to_thread(copied, tmp_path, source, target)).returncode == 0
         for one, other, why in (
             (source, target, "the target has rows already (namespaces)"),
             (source, source, "source and target are the same database"),
+            (source, "sqlite:///source.db", "source and target are the same database"),
+            (source, f"sqlite:///{linked}", "source and target are the same database"),
             (f"sqlite:///{tmp_path / 'none.db'}", target, "the source is not migrated"),
-            (source, "mysql://host/name", "expected sqlite:///path or postgresql://"),
+            (source, "mysql://host/name", "mysql is not served here"),
             (source, "postgresql://127.0.0.1:1/none", "cannot be reached"),
-            (source, f"sqlite:///{tmp_path}", "cannot be opened"),
+            (source, f"sqlite:///{tmp_path}", "is not a regular file"),
         ):
             refused = await asyncio.to_thread(copied, tmp_path, one, other)
             assert (refused.returncode, refused.stdout) == (REFUSED, ""), refused.stderr
@@ -132,3 +137,34 @@ async def test_a_target_with_rows_and_other_mistakes_are_refused(tmp_path: Path,
         else:
             assert ask(tmp_path / "target.db", "SELECT id FROM namespaces") == [("n",)]
     assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("postgresql://u:s3cret@[::1/x", "the target cannot be used: Invalid IPv6 URL"),
+        ("postgresql://u:s3cret@h:abc/x", "the target cannot be used: Port could not be cast"),
+        ("sqlite:///", "the target must name a file"),
+        ("sqlite:///text.txt/x.db", "text.txt/x.db cannot be used (File exists)"),
+        ("sqlite:///text.txt", "cannot be opened: file is not a database"),
+        ("sqlite:///pipe", "pipe is not a regular file"),
+        (f"sqlite:///{'a' * 300}", "cannot be used (File name too long)"),
+        (f"sqlite:///{'a' * 253}", "cannot be used (File name too long)"),
+        ("sqlite:////proc/x.db", "/proc/x.db cannot be used"),
+        ("sqlite:////proc/new/x.db", "/proc/new/x.db cannot be used"),
+    ],
+)
+def test_a_target_that_is_no_database_is_refused_and_nothing_is_left(
+    tmp_path: Path, target: str, why: str
+) -> None:
+    source = f"sqlite:///{tmp_path / 'source.db'}"
+    asyncio.run(migrate(source))
+    (tmp_path / "text.txt").write_text("not a database\n" * 1_000)
+    os.mkfifo(tmp_path / "pipe")
+    refused = copied(tmp_path, source, target)
+    assert (refused.returncode, refused.stdout) == (REFUSED, "")
+    (line,) = refused.stderr.splitlines()
+    assert why in line
+    assert "s3cret" not in line
+    left = {path.name for path in tmp_path.iterdir()} - {"source.db.lock"}
+    assert left == {"source.db", "text.txt", "pipe"}

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import typer
 import uuid_utils
+from pydantic import SecretStr, ValidationError
 
 from palimpsest.cli.terminal import counted_rows
 from palimpsest.core.budget.quota import DailyLimits, Used, quota_of
@@ -25,6 +26,7 @@ from palimpsest.core.urls import without_password
 from palimpsest.core.utc import DAY, day_of
 from palimpsest.core.wire.credentials import key_digest
 from palimpsest.errors import SettingsError, StoreUnavailable
+from palimpsest.settings.load import Source, explained
 from palimpsest.settings.serving import Database
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.accounts import Accounts, KeyRow, LearnedWindow, ProvenNamespaces
@@ -266,6 +268,7 @@ async def copied(database: Database, target: str) -> Mapping[str, int]:
     # Imported here: the other commands need no SQLAlchemy engine.
     from palimpsest.storage.copying import Progress, copy_store
 
+    url = _target(target)
     with ExitStack() as bars:
 
         def begun(rows: int) -> Progress:
@@ -274,9 +277,18 @@ async def copied(database: Database, target: str) -> Mapping[str, int]:
 
         try:
             source, seconds = database.url.get_secret_value(), database.heartbeat_timeout_seconds
-            return await copy_store(source, target, seconds, begun)
+            return await copy_store(source, url, seconds, begun)
         except StoreUnavailable as failure:
             raise SettingsError(f"copy: {failure.message}. Run it again once that is mended.") from failure
+
+
+def _target(url: str) -> str:
+    """The URL as database.url takes it. SettingsError for one that it does not take."""
+    try:
+        return Database(url=SecretStr(url)).url.get_secret_value()
+    except ValidationError as error:
+        given = Source("copy", lambda _: "the target", {"url": url})
+        raise SettingsError(explained(error, [given])) from None
 
 
 def lines_of_copy(rows: Mapping[str, int], database: Database, target: str) -> Iterator[str]:

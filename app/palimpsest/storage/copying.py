@@ -11,8 +11,10 @@ the sizes of namespaces, which the target's own triggers count.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -25,6 +27,7 @@ from palimpsest.storage.journal import OPEN_FAILED
 from palimpsest.storage.migrate import (
     MISMATCHES,
     UNFINISHED,
+    SchemaState,
     connected,
     migrate,
     schema_of_this_version,
@@ -64,13 +67,14 @@ async def copy_store(
     unfinished, when a server uses one of the databases, when the target holds other rows, or when the source
     has changed since the copy was begun. SchemaMismatch when a schema is not this version's.
     """
-    if source_url == target_url:
-        raise SettingsError("copy: source and target are the same database.")
+    _check_files(source_url, target_url)
     match await schema_state(source_url):
         case "behind":
             raise SchemaMismatch("copy: the source is not migrated; run `palimpsest migrate` first.")
         case "unknown" | "unfinished" as state:
             raise SchemaMismatch(f"copy: the source cannot be used: {MISMATCHES[state]}")
+    # Before it is locked: no file is left beside one that is no database.
+    await _usable(target_url)
     async with AsyncExitStack() as held:
         for url in (source_url, target_url):
             _reserved(url, held)
@@ -92,23 +96,55 @@ async def copy_store(
     return rows
 
 
+def _check_files(source_url: str, target_url: str) -> None:
+    """SettingsError for a SQLite file that is none, and where both are the same database."""
+    source, target = sqlite_path(source_url), sqlite_path(target_url)
+    for path in filter(None, (source, target)):
+        try:
+            if path.exists() and not path.is_file():
+                raise SettingsError(f"copy: {path} is not a regular file.")
+        except OSError as failure:
+            raise _unusable(path, failure) from failure
+    if source_url == target_url or (source and target and _is_same(source, target)):
+        raise SettingsError("copy: source and target are the same database.")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _unusable(path: Path, failure: OSError) -> SettingsError:
+    return SettingsError(f"copy: {path} cannot be used ({failure.strerror}).")
+
+
 def _reserved(url: str, held: AsyncExitStack) -> None:
     """No server can start on a SQLite file meanwhile."""
     path = sqlite_path(url)
     if path is not None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = ServerLock(path)
-        lock.take()
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock.take()
+        except OSError as failure:
+            raise _unusable(path, failure) from failure
         held.callback(lock.release)
+
+
+async def _usable(url: str) -> SchemaState:
+    """The state of the target's schema. SchemaMismatch when it is not this program's."""
+    state = await schema_state(url)
+    if state == "unknown":
+        raise SchemaMismatch(f"copy: the target cannot be used: {MISMATCHES[state]}")
+    return state
 
 
 async def _prepared(url: str) -> None:
     """The target has this version's tables, is empty or an unfinished copy, and is marked as unfinished."""
-    match await schema_state(url):
+    match await _usable(url):
         case "unfinished":
             return
-        case "unknown" as state:
-            raise SchemaMismatch(f"copy: the target cannot be used: {MISMATCHES[state]}")
         case "behind":
             await migrate(url)
         case "current":
