@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from urllib.parse import urlencode
 
 from palimpsest.cli.reading import Json
 from palimpsest.cli.running_proxy import Proxy
-from palimpsest.cli.terminal import counted
+from palimpsest.cli.terminal import counted, write
 from palimpsest.errors import NameTaken, PalimpsestError, SettingsError, UpstreamUnreachable
 from palimpsest.upstream.own_api import OwnApi, fields_of, own_api, session_path
 
@@ -63,7 +62,7 @@ async def export_all(proxy: Proxy, folder: Path, options: ExportOptions) -> Sequ
 def put(document: bytes, to: Path | None) -> None:
     """Write the document to the file, or to standard output. SettingsError when that fails."""
     if to is None:
-        sys.stdout.buffer.write(document)
+        write(document)
         return
     with _writing(to):
         _write(to, document)
