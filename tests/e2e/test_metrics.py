@@ -265,6 +265,15 @@ async def test_openmetrics_is_spoken_to_who_asks_for_it(tmp_path: Path) -> None:
     assert reply.text.endswith("# EOF\n")
 
 
+@pytest.mark.parametrize("version", ["x", "9e999", "1.x", "2.x"])
+async def test_a_version_that_is_no_number_gets_the_plain_format(version: str, tmp_path: Path) -> None:
+    accept = f"text/html, application/openmetrics-text; version={version}"
+    async with fronting("http://127.0.0.1:1/v1", tmp_path) as proxy:
+        reply = await proxy.http.get("/metrics", headers={"accept": accept})
+    assert reply.status_code == 200
+    assert reply.headers["content-type"].startswith("text/plain")
+
+
 async def test_a_database_that_is_gone_is_told(tmp_path: Path) -> None:
     async with wired(tmp_path) as line:
         line.upstream.always(replies(b"{}"))

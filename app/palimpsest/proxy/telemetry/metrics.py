@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -29,6 +30,8 @@ PREFIX = "palimpsest_"
 MOST_MODELS = 100
 # Prices are for so many tokens.
 _PRICED_TOKENS = 1e6
+# In an Accept header: a version that is no number, which the library cannot compare with its own.
+_ODD_VERSION = re.compile(r"\bversion=(?![0-9]{1,9}(?:\.[0-9]{1,9})*\s*(?:[;,]|$))")
 _COST = "What answers cost, of models whose prices are known: in dollars, or the currency of the settings."
 
 
@@ -100,7 +103,10 @@ class Metrics:
         return msgspec.json.encode(await self._snapshot())
 
     async def text(self, siblings: Siblings | None, accept: str) -> tuple[bytes, str]:
-        """The numbers of all workers, in a format that `accept` names, and its content type."""
+        """The numbers of all workers, in a format that `accept` names, and its content type.
+
+        The plain text format where `accept` cannot be understood.
+        """
         snapshots = {siblings.name if siblings else "": await self._snapshot()}
         if siblings is not None:
             for name, packed in (await siblings.asked()).items():
@@ -174,7 +180,7 @@ def _written(
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collected())
-    encoder, content_type = choose_encoder(accept)
+    encoder, content_type = choose_encoder("" if _ODD_VERSION.search(accept) else accept)
     return encoder(registry), content_type
 
 
