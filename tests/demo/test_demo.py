@@ -95,12 +95,33 @@ async def test_a_summary_has_the_nine_sections_and_the_given_facts() -> None:
     assert "blue-green" in text
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b'{"messages": []}', b'{"messages": "x"}'])
-async def test_nonsense_is_refused(body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"\xff",
+        b"[" * 5_000,
+        b'{"a":' * 5_000,
+        b'{"messages": []}',
+        b'{"messages": "x"}',
+        b'{"messages": [{"role": []}]}',
+        b'{"messages": [{"role": "user", "content": 5}]}',
+        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"messages": [{"role": "user", "content": "a"}], "model": "\\ud800"}',
+        b'{"messages": [{"role": "user", "content": "a?"}], "tools": [{"function": {"name": []}}]}',
+        b'{"input": [{"role": []}]}',
+        b'{"input": [{"role": "user", "content": 5}]}',
+    ],
+)
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+async def test_nonsense_is_refused(path: str, body: bytes) -> None:
     async with _client() as client:
-        refused = await client.post("/v1/chat/completions", content=body)
+        refused = await client.post(f"/v1/{path}", content=body)
     assert refused.status_code == 400
-    assert refused.json()["error"]["message"]
+    error = refused.json()["error"]
+    assert error["message"]
+    assert error["type"] == "invalid_request_error"
 
 
 async def test_a_summary_carries_the_previous_one_and_leaves_headings_out() -> None:

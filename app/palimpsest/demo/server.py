@@ -29,6 +29,7 @@ from palimpsest.demo.model import (
     shown,
     tokens_of,
 )
+from palimpsest.demo.requests import BadRequest, ChatBody, ResponsesBody, body_of
 from palimpsest.demo.summaries import asks_for_summary, summary_of
 
 # Small enough that a dozen turns fill it.
@@ -62,13 +63,10 @@ def create_demo(window_tokens: int = DEFAULT_WINDOW_TOKENS) -> Starlette:
         return JSONResponse({"object": "list", "data": [_model(window_tokens)]})
 
     async def complete(request: Request) -> Response:
-        body = await _body(request)
-        if not isinstance(body.get("messages"), list) or not body["messages"]:
-            return _refusal("'messages' must be a list with at least one message.", "invalid_request_error")
-        return _completion(body, window_tokens)
+        return _completion(body_of(await request.body(), ChatBody), window_tokens)
 
     async def respond(request: Request) -> Response:
-        return _response(await _body(request), window_tokens)
+        return _response(body_of(await request.body(), ResponsesBody), window_tokens)
 
     return Starlette(
         routes=[
@@ -76,7 +74,7 @@ def create_demo(window_tokens: int = DEFAULT_WINDOW_TOKENS) -> Starlette:
             Route("/v1/chat/completions", complete, methods=["POST"]),
             Route("/v1/responses", respond, methods=["POST"]),
         ],
-        exception_handlers={HTTPException: _not_found},
+        exception_handlers={HTTPException: _not_found, BadRequest: _refused},
     )
 
 
@@ -86,13 +84,8 @@ async def _not_found(_: Request, error: Exception) -> Response:
     return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    """The body; empty when it is not a JSON object."""
-    try:
-        body = json.loads(await request.body())
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
+async def _refused(_: Request, error: Exception) -> Response:
+    return _refusal(str(error), "invalid_request_error")
 
 
 def _response(body: Mapping[str, Any], window: int) -> Response:
