@@ -192,8 +192,19 @@ REFUSED: list[tuple[Any, int, str, str | None]] = [
     ({"events": [{"payload": {}}]}, 400, "invalid_parameter", "events[0].type"),
     ({"events": [{"type": "a b\n"}]}, 400, "invalid_parameter", "events[0].type"),
     ({"events": [{"type": "a", "id": []}]}, 400, "invalid_parameter", "events[0].id"),
-    ({"events": [{"type": "a", "created_at": "now"}]}, 400, "invalid_parameter", "events[0].created_at"),
+    *(
+        ({"events": [{"type": "a", "created_at": at}]}, 400, "invalid_parameter", "events[0].created_at")
+        for at in ("now", True, -1, 1e300, 10**400)
+    ),
     ({"events": [{"type": "a", "data": 1}]}, 400, "invalid_parameter", "events[0].data"),
+    ({"events": [{"\ud800": 1}]}, 400, "invalid_parameter", "events[0].\ufffd"),
+    ({"\ud800": 1}, 400, "invalid_parameter", "\ufffd"),
+    (
+        {"events": [{"type": "user_message", "payload": {"message": m}} for m in (*SAID, {"role": []})]},
+        400,
+        "invalid_parameter",
+        "events",
+    ),
     ({"events": []}, 422, "nothing_to_restore", None),
     ({"events": [{"type": "checkpoint", "payload": {}}]}, 422, "nothing_to_restore", None),
     ({"events": [{"type": "system_message", "payload": {"content": "a"}}]}, 422, "nothing_to_restore", None),

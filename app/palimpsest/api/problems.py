@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from palimpsest.api.body import ERROR, linger
 from palimpsest.api.replies import raw_reply
+from palimpsest.core.text.fence import sendable
 from palimpsest.errors import (
     AnswerNotStored,
     Conflict,
@@ -29,13 +30,13 @@ _log = structlog.get_logger("palimpsest.problems")
 
 
 def problem_body(error: PalimpsestError) -> bytes:
-    """The OpenAI error object: message, type, param, code."""
+    """The OpenAI error object: message, type, param, code; what cannot be written as UTF-8 is replaced."""
     return msgspec.json.encode(
         {
             "error": {
-                "message": error.message,
+                "message": sendable(error.message),
                 "type": error.type,
-                "param": error.param,
+                "param": None if error.param is None else sendable(error.param),
                 "code": error.code,
             }
         }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import isfinite
 from typing import Any
 
 import msgspec
@@ -37,8 +36,8 @@ _EVENT_FIELDS = frozenset({"id", "type", "payload", "created_at"})
 _TYPE = re.compile(r"[\w.:/-]{1,100}", re.ASCII)
 _ID_CHARS = 200
 _MODEL_CHARS = 200
-# UTC seconds in the year 5138: a larger number counts milliseconds.
-_LATEST = 1e11
+LATEST = 1e11
+"""UTC seconds in the year 5138: a larger number counts milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +158,10 @@ def _time(raw: bytes, at: str, now: float) -> float:
     value: Any = decoded(raw)
     if value is None:
         return now
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+    if type(value) not in (int, float) or not 0 <= value <= LATEST * 1_000:
         raise InvalidParameter("A time must be a number of seconds since 1970.", param=at)
     seconds = float(value)
-    return seconds / 1_000 if seconds > _LATEST else seconds
+    return seconds / 1_000 if seconds > LATEST else seconds
 
 
 _NAME = re.compile(r"dcm_[0-9a-f]{32}")
@@ -204,6 +203,8 @@ def imported_compaction(record: bytes, talk: Conversation, names: Mapping[str, s
             "state": values["state"].encode(),
             "details": values["details"].encode(),
         }
+        # Which is an object, whatever else it says.
+        msgspec.json.decode(values["details"], type=dict[str, Any])
         return msgspec.convert(values, Compaction, builtin_types=(bytes,))
     except (InvalidJson, ValueError, TypeError, KeyError, IndexError, AttributeError):
         # Damaged, or in another form: the messages are complete without it.
@@ -267,8 +268,8 @@ def imported_of(record: ImportedRecord) -> Imported:
     """The session in `record`, by the table of `restore` (A40).
 
     The messages are those in the chosen event, followed by those of later events; or, where it has none,
-    those of all events. NothingToRestore when there is no message other than instructions. An event that is
-    nothing but one of these messages is not kept as an event.
+    those of all events. NothingToRestore when there is no message other than instructions; InvalidParameter
+    for a role that is no text. An event that is nothing but one of these messages is not kept as an event.
     """
     kept = tuple([event for event in record.events if event.type not in _UNIMPORTED])
     record = replace(record, events=kept)
@@ -295,7 +296,8 @@ def imported_of(record: ImportedRecord) -> Imported:
     overlap = _overlap(carried, [each.message for each in later.values()])
     used = dict(list(later.items())[overlap:])
     messages = (*carried, *(each.message for each in used.values()))
-    if all(_is_instruction(message) for message in messages):
+    roles = [_role(message, number) for number, message in enumerate(messages, 1)]
+    if INSTRUCTION_ROLES.issuperset(roles):
         raise NothingToRestore("The events hold no message other than instructions.")
     return Imported(
         messages=messages,
@@ -352,6 +354,9 @@ def _overlap(carried: Sequence[ImportedMessage], later: Sequence[ImportedMessage
     return next((size for size in sizes if ours[-size:] == theirs[:size]), 0)
 
 
-def _is_instruction(message: ImportedMessage) -> bool:
+def _role(message: ImportedMessage, number: int) -> str | None:
     fields = as_chat(decoded(message.raw))
-    return isinstance(fields, dict) and fields.get("role") in INSTRUCTION_ROLES
+    role = fields.get("role") if isinstance(fields, dict) else None
+    if role is not None and not isinstance(role, str):
+        raise InvalidParameter(f"The role of message {number} must be a text.", param="events")
+    return role

@@ -10,11 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
 
 CompactionKind = Literal["message_removal", "tool_truncation_only"]
 Trigger = Literal["proactive", "reactive", "overflow", "manual", "background"]
 Author = Literal["model", "deterministic", "none"]
+# As many as every database holds: an import may bring anything.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _ID_PREFIX = "dcm_"
 _ID_DIGITS = 32
 _ADDRESS = "GET /api/context/"
@@ -55,7 +59,7 @@ class Mask:
     """
 
     chain: bytes
-    limit_chars: int
+    limit_chars: _Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,9 @@ class Compaction:
     trigger: Trigger
     author: Author
     model: str | None
-    tokens_before: int
-    tokens_after: int
-    messages_folded: int
+    tokens_before: _Count
+    tokens_after: _Count
+    messages_folded: _Count
     parents: tuple[str, ...] = ()
     reason: str = ""
     state: bytes = b""
