@@ -17,7 +17,7 @@ from tests.kit.agent import TOOLS, works
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Seen, counter, tokens_of
 from tests.kit.proxy import Proxy, proxied
-from tests.kit.terminal import runs
+from tests.kit.terminal import Terminal, runs
 from tests.kit.words import prose
 
 Json = dict[str, Any]
@@ -290,7 +290,13 @@ async def test_a_settings_file_is_the_other_policy(document: Json, tmp_path: Pat
         ({"messages": 10_000}, {}, "not those of its messages"),
         ({"fixed_tokens": -1}, {}, "events["),
         ({"started_at": "yesterday"}, {}, "events["),
+        ({"started_at": 1e308}, {}, "events["),
+        ({"tokens_sent": 10**400}, {}, "events["),
         ({}, {"ratio": 0}, "events["),
+        ({}, {"ratio": 1e308}, "events["),
+        ({}, {"window": {"tokens": 10**400, "source": "name"}}, "events["),
+        ({}, {"prices": {"input": 1e308}}, "events["),
+        ({}, {"counted_as": "\ud800"}, "events["),
         ({}, {"policy": {"trigger_ratio": 7}}, "the document: policy.trigger_ratio"),
     ],
 )
@@ -305,3 +311,36 @@ async def test_a_document_that_contradicts_itself_is_refused(
     refused = await runs(None, "replay", put(document, tmp_path), code=1)
     assert isinstance(refused.exception, PalimpsestError)
     assert said in f"{getattr(refused.exception, 'param', '')} {refused.exception.message}"
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"type": "recorded_turn", "payload": "\ud800"}, "payload"),
+        ({"type": "compaction_record", "payload": {}}, "payload"),
+        ({"type": "user_message", "payload": {}, "created_at": 10**400}, "time"),
+        ({"type": "user_message", "payload": {"message": {"role": []}}}, "role"),
+    ],
+)
+def test_a_damaged_event_is_one_line(
+    event: Json, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    messages = [{"type": "user_message", "payload": {"content": "Hello."}}]
+    file = put({"events": [*messages, event]}, tmp_path)
+    refused = Terminal(tmp_path, capsys).run("replay", file)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert said in refused.err
+
+
+async def test_odd_ids_calls_and_half_characters_are_replayed(
+    document: Json, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place, event in enumerate(document["events"]):
+        if event["type"].endswith("_message"):
+            event["id"] = f"1{place:030}"
+    document["events"][1]["payload"]["message"]["content"] = "Half \ud800 a pair."
+    document["events"][2]["payload"]["message"]["tool_calls"] = ["look", {"function": "look"}]
+    file = put(document, tmp_path)
+    done = Terminal(tmp_path, capsys).run("replay", file, "--view", "--window-tokens", "1000000")
+    assert (done.code, done.err) == (0, "")
+    assert "Half \\ud800 a pair." in done.out

@@ -332,6 +332,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line, by default the process's own; a refusal prints its message and exits with 2."""
     # Files created from here on (databases, logs, keys) are readable by their owner only.
     before, collected = os.umask(0o077), gc.get_threshold()
+    if isinstance(sys.stdout, TextIOWrapper):
+        # What a client sent may hold halves of characters, which no encoding has.
+        sys.stdout.reconfigure(errors="backslashreplace")
     gc.set_threshold(_COLLECT_AFTER)
     # The interpreter ends with a collection of everything: a fifth of a short command's time (2026-11).
     atexit.register(gc.freeze)

@@ -33,13 +33,13 @@ from palimpsest.core.policy import Policy
 from palimpsest.core.presets import PRESETS
 from palimpsest.core.recall.tool_results import chain_digits_of
 from palimpsest.core.runtime.recorded_turns import (
+    RecordedCompaction,
     RecordedTurn,
     ReplayFacts,
     derived_turns,
     recorded_in,
 )
 from palimpsest.core.runtime.session_import import (
-    COMPACTION,
     ImportedRecord,
     RecordLimits,
     imported_of,
@@ -67,6 +67,7 @@ class _Recording:
     """A session that was read. `has_turns`: as recorded, not derived; `has_facts`: known, not assumed."""
 
     record: ImportedRecord
+    compactions: Sequence[RecordedCompaction]
     has_facts: bool
     has_turns: bool
     given: ReplayInput
@@ -125,7 +126,8 @@ def _read(content: bytes, window_tokens: int | None) -> _Recording:
     imported = imported_of(record)
     if len(imported.messages) > MOST_MESSAGES:
         raise SettingsError(f"replay: the session has more than {MOST_MESSAGES:,} messages.")
-    facts, turns = recorded_in(record.events)
+    found = recorded_in(record.events)
+    facts, turns = found.facts, found.turns
     if facts is not None:
         check(facts.policy)
     known = facts or _unrecorded(record.model, window_tokens)
@@ -140,7 +142,7 @@ def _read(content: bytes, window_tokens: int | None) -> _Recording:
         raise SettingsError("replay: the document's turns are not those of its messages.")
     paired = list(_with_instructions(all_turns, talk.preamble, counter))
     given = ReplayInput(talk, paired, known, counter.count_text)
-    return _Recording(record, facts is not None, bool(turns), given)
+    return _Recording(record, found.compactions, facts is not None, bool(turns), given)
 
 
 def _unrecorded(model: str, window_tokens: int | None) -> ReplayFacts:
@@ -165,10 +167,10 @@ def _counter(facts: ReplayFacts, model: str) -> Counter:
 def _with_ids(talk: Conversation, names: Sequence[str]) -> Conversation:
     """The conversation with the chains of its archive, which blocks refer to, as far as its ids say them."""
     digits = [chain_digits_of(name) for name in names[len(talk.preamble) :]]
-    if None in digits or len(set(digits)) < len(digits):
+    chains = tuple(bytes.fromhex((each or "").ljust(2 * _CHAIN_BYTES, "0")) for each in digits)
+    if None in digits or len(set(chains)) < len(chains):
         return talk
-    chains = [bytes.fromhex(each or "").ljust(_CHAIN_BYTES, b"\0") for each in digits]
-    return Conversation(talk.preamble, talk.messages, tuple(chains))
+    return Conversation(talk.preamble, talk.messages, chains)
 
 
 def _with_instructions(
@@ -222,8 +224,8 @@ def _recorded(recording: _Recording) -> dict[str, Any] | None:
     for turn in turns:
         first.setdefault(turn.compaction or "", turn.n)
     made = [
-        {"turn": first.get(one["id"]), **{key: one[key] for key in _SAME}, "author": one["author"]}
-        for one in _records(recording)
+        {"turn": first.get(one.id), **{key: getattr(one, key) for key in _SAME}, "author": one.author}
+        for one in recording.compactions
     ]
     facts, counted = recording.given.facts, all(turn.prompt_tokens is not None for turn in turns)
     cost = None
@@ -235,11 +237,6 @@ def _recorded(recording: _Recording) -> dict[str, Any] | None:
         "tokens_cached": sum(turn.cached_tokens or 0 for turn in turns) if counted else None,
         "cost": cost,
     }
-
-
-def _records(recording: _Recording) -> list[Json]:
-    events = recording.record.events
-    return [decoded(event.payload) for event in events if event.type == COMPACTION]
 
 
 def _sent(turn: RecordedTurn, ratio: float) -> int:
@@ -269,11 +266,11 @@ def _notes(recording: _Recording) -> Iterator[str]:
     facts = recording.given.facts
     if facts.ratio != 1.0:
         yield f"The model's tokens for one of ours are taken to be {facts.ratio:.3f}, as they are now."
-    made = _records(recording)
+    made = recording.compactions
     others = {
-        "written by a model": sum(one["author"] == "model" for one in made),
-        "made by hand": sum(one["trigger"] == "manual" for one in made),
-        "made after the upstream refused a prompt": sum(one["trigger"] == "overflow" for one in made),
+        "written by a model": sum(one.author == "model" for one in made),
+        "made by hand": sum(one.trigger == "manual" for one in made),
+        "made after the upstream refused a prompt": sum(one.trigger == "overflow" for one in made),
     }
     if said := ", ".join(f"{count} {what}" for what, count in others.items() if count):
         happened = counted(len(made), "compaction")

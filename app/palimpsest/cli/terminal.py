@@ -99,9 +99,14 @@ def text_of(message: Mapping[str, Any]) -> str:
     texts = [
         part.get("text") or f"[{part.get('type')}]" if isinstance(part, dict) else part for part in parts
     ]
-    calls = [call.get("function") or call for call in message.get("tool_calls") or ()]
-    called = [f"{call.get('name')}({call.get('arguments')})" for call in calls]
+    calls = [call.get("function") or call for call in _objects(message.get("tool_calls"))]
+    called = [f"{call.get('name')}({call.get('arguments')})" for call in _objects(calls)]
     return "\n".join(text for text in (*texts, *called) if isinstance(text, str) and text)
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list; none of anything else, as a client may send it."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 @dataclass(frozen=True, slots=True)

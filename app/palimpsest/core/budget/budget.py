@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.policy import Policy
@@ -20,7 +22,8 @@ WindowSource = Literal["configured", "upstream", "overflow", "observed", "model_
 class Window:
     """A model's window in its own tokens, and where the figure comes from."""
 
-    tokens: int
+    # The bounds hold where one is read from a document.
+    tokens: Annotated[int, msgspec.Meta(ge=1, le=10**12)]
     source: WindowSource
 
     @property

@@ -10,6 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+import msgspec
 
 from palimpsest.core.budget.budget import Budget, block_tokens_for
 from palimpsest.core.history.message import Conversation, Message
@@ -19,6 +22,8 @@ from palimpsest.core.policy import Policy
 CACHED_SHARE = 0.1
 # Output tokens cost four to five times as much as prompt tokens.
 OUTPUT_SHARE = 4.0
+# The bounds hold where prices are read from a document.
+_Price = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +35,10 @@ class Prices:
     writes.
     """
 
-    input: float = 1.0
-    cached: float = CACHED_SHARE
-    written: float = 1.0
-    output: float = OUTPUT_SHARE
+    input: _Price = 1.0
+    cached: _Price = CACHED_SHARE
+    written: _Price = 1.0
+    output: _Price = OUTPUT_SHARE
 
 
 @dataclass(frozen=True, slots=True)

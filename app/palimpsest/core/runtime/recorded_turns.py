@@ -14,14 +14,18 @@ import msgspec
 
 from palimpsest.core.budget.budget import Window
 from palimpsest.core.budget.economy import Costs, Prices
+from palimpsest.core.budget.upstream_counts import MAX_RATIO, MIN_RATIO
 from palimpsest.core.policy import Policy
-from palimpsest.core.runtime.session_import import FACTS, TURN, RecordedEvent
+from palimpsest.core.runtime.session_import import COMPACTION, FACTS, LATEST, TURN, RecordedEvent
+from palimpsest.core.view.compaction import Author, CompactionKind, Trigger
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import InvalidParameter
 
 _T = TypeVar("_T")
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-_Ratio = Annotated[float, msgspec.Meta(gt=0)]
+# No session has more tokens, messages or seconds; what is read must not exceed what can be computed with.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+_Time = Annotated[float, msgspec.Meta(ge=0, le=LATEST)]
+_Ratio = Annotated[float, msgspec.Meta(ge=MIN_RATIO, le=MAX_RATIO)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -50,8 +54,8 @@ class RecordedTurn:
     messages: _Count
     model: str
     fixed_tokens: _Count
-    started_at: float
-    finished_at: float | None = None
+    started_at: _Time
+    finished_at: _Time | None = None
     max_output_tokens: _Count | None = None
     compact_threshold: _Count = 0
     instructions: tuple[str, ...] | None = None
@@ -68,7 +72,7 @@ class RecordedPin:
     """A pin of a message of the document, by its index; `is_lifted`: its own text's pin was taken back."""
 
     message: _Count
-    at: float
+    at: _Time
     is_lifted: bool = False
 
 
@@ -77,8 +81,22 @@ class RecordedMemory:
     """An entry of the session's memory block, or (`is_block`) the summary of earlier ones."""
 
     text: str
-    at: float
+    at: _Time
     is_block: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCompaction:
+    """What happened at a compaction, of its record in the document."""
+
+    id: str
+    kind: CompactionKind
+    trigger: Trigger
+    author: Author
+    messages_folded: _Count
+    tokens_before: _Count
+    tokens_after: _Count
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +139,35 @@ def turn_event(turn: RecordedTurn) -> RecordedEvent:
     return RecordedEvent("", TURN, encoded(fields), turn.started_at)
 
 
-def recorded_in(events: Sequence[RecordedEvent]) -> tuple[ReplayFacts | None, list[RecordedTurn]]:
-    """The facts and the turns of a document, oldest first. InvalidParameter for one in another form."""
-    facts = [_read(event, at, ReplayFacts) for at, event in enumerate(events) if event.type == FACTS]
-    turns = [_read(event, at, RecordedTurn) for at, event in enumerate(events) if event.type == TURN]
-    return (facts[-1] if facts else None), turns
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a document has for a replay, oldest first; `facts` is None where it has none."""
+
+    facts: ReplayFacts | None
+    turns: Sequence[RecordedTurn]
+    compactions: Sequence[RecordedCompaction]
+
+
+def recorded_in(events: Sequence[RecordedEvent]) -> Recorded:
+    """What the document has. InvalidParameter for an event in another form."""
+    facts = _all(events, FACTS, ReplayFacts)
+    return Recorded(
+        facts[-1] if facts else None,
+        _all(events, TURN, RecordedTurn),
+        _all(events, COMPACTION, RecordedCompaction),
+    )
+
+
+def _all(events: Sequence[RecordedEvent], name: str, kind: type[_T]) -> list[_T]:
+    return [_read(event, at, kind) for at, event in enumerate(events) if event.type == name]
 
 
 def _read(event: RecordedEvent, at: int, kind: type[_T]) -> _T:
+    where = f"events[{at}].payload"
     try:
         return msgspec.json.decode(event.payload, type=kind)
-    except msgspec.ValidationError as refused:
-        raise InvalidParameter(f"{refused}.", param=f"events[{at}].payload") from None
+    except msgspec.DecodeError as refused:
+        raise InvalidParameter(f"{where}: {refused}.", param=where) from None
 
 
 def derived_turns(said: Sequence[tuple[str, float]], model: str, fixed_tokens: int) -> list[RecordedTurn]:
