@@ -332,9 +332,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line, by default the process's own; a refusal prints its message and exits with 2."""
     # Files created from here on (databases, logs, keys) are readable by their owner only.
     before, collected = os.umask(0o077), gc.get_threshold()
-    if isinstance(sys.stdout, TextIOWrapper):
-        # What a client sent may hold halves of characters, which no encoding has.
-        sys.stdout.reconfigure(errors="backslashreplace")
     gc.set_threshold(_COLLECT_AFTER)
     # The interpreter ends with a collection of everything: a fifth of a short command's time (2026-11).
     atexit.register(gc.freeze)
@@ -342,8 +339,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A stored text may hold half of a character.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    words = sys.argv[1:] if arguments is None else arguments
+    if any("\ud800" <= letter <= "\udfff" for letter in "".join(words)):
+        # So Python holds bytes that are not UTF-8.
+        _refuse("command line: an argument is not text in UTF-8.")
     try:
-        _asked_of(sys.argv[1:] if arguments is None else arguments)(args=arguments)
+        _asked_of(words)(args=arguments)
     except PalimpsestError as error:
         _refuse(error.message + _HINTS.get(type(error), ""))
     except OSError as error:
@@ -351,8 +352,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             # The interpreter writes at its end what could not be written, and would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _refuse(f"{error.filename or 'the output'} cannot be used: {error.strerror or error}.")
-    except UnicodeError:
-        _refuse("command line: an argument is not text in UTF-8.")
     finally:
         os.umask(before)
         gc.set_threshold(*collected)
