@@ -340,10 +340,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if arguments is None else arguments
-    if any("\ud800" <= letter <= "\udfff" for letter in "".join(words)):
-        # So Python holds bytes that are not UTF-8.
-        _refuse("command line: an argument is not text in UTF-8.")
     try:
+        if any("\ud800" <= letter <= "\udfff" for letter in "".join(words)):
+            # So Python holds bytes that are not UTF-8.
+            _refuse("command line: an argument is not text in UTF-8.")
         _asked_of(words)(args=arguments)
     except PalimpsestError as error:
         _refuse(error.message + _HINTS.get(type(error), ""))

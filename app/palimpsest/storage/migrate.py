@@ -7,13 +7,13 @@ nothing to migrate, so Alembic is imported only where it is used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, create_engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
@@ -113,9 +113,21 @@ def _state(connection: Connection) -> SchemaState:
 
 
 async def with_connection(url: str, act: Callable[[Connection], T]) -> T:
-    """The result of `act`, called with a connection of its own."""
+    """The result of `act`, called with a connection of its own. Raises what `connected` raises.
+
+    On a file without SQLAlchemy's asyncio, which brings its object mapper: a tenth of a short command's time.
+    """
+    path = sqlite_path(url)
+    if path is not None:
+        return await asyncio.to_thread(_with_file, path, act)
     async with connected(url) as connection:
         return await connection.run_sync(act)
+
+
+def _with_file(path: Path, act: Callable[[Connection], T]) -> T:
+    engine = create_engine("sqlite://", creator=partial(_connected, path), module=driver, poolclass=NullPool)
+    with _told(path, ()), engine.connect() as connection:
+        return act(connection)
 
 
 @asynccontextmanager
@@ -131,13 +143,19 @@ async def connected(url: str, *, snapshot: bool = False) -> AsyncIterator[AsyncC
         )
     asyncpg = None if path else postgres_driver()
     theirs = (asyncpg.PostgresError, asyncpg.InterfaceError) if asyncpg else ()
-    try:
+    with _told(path, theirs):
         async with _engine(url, path).connect() as connection:
             if snapshot and path is None:
                 await connection.execution_options(isolation_level="REPEATABLE READ")
             elif snapshot:
                 await connection.exec_driver_sql("BEGIN")
             yield connection
+
+
+@contextmanager
+def _told(path: Path | None, theirs: tuple[Any, ...]) -> Iterator[None]:
+    try:
+        yield
     except (DBAPIError, OSError, driver.Error, *theirs) as failure:
         verb = "reached" if path is None else "opened"
         raise StoreUnavailable(f"the database cannot be {verb}: {_said(failure)}") from failure
