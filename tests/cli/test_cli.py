@@ -235,12 +235,19 @@ def test_doctor_says_that_an_upstream_is_away(terminal: Terminal) -> None:
     assert "failed   upstream" in found.out
 
 
+def test_doctor_finds_what_a_start_refuses(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALIMPSEST_SERVER__WORKERS", "2")
+    found = terminal.run("doctor")
+    assert found.code == 1
+    assert "failed   settings: server.workers: 2 processes need PostgreSQL" in found.out
+
+
 def test_doctor_shows_what_it_has_found_while_a_server_does_not_answer(terminal: Terminal) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         upstream = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with _running(terminal.folder, "doctor", "--upstream", upstream) as (process, said):
             assert process.stdout is not None
-            while not said.startswith("ok       access"):
+            while not said.startswith("ok       settings"):
                 assert said
                 said = process.stdout.readline()
             with silent.accept()[0]:

@@ -98,6 +98,10 @@ def _is_a_sentence(said: subprocess.CompletedProcess[str], parts: tuple[str, ...
         (("sessions", "--key", "sk-ключ"), ("key",)),
         (("sessions", "--key", "sk-1\nx"), ("key",)),
         (("show", "a" * 100_000), ("too long",)),
+        (("serve", "--upstream", "http://💩.la/v1"), ("upstream.base_url", "none")),
+        (("migrate", "--database", "postgresql://u:s3cret/x@h/d"), ("database.url", "%2F")),
+        (("serve", "--upstream", "http://u:s3cret/x@h/v1"), ("upstream.base_url", "%2F")),
+        (("sessions", "--url", "http://u:s3cret/x@h:1"), ("--url",)),
         (("show", "\udcff"), ("UTF-8",)),
     ],
 )
@@ -259,6 +263,8 @@ def test_a_wrong_variable(tmp_path: Path, name: str, value: str, parts: tuple[st
         (("serve", "--port", "abc"), "'--port'"),
         (("serve", "again"), "again"),
         (("keys", "revoke"), "key_id"),
+        (("keys", "create", "--daily-tokens", "9" * 20), "less than or equal to 1000000000000"),
+        (("keys", "set", "any", "--daily-dollars", "inf"), "less than or equal to 1000000000"),
         (("keys", "drop"), "No such command 'drop'"),
     ],
 )

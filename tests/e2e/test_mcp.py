@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,48 @@ async def test_in_keys_mode_nobody_speaks_mcp_without_a_key(tmp_path: Path) -> N
         for headers in ({}, {"authorization": "Bearer nobody"}):
             reply = await proxy.http.post("/mcp", headers=headers, json={})
             assert (reply.status_code, reply.json()["error"]["code"]) == (401, "invalid_api_key")
+
+
+async def test_a_body_that_is_too_large_is_refused_as_everywhere(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        headers = {"authorization": "Bearer key-1", "content-type": "application/json"}
+        reply = await proxy.http.post("/mcp", headers=headers, content=b"a" * 70_000)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("mcp >&-", 2, "mcp needs standard input and output"),
+        ("mcp <&-", 2, "mcp needs standard input and output"),
+        # A client that leaves.
+        ("mcp | true", 0, ""),
+    ],
+)
+def test_a_command_without_its_streams_says_so(line: str, code: int, said: str) -> None:
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "x", "version": "1"},
+        },
+    }
+    known = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
+    asks = ["bash", "-c", f"set -o pipefail; {sys.executable} -m palimpsest {line}"]
+    done = subprocess.run(
+        asks,
+        input=f"{json.dumps(hello)}\n" * 3,
+        env=known,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert said in done.stderr
 
 
 def test_a_start_loads_nothing_of_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -77,12 +78,14 @@ async def test_another_pepper_refuses_the_start_until_the_first_is_restored(tmp_
     await starts(create_app(settings))
 
 
-@pytest.mark.parametrize("made", ["folder", "link", "parent"])
+@pytest.mark.parametrize("made", ["folder", "link", "parent", "pipe"])
 async def test_a_pepper_that_cannot_be_is_a_sentence(tmp_path: Path, made: str) -> None:
     settings = await settings_in(tmp_path)
     file = settings.database.pepper_file
     if made == "folder":
         file.mkdir(mode=0o700)
+    elif made == "pipe":
+        os.mkfifo(file, 0o600)
     elif made == "link":
         file.symlink_to(tmp_path / "none")
     else:
@@ -90,7 +93,7 @@ async def test_a_pepper_that_cannot_be_is_a_sentence(tmp_path: Path, made: str) 
         settings = settings.model_copy(
             update={"database": settings.database.model_copy(update={"data_folder": tmp_path / "file"})}
         )
-    with pytest.raises(SettingsError, match=r"pepper .* cannot be"):
+    with pytest.raises(SettingsError, match=r"pepper .* (cannot be|is no file)"):
         await starts(create_app(settings))
     assert (await told_of_pepper(settings)).state == "failed"
 

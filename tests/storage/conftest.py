@@ -67,17 +67,22 @@ def migrated_database(server: str) -> Iterator[str]:
     _ran(_run(server, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """An address where no database with our tables is yet."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'store.db'}"
-        return
-    server: str = request.getfixturevalue("server")
+@pytest.fixture
+async def empty_postgres_url(server: str) -> AsyncIterator[str]:
+    """A PostgreSQL database with nothing in it."""
     name = f"palimpsest_{uuid.uuid4().hex}"
     await _run(server, f'CREATE DATABASE "{name}"')
     yield _beside(server, name)
     await _run(server, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An address where no database with our tables is yet."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    found: str = request.getfixturevalue("empty_postgres_url")
+    return found
 
 
 @pytest.fixture

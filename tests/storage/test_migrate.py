@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from palimpsest.storage.accounts import LearnedWindow
 from palimpsest.storage.migrate import (
     MIGRATIONS,
+    _upgrade,
     migrate,
     schema_of_this_version,
     schema_state,
@@ -26,7 +27,7 @@ from palimpsest.storage.migrate import (
 from palimpsest.storage.search_index import MAKE, SHADOWS
 from palimpsest.storage.store import open_store
 from palimpsest.storage.tables import METADATA
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, event, inspect, text
 
 from tests.storage.conftest import new_id
 
@@ -102,6 +103,58 @@ async def test_a_database_of_another_program_is_refused_untouched(empty_url: str
         await migrate(empty_url)
     tables = await with_connection(empty_url, lambda connection: inspect(connection).get_table_names())
     assert tables == [table]
+
+
+def _broken_off(revision: str | None, after: int) -> Callable[[Connection], None]:
+    """A migration that ends before the next statement, as by a kill: from `revision`, or from nothing."""
+
+    def act(connection: Connection) -> None:
+        if revision is not None:
+            _at(revision, connection)
+        left = after
+
+        def count(*_: object) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                raise KeyboardInterrupt
+
+        event.listen(connection, "before_cursor_execute", count)
+        _upgrade(connection)
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("revision", "after"), [(None, 10), (None, 30), (None, 90), ("0010", 12), ("0010", 17), ("0010", 30)]
+)
+async def test_a_migration_that_is_broken_off_is_made_by_the_next_one(
+    empty_url: str, revision: str | None, after: int
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        await with_connection(empty_url, _broken_off(revision, after))
+    assert await schema_state(empty_url) == "behind"
+    await migrate(empty_url)
+    assert await schema_state(empty_url) == "current"
+    assert await with_connection(empty_url, _differences) == []
+
+
+async def test_what_extensions_and_other_schemas_have_is_no_other_program(
+    empty_postgres_url: str,
+) -> None:
+    url, own = empty_postgres_url, f"{empty_postgres_url}?search_path=ours%2Cpublic"
+    for statement in (
+        "CREATE EXTENSION citext",
+        "CREATE TABLE spatial_ref_sys (id int)",
+        "ALTER EXTENSION citext ADD TABLE spatial_ref_sys",
+    ):
+        await _execute(url, statement)
+    assert await schema_state(url) == "behind"
+    await _execute(url, "CREATE TABLE customers (id int)")
+    assert await schema_state(url) == "unknown"
+    await _execute(url, "CREATE SCHEMA ours")
+    await migrate(own)
+    assert [await schema_state(each) for each in (own, url)] == ["current", "unknown"]
 
 
 def test_a_files_name_says_its_revision_and_their_order() -> None:

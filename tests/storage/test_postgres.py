@@ -7,6 +7,7 @@ import asyncio
 import asyncpg
 import pytest
 from palimpsest.errors import StoreUnavailable
+from palimpsest.storage.migrate import migrate
 from palimpsest.storage.store import open_store
 
 from tests.storage.conftest import new_id
@@ -36,6 +37,23 @@ async def test_a_broken_connection_is_unavailable_and_then_replaced(url: str) ->
         except StoreUnavailable:
             continue
     await store.ping()
+    await store.close()
+
+
+async def test_a_database_that_takes_no_connections_is_unavailable(empty_postgres_url: str) -> None:
+    await migrate(empty_postgres_url)
+    store = await open_store(empty_postgres_url, new_id=new_id)
+    server, _, name = empty_postgres_url.rpartition("/")
+    connection = await asyncpg.connect(f"{server}/postgres")
+    for allows in ("false", "true"):
+        await connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS {allows}')
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name
+        )
+        found = [type(await store.unready()) for _ in range(20)]
+        assert found[-1] is (StoreUnavailable if allows == "false" else type(None))
+        assert set(found) <= {StoreUnavailable, type(None)}
+    await connection.close()
     await store.close()
 
 

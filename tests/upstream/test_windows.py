@@ -38,6 +38,11 @@ async def test_the_models_own_entry_is_next_then_the_servers_properties() -> Non
     assert [request.target for request in server.requests] == ["/v1/models", "/v1/models/org%2Fm", "/props"]
 
 
+async def test_a_name_with_half_of_a_character_is_asked_for_too() -> None:
+    server, window = await asked(listed(), replies(b"{}"), replies(b"{}"), model="m\ud800")
+    assert (window, server.requests[1].target) == (None, "/v1/models/m%3F")
+
+
 async def test_what_fails_is_passed_over() -> None:
     broken = replies(b"<html>"), replies(b"", 404), replies(b"{}", 500)
     _, window = await asked(*broken)

@@ -81,7 +81,10 @@ def become(program: str, arguments: Sequence[str], proxy: Proxy) -> None:
     for name, value in variables_of(base_url, proxy.key).items():
         os.putenv(name, value)
     options = codex_options(base_url, proxy.key) if Path(path).stem == "codex" else ()
-    os.execv(path, [program, *options, *arguments])  # noqa: S606 - the program that was asked for
+    try:
+        os.execv(path, [program, *options, *arguments])  # noqa: S606 - the program that was asked for
+    except OSError as failure:
+        raise SettingsError(f"command line: {path} cannot be run: {failure.strerror}.") from failure
 
 
 def variables_of(base_url: str, key: str | None) -> dict[str, str]:

@@ -15,6 +15,7 @@ from palimpsest.cli.commands import learned_windows, line_of
 from palimpsest.cli.terminal import MODELS_SHOWN, Finding
 from palimpsest.core.urls import without_password
 from palimpsest.errors import PalimpsestError
+from palimpsest.main.start_checks import start_problems
 from palimpsest.proxy.pepper import load_pepper
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.address import sqlite_path
@@ -38,6 +39,8 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
     yield await _database(settings)
     yield await _pepper(settings)
     yield _access(settings)
+    for one in _start(settings):
+        yield one
     # Imported here: what is found above is seen before a client is loaded.
     from palimpsest.cli.doctor_upstreams import asked_upstreams
 
@@ -51,6 +54,14 @@ def _versions() -> Iterator[Finding]:
     yield Finding("palimpsest", "ok", version("palimpsest"))
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     yield Finding("packages", "ok", ", ".join(f"{name} {version(name)}" for name in _SHOWN_PACKAGES))
+
+
+def _start(settings: Settings) -> Iterator[Finding]:
+    problems = [*start_problems(settings)]
+    for problem in problems:
+        yield Finding("settings", "failed", problem, "Change it: until then no start is possible.")
+    if not problems:
+        yield Finding("settings", "ok", "a start accepts them")
 
 
 def _sqlite(settings: Settings) -> Finding:

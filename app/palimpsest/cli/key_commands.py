@@ -17,8 +17,12 @@ keys = typer.Typer(help="Keys issued by this proxy, for access.mode: keys.", no_
 _MOST_BYTES = 10**15
 _NONE = ("There are no keys; `palimpsest keys create` makes one.",)
 Expires = Annotated[str | None, typer.Option(help="Days such as 30d, a UTC date such as 2030-12-31, never.")]
-DailyTokens = Annotated[int | None, typer.Option(min=0, help="Tokens a UTC day; 0: as access.daily_tokens.")]
-DailyDollars = Annotated[float | None, typer.Option(min=0, help="Dollars a UTC day; 0: as access says.")]
+DailyTokens = Annotated[
+    int | None, typer.Option(min=0, max=10**12, help="Tokens a UTC day; 0: as access.daily_tokens.")
+]
+DailyDollars = Annotated[
+    float | None, typer.Option(min=0, max=1e9, help="Dollars a UTC day; 0: as access.daily_dollars.")
+]
 MaxBytes = Annotated[
     int | None,
     typer.Option(min=0, max=_MOST_BYTES, help="Bytes that may be stored; 0: as access.max_bytes."),

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy as shallow
 from dataclasses import asdict
 from functools import partial
-from io import TextIOWrapper
+from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast
 
@@ -232,6 +232,8 @@ def mcp(
     except ModuleNotFoundError:
         raise SettingsError("command line: mcp needs an extra: pip install 'palimpsest[mcp]'.") from None
 
+    if sys.stdin is None or sys.stdout is None:
+        raise SettingsError("command line: mcp needs standard input and output, and one of them is closed.")
     awaited(serve_stdio(url, key))
 
 
@@ -335,14 +337,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.set_threshold(_COLLECT_AFTER)
     # The interpreter ends with a collection of everything: a fifth of a short command's time (2026-11).
     atexit.register(gc.freeze)
+    if isinstance(sys.stdout, TextIOWrapper) and isinstance(sys.stdout.buffer, RawIOBase):
+        # PYTHONUNBUFFERED: what the system does not take at once would be lost without an error.
+        sys.stdout = TextIOWrapper(BufferedWriter(sys.stdout.buffer), encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         # A stored text may hold half of a character.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        if any("\ud800" <= letter <= "\udfff" for letter in "".join(words)):
-            # So Python holds bytes that are not UTF-8.
+        # So Python holds bytes that are not UTF-8. What another program is given is its own.
+        if _name_in(words) != "run" and any("\ud800" <= letter <= "\udfff" for letter in "".join(words)):
             _refuse("command line: an argument is not text in UTF-8.")
         _asked_of(words)(args=arguments)
     except PalimpsestError as error:
@@ -351,7 +356,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if error.filename is None and sys.stdout is not None:
             # The interpreter writes at its end what could not be written, and would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _refuse(f"{error.filename or 'the output'} cannot be used: {error.strerror or error}.")
+        what = f"{error.filename} cannot be used" if error.filename else "reading or writing failed"
+        _refuse(f"{what}: {error.strerror or error}.")
     finally:
         os.umask(before)
         gc.set_threshold(*collected)
@@ -363,12 +369,16 @@ def _refuse(said: str) -> NoReturn:
     sys.exit(_REFUSED)
 
 
+def _name_in(arguments: Sequence[str]) -> str | None:
+    return next((word for word in arguments if not word.startswith("-")), None)
+
+
 def _asked_of(arguments: Sequence[str]) -> typer.Typer:
     """The program with the one command that is asked for, or whole where none is.
 
     Each command takes 2 ms to make, all of them a third of the time until the first output (2026-11).
     """
-    name = next((word for word in arguments if not word.startswith("-")), None)
+    name = _name_in(arguments)
     only = shallow(app)
     only.registered_commands = [one for one in app.registered_commands if _name_of(one) == name]
     only.registered_groups = [one for one in app.registered_groups if one.name == name]

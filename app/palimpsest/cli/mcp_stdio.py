@@ -27,9 +27,20 @@ _OK = 200
 
 async def serve_stdio(url: str, key: str | None) -> None:
     """Serve until standard input ends."""
-    async with own_api(url, key) as proxy, stdio_server() as (reading, writing):
-        server = server_of(partial(_call, proxy))
-        await server.run(reading, writing, server.create_initialization_options())
+    try:
+        async with own_api(url, key) as proxy, stdio_server() as (reading, writing):
+            server = server_of(partial(_call, proxy))
+            await server.run(reading, writing, server.create_initialization_options())
+    except* BrokenPipeError:
+        # The client has left.
+        pass
+    except* OSError as failures:
+        raise _first(failures) from None
+
+
+def _first(failures: BaseExceptionGroup[OSError]) -> OSError:
+    first = failures.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 async def _call(proxy: OwnApi, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:

@@ -27,6 +27,7 @@ def write(content: bytes) -> None:
     if sys.stdout is None:
         raise SettingsError("command line: standard output is closed.")
     sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
 
 
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:

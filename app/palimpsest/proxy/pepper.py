@@ -91,6 +91,8 @@ def _create(path: Path) -> Pepper:
 
 
 def _read(path: Path) -> Pepper:
+    if not path.is_file():
+        raise SettingsError(f"The pepper {path} is no file: remove it, or {_RESTORE}")
     if path.stat().st_mode & 0o077:
         raise SettingsError(f"The pepper {path} can be read by others: run `chmod 600 {path}`.")
     secret = path.read_bytes()

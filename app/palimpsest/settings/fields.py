@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -52,6 +53,18 @@ def setting(
         "needs_restart": needs_restart,
     }
     return Field(default=default, description=what, json_schema_extra=extra, **bounds)
+
+
+def split_url(url: str) -> SplitResult:
+    """The parts of a URL. ValueError, which repeats none: a slash in a password ends up in the port."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError(
+            "must have a port of at most 65535; in a password / is written %2F, @ is %40, # is %23"
+        ) from None
+    return parts
 
 
 def _texts_in(value: Any) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, SecretStr
 
 from palimpsest.core.declared import within
 from palimpsest.core.wire.credentials import HEADERS, NOT_CREDENTIALS, QUERY
-from palimpsest.settings.fields import Section, advanced, setting
+from palimpsest.settings.fields import Section, advanced, setting, split_url
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+]*)://")
 
@@ -31,8 +31,8 @@ def _database(url: SecretStr) -> SecretStr:
         raise ValueError(
             f"{scheme[1]} is not served here; use sqlite:///path or postgresql://user:password@host/name"
         )
-    parts = urlsplit(given)
-    if (parts.port or 1) < 1 or not parts.path.strip("/"):
+    parts = split_url(given)
+    if parts.port == 0 or not parts.path.strip("/"):
         raise ValueError("must name a database, such as postgresql://user:password@host:5432/name")
     return SecretStr("postgresql" + given[len(scheme[1]) :])
 

@@ -6,14 +6,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, SecretStr, model_validator
 
 from palimpsest.core.declared import within
 from palimpsest.core.wire.models import STAR, ModelPattern
 from palimpsest.settings.compacting import PolicySettings
-from palimpsest.settings.fields import Section, advanced, setting
+from palimpsest.settings.fields import Section, advanced, setting, split_url
 
 # RFC 9110, 5.1 and 5.5: a name is a token; a value contains no control characters except the tab.
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -51,7 +50,7 @@ Tokenizer = Literal["o200k_base", "cl100k_base"]
 
 def _endpoint(url: str) -> str:
     """The URL without trailing slashes, so that paths can be appended."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be a whole URL such as https://api.openai.com/v1")
     _check_host(parts.hostname)
@@ -65,7 +64,7 @@ def _endpoint(url: str) -> str:
 
 
 def _proxy(url: SecretStr) -> SecretStr:
-    parts = urlsplit(url.get_secret_value())
+    parts = split_url(url.get_secret_value())
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ValueError("must be a whole URL such as http://proxy.example:3128")
     _check_host(parts.hostname)
@@ -75,7 +74,13 @@ def _proxy(url: SecretStr) -> SecretStr:
 def _check_host(name: str) -> None:
     """ValueError for what no resolver takes: empty or long labels, wrong Punycode."""
     try:
-        name.encode("idna").decode("idna")
+        if name.isascii() and "xn--" not in name:
+            name.encode("idna")
+        else:
+            # Python's own codec knows the names of 2003 only.
+            import idna
+
+            idna.decode(name) if name.isascii() else idna.encode(name)
     except UnicodeError:
         raise ValueError(f"must not name the host {name}, which is none") from None
 

@@ -43,6 +43,11 @@ MISMATCHES: Mapping[SchemaState, str] = {
 # "palimpse" in ASCII: replicas that start together migrate one after the other.
 _LOCK = 0x70616C696D707365
 _VERSION = "alembic_version"
+# Tables that an extension has made, such as spatial_ref_sys of PostGIS.
+_OF_EXTENSIONS = """
+SELECT relname FROM pg_class JOIN pg_depend ON objid = pg_class.oid
+WHERE classid = 'pg_class'::regclass AND refclassid = 'pg_extension'::regclass
+  AND deptype = 'e' AND relnamespace = current_schema()::regnamespace"""
 
 
 async def migrate(url: str) -> None:
@@ -95,12 +100,18 @@ def _apply_revisions(connection: Connection) -> None:
     config = Config()
     config.set_main_option("script_location", MIGRATIONS.as_posix().replace("%", "%%"))
     config.attributes["connection"] = connection
+    if connection.dialect.name == "sqlite":
+        # The driver begins none before a CREATE: what is interrupted would leave tables without a revision.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
     command.upgrade(config, "head")
     connection.commit()
 
 
 def _state(connection: Connection) -> SchemaState:
-    tables, revision = {*inspect(connection).get_table_names()}, None
+    # Those of the schema where ours are made: another program may have one of its own.
+    tables, revision = {*inspect(connection).get_table_names(connection.dialect.default_schema_name)}, None
+    if connection.dialect.name == "postgresql":
+        tables -= {*connection.scalars(text(_OF_EXTENSIONS))}
     if _VERSION in tables:
         revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     if revision is None:

@@ -66,6 +66,10 @@ _UNAVAILABLE = (
     asyncpg.PostgresSystemError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InternalServerError,
+    # It takes no connections, is gone, or does not let this user in any more.
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
     # A connection that breaks while a transaction is being rolled back.
     asyncpg.InternalClientError,
     *_AGAIN,

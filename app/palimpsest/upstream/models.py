@@ -35,7 +35,7 @@ async def model_payloads(
     async with client_over(upstream) as http:
         for address in (
             upstream.url("/models"),
-            upstream.url("/models/" + quote(model, safe="")),
+            upstream.url("/models/" + quote(model, safe="", errors="replace")),
             upstream.origin + "/props",
         ):
             request = http.build_request("GET", address, headers=credentials)

@@ -41,6 +41,7 @@ class OwnApi:
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
+        self._is_known = False
 
     async def post(self, path: str, order: Mapping[str, Any]) -> httpx.Response:
         """The answer of `POST /api/{path}`, whatever its status. Raises UpstreamError without one."""
@@ -67,9 +68,15 @@ class OwnApi:
         return await self._answer("DELETE", path, timeout=_LONG_SECONDS)
 
     async def _answer(self, method: str, path: str, **how: Any) -> httpx.Response:
+        if method != "GET" and not self._is_known:
+            # Before anything is changed.
+            await self._asked("GET", "/healthz")
+        return await self._asked(method, f"/api/{path}", **how)
+
+    async def _asked(self, method: str, path: str, **how: Any) -> httpx.Response:
         address = without_password(str(self._http.base_url)).rstrip("/")
         try:
-            reply = await self._http.request(method, f"/api/{path}", **how)
+            reply = await self._http.request(method, path, **how)
         except httpx.InvalidURL:
             raise SettingsError("command line: a name, or what is looked for, is too long.") from None
         except httpx.TimeoutException:
@@ -77,7 +84,11 @@ class OwnApi:
         except (httpx.HTTPError, UnicodeError):
             raise UpstreamUnreachable(f"The proxy cannot be reached at {address}.") from None
         if reply.is_success and _MARK not in reply.headers:
-            raise UpstreamError(f"What answers at {address} is no Palimpsest, or one of another version.")
+            raise UpstreamError(
+                f"What answers at {address} is no Palimpsest, or one of another version, or something between"
+                f" drops the header {_MARK}."
+            )
+        self._is_known = True
         return reply
 
 
@@ -135,7 +146,7 @@ def _checked(url: str) -> str:
             return url
     except (ValueError, httpx.InvalidURL):
         pass
-    raise SettingsError(f"command line: --url {url}: must be an address such as http://127.0.0.1:8000.")
+    raise SettingsError("command line: --url must be an address such as http://127.0.0.1:8000.")
 
 
 @asynccontextmanager

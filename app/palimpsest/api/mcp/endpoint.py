@@ -14,13 +14,15 @@ from typing import Any
 import structlog
 from fastapi import APIRouter
 
+from palimpsest.api.body import read_body
+from palimpsest.api.callers import ORDER_BYTES, ORDER_SECONDS
 from palimpsest.core.recall.tool_calls import UnreadableCall, read_call
 from palimpsest.core.recall.tool_results import error_result
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import InvalidParameter, NotFound, NotInstalled, RecallDisabled, StoreError
 from palimpsest.proxy.access import Access
 from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.incoming import Receive, Scope, Send, asking_of
+from palimpsest.proxy.incoming import ASGIMessage, Receive, Scope, Send, asking_of
 from palimpsest.proxy.recall.searching import Where
 from palimpsest.proxy.recall.tools import RecallTools, ToolCaller
 
@@ -49,8 +51,11 @@ class McpPages:
             raise NotInstalled(
                 "MCP needs an extra: pip install 'palimpsest[mcp]', and start again."
             ) from None
+        # Read here, so that one that is too large is refused as everywhere.
+        body = await read_body(scope, receive, ORDER_BYTES, ORDER_SECONDS)
         is_exposed = await self._tools.is_exposed(caller.namespace)
-        await http.answer(partial(self.call, caller.namespace), is_exposed, scope, receive, send)
+        arrived = _arrived(body, receive)
+        await http.answer(partial(self.call, caller.namespace), is_exposed, scope, arrived, send)
 
     async def call(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
         """The result as JSON text, and whether it is an error; no input of a model raises."""
@@ -70,3 +75,13 @@ class McpPages:
         except StoreError as error:
             _log.warning("recall_failed", error=type(error).__name__, tool=name)
             return error_result(error.code, "The archive could not be read; try again."), True
+
+
+def _arrived(body: bytes, receive: Receive) -> Receive:
+    """What gives the body, and then whether the client is still there."""
+    messages: list[ASGIMessage] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> ASGIMessage:
+        return messages.pop() if messages else await receive()
+
+    return again

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
-from math import log
+from math import fsum, log
 
 from palimpsest.core.notes.languages import languages, languages_of, plain, words_in
 
@@ -69,7 +69,7 @@ class Information:
         ]
         weight = self._weights.__getitem__
         self.worths = [
-            sum(map(weight, stems)) * part for stems, part in zip(self._stems, shares, strict=True)
+            fsum(map(weight, stems)) * part for stems, part in zip(self._stems, shares, strict=True)
         ]
 
     def best(
@@ -107,7 +107,8 @@ class Information:
         return chosen
 
     def _worth(self, stems: frozenset[str], index: int) -> float:
-        return sum(map(self._weights.__getitem__, stems)) * self._shares[index]
+        # Exact, for any order: that of a set of texts is another one in each process.
+        return fsum(map(self._weights.__getitem__, stems)) * self._shares[index]
 
 
 def replacements_of(sentences: Sequence[str]) -> Mapping[int, tuple[int, str]]:
