@@ -62,7 +62,8 @@ def split_url(url: str) -> SplitResult:
         _ = parts.port
     except ValueError:
         raise ValueError(
-            "must be a whole URL, with a port of at most 65535; in a password / is written %2F, @ is %40, # is %23"
+            "must be a whole URL, with a port of at most 65535; in a password / is written %2F, @ is %40,"
+            " # is %23"
         ) from None
     return parts
 
