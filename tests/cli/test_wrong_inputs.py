@@ -205,7 +205,7 @@ class _Other(BaseHTTPRequestHandler):
     """A server that is no proxy of ours."""
 
     def do_GET(self) -> None:
-        self.send_response(200 if "sessions" in self.path else 404)
+        self.send_response(200 if "sessions" in self.path or self.path == "/healthz" else 404)
         self.end_headers()
         self.wfile.write(b'{"error": {"message": ["a"]}}')
 
@@ -219,16 +219,31 @@ class _Other(BaseHTTPRequestHandler):
         ("show a", "is no Palimpsest"),
         ("export a", "is no Palimpsest"),
         ("stats", "answered 404"),
+        ("compact a", "is no Palimpsest"),
+        ("erase --session a --yes", "is no Palimpsest"),
     ],
 )
 def test_another_server_at_the_address(tmp_path: Path, words: str, part: str) -> None:
+    with _other_server() as url:
+        _is_a_sentence(ran(tmp_path, *words.split(), "--url", url), (part,))
+
+
+def test_another_server_is_posted_nothing(tmp_path: Path) -> None:
+    (tmp_path / "document.json").write_text("{}")
+    with _other_server() as url:
+        said = ran(tmp_path, "import", "document.json", "--url", url)
+    # A POST it would answer with 501.
+    assert ("is no Palimpsest" in said.stdout, "501" in said.stdout) == (True, False)
+
+
+@contextmanager
+def _other_server() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Other) as server:
         Thread(target=server.serve_forever).start()
         try:
-            said = ran(tmp_path, *words.split(), "--url", f"http://127.0.0.1:{server.server_port}")
+            yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
-    _is_a_sentence(said, (part,))
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
