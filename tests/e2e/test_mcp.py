@@ -82,6 +82,10 @@ async def test_in_keys_mode_nobody_speaks_mcp_without_a_key(tmp_path: Path) -> N
             assert (reply.status_code, reply.json()["error"]["code"]) == (401, "invalid_api_key")
 
 
+# Answered without an introduction.
+_PING = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
+
+
 async def test_a_body_that_is_too_large_is_refused_as_everywhere(tmp_path: Path) -> None:
     async with proxied(ModelServer(), tmp_path) as proxy:
         headers = {"authorization": "Bearer key-1", "content-type": "application/json"}
@@ -99,21 +103,11 @@ async def test_a_body_that_is_too_large_is_refused_as_everywhere(tmp_path: Path)
     ],
 )
 def test_a_command_without_its_streams_says_so(line: str, code: int, said: str) -> None:
-    hello = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "x", "version": "1"},
-        },
-    }
     known = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
     asks = ["bash", "-c", f"set -o pipefail; {sys.executable} -m palimpsest {line}"]
     done = subprocess.run(
         asks,
-        input=f"{json.dumps(hello)}\n" * 3,
+        input=_PING * 3,
         env=known,
         capture_output=True,
         text=True,

@@ -59,7 +59,7 @@ def back_up(database: Database, folder: Path) -> Backup:
     """
     source = _file_of(database, folder, "backup")
     try:
-        _look(source, database.pepper_file)
+        _check_sources(source, database.pepper_file)
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise SettingsError(f"backup: {folder} is there already; name a folder that is new or empty.")
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def restore(database: Database, folder: Path, *, force: bool) -> Backup:
     target, pepper = _file_of(database, folder, "restore"), database.pepper_file
     found = verified(folder)
     try:
-        _replaceable(target, pepper, force=force)
+        _check_targets(target, pepper, force=force)
         for place in (target, pepper):
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         use = ServerLock(target)
@@ -144,7 +144,7 @@ def _fill(folder: Path, source: Path, pepper: Path) -> None:
     _sync(folder)
 
 
-def _look(source: Path, pepper: Path) -> None:
+def _check_sources(source: Path, pepper: Path) -> None:
     """SettingsError unless both are files to be copied. Anything else, such as a pipe, may never end."""
     if not source.exists():
         raise SettingsError(f"database.url: there is no database at {source}.")
@@ -156,7 +156,7 @@ def _look(source: Path, pepper: Path) -> None:
         raise SettingsError(f"database.data_folder: {pepper} is no pepper: a file of {PEPPER_BYTES} bytes.")
 
 
-def _replaceable(target: Path, pepper: Path, *, force: bool) -> None:
+def _check_targets(target: Path, pepper: Path, *, force: bool) -> None:
     """SettingsError when one of them is not to be replaced."""
     there = [path for path in (target, pepper) if path.exists()]
     for path in there:

@@ -76,7 +76,7 @@ class ListedKey(NamedTuple):
     used: Used | None = None
 
 
-NO_KEY = "there is no such key; `palimpsest keys list` shows them."
+_NO_KEY = "there is no such key; `palimpsest keys list` shows them."
 # The limits of a key, which 0 takes back.
 _LIMITS = ("daily_tokens", "daily_dollars", "max_bytes", "retention_days", "retention_bytes")
 
@@ -90,7 +90,7 @@ async def create_key(
         if same_as is not None:
             known = await _row_of(accounts, same_as)
             if known is None:
-                raise SettingsError(f"command line: --same-as {same_as}: {NO_KEY}")
+                raise SettingsError(f"command line: --same-as {same_as}: {_NO_KEY}")
             namespace = known.namespace
         key = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
         row = _under(terms or KeyTerms(), KeyRow(str(uuid_utils.uuid7()), label, namespace, now), now)

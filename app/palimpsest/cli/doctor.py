@@ -39,7 +39,7 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
     yield await _database(settings)
     yield await _pepper(settings)
     yield _access(settings)
-    for one in _start(settings):
+    for one in _start_problems(settings):
         yield one
     # Imported here: what is found above is seen before a client is loaded.
     from palimpsest.cli.doctor_upstreams import asked_upstreams
@@ -56,7 +56,7 @@ def _versions() -> Iterator[Finding]:
     yield Finding("packages", "ok", ", ".join(f"{name} {version(name)}" for name in _SHOWN_PACKAGES))
 
 
-def _start(settings: Settings) -> Iterator[Finding]:
+def _start_problems(settings: Settings) -> Iterator[Finding]:
     problems = [*start_problems(settings)]
     for problem in problems:
         yield Finding("settings", "failed", problem, "Change it: until then no start is possible.")
@@ -92,7 +92,7 @@ async def _database(settings: Settings) -> Finding:
     url = settings.database.url.get_secret_value()
     where = without_password(url)
     file = sqlite_path(url)
-    if file is not None and (found := _usable("database", file, where)) is not None:
+    if file is not None and (found := _unusable("database", file, where)) is not None:
         return found
     try:
         state = await schema_state(url)
@@ -109,7 +109,7 @@ async def _database(settings: Settings) -> Finding:
     return Finding("database", "failed", f"{where} cannot be used", MISMATCHES[state])
 
 
-def _usable(name: str, file: Path, where: str) -> Finding | None:
+def _unusable(name: str, file: Path, where: str) -> Finding | None:
     """What is to be said of a file that is not there, or that this user cannot write; None: nothing."""
     remedy = f"Choose another place with database.{_PLACES[name]}, or run as the user of the proxy."
     try:
@@ -138,7 +138,7 @@ async def _pepper(settings: Settings) -> Finding:
         bound = None
     try:
         if not file.exists() and not file.is_symlink() and bound is None:
-            return _usable("pepper", file, str(file)) or Finding("pepper", "ok", str(file))
+            return _unusable("pepper", file, str(file)) or Finding("pepper", "ok", str(file))
         load_pepper(file, bound)
     except OSError as error:
         return Finding("pepper", "failed", f"{file} cannot be looked at", f"{error.strerror}.")

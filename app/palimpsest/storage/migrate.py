@@ -137,7 +137,7 @@ async def with_connection(url: str, act: Callable[[Connection], T]) -> T:
 
 def _with_file(path: Path, act: Callable[[Connection], T]) -> T:
     engine = create_engine("sqlite://", creator=partial(_connected, path), module=driver, poolclass=NullPool)
-    with _told(path, ()), engine.connect() as connection:
+    with _failures_told(path, ()), engine.connect() as connection:
         return act(connection)
 
 
@@ -154,7 +154,7 @@ async def connected(url: str, *, snapshot: bool = False) -> AsyncIterator[AsyncC
         )
     asyncpg = None if path else postgres_driver()
     theirs = (asyncpg.PostgresError, asyncpg.InterfaceError) if asyncpg else ()
-    with _told(path, theirs):
+    with _failures_told(path, theirs):
         async with _engine(url, path).connect() as connection:
             if snapshot and path is None:
                 await connection.execution_options(isolation_level="REPEATABLE READ")
@@ -164,7 +164,7 @@ async def connected(url: str, *, snapshot: bool = False) -> AsyncIterator[AsyncC
 
 
 @contextmanager
-def _told(path: Path | None, theirs: tuple[Any, ...]) -> Iterator[None]:
+def _failures_told(path: Path | None, theirs: tuple[Any, ...]) -> Iterator[None]:
     try:
         yield
     except (DBAPIError, OSError, driver.Error, *theirs) as failure:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from palimpsest.core.notes.facts import Information, replacements_of, stems_of, superseded_values
+
+from tests.house.sources import ROOT
 
 CHATTER = [
     "Thanks a lot!",
@@ -144,3 +150,26 @@ def test_nothing_raises_and_indexes_are_those_given(sentences: list[str]) -> Non
 )
 def test_what_is_put_aside(sentence: str, values: set[str]) -> None:
     assert superseded_values(sentence) == values
+
+
+_WORTHS = """
+from palimpsest.core.notes.facts import Information
+words = [f"{name}{number}" for name in ("harbour", "lantern", "orchard", "quarry") for number in range(12)]
+print(Information([" ".join(words[at : at + 9]) for at in range(len(words))]).worths)
+"""
+
+
+def test_worths_are_the_same_in_every_process() -> None:
+    """The order of a set of texts is another one in each; sums of their weights are not to be."""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", _WORTHS],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "app"), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("1", "2", "3", "4")
+    }
+    assert len(found) == 1
