@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sqlite3
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ from pathlib import Path
 
 from palimpsest.storage.copying import COPIED
 from palimpsest.storage.migrate import schema_state
-from palimpsest.storage.sqlite.driver import readonly
+from palimpsest.storage.sqlite.driver import Connection, driver, readonly
 
 from benchmarks.servers import palimpsest, trivial_upstream
 from tests.kit.postgres import asked, empty_database, executed, server_address
@@ -108,12 +107,12 @@ async def _messages(url: str) -> int:
 
 def different_tables(one: str, other: str) -> list[str]:
     """The tables of which two SQLite files do not have the same rows, in SQLite's own comparison."""
-    with closing(sqlite3.connect(one.removeprefix("sqlite:///"))) as connection:
+    with closing(driver.connect(one.removeprefix("sqlite:///"))) as connection:
         connection.execute("ATTACH ? AS other", [other.removeprefix("sqlite:///")])
         return [table.name for table in COPIED if any(_counts(connection, table.name))]
 
 
-def _counts(connection: sqlite3.Connection, table: str) -> list[int]:
+def _counts(connection: Connection, table: str) -> list[int]:
     ways = (("main", "other"), ("other", "main"))
     return [
         connection.execute(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sqlite3
 import stat
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from palimpsest.cli.backups import DATABASE, MANIFEST, PEPPER
+from palimpsest.storage.sqlite.driver import driver
 
 from benchmarks.kill_loop import server
 from tests.kit.model import ModelServer
@@ -168,9 +169,8 @@ async def test_nothing_is_restored_under_a_running_server(kept: Path, tmp_path: 
 def test_a_pepper_of_another_database_makes_no_backup(tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert ran(data, "migrate").returncode == 0
-    with sqlite3.connect(data / "palimpsest.db") as connection:
+    with closing(driver.connect(data / "palimpsest.db")) as connection, connection:
         connection.execute("INSERT INTO pepper (id, fingerprint) VALUES ('pepper', ?)", (b"another",))
-    connection.close()
     (data / "pepper").touch(mode=0o600)
     (data / "pepper").write_bytes(bytes(32))
     refused(ran(data, "backup", str(tmp_path / "kept")), "is not the one")

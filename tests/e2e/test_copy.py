@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import subprocess
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from palimpsest.storage.copying import COPIED
 from palimpsest.storage.migrate import migrate, schema_state
+from palimpsest.storage.sqlite.driver import driver
 from palimpsest.storage.tables import METADATA
 
 from benchmarks.copying import different_tables, killed_and_resumed, make_database
@@ -36,7 +36,7 @@ def copied(folder: Path, source: str, target: str) -> subprocess.CompletedProces
 
 
 def ask(file: Path, statement: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(file)) as connection, connection:
+    with closing(driver.connect(file)) as connection, connection:
         return connection.execute(statement).fetchall()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from palimpsest.core.history.message import conversation_of
 from palimpsest.core.history.read import read_message
 from palimpsest.proxy.sessions.delta import Transcript, Transcripts
+from palimpsest.storage.sqlite.driver import driver
 
 from tests.kit.chat import Chat, message_of
 from tests.kit.model import ModelServer, Says
@@ -169,6 +170,7 @@ def transcript_of(size: int) -> Transcript:
 
 def _without_bodies(folder: Path, texts: list[str]) -> int:
     """How many bodies of these texts were taken out of the database."""
-    with sqlite3.connect(folder / "palimpsest.db") as connection:
+    with closing(driver.connect(folder / "palimpsest.db")) as connection, connection:
         found = "CAST(body AS TEXT) LIKE ? OR CAST(body AS TEXT) LIKE ?"
-        return connection.execute(f"DELETE FROM bodies WHERE {found}", texts).rowcount
+        deleted: int = connection.execute(f"DELETE FROM bodies WHERE {found}", texts).rowcount
+        return deleted
