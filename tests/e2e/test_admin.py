@@ -173,6 +173,17 @@ async def test_whatever_is_wrong_about_a_key_the_words_are_the_same(line: Line) 
     }
 
 
+async def test_a_wrong_key_is_logged_without_the_key(line: Line, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
+    assert (await line.http.get(LIST, headers=ADMIN)).status_code == 200
+    guessed = {"authorization": "Bearer guessed-0123456789abcdef"}
+    for path, headers in ((f"{LIST}?limit=7", {}), ("/api/sessions", {NAMESPACE: "anybody"})):
+        assert (await line.http.get(path, headers=guessed | headers)).status_code == 401
+    logged = [each for each in capfd.readouterr().err.splitlines() if " admin_refused " in each]
+    assert [each.rpartition(" ")[2] for each in logged] == [f"path={LIST}", "path=/api/sessions"]
+    assert "guessed" not in "".join(logged)
+
+
 async def test_with_the_key_mistakes_are_told(line: Line) -> None:
     for method, path, status, code in (
         ("GET", f"{LIST}?limit=99999999999999999999", 400, "invalid_parameter"),

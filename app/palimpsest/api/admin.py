@@ -126,7 +126,7 @@ class AdminDoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if f"{scope['path']}/".startswith(f"{PREFIX}/"):
-            self._operator.check(scope["headers"])
+            self._operator.check(scope["path"], scope["headers"])
         await self._app(scope, receive, send)
 
 

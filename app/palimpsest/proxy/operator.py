@@ -32,11 +32,15 @@ class OperatorAccess:
         self._namespaces = namespaces
         self._reads = reads
 
-    def check(self, headers: Headers) -> None:
-        """AdminDisabled while no key is set; WrongAdminKey, always in the same words, without the key."""
+    def check(self, path: str, headers: Headers) -> None:
+        """AdminDisabled while no key is set; WrongAdminKey, always in the same words, without the key.
+
+        A wrong key is logged: somebody guesses, or a program has an old one.
+        """
         if self._key is None:
             raise AdminDisabled(_DISABLED)
         if not self._key.opens(headers):
+            _log.warning("admin_refused", path=printable(path))
             raise WrongAdminKey(_WRONG)
 
     async def reader(self, path: str, incoming: Incoming) -> Caller | None:
@@ -48,7 +52,7 @@ class OperatorAccess:
         named = incoming.only(NAMESPACE_HEADER)
         if named is None:
             return None
-        self.check(incoming.headers)
+        self.check(path, incoming.headers)
         if not self._reads or self._namespaces is None:
             raise AdminMayNotRead(_NOT_TO_BE_READ)
         if incoming.method not in _READING:
