@@ -180,10 +180,21 @@ def test_an_output_that_takes_nothing(tmp_path: Path, words: str, stream: str) -
     assert (said.returncode, len(said.stderr.splitlines())) == ((REFUSED, 1) if "full" in stream else (0, 0))
 
 
-def _in_shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+# A file takes a kilobyte or two; compiled modules would be cut too.
+_CUT = "ulimit -f 2; PYTHONDONTWRITEBYTECODE=1"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_that_takes_only_a_part(tmp_path: Path, unbuffered: str) -> None:
+    said = _in_shell(tmp_path, "config schema >out", f"{_CUT} PYTHONUNBUFFERED={unbuffered} ")
+    assert 0 < (tmp_path / "out").stat().st_size <= 2_048
+    assert (said.returncode, len(said.stderr.splitlines())) == (REFUSED, 1)
+
+
+def _in_shell(folder: Path, line: str, before: str = "") -> subprocess.CompletedProcess[str]:
     known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "app")} | _settings(folder, {})
     return subprocess.run(
-        ["sh", "-c", f"{sys.executable} -m palimpsest {line}"],
+        ["sh", "-c", f"{before}{sys.executable} -m palimpsest {line}"],
         cwd=folder,
         env=known,
         capture_output=True,

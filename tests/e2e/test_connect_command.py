@@ -107,8 +107,13 @@ def test_mistakes_are_refused(tmp_path: Path) -> None:
     assert ran(tmp_path, "connect", "llm", "--no-wait", settings={}).returncode == 0
 
 
-async def test_a_program_that_is_not_there_is_refused(tmp_path: Path) -> None:
+async def test_a_program_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     assert shutil.which("no-such-program") is None
     async with proxied(ModelServer(), tmp_path) as proxy:
         code, _, err = await run_through(proxy, tmp_path, "no-such-program")
         assert (code, "there is no program no-such-program" in err) == (REFUSED, True)
+        unfit = tmp_path / "unfit"
+        unfit.write_text("#!/nowhere/sh\n", encoding="utf-8")
+        unfit.chmod(0o700)
+        code, _, err = await run_through(proxy, tmp_path, str(unfit))
+        assert (code, f"{unfit} cannot be run: No such file or directory." in err) == (REFUSED, True)

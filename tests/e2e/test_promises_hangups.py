@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from palimpsest.proxy.answering.delivery import Delivery
 
 from tests.kit.wire import Line, Reply, answer_body, chat_body, event, post, wired
 from tests.upstream.scripted import Wire, chunk, head, replies, stalls_after
@@ -85,6 +86,25 @@ async def test_a_client_that_leaves_in_the_middle_of_a_whole_answer(tmp_path: Pa
         async with asyncio.timeout(20):
             await request.gone.wait()
         await ends(line, ["failed"])
+
+
+@pytest.mark.spec("P3")
+@pytest.mark.parametrize("step", ["_opening", "_headers", "_relayed"])
+async def test_an_exchange_that_a_bug_ends_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    async with wired(tmp_path) as line:
+        with monkeypatch.context() as broken:
+            broken.setattr(Delivery, step, None)
+            line.upstream.expects(replies(answer_body()))
+            reply = await line.asks(post(chat_body("kept")))
+        assert (reply.status, reply.code) == (500, "internal_error")
+        await ends(line, ["failed"])
+        assert line.query("SELECT code, cause FROM exchanges") == [("internal_error", "proxy")]
+        line.upstream.always(replies(answer_body()))
+        again = await line.asks(post(chat_body("kept")))
+        assert again.header("x-palimpsest-mode") == "full; found=retry"
+        await ends(line, ["failed", "done"])
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

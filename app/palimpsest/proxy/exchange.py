@@ -14,7 +14,6 @@ This module decides only the order of the steps, and what happens when one of th
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -145,6 +144,7 @@ class Exchange:
             await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
         finally:
             self.viewing.answered(turn)
+            self.recorder.ended(turn, client.entry)
 
     async def _shown(self, turn: Turn, client: Client) -> ForwardedView:
         try:
@@ -153,9 +153,6 @@ class Exchange:
             client.entry.failed(refused)
             outcome = Outcome(state="refused", status=refused.status)
             await self.recorder.note(turn, original(turn), outcome, client.entry)
-            raise
-        except asyncio.CancelledError:
-            self.recorder.abandon(turn, original(turn))
             raise
 
     async def _unrecorded(self, incoming: Incoming, client: Client, why: bytes) -> None:

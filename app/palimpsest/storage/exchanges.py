@@ -138,6 +138,10 @@ class Exchanges:
             self._proven.add(exchange.namespace)
         self._known.has_written(exchange.session, exchange.sent_digest)
 
+    def is_open(self, exchange: str) -> bool:
+        """True from `open` to `close` of an exchange of this process."""
+        return exchange in self._open
+
     def _unknown(self, exchange: OpenExchange) -> OpenExchange:
         """The exchange without the instructions, and what it carried, that its session has stored already."""
         if not exchange.continues:

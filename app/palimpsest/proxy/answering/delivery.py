@@ -5,7 +5,6 @@ The upstream's own errors go to the client unchanged.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -134,10 +133,6 @@ class Delivery:
             if not relaying:
                 client.entry.failed(error)
                 await self._recorder.note(turn, shown, Outcome(state="failed", status=None), client.entry)
-            raise
-        except asyncio.CancelledError:
-            if not relaying:
-                self._recorder.abandon(turn, shown)
             raise
 
     def _opening(

@@ -7,7 +7,6 @@ the client continues from the compacted list that it receives.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -81,13 +80,9 @@ class OwnCompactions:
     async def answer(self, turn: Turn, client: Client) -> None:
         """Store the answer with the compaction, then send it. StoreError when it cannot be stored."""
         means, shown = self._means, original(turn)
-        try:
-            # A client may drop everything before the item that answers a trigger, user messages included.
-            stays = _is_instruction if turn.request.trigger is not None else stays_with_client
-            made, context = await means.viewing.of_all(turn, stays)
-        except asyncio.CancelledError:
-            means.recorder.abandon(turn, shown)
-            raise
+        # A client may drop everything before the item that answers a trigger, user messages included.
+        stays = _is_instruction if turn.request.trigger is not None else stays_with_client
+        made, context = await means.viewing.of_all(turn, stays)
         ident = means.new_id()
         item = item_of(made.summary, ident)
         usage = Usage(*map(context.budget.for_model, (turn.tokens, context.count_text(made.summary))))

@@ -165,9 +165,19 @@ class Recorder:
         except StoreError as error:
             _log.error("end_not_stored", error=type(error).__name__, exchange=turn.exchange)
 
-    def abandon(self, turn: Turn, shown: ForwardedView) -> None:
-        """Record, in the background, that the client left before an answer began."""
-        self._jobs.start(self.note(turn, shown, Outcome(state="failed", status=None)))
+    def ended(self, turn: Turn, entry: RequestEntry) -> None:
+        """Record, in the background, an exchange that nothing else has recorded the end of.
+
+        The client left before an answer began, or it was ended by a bug or by an outage of the database.
+        """
+        if self._store.exchanges.is_open(turn.exchange):
+            self._jobs.start(self._unanswered(turn, entry))
+
+    async def _unanswered(self, turn: Turn, entry: RequestEntry) -> None:
+        # A job that records what came of the answer was started before this one.
+        if self._store.exchanges.is_open(turn.exchange):
+            shown = entry.shown or original(turn)
+            await self.note(turn, shown, Outcome(state="failed", status=None), entry)
 
     async def _given_up(self, turn: Turn, opened: OpenExchange) -> None:
         """Record a request whose client left while it was being stored.
