@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from palimpsest.errors import StoreUnavailable
 from palimpsest.proxy.access import UnprovenNamespaces
-from palimpsest.proxy.erasing import Again, EraseMeans, HeldInMemory, Scrubber
+from palimpsest.proxy.erasing import EraseMeans, Scrubber
+from palimpsest.proxy.forgetting import Again, Forgetting, HeldInMemory
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.pepper import Pepper
+from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.erasure import RecentlyErased
@@ -151,8 +153,9 @@ async def test_what_is_swept_leaves_nothing_either(tmp_path: Path) -> None:
     log = DailyLog(tmp_path, gone)
     pepper = Pepper(b"0" * 32)
     scrubbing = Scrubber(store.erasure, jobs, asyncio.Event(), Again(60.0))
-    held = [HeldInMemory((), MessageReader(lambda _: lambda _: 1, 10**6), (), log)]
-    means = EraseMeans(store, jobs, gone, scrubbing, Tombstones(store.erasure, pepper), held, time.time)
+    forgetting = Forgetting(jobs, asyncio.Event(), InFlight())
+    forgetting.held.append(HeldInMemory((), MessageReader(lambda _: lambda _: 1, 10**6), (), jobs, log))
+    means = EraseMeans(store, jobs, gone, scrubbing, Tombstones(store.erasure, pepper), forgetting, time.time)
     newcomers = UnprovenNamespaces(store, means.swept, lambda: 10_000.0, messages=1, seconds=60)
     await Talk(store, namespace=await store.accounts.namespace_of(b"key", 1.0)).asks([WORD.encode()])
     await written(log, "s", WORD, namespace="made-up")

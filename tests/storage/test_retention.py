@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from palimpsest.proxy.erasing import Again, EraseMeans, Eraser, HeldInMemory, Scrubber
+from palimpsest.proxy.erasing import EraseMeans, Eraser, Scrubber
+from palimpsest.proxy.forgetting import Again, Forgetting
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.pepper import Pepper
 from palimpsest.proxy.retention import Retention
-from palimpsest.proxy.sessions.reader import MessageReader
+from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.erasure import RecentlyErased
@@ -143,9 +144,9 @@ def retention_of(store: Store, stack: list[Jobs], now: float) -> Retention:
     jobs, gone, never = Jobs(), RecentlyErased(), asyncio.Event()
     stack.append(jobs)
     scrubber = Scrubber(store.erasure, jobs, never, Again(1.0))
-    held = [HeldInMemory((), MessageReader(lambda _: lambda _: 1, 10**6, lambda _: True), ())]
+    forgetting = Forgetting(jobs, never, InFlight())
     means = EraseMeans(
-        store, jobs, gone, scrubber, Tombstones(store.erasure, Pepper(bytes(32))), held, lambda: now
+        store, jobs, gone, scrubber, Tombstones(store.erasure, Pepper(bytes(32))), forgetting, lambda: now
     )
     return Retention(store, Eraser(means), RetentionLimits(10, 0), lambda: now)
 

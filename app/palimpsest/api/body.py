@@ -173,6 +173,8 @@ class LoggedRequests:
         try:
             await self._app(scope, _hearing(entry, receive), _seeing(entry, send))
         finally:
+            # The connection keeps the scope until its next request, and with it the whole turn.
+            del scope[ENTRY]
             entry.headers = scope["headers"]
             if spoken := scope.get("palimpsest.wire"):
                 entry.event, entry.api = "exchange", spoken.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from urllib.parse import clear_cache as forget_addresses  # type: ignore[attr-defined]  # not in the stubs
 
 from palimpsest.api.chat import ChatEndpoint, PassthroughEndpoint
 from palimpsest.api.front import Admission, ConcurrencyLimit, Front, LazyPages
@@ -12,6 +13,7 @@ from palimpsest.api.health import HealthPages
 from palimpsest.api.metrics import MetricsPage
 from palimpsest.core.history.session_sources import SessionSources
 from palimpsest.core.notes.reader import forget_conversations
+from palimpsest.core.view.masking import forget_masked
 from palimpsest.core.wire.request import RequestLimits
 from palimpsest.core.wire.web_origins import WebOrigins
 from palimpsest.main.features import (
@@ -36,8 +38,9 @@ from palimpsest.proxy.compacting.compactor import Compactor
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.summary_writer import SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
-from palimpsest.proxy.erasing import Eraser, HeldInMemory
+from palimpsest.proxy.erasing import Eraser
 from palimpsest.proxy.exchange import Behaviour, Exchange
+from palimpsest.proxy.forgetting import HeldInMemory
 from palimpsest.proxy.incoming import ASGIApp
 from palimpsest.proxy.journal.session_journal import Remembers, SessionJournal
 from palimpsest.proxy.kept_answers import RefusalMemory
@@ -214,8 +217,13 @@ def memory_of(
     return HeldInMemory(
         sessions=(exchange.resolver, exchange.recorder, compactor, journal),
         reader=parts.reader,
-        # Texts and tool schemas, notes of conversations, policies of sessions, recent searches.
-        others=(parts.ground.tokenizer.forget, parts.tokens.forget_tools, forget_conversations, *others),
+        # Texts and tool schemas, what is read and shown of conversations, addresses (names of sessions and
+        # searches), policies of sessions, recent searches.
+        others=(
+            *(parts.ground.tokenizer.forget, parts.tokens.forget_tools),
+            *(forget_conversations, forget_masked, forget_addresses, *others),
+        ),
+        jobs=parts.jobs,
         log=parts.daily_log,
     )
 

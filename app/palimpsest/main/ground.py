@@ -20,7 +20,8 @@ from palimpsest.embedding.weights import weights_folder
 from palimpsest.errors import SettingsError, StoreError
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.leases import HeldLeases
-from palimpsest.proxy.erasing import Again, EraseMeans, Scrubber
+from palimpsest.proxy.erasing import EraseMeans, Scrubber
+from palimpsest.proxy.forgetting import Again, Forgetting
 from palimpsest.proxy.jobs import Jobs, unless
 from palimpsest.proxy.journal.runtime import Usages
 from palimpsest.proxy.lookups.executing import RunningLookups
@@ -80,7 +81,7 @@ class Ground:
     embedder: Embedder | None
     storage: StorageBounds
     # What would be wrong if each generation knew only its own.
-    in_flight: InFlight = field(default_factory=InFlight)
+    in_flight: InFlight
     usages: Usages = field(default_factory=Usages)
     leases: HeldLeases = field(default_factory=HeldLeases)
     lookups: RunningLookups = field(default_factory=dict)
@@ -95,7 +96,7 @@ async def opened_ground(
     embedder = await asyncio.to_thread(_embedder) if settings.recall.vectors else None
     store, pepper = await _opened_store(settings, stack)
     tokenizer.load()
-    jobs, counts = Jobs(), Counts() if settings.telemetry.metrics else None
+    jobs, counts, in_flight = Jobs(), Counts() if settings.telemetry.metrics else None, InFlight()
     ground = Ground(
         store=store,
         pepper=pepper,
@@ -103,13 +104,14 @@ async def opened_ground(
         stopping=stopping,
         jobs=jobs,
         background=Background(jobs),
-        erasure=_erasure(settings, store, jobs, pepper, stopping),
+        erasure=_erasure(settings, store, pepper, in_flight, jobs, stopping),
         counting=_first_counting(settings, tokenizer, store, jobs),
         counts=counts,
         log=RequestLog(jobs, stopping, [counts.ended] if counts is not None else ()),
         reload=reload,
         embedder=embedder,
         storage=_storage(store, jobs, stopping),
+        in_flight=in_flight,
     )
     await _present(settings, ground, stack)
     stack.push_async_callback(ground.background.close)
@@ -166,7 +168,12 @@ def _reading(settings: Settings, tokenizer: Tokenizer) -> tuple[ModelTokens, Mes
 
 
 def _erasure(
-    settings: Settings, store: Store, jobs: Jobs, pepper: Pepper, stopping: asyncio.Event
+    settings: Settings,
+    store: Store,
+    pepper: Pepper,
+    in_flight: InFlight,
+    jobs: Jobs,
+    stopping: asyncio.Event,
 ) -> EraseMeans:
     return EraseMeans(
         store=store,
@@ -174,7 +181,7 @@ def _erasure(
         gone=RecentlyErased(),
         scrubbing=Scrubber(store.erasure, jobs, stopping, Again(settings.database.scrub_retry_seconds)),
         tombstones=Tombstones(store.erasure, pepper),
-        held=[],
+        forgetting=Forgetting(jobs, stopping, in_flight),
         clock=time.time,
     )
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
 from palimpsest.errors import StoreError
 from palimpsest.proxy.archive import missing
+from palimpsest.proxy.forgetting import Again, Erased, Forgetting
 from palimpsest.proxy.jobs import Jobs, unless
-from palimpsest.proxy.journal.daily_log import DailyLog
-from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.database import Scrub
 from palimpsest.storage.erasure import Erasure, RecentlyErased
@@ -29,21 +27,6 @@ from palimpsest.storage.store import Store
 # Share of the time that scrubbing may take: all writers wait while a file is rewritten.
 _SHARE = 0.1
 _scrub_log = structlog.get_logger("palimpsest.scrubbing")
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Delays between retries: `first_seconds`, then doubling up to `most_seconds`."""
-
-    most_seconds: float
-    first_seconds: float = 1.0
-
-    def rests(self) -> Iterator[float]:
-        """The delays in seconds, without end."""
-        rest = self.first_seconds
-        while True:
-            yield min(rest, self.most_seconds)
-            rest = min(2 * rest, self.most_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +136,6 @@ _SESSIONS_AT_ONCE = 100
 _log = structlog.get_logger("palimpsest.erasing")
 
 
-class Remembers(Protocol):
-    """Something that holds data of sessions in memory."""
-
-    def erased(self, namespace: str, session: str) -> None:
-        """Forget an erased session."""
-
-
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What was erased: rows by table, entries of the daily log; `at` is UTC seconds.
@@ -178,31 +154,15 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldInMemory:
-    """What holds data in memory: by session, messages by their bytes, and caches without an owner.
-
-    `log`: the daily log that is written from it, if any.
-    """
-
-    sessions: Sequence[Remembers]
-    reader: MessageReader
-    others: Sequence[Callable[[], None]]
-    log: DailyLog | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class EraseMeans:
-    """What erasing works with. A session is in `gone` before its first row is deleted.
-
-    `held`: what every living generation of the application holds; each adds its own, and takes it away again.
-    """
+    """What erasing works with. A session is in `gone` before its first row is deleted."""
 
     store: Store
     jobs: Jobs
     gone: RecentlyErased
     scrubbing: Scrubber
     tombstones: Tombstones
-    held: list[HeldInMemory]
+    forgetting: Forgetting
     clock: Callable[[], float]
 
     def swept(self, namespaces: Sequence[str]) -> None:
@@ -214,7 +174,7 @@ class EraseMeans:
 
     async def erased_from_logs(self, namespace: str, session: str | None = None) -> int:
         """Erase the session, or all, from the daily logs; the number of entries. StoreUnavailable."""
-        logs = [each.log for each in self.held if each.log is not None]
+        logs = [each.log for each in self.forgetting.held if each.log is not None]
         return sum([await log.erased(namespace, session) for log in logs])
 
 
@@ -269,8 +229,8 @@ class Eraser:
     ) -> tuple[Mapping[str, int], int] | None:
         """Erase the session from memory, log and store: rows by table, and entries of the log."""
         store, place = self._means.store, (namespace, session)
-        digests = await store.erasure.body_digests(*place)
-        self._forget([session], namespace, digests)
+        erased = Erased(namespace, [session], await store.erasure.body_digests(*place))
+        self._means.forgetting.now(erased)
         self._means.gone.add(place)
         try:
             entries = await self._means.erased_from_logs(*place)
@@ -278,12 +238,11 @@ class Eraser:
         except StoreError:
             self._means.gone.discard(place)
             raise
-        # Again: requests in flight may have filled the caches meanwhile.
-        self._forget([session], namespace, digests)
         if rows is None:
             if unused_since is not None:
                 self._means.gone.discard(place)
             return None
+        self._means.forgetting.for_good(erased)
         why = "request" if unused_since is None else "retention"
         _log.info("session_erased", session=session, messages=rows["messages"], blocked=bool(marks), why=why)
         return rows, entries
@@ -307,7 +266,8 @@ class Eraser:
                 digests.update(await store.erasure.body_digests(namespace, ident))
             there += [ident for ident, _ in found]
             before = found[-1][0]
-        self._forget(there, namespace, digests)
+        erased = Erased(namespace, there, digests)
+        self._means.forgetting.now(erased)
         for ident in there:
             self._means.gone.add((namespace, ident))
         try:
@@ -317,16 +277,7 @@ class Eraser:
             for ident in there:
                 self._means.gone.discard((namespace, ident))
             raise
-        self._forget(there, namespace, digests)
+        self._means.forgetting.for_good(erased)
         _log.info("namespace_erased", sessions=rows["sessions"], messages=rows["messages"])
         files = await self._means.scrubbing.done(_SCRUB_SECONDS)
         return Receipt("", rows, entries, files, self.scrub, is_blocked=False, at=now)
-
-    def _forget(self, sessions: Sequence[str], namespace: str, digests: Sequence[bytes] | set[bytes]) -> None:
-        for held in self._means.held:
-            for memory in held.sessions:
-                for session in sessions:
-                    memory.erased(namespace, session)
-            held.reader.forget(frozenset(digests))
-            for forget in held.others:
-                forget()

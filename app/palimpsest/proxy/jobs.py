@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import structlog
@@ -42,6 +42,11 @@ class Jobs:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def running(self) -> Sequence[asyncio.Task[Any]]:
+        """The jobs that have not ended."""
+        return tuple(self._tasks)
 
     @property
     def open(self) -> int:

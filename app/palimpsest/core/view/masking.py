@@ -206,10 +206,14 @@ class _Built:
             return known
         made = build()
         if len(self._known) >= _KEPT or self._bytes + _size(made) > _KEPT_BYTES:
-            self._known, self._bytes = {}, 0
+            self.forget()
         self._known[key] = made
         self._bytes += _size(made)
         return made
+
+    def forget(self) -> None:
+        """Forgets all results."""
+        self._known, self._bytes = {}, 0
 
 
 class _Unknown:
@@ -222,3 +226,8 @@ def _size(made: Masked | None) -> int:
 
 _UNKNOWN = _Unknown()
 _BUILT = _Built()
+
+
+def forget_masked() -> None:
+    """Forgets the cached results, which are texts of conversations (P6)."""
+    _BUILT.forget()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
@@ -43,6 +43,11 @@ class InFlight:
                 self._points[point] -= 1
                 if not self._points[point]:
                     del self._points[point]
+
+    @property
+    def sessions(self) -> Collection[str]:
+        """The sessions with a request that is being answered."""
+        return {session for session, _ in self._points}
 
     def marked(self, known: Sequence[StoredPoint]) -> Sequence[StoredPoint]:
         """The points, with those that are taken marked as extended; the same object where none is."""

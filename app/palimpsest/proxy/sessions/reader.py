@@ -84,9 +84,10 @@ class MessageReader:
         count = self._counter_for(model)
         return tuple([read_answer(raw, count) for raw in raws])
 
-    def forget(self, digests: Collection[bytes]) -> None:
-        """Drop messages whose bytes have these sha256 digests."""
-        for key in [key for key, message in self._seen.items() if message.digest in digests]:
+    def forget(self, digests: Collection[bytes] | None) -> None:
+        """Drop messages whose bytes have these sha256 digests; None: all messages."""
+        gone = [key for key, message in self._seen.items() if digests is None or message.digest in digests]
+        for key in gone:
             self._held -= _weight(self._seen.pop(key))
 
     async def _read(

@@ -159,6 +159,8 @@ class Writer:
                 if group:
                     self._commit(commits, group)
                     _resolve(group)
+                # What was written may be erased next: it is not held until then.
+                group = []
                 if commits.is_checkpoint_due:
                     commits.checkpoint("PASSIVE")
                 self._scrub(commits)
