@@ -10,8 +10,8 @@ import pytest
 from palimpsest.errors import StoreUnavailable
 from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.erasing import EraseMeans, Scrubber
-from palimpsest.proxy.forgetting import Again, Forgetting, HeldInMemory
-from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.forgetting import Forgetting, HeldInMemory
+from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.pepper import Pepper
 from palimpsest.proxy.sessions.in_flight import InFlight

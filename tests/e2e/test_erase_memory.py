@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.proxy.erasing import Scrubbed, Scrubber
-from palimpsest.proxy.forgetting import Again, Erased, Forgetting, HeldInMemory
-from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.forgetting import Erased, Forgetting, HeldInMemory
+from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.journal.runtime import Usages
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
@@ -105,10 +105,10 @@ async def test_what_is_held_is_cleared_until_nothing_adds_to_it() -> None:
         cache.append(WORD)
 
     answering.start(late())
-    forgetting.now(Erased("ns", ["s"], ()))
+    forgetting.clear(Erased("ns", ["s"], ()))
     assert cache == []
-    forgetting.for_good(Erased("ns", ["s"], ()))
-    forgetting.for_good(Erased("ns", ["other"], ()))
+    forgetting.clear_for_good(Erased("ns", ["s"], ()))
+    forgetting.clear_for_good(Erased("ns", ["other"], ()))
     assert jobs.open == 1
     await asyncio.sleep(0.05)
     assert jobs.open == 1

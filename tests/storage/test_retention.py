@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from palimpsest.proxy.erasing import EraseMeans, Eraser, Scrubber
-from palimpsest.proxy.forgetting import Again, Forgetting
-from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.forgetting import Forgetting
+from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.pepper import Pepper
 from palimpsest.proxy.retention import Retention
 from palimpsest.proxy.sessions.in_flight import InFlight

@@ -217,11 +217,15 @@ def memory_of(
     return HeldInMemory(
         sessions=(exchange.resolver, exchange.recorder, compactor, journal),
         reader=parts.reader,
-        # Texts and tool schemas, what is read and shown of conversations, addresses (names of sessions and
-        # searches), policies of sessions, recent searches.
         others=(
-            *(parts.ground.tokenizer.forget, parts.tokens.forget_tools),
-            *(forget_conversations, forget_masked, forget_addresses, *others),
+            parts.ground.tokenizer.forget,
+            parts.tokens.forget_tools,
+            forget_conversations,
+            forget_masked,
+            # They hold names of sessions, and what was searched for.
+            forget_addresses,
+            # Policies of sessions, recent searches.
+            *others,
         ),
         jobs=parts.jobs,
         log=parts.daily_log,

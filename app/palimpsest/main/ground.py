@@ -21,8 +21,8 @@ from palimpsest.errors import SettingsError, StoreError
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.leases import HeldLeases
 from palimpsest.proxy.erasing import EraseMeans, Scrubber
-from palimpsest.proxy.forgetting import Again, Forgetting
-from palimpsest.proxy.jobs import Jobs, unless
+from palimpsest.proxy.forgetting import Forgetting
+from palimpsest.proxy.jobs import Again, Jobs, unless
 from palimpsest.proxy.journal.runtime import Usages
 from palimpsest.proxy.lookups.executing import RunningLookups
 from palimpsest.proxy.pepper import Pepper, load_pepper, wrong_pepper

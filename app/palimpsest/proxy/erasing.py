@@ -16,8 +16,8 @@ import structlog
 
 from palimpsest.errors import StoreError
 from palimpsest.proxy.archive import missing
-from palimpsest.proxy.forgetting import Again, Erased, Forgetting
-from palimpsest.proxy.jobs import Jobs, unless
+from palimpsest.proxy.forgetting import Erased, Forgetting
+from palimpsest.proxy.jobs import Again, Jobs, unless
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.database import Scrub
 from palimpsest.storage.erasure import Erasure, RecentlyErased
@@ -230,7 +230,7 @@ class Eraser:
         """Erase the session from memory, log and store: rows by table, and entries of the log."""
         store, place = self._means.store, (namespace, session)
         erased = Erased(namespace, [session], await store.erasure.body_digests(*place))
-        self._means.forgetting.now(erased)
+        self._means.forgetting.clear(erased)
         self._means.gone.add(place)
         try:
             entries = await self._means.erased_from_logs(*place)
@@ -242,7 +242,7 @@ class Eraser:
             if unused_since is not None:
                 self._means.gone.discard(place)
             return None
-        self._means.forgetting.for_good(erased)
+        self._means.forgetting.clear_for_good(erased)
         why = "request" if unused_since is None else "retention"
         _log.info("session_erased", session=session, messages=rows["messages"], blocked=bool(marks), why=why)
         return rows, entries
@@ -267,7 +267,7 @@ class Eraser:
             there += [ident for ident, _ in found]
             before = found[-1][0]
         erased = Erased(namespace, there, digests)
-        self._means.forgetting.now(erased)
+        self._means.forgetting.clear(erased)
         for ident in there:
             self._means.gone.add((namespace, ident))
         try:
@@ -277,7 +277,7 @@ class Eraser:
             for ident in there:
                 self._means.gone.discard((namespace, ident))
             raise
-        self._means.forgetting.for_good(erased)
+        self._means.forgetting.clear_for_good(erased)
         _log.info("namespace_erased", sessions=rows["sessions"], messages=rows["messages"])
         files = await self._means.scrubbing.done(_SCRUB_SECONDS)
         return Receipt("", rows, entries, files, self.scrub, is_blocked=False, at=now)

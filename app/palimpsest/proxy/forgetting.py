@@ -7,32 +7,17 @@ texts belong to; so they are cleared again at growing intervals until all that w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from palimpsest.proxy.jobs import Jobs, unless
+from palimpsest.proxy.jobs import Again, Jobs, unless
 from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 
-# The longest interval: a request may be answered for an hour.
-_MOST_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Delays between retries: `first_seconds`, then doubling up to `most_seconds`."""
-
-    most_seconds: float
-    first_seconds: float = 1.0
-
-    def rests(self) -> Iterator[float]:
-        """The delays in seconds, without end."""
-        rest = self.first_seconds
-        while True:
-            yield min(rest, self.most_seconds)
-            rest = min(2 * rest, self.most_seconds)
+# Up to a minute: a request may be answered for an hour.
+_AGAIN = Again(60.0)
 
 
 class Remembers(Protocol):
@@ -69,44 +54,44 @@ class Forgetting:
     """Clears `held`, to which each living generation of the application adds what it holds, until it ends."""
 
     def __init__(
-        self, jobs: Jobs, stopping: asyncio.Event, in_flight: InFlight, again: Again | None = None
+        self, jobs: Jobs, stopping: asyncio.Event, in_flight: InFlight, again: Again = _AGAIN
     ) -> None:
         self.held: list[HeldInMemory] = []
         self._jobs = jobs
         self._stopping = stopping
         self._in_flight = in_flight
-        self._again = again or Again(_MOST_SECONDS)
-        # What may still be added to the caches.
-        self._pursued: list[Erased] = []
+        self._again = again
+        # Sessions whose texts may still be added to caches.
+        self._unsettled: list[Erased] = []
 
-    def now(self, erased: Erased) -> None:
+    def clear(self, erased: Erased) -> None:
         """Clear what is held of these sessions."""
         self._clear([erased])
 
-    def for_good(self, erased: Erased) -> None:
-        """Clear it, now and in the background, until all that was under way has ended."""
+    def clear_for_good(self, erased: Erased) -> None:
+        """As `clear`, and again in the background until all that was under way has ended."""
         self._clear([erased])
-        self._pursued.append(erased)
-        if len(self._pursued) == 1:
-            self._jobs.start(unless(self._stopping, self._pursue()))
+        self._unsettled.append(erased)
+        if len(self._unsettled) == 1:
+            self._jobs.start(unless(self._stopping, self._clear_all()))
 
-    async def _pursue(self) -> None:
-        while self._pursued:
-            await self._settled(len(self._pursued))
+    async def _clear_all(self) -> None:
+        while self._unsettled:
+            await self._clear_until_settled(len(self._unsettled))
 
-    async def _settled(self, number: int) -> None:
-        """The first `number` are cleared for good; those that are erased meanwhile are cleared with them."""
+    async def _clear_until_settled(self, number: int) -> None:
+        """The first `number` are then done; those that are erased meanwhile are cleared with them."""
         was_used = False
         for rest in self._again.rests():
-            # Looked at first: a request that has ended may have left a job.
+            # Before the jobs: a request that ends may leave one.
             used = self._in_flight.sessions
-            is_used = any(session in used for one in self._pursued[:number] for session in one.sessions)
+            is_used = any(session in used for one in self._unsettled[:number] for session in one.sessions)
             was_used = was_used or is_used
             running = [job for held in self.held for job in held.jobs.running]
             await asyncio.sleep(rest)
-            self._clear(self._pursued, every_message=was_used)
+            self._clear(self._unsettled, every_message=was_used)
             if not is_used and all(job.done() for job in running):
-                del self._pursued[:number]
+                del self._unsettled[:number]
                 return
 
     def _clear(self, erased: Sequence[Erased], *, every_message: bool = False) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import structlog
@@ -35,6 +36,21 @@ async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None
         doing.cancel()
         waiting.cancel()
         await asyncio.wait((doing, waiting))
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Delays between retries: `first_seconds`, then doubling up to `most_seconds`."""
+
+    most_seconds: float
+    first_seconds: float = 1.0
+
+    def rests(self) -> Iterator[float]:
+        """The delays in seconds, without end."""
+        rest = self.first_seconds
+        while True:
+            yield min(rest, self.most_seconds)
+            rest = min(2 * rest, self.most_seconds)
 
 
 class Jobs:
@@ -67,7 +83,7 @@ class Jobs:
     async def ended(self) -> None:
         """Wait, without a bound, until all jobs have ended, those started meanwhile included."""
         while self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+            await asyncio.wait(self.running)
 
     async def drain(self, seconds: float, rest_seconds: float) -> None:
         """Wait until all jobs have ended, those started meanwhile included.
@@ -77,7 +93,7 @@ class Jobs:
         """
         await self._end_within(seconds)
         for limit in (rest_seconds, rest_seconds):
-            for task in tuple(self._tasks):
+            for task in self.running:
                 task.cancel()
             await self._end_within(limit)
         if self._tasks:
@@ -86,7 +102,7 @@ class Jobs:
     async def _end_within(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while self._tasks and (left := until - time.monotonic()) > 0:
-            await asyncio.wait(tuple(self._tasks), timeout=left)
+            await asyncio.wait(self.running, timeout=left)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
