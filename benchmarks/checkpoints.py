@@ -102,7 +102,7 @@ async def measured(folder: Path, messages: int, rounds: int) -> list[float]:
             *(parts.store, parts.reader, deltas, beside, SessionSources()),
             *(parts.calibrations, new_id, ground.in_flight),
         )
-        recorder = Recorder(parts.store, parts.jobs, parts.newcomers, quotas_of(parts), lambda _: None)
+        recorder = Recorder(parts.store, parts.jobs, parts.newcomers, quotas_of(parts))
         namespace = await parts.store.accounts.namespace_of(b"benchmark", time.time())
         talk = Talk(parts, resolver, recorder, namespace, _history(messages))
         readings = Readings(parts.store, parts.reader, parts.tokens)

@@ -33,7 +33,7 @@ _LOCAL = (
 )
 _ASKING = (
     *("sessions", "show talk", "view talk", "diff talk", "search Hello", "stats", "report", "pins talk"),
-    *("export talk", "replay talk --preset batch", "tail --last 1 --most 1", "compact talk"),
+    *("export talk", "tail --last 1 --most 1", "compact talk"),
     "connect codex --no-wait",
 )
 _PROGRAM = (sys.executable, "-m", "palimpsest")

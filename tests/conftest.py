@@ -26,7 +26,6 @@ _LONG = (
     "test_preset_",
     "test_random_histories",
     "test_reload",
-    "test_replay_command",
     "test_rebuilt_records",
     "test_view_memory",
     "test_workers",

@@ -126,7 +126,7 @@ ACCOUNT = [
         for more in ("", "?details=1&side=1", "?named=my", "?error=429&limit=1")
     ),
     Case("GET", "overview?days=0"),
-    *(Case("GET", path) for path in ("overview", "holdout", "configuration", "windows", "scrub")),
+    *(Case("GET", path) for path in ("overview", "configuration", "windows", "scrub")),
     *(Case("GET", path) for path in ("memory/search", "memory/search?q=port&limit=1", "openapi.json")),
 ]
 

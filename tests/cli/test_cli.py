@@ -61,7 +61,7 @@ def test_help_names_every_command(terminal: Terminal) -> None:
             "mcp",
             "erase",
             "report",
-            *("sessions", "show", "view", "diff", "search", "compact", "undo", "replay"),
+            *("sessions", "show", "view", "diff", "search", "compact", "undo"),
             *("keys", "retention"),
             "version",
         )
@@ -130,8 +130,7 @@ def test_a_start_loads_nothing_that_only_some_requests_need(terminal: Terminal) 
         (("serve", "--host", "0.0.0.0"), {"PALIMPSEST_UPSTREAM__API_KEY": "sk-x"}, "access.mode"),
         (("serve", "--database", "mysql://x"), {}, "database"),
         (("keys", "list"), {}, "palimpsest migrate"),
-        (("replay", "none.json"), {}, "no file none.json"),
-        (("replay", "tour", "--url", "http://127.0.0.1:9"), {}, "cannot be reached"),
+        (("show", "tour", "--url", "http://127.0.0.1:9"), {}, "cannot be reached"),
         (("erase", "--yes"), {}, "--all"),
         (("erase", "--yes", "--all", "--session", "tour"), {}, "--all"),
         (("erase", "--yes", "--all", "--block"), {}, "--all"),
@@ -148,39 +147,6 @@ def test_a_refusal_is_one_readable_line(
     for name, value in more.items():
         monkeypatch.setenv(name, value)
     refused = terminal.run(*words)
-    assert refused.code == 2, refused
-    assert said in refused.err
-    assert len(refused.err.splitlines()) == 1
-
-
-_SAID = [
-    {"type": f"{role}_message", "payload": {"message": {"role": role, "content": "Hello."}}}
-    for role in ("user", "assistant")
-]
-
-
-@pytest.mark.parametrize(
-    ("words", "messages", "said"),
-    [
-        (("--policy", "trigger_rato=0.7"), 2, "Did you mean policy.trigger_ratio?"),
-        (("--policy", "trigger_ratio=7"), 2, "policy.trigger_ratio must be at most 0.95"),
-        (("--policy", "trigger_ratio=0.5"), 2, "target_ratio must be below trigger_ratio"),
-        (("--policy", "trigger_ratio"), 2, "takes KEY=VALUE"),
-        (("--policy", "trigger_ratio={"), 2, "line 1: not YAML"),
-        (("--policy", "name=best"), 2, "policy.name must be"),
-        (("--against", "none.yaml"), 2, "neither a settings file nor a preset"),
-        ((), 1, "has no turn"),
-        ((), 20_002, "more than 20,000 messages"),
-        ((), 0, "None of the events"),
-    ],
-)
-def test_what_cannot_be_replayed_is_refused(
-    terminal: Terminal, words: tuple[str, ...], messages: int, said: str
-) -> None:
-    # A lone answer is no turn: nothing was asked.
-    events = _SAID[1:] if messages == 1 else _SAID * (messages // 2)
-    (terminal.folder / "session.json").write_text(json.dumps({"events": events}))
-    refused = terminal.run("replay", "session.json", *words)
     assert refused.code == 2, refused
     assert said in refused.err
     assert len(refused.err.splitlines()) == 1

@@ -151,17 +151,3 @@ def test_a_command_loads_what_it_needs(tmp_path: Path, words: str, heavy: frozen
     loaded = set(said.stderr.split())
     assert "palimpsest.settings.settings" in loaded
     assert loaded & heavy == set()
-
-
-def test_a_replay_shows_a_bar_on_a_terminal_before_it_loads_what_plans(tmp_path: Path) -> None:
-    """Without its modules: the bar stands there when the first of them is missing."""
-    screen, terminal = os.openpty()
-    broken = "import sys; sys.modules['palimpsest.cli.replaying'] = None\n" + _PROGRAM.partition("\n")[2]
-    command = [sys.executable, "-c", broken, "replay", "talk"]
-    ran = subprocess.run(
-        command, env=_environment(tmp_path), stdout=subprocess.PIPE, stderr=terminal, check=False, timeout=60
-    )
-    os.close(terminal)
-    assert (ran.returncode, ran.stdout) == (1, b"")
-    assert os.read(screen, 60_000).decode().split("Traceback")[0].count("Replaying") == 1
-    os.close(screen)

@@ -106,7 +106,6 @@ async def test_the_operator_reads_what_the_caller_does(tmp_path: Path) -> None:
             ("tail", "--most", "2", "--json"),
             ("stats", "--json"),
             ("report", "--json"),
-            ("replay", "the work", "--preset", "batch", "--json"),
             ("export", "the work", "--format", "jsonl"),
         ):
             with capture_logs() as logged:

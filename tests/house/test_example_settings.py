@@ -23,7 +23,7 @@ from tests.house.sources import ROOT, sources
 UNITS = re.compile(r"_(seconds|tokens|bytes|chars|ratio|share|folds)(_per_day)?$")
 NUMBERS_OF_THINGS = re.compile(
     r"^(port|json_depth|\w*messages|\w*_results|max_connections|concurrent_\w+|waiting_appends|overflow_retries"
-    r"|max_rounds|summary_attempts|breaker_failures|event_streams|import_events|workers|holdout"
+    r"|max_rounds|summary_attempts|breaker_failures|event_streams|import_events|workers"
     r"|days|daily_dollars)$"
 )
 FIELDS = keys_of(Settings)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from palimpsest.core.policy import Policy
-from palimpsest.settings.compacting import DeploymentPolicy, PolicySettings
+from palimpsest.settings.compacting import PolicySettings
 from palimpsest.settings.session import origins
 from palimpsest.settings.settings import Settings
 from palimpsest.settings.upstreams import ModelSettings
@@ -15,7 +15,7 @@ from palimpsest.settings.upstreams import ModelSettings
 
 def _settings(deployment: dict[str, Any], model: dict[str, Any]) -> Settings:
     entry = ModelSettings(match="m*", policy=PolicySettings.model_validate(model))
-    return Settings(policy=DeploymentPolicy.model_validate(deployment), models=(entry,))
+    return Settings(policy=PolicySettings.model_validate(deployment), models=(entry,))
 
 
 def _stored(**policy: Any) -> bytes:

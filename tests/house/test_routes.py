@@ -52,7 +52,6 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}/checkpoints/{checkpoint}",
         "POST /sessions/{name:path}/checkpoints/{checkpoint}/restore",
         "GET /overview",
-        "GET /holdout",
         "GET /configuration",
         "GET /sessions/{name:path}/report",
         "GET /sessions/{name:path}/exchanges",
@@ -79,7 +78,6 @@ PAGES = frozenset(
     {
         "GET /ui",
         "GET /ui/overview",
-        "GET /ui/holdout",
         "GET /ui/configuration",
         "GET /ui/search",
         "GET /ui/sessions/{name:path}",

@@ -79,7 +79,6 @@ def _property(key: str) -> Any:
         "policy: {trigger_ratio: 0.99}",
         "policy: {name: best}",
         "policy: {advanced: {tail_ratio: 0.9}}",
-        "policy: {holdout_policy: {triger_ratio: 0.8}}",
         "models: [{window_tokens: 4096}]",
         "models: [{match: a, policy: {trigger: 0.8}}]",
         "models: [{match: a, prices: {inptu: 1}}]",

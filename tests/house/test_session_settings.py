@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from palimpsest.core.presets import PRESETS
 from palimpsest.errors import InvalidParameter
-from palimpsest.settings.session import origins, patched, session_policy, session_recalls
+from palimpsest.settings.session import patched, session_policy
 from palimpsest.settings.settings import Settings
 
 DEPLOYMENT = Settings()
@@ -65,49 +64,16 @@ def test_what_cannot_be_is_refused_by_name(patch: dict[str, Any], field: str) ->
 
 def test_a_removed_setting_is_refused_and_says_what_does_its_work() -> None:
     with pytest.raises(InvalidParameter) as refused:
-        _patched({"policy": {"identifier_share": 0.1}})
-    assert "policy.identifier_share was removed" in str(refused.value)
-    assert "policy.advanced.summary_share" in str(refused.value)
+        _patched({"policy": {"holdout": 0.1}})
+    assert "policy.holdout was removed: all sessions have the policy" in str(refused.value)
 
 
 def test_a_removed_setting_that_was_stored_costs_no_other_one() -> None:
-    stored = b'{"policy":{"name":"worker","identifier_share":0.1}}'
+    stored = b'{"policy":{"name":"worker","holdout":0.1}}'
     assert session_policy(DEPLOYMENT, "m", stored) == PRESETS["worker"]
     again = patched(stored, {"policy": {"wait_for_summary": True}}, DEPLOYMENT)
     assert again is not None
     assert json.loads(again) == {"policy": {"name": "worker", "wait_for_summary": True}}
-
-
-@pytest.mark.parametrize(
-    ("patch", "said"),
-    [
-        ({"waits": True}, "policy.waits is policy.wait_for_summary now."),
-        ({"estimator": "usage"}, "policy.estimator is policy.advanced.estimator now."),
-        # Who takes back what is called otherwise now would hear that it was done.
-        ({"guard_ratio": None}, "policy.guard_ratio is policy.advanced.ceiling_ratio now."),
-        ({"advanced": {"template": "x"}}, "policy.advanced.template is policy.advanced.worker_template now."),
-    ],
-)
-def test_a_former_name_is_refused_with_the_one_of_today(patch: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidParameter) as refused:
-        _patched({"policy": patch})
-    assert str(refused.value) == said
-    assert refused.value.param == said.split(" ", 1)[0]
-
-
-def test_what_was_stored_under_former_names_goes_on_to_count() -> None:
-    own = {"name": "worker", "waits": True, "estimator": "usage", "guard_ratio": 0.9}
-    stored = json.dumps({"policy": own, "recall": {"tools": False}}).encode()
-    policy = replace(PRESETS["worker"], wait_for_summary=True, estimator="usage", ceiling_ratio=0.9)
-    assert session_policy(DEPLOYMENT, "m", stored) == policy
-    assert session_recalls(stored) is False
-    assert origins(DEPLOYMENT, "m", stored)["estimator"] == "session"
-    again = patched(stored, {"policy": {"advanced": {"estimator": None}}}, DEPLOYMENT)
-    assert again is not None
-    assert json.loads(again) == {
-        "policy": {"name": "worker", "wait_for_summary": True, "advanced": {"ceiling_ratio": 0.9}},
-        "recall": {"tools": False},
-    }
 
 
 def test_the_policy_of_a_session() -> None:

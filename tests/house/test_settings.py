@@ -18,16 +18,14 @@ from palimpsest.settings.fields import keys_of
 from palimpsest.settings.load import Source, load_settings, settings_of, sources_of, variable_of
 from palimpsest.settings.reload import change_of
 from palimpsest.settings.settings import (
-    RENAMED,
-    RENAMED_IN_POLICY,
     Settings,
     configured_window,
     is_loopback,
     known_keys,
     model_settings,
-    place_in_policy,
     to_policy,
 )
+from palimpsest.settings.struck import STRUCK
 from palimpsest.settings.upstreams import ModelSettings
 from pydantic import BaseModel, SecretStr, ValidationError
 
@@ -187,68 +185,24 @@ def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_known(
     assert [part for part in said if part not in refusal] == [], refusal
 
 
-MOVED = "policy.precompute_ratio is policy.advanced.precompute_ratio now."
-
-
 @pytest.mark.parametrize(
     ("text", "environ", "options", "said"),
     [
-        ("policy: {precompute_ratio: 0.8}", {}, {}, MOVED),
-        ("", {}, {"policy__precompute_ratio": 0.8}, MOVED),
-        ("policy: {waits: true}", {}, {}, "policy.waits is policy.wait_for_summary now."),
-        ("policy: {guard_ratio: 0.9}", {}, {}, "policy.guard_ratio is policy.advanced.ceiling_ratio now."),
-        (
-            "policy: {advanced: {rides: true}}",
-            {},
-            {},
-            "policy.advanced.rides is policy.reuse_prompt_cache now.",
-        ),
-        (
-            "policy: {advanced: {trigger_ratio: 0.8}}",
-            {},
-            {},
-            "policy.advanced.trigger_ratio is policy.trigger_ratio now.",
-        ),
-        (
-            "models: [{match: a, policy: {user_chars: 900}}]",
-            {},
-            {},
-            "models.0.policy.user_chars is models.0.policy.advanced.summary_input_user_chars now.",
-        ),
-        (
-            "",
-            {"PALIMPSEST_POLICY__KEEPS_TASK": "false"},
-            {},
-            "PALIMPSEST_POLICY__KEEPS_TASK is PALIMPSEST_POLICY__KEEP_ORIGINAL_TASK now.",
-        ),
-        (
-            "",
-            {"PALIMPSEST_POLICY__ESTIMATOR": "usage"},
-            {},
-            "PALIMPSEST_POLICY__ESTIMATOR is PALIMPSEST_POLICY__ADVANCED__ESTIMATOR now.",
-        ),
-        (
-            "",
-            {"PALIMPSEST_DATABASE__RESERVE_BYTES": "0"},
-            {},
-            "PALIMPSEST_DATABASE__RESERVE_BYTES is PALIMPSEST_DATABASE__ERASE_RESERVE_BYTES now.",
-        ),
-        ("limits: {depth: 20}", {}, {}, "limits.depth is limits.json_depth now."),
+        ("policy: {holdout: 0.1}", {}, {}, "policy.holdout was removed: "),
+        ("", {}, {"policy__holdout": 0.1}, "policy.holdout was removed: "),
+        ("models: [{match: a, policy: {holdout: 0.1}}]", {}, {}, "models.0.policy.holdout was removed: "),
+        ("", {"PALIMPSEST_POLICY__HOLDOUT": "0.1"}, {}, "PALIMPSEST_POLICY__HOLDOUT was removed: "),
     ],
 )
-def test_a_former_name_is_refused_with_the_one_of_today(
+def test_a_removed_setting_is_refused_with_what_does_its_work(
     file: Path, text: str, environ: dict[str, str], options: dict[str, Any], said: str
 ) -> None:
-    assert said in _refusal(file, text, environ, **options)
+    assert said + STRUCK["policy.holdout"] in _refusal(file, text, environ, **options)
 
 
-def test_every_former_name_leads_to_one_of_today() -> None:
-    for name, now in RENAMED.items():
-        assert now in known_keys()
-        assert name not in known_keys()
-    for name in RENAMED_IN_POLICY:
-        assert f"policy.{place_in_policy(name)}" in known_keys()
-        assert f"policy.{name}" not in known_keys()
+def test_what_was_removed_is_no_setting() -> None:
+    assert not STRUCK.keys() & {*known_keys()}
+    assert all(said[0].islower() and said.endswith(".") for said in STRUCK.values())
 
 
 def test_advanced_numbers_come_from_file_and_environment(file: Path) -> None:

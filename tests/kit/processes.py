@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 60
 # What commands import when they run, and what servers load behind that.
 _IMPORTED = (
     *("backups", "commands", "configuration", "doctor", "erase", "exports", "main", "operating", "reading"),
-    *("replaying", "report", "serve"),
+    *("report", "serve"),
 )
 
 

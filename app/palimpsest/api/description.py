@@ -83,8 +83,7 @@ TAGS = (
     Tag(
         "Account",
         "Everything of a key: sums, learned windows, settings in force, erasing.",
-        "get_overview get_holdout list_windows forget_window get_configuration erase_everything get_scrub "
-        "get_openapi",
+        "get_overview list_windows forget_window get_configuration erase_everything get_scrub get_openapi",
     ),
 )
 # Bodies are read after authentication, by us and not by the framework, which therefore does not know them.

@@ -60,7 +60,6 @@ class ExchangeFields(TypedDict):
     found_by: str | None
     view: str | None
     compaction: Annotated[str | None, described("The compaction in force.")]
-    arm: Annotated[str | None, described("In a session whose policy is compared with another one.")]
     tokens_full: Annotated[int | None, described("The whole prompt.")]
     tokens: Annotated[int | None, described("The prompt that was sent.")]
     prompt_tokens: Annotated[int | None, described("As the upstream counted them, like the other three.")]
@@ -315,7 +314,6 @@ def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: C
         "found_by": exchange.found_by,
         "view": exchange.view,
         "compaction": exchange.compaction,
-        "arm": exchange.arm,
         "tokens_full": None if full is None else round(full * ratio),
         "tokens": None if sent is None else round(sent * ratio),
         "prompt_tokens": exchange.prompt_tokens,

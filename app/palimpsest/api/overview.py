@@ -9,10 +9,8 @@ from fastapi import APIRouter, Query
 
 from palimpsest.api.callers import Admitted
 from palimpsest.api.replies import Reply, UtcTime, described, reply, utc_time
-from palimpsest.core.holdout import Arm, Estimate
 from palimpsest.core.view.compaction import Author
 from palimpsest.proxy.overview import Durations, FailureCount, Overviews, Sums
-from palimpsest.proxy.policy_comparison import Compared, Kind, PolicyComparison
 from palimpsest.settings.fields import value_at
 from palimpsest.settings.settings import Settings, known_keys
 from palimpsest.storage.journal import TokensSpent
@@ -107,34 +105,6 @@ class OverviewFields(TypedDict):
     stored: Annotated[StoredFields | None, described("Where `days` is 0.")]
 
 
-class EstimateFields(TypedDict):
-    """A figure with its 95 % interval, null with fewer than thirty sessions."""
-
-    value: float
-    interval: list[float] | None
-
-
-class ComparedFigure(TypedDict):
-    """A figure in both arms; null where nothing was counted."""
-
-    name: str
-    label: str
-    kind: Kind
-    policy: EstimateFields | None
-    holdout: EstimateFields | None
-    difference: EstimateFields | None
-
-
-class HoldoutFields(TypedDict):
-    """The policy against the older one that some sessions keep."""
-
-    days: int
-    share: Annotated[float, described("Of the sessions that are held out.")]
-    sessions: Annotated[dict[Arm, int], described("Sessions in each.")]
-    read: Annotated[dict[Arm, int], described("Compacted sessions that were read.")]
-    figures: list[ComparedFigure]
-
-
 class SettingFields(TypedDict):
     """A setting in force, and where it comes from."""
 
@@ -150,39 +120,21 @@ class ConfigurationFields(TypedDict):
 
 
 class OverviewPages:
-    """`/overview`, `/holdout` and `/configuration`."""
+    """`/overview` and `/configuration`."""
 
-    def __init__(self, overviews: Overviews, comparison: PolicyComparison, settings: Settings) -> None:
+    def __init__(self, overviews: Overviews, settings: Settings) -> None:
         self._overviews = overviews
-        self._comparison = comparison
         self._settings = settings
 
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
         api.add_api_route("/overview", self.get_overview, methods=["GET"])
-        api.add_api_route("/holdout", self.get_holdout, methods=["GET"])
         api.add_api_route("/configuration", self.get_configuration, methods=["GET"])
 
     async def get_configuration(self, caller: Admitted) -> Reply[ConfigurationFields]:
         """Get the settings in force that decide what is sent, each with its source."""
         del caller
         return reply({"settings": configuration_of(self._settings)})
-
-    async def get_holdout(self, caller: Admitted, days: Days = 7) -> Reply[HoldoutFields]:
-        """Compare the policy with the older one that some sessions keep.
-
-        Over the last days; `policy.holdout` says which sessions.
-        """
-        found = await self._comparison.of(caller.namespace, days, time.time())
-        return reply(
-            {
-                "days": found.days,
-                "share": found.share,
-                "sessions": dict(found.sessions),
-                "read": dict(found.read),
-                "figures": [_figure(one) for one in found.figures],
-            }
-        )
 
     async def get_overview(self, caller: Admitted, days: DaysOrAll = 7) -> Reply[OverviewFields]:
         """Sum up the turns of the last days.
@@ -276,20 +228,3 @@ def _failure(failure: FailureCount) -> FailureFields:
         "turns": failure.turns,
         "cure": failure.cure,
     }
-
-
-def _figure(one: Compared) -> ComparedFigure:
-    return {
-        "name": one.name,
-        "label": one.label,
-        "kind": one.kind,
-        "policy": _estimate(one.policy),
-        "holdout": _estimate(one.holdout),
-        "difference": _estimate(one.difference),
-    }
-
-
-def _estimate(found: Estimate | None) -> EstimateFields | None:
-    if found is None:
-        return None
-    return {"value": found.value, "interval": list(found.interval) if found.interval else None}

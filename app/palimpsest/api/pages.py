@@ -57,7 +57,6 @@ from palimpsest.proxy.memory_blocks import Asks, MemoryBlocks
 from palimpsest.proxy.namespace_views import NamespaceViews
 from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.overview import Overviews
-from palimpsest.proxy.policy_comparison import PolicyComparison
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.session_lists import SessionLists
@@ -84,7 +83,6 @@ class Views:
     exchanges: ExchangeViews
     compactions: CompactionViews
     overviews: Overviews
-    comparison: PolicyComparison
     lists: SessionLists
     namespaces: NamespaceViews
 
@@ -166,7 +164,7 @@ def api_of(pages: Pages, settings: SettingsPages) -> LateRouter:
         # Before `/sessions/{name}/view`, which would match too.
         ExchangePages(archive, views.exchanges).on(api)
         CompactionReports(archive, views.compactions, views.exchanges).on(api)
-        OverviewPages(views.overviews, views.comparison, pages.settings).on(api)
+        OverviewPages(views.overviews, pages.settings).on(api)
     ViewPages(archive, pages.contexts, pages.viewing).on(api)
     PinPages(archive, pages.store.history, pages.contexts).on(api)
     ContextPages(archive).on(api)
@@ -198,7 +196,7 @@ def ui_of(pages: Pages, settings: SettingsPages) -> LateRouter:
         ActionPages(archive, UndoPages(archive, pages.store), pins, settings, pages.viewing).on(ui)
         parts = UiParts(
             *(paper, archive, pages.store, pages.contexts, views.exchanges, views.compactions),
-            *(views.overviews, views.comparison, views.lists, pins, settings, pages.searching),
+            *(views.overviews, views.lists, pins, settings, pages.searching),
         )
         UiPages(parts, configuration_of(pages.settings)).on(ui)
         SessionUi(parts).on(ui)

@@ -24,7 +24,7 @@ from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.settings.session import Origin, origins, own_settings, patched, recall_enabled, session_policy
-from palimpsest.settings.settings import Arms, Settings
+from palimpsest.settings.settings import Settings
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import Journal
@@ -116,7 +116,7 @@ class SettingsPages:
     ) -> None:
         self._archive = archive
         self._journal = journal
-        self._arms = Arms(settings)
+        self._settings = settings
         self._unindexes = unindexes
         # Concurrent patches must not undo each other.
         self._patching = asyncio.Lock()
@@ -151,10 +151,10 @@ class SettingsPages:
         """Merge the patch, and give what is in force. InvalidParameter names an invalid field."""
         async with self._patching:
             current = await self._journal.settings_of(namespace, row.id)
-            stored = patched(current, patch, self._settings_of(row), row.model)
+            stored = patched(current, patch, self._settings, row.model)
             if stored != current:
                 await self._journal.put_settings(namespace, row.id, stored)
-            if self._unindexes and not recall_enabled(self._settings_of(row), stored):
+            if self._unindexes and not recall_enabled(self._settings, stored):
                 # Also where nothing changed: a repeated call completes one that failed here.
                 await self._unindexes(namespace, row.id)
         return self._fields(row, stored)
@@ -163,14 +163,9 @@ class SettingsPages:
         """What is in force in the session."""
         return self._fields(row, await self._journal.settings_of(namespace, row.id))
 
-    def _settings_of(self, row: SessionRow) -> Settings:
-        """Those of the deployment, or the older ones that some sessions keep."""
-        return self._arms.settings_of(self._arms.arm_of(row.id))
-
     def _fields(self, row: SessionRow, stored: bytes | None) -> SessionSettingsFields:
-        settings = self._settings_of(row)
-        policy = session_policy(settings, row.model, stored)
-        sources = origins(settings, row.model, stored)
+        policy = session_policy(self._settings, row.model, stored)
+        sources = origins(self._settings, row.model, stored)
         numbers: dict[str, PolicyNumber] = {
             field: {"value": value, "from": sources[field]} for field, value in asdict(policy).items()
         }

@@ -23,7 +23,6 @@ from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.journal.transfer import ImportedSession, with_hidden
 from palimpsest.proxy.stored_bytes import StorageBounds
 from palimpsest.proxy.turn import Subject
-from palimpsest.proxy.turn_records import TurnRecords
 from palimpsest.storage.database import Scrub
 
 
@@ -131,7 +130,6 @@ class SessionTransfer:
     """Export and import, and the limits of a document, those of a request's body."""
 
     exports: SessionExporter
-    turns: TurnRecords
     imports: SessionImporter
     storage: StorageBounds
     body_bytes: int
@@ -169,8 +167,7 @@ class TransferPages:
         """Export a session as a document.
 
         `json` for an import, one event per line; `jsonl`, `markdown`, `html`.
-        `json` also has the turns, with the policy, window and prices that they were decided by, for a replay.
-        `hidden`: with hidden messages. An import leaves both out.
+        `hidden`: with hidden messages, which an import leaves out.
         With `branch`, another one than the newest has a name of its own: NAME (branch DIGITS).
         """
         place = await self._archive.place(caller.namespace, name, branch)
@@ -180,9 +177,6 @@ class TransferPages:
             names = subject.conversation.names
             rounds = await self._archive.hidden(subject.namespace, subject.session, names)
             events = with_hidden(events, rounds)
-        if form == "json" and events:
-            # The checkpoint stays the last event.
-            events = [*events[:-1], *await self._moving.turns.events(place, subject), events[-1]]
         session = Exported(place.row.id, _name_of(place), subject.model, events)
         document = document_of(session, form, partial(self._paper.standalone, "export.html"))
         return _Document(document, headers=PRIVATE, media_type=MEDIA_TYPES[form])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -11,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from palimpsest.cli.running_proxy import HERE, AdminKey, Proxy, ProxyUrl, asking
-from palimpsest.cli.terminal import counted, is_terminal, write
+from palimpsest.cli.terminal import counted, write
 from palimpsest.errors import SettingsError
 
 Session = Annotated[str, typer.Argument(help="Id or name of the session.")]
@@ -35,7 +34,7 @@ def print_json(value: Any) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    for reads in (sessions, show, view, diff, search, tail, stats, report, replay, export):
+    for reads in (sessions, show, view, diff, search, tail, stats, report, export):
         app.command()(asking(reads, for_operators=True))
     for changes in (pins, compact, undo, connect):
         app.command()(asking(changes))
@@ -154,44 +153,6 @@ def stats(
     from palimpsest.cli import stats as statistics
 
     _told(awaited(statistics.stats(proxy, days)), statistics.lines_of, as_json)
-
-
-def replay(
-    proxy: Proxy,
-    session: Annotated[str, typer.Argument(help="Id or name of the session, or a file that `export` wrote.")],
-    policy: Annotated[
-        list[str] | None, typer.Option("--policy", metavar="KEY=VALUE", help="A setting of the other policy.")
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option("--against", "--preset", metavar="FILE", help="A settings file, or a preset's name."),
-    ] = None,
-    window_tokens: Annotated[
-        int | None, typer.Option(min=1_000, max=100_000_000, help="Another window.")
-    ] = None,
-    view: Annotated[bool, typer.Option("--view", help="The last prompt, message by message, too.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Replay a conversation against another policy, beside the one in force; nothing is asked or stored.
-
-    Summaries in a replay are those that code writes, without a model.
-    """
-    is_hidden = not is_terminal(sys.stderr)
-    with typer.progressbar(length=1, label="Replaying", file=sys.stderr, hidden=is_hidden) as bar:
-        # Imported below the bar: it takes a second.
-        from palimpsest.cli import other_policy, replaying
-
-        def begun(turns: int) -> Callable[[int], None]:
-            bar.length = turns
-            return bar.update
-
-        wanted = other_policy.Wanted(against, policy or (), window_tokens)
-        told = replaying.replay(replaying.document(proxy, session), wanted, begun)
-    shown = told if view else {name: value for name, value in told.items() if name != "view"}
-    _told(shown, replaying.lines_of, as_json)
-    if view and not as_json:
-        for line in replaying.lines_of_view(told):
-            typer.echo(line)
 
 
 def export(

@@ -18,17 +18,16 @@ _MOST_SESSIONS = 50
 
 
 async def report(proxy: Proxy, session: str | None, days: int) -> dict[str, Any]:
-    """The overview and the comparison of policies (None for one session alone), and each compacted session.
+    """The overview (None for one session alone), and each compacted session.
 
     NotFound when the session does not exist; UpstreamError when the proxy cannot be reached or refuses.
     """
     async with own_api(*proxy) as api:
         if session is not None:
             rows = [await api.fields(session_path(session))]
-            overview = holdout = None
+            overview = None
         else:
             overview = await api.fields(f"overview?days={days}")
-            holdout = await api.fields(f"holdout?days={days}")
             listed = (await api.fields(f"sessions?limit={_MOST_SESSIONS}"))["sessions"]
             rows = [row for row in listed if row["compactions"]]
         told = [
@@ -39,14 +38,13 @@ async def report(proxy: Proxy, session: str | None, days: int) -> dict[str, Any]
             }
             for row in rows
         ]
-    return {"overview": overview, "holdout": holdout, "sessions": told}
+    return {"overview": overview, "sessions": told}
 
 
 def lines_of(told: Json) -> Iterator[str]:
     """The report for people."""
     if told["overview"] is not None:
         yield from _overview(told["overview"])
-        yield from _holdout(told["holdout"])
     for session in told["sessions"]:
         yield ""
         yield f"{session['name'] or 'Unnamed'} ({session['session']}), {session['model']}"
@@ -78,26 +76,6 @@ def _overview(overview: Json) -> Iterator[str]:
         status = "" if failure["status"] is None else f" {failure['status']}"
         whose = f"{failure['code']}{status}, by the {failure['cause']}"
         yield f"Failed: {failure['turns']:,} x {whose}. {failure['cure']}"
-
-
-def _holdout(holdout: Json) -> Iterator[str]:
-    sessions = holdout["sessions"]
-    if not any(sessions.values()):
-        return
-    yield ""
-    counts = f"{counted(sessions['policy'], 'session')} with it, {sessions['holdout']:,} held out"
-    yield f"The policy against the older one ({counts}; 95 % intervals):"
-    for one in holdout["figures"]:
-        sides = (_estimate(one[side]) for side in ("policy", "holdout", "difference"))
-        new, old, difference = sides
-        yield f"  {one['label']} ({one['kind']}): {new} against {old}, difference {difference}"
-
-
-def _estimate(one: Json | None) -> str:
-    if one is None:
-        return "nothing yet"
-    interval = one["interval"]
-    return f"{one['value']:.4g}" + (f" ({interval[0]:.4g} to {interval[1]:.4g})" if interval else "")
 
 
 def _followed(one: Json) -> str:

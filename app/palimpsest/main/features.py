@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from palimpsest.core.budget.economy import Prices
-from palimpsest.core.holdout import Arm
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.prompt import Instructions
 from palimpsest.errors import SettingsError
@@ -40,7 +39,6 @@ from palimpsest.proxy.recall.vectors import VectorMeans, Vectors
 from palimpsest.proxy.token_counts import REMEMBERED_MODELS
 from palimpsest.settings.session import recall_enabled, session_policy, session_recalls
 from palimpsest.settings.settings import (
-    Arms,
     Settings,
     asked_name,
     cache_seconds,
@@ -111,20 +109,16 @@ class Policies:
     """The policy of a model in a session; cached, since every request needs it."""
 
     def __init__(self, settings: Settings) -> None:
-        self._arms = Arms(settings)
         # Bounded, since callers choose the models' names.
-        self._kept = lru_cache(REMEMBERED_MODELS)(self._read)
+        self._kept = lru_cache(REMEMBERED_MODELS)(partial(session_policy, settings))
 
-    def of(self, session: str, model: str, stored: bytes | None) -> Policy:
-        """The policy of the model in the session with this id and these stored settings."""
-        return self._kept(self._arms.arm_of(session), model, stored)
+    def of(self, model: str, stored: bytes | None) -> Policy:
+        """The policy of the model in a session with these stored settings."""
+        return self._kept(model, stored)
 
     def forget(self) -> None:
         """Forget the settings of sessions."""
         self._kept.cache_clear()
-
-    def _read(self, arm: Arm | None, model: str, stored: bytes | None) -> Policy:
-        return session_policy(self._arms.settings_of(arm), model, stored)
 
 
 def context_loader_of(parts: Parts, policies: Policies, replays: Replays) -> ContextLoader:

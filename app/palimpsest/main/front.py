@@ -52,7 +52,7 @@ from palimpsest.proxy.sessions.delta import Deltas, References
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.resolver import Resolver
 from palimpsest.proxy.sessions.side_requests import SideRequests
-from palimpsest.settings.settings import Arms, Settings, is_loopback
+from palimpsest.settings.settings import Settings, is_loopback
 from palimpsest.storage.retention import RetentionLimits
 
 
@@ -159,7 +159,7 @@ def exchange_of(
     """The exchange that answers chat requests."""
     settings, limits = parts.settings, parts.settings.limits
     answered = answered_of(parts, viewing, journal, recall.indexing, remembers)
-    recorder = Recorder(parts.store, parts.jobs, parts.newcomers, quotas, Arms(settings).arm_of)
+    recorder = Recorder(parts.store, parts.jobs, parts.newcomers, quotas)
     relay = _relay(parts, recorder, AnswerHooks(answered, recall.mixed))
     recovery = _recovery(parts, viewing, journal)
     return Exchange(

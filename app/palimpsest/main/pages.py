@@ -9,11 +9,11 @@ from fastapi import FastAPI
 from palimpsest.api.pages import Pages, Views, pages_of
 from palimpsest.api.transfer import SessionTransfer
 from palimpsest.core.runtime.session_import import RecordLimits
-from palimpsest.main.features import Policies, RecallParts, costs_of
+from palimpsest.main.features import RecallParts, costs_of
 from palimpsest.main.ground import new_id
-from palimpsest.main.parts import Parts, model_settings_of
+from palimpsest.main.parts import Parts
 from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
+from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.summary_writer import SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_views import CompactionViews
@@ -22,13 +22,9 @@ from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.journal.runtime import Readings
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.journal.transfer import ImportLimits, ImportParts, Imports
-from palimpsest.proxy.lookups.hidden_rounds import Replays
 from palimpsest.proxy.namespace_views import NamespaceViews
 from palimpsest.proxy.overview import Overviews
-from palimpsest.proxy.policy_comparison import PolicyComparison
 from palimpsest.proxy.session_lists import SessionLists
-from palimpsest.proxy.turn_records import ReplaySettings, TurnRecords
-from palimpsest.settings.settings import asked_name
 
 
 def own_pages(
@@ -51,7 +47,7 @@ def own_pages(
             parts.operator,
             completes=journal,
             summarizer=writer,
-            moving=transfer_of(parts, journal, turn_records_of(parts, recall.replays)),
+            moving=transfer_of(parts, journal),
             searching=recall.searching,
             recall=recall.tools,
             unindexes=recall.indexing.drop,
@@ -73,26 +69,12 @@ def views_of(parts: Parts) -> Views:
     )
     compactions = CompactionViews(parts.store, archive, exchanges, costs)
     overviews = Overviews(parts.store, parts.calibrations, costs)
-    comparison = PolicyComparison(parts.store, overviews, compactions, parts.settings.policy.holdout)
     lists = SessionLists(parts.store, overviews, parts.calibrations, parts.windows)
     namespaces = NamespaceViews(parts.store, costs)
-    return Views(exchanges, compactions, overviews, comparison, lists, namespaces)
+    return Views(exchanges, compactions, overviews, lists, namespaces)
 
 
-def turn_records_of(parts: Parts, replays: Replays) -> TurnRecords:
-    """What reads turns for a replay."""
-    settings = parts.settings
-    how = ReplaySettings(
-        policy_for=Policies(settings).of,
-        counted_as=lambda model: (asked_name(settings, model), model_settings_of(settings, model).tokenizer),
-        text_pins_share=settings.compaction.text_pins_share,
-        breaker_seconds=settings.compaction.breaker_seconds,
-    )
-    models = ModelFacts(parts.windows, parts.calibrations, parts.tokens, costs_of(parts.settings, parts.jobs))
-    return TurnRecords(parts.store, parts.reader, models, replays, how)
-
-
-def transfer_of(parts: Parts, journal: SessionJournal, turns: TurnRecords) -> SessionTransfer:
+def transfer_of(parts: Parts, journal: SessionJournal) -> SessionTransfer:
     """Export and import of sessions."""
     limits = parts.settings.limits
     readings = Readings(parts.store, parts.reader, parts.tokens)
@@ -108,5 +90,5 @@ def transfer_of(parts: Parts, journal: SessionJournal, turns: TurnRecords) -> Se
     bounds = ImportLimits(RecordLimits(limits.json_depth, limits.import_events), limits.messages)
     imports = Imports(made_of, bounds)
     return SessionTransfer(
-        journal, turns, imports, parts.ground.storage, limits.body_bytes, limits.body_idle_seconds
+        journal, imports, parts.ground.storage, limits.body_bytes, limits.body_idle_seconds
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from palimpsest.core.budget.economy import Prices, dollars_of
-from palimpsest.core.holdout import ARMS, Arm
 from palimpsest.core.utc import DAY, day_of
 from palimpsest.core.view.compaction import Author
 from palimpsest.proxy.compacting.costs import ModelCosts
@@ -200,18 +199,6 @@ class Overviews:
         for session, every in totals.items():
             for total in every:
                 found[session].add(total, prices[total.model], self._ratio_of(namespace, total))
-        return found
-
-    async def by_arm(self, namespace: str, days: int, now: float) -> dict[Arm, dict[str, Sums]]:
-        """The sums of each session whose policy is compared, by its arm, as in `of`."""
-        totals = await self._store.exchange_log.totals_by_arm(namespace, _first_second(days, now))
-        prices = await self._prices([total for _, _, total in totals])
-        found: dict[Arm, dict[str, Sums]] = {arm: {} for arm in ARMS}
-        for named, session, total in totals:
-            for arm in ARMS:
-                if arm == named:
-                    sums = found[arm].setdefault(session, Sums())
-                    sums.add(total, prices[total.model], self._ratio_of(namespace, total))
         return found
 
     async def _prices(self, totals: Iterable[Total]) -> dict[str, Prices | None]:

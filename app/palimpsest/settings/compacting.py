@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, ValidationError, create_model
+from pydantic import AfterValidator, create_model
 
 from palimpsest.core.declared import declared_in, within
 from palimpsest.core.policy import Policy
@@ -16,17 +16,12 @@ from palimpsest.settings.fields import Section, advanced, setting
 _S = TypeVar("_S", bound=Section)
 
 
-def _objective(value: object) -> object:
-    """Accepts two names of the first release, which configurations and sessions still contain."""
-    return {"off": "fidelity", "balanced": "cost"}.get(value, value) if isinstance(value, str) else value
-
-
 def _template(text: str | None) -> str | None:
     return None if text is None else checked_template(text)
 
 
 # Checks beyond types and bounds.
-_CHECKS = {"objective": BeforeValidator(_objective), "worker_template": AfterValidator(_template)}
+_CHECKS = {"worker_template": AfterValidator(_template)}
 
 
 def _with_core_fields(*, is_advanced: bool) -> Callable[[type[_S]], type[_S]]:
@@ -70,38 +65,9 @@ class PolicySettings(Section):
     advanced: AdvancedPolicy = AdvancedPolicy()
 
 
-def _as_policy(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        PolicySettings.model_validate(given)
-    except ValidationError as refused:
-        error = refused.errors()[0]
-        field = ".".join(map(str, error["loc"]))
-        raise ValueError(f"must hold settings of policy; {field}: {error['msg']}") from None
-    return given
-
-
-class DeploymentPolicy(PolicySettings):
-    """When a conversation is compacted, how far, and what is kept."""
-
-    holdout: float = advanced(
-        0.0,
-        "The share of sessions that keep the older policy of holdout_policy, so that `palimpsest report` can"
-        " compare the two. 0: none. Chance decides; a session keeps its side while the share stays.",
-        "A tenth shows a difference within some hundred sessions, and costs little if the new policy is"
-        " better.",
-        within("share", ge=0, le=0.5),
-    )
-    holdout_policy: Annotated[Mapping[str, Any], AfterValidator(_as_policy)] = advanced(
-        {},
-        "What those sessions keep: settings of policy, not merged with the others here. Empty: preset auto.",
-        "auto is what a proxy without settings does.",
-        "settings of policy",
-    )
-
-
 def fields_set(policy: PolicySettings) -> dict[str, Any]:
     """The keys that are set, by the core's names, and `mode` and `thresholds`."""
-    said = policy.model_dump(exclude_unset=True, exclude={"holdout", "holdout_policy"})
+    said = policy.model_dump(exclude_unset=True)
     numbers: dict[str, Any] = said.pop("advanced", {})
     return said | numbers
 

@@ -16,7 +16,6 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palimpsest.settings.compacting import PolicySettings
 from palimpsest.settings.fields import extra_of, keys_of, section_of, unit_of
 from palimpsest.settings.load import LISTS, variable_of
 from palimpsest.settings.settings import Settings
@@ -100,9 +99,6 @@ def schema() -> str:
         if section_of(field.annotation):
             # As for the loader, a section whose keys are all commented out.
             made["properties"][key] = {"anyOf": [made["properties"][key], {"type": "null"}]}
-    # A mapping for the loader, since only what it sets counts; its keys are those of `policy`.
-    older = made["$defs"]["DeploymentPolicy"]["properties"]["holdout_policy"]
-    older |= {"$ref": f"#/$defs/{PolicySettings.__name__}"}
     head = {"$schema": _DIALECT, "title": "palimpsest.yaml", "description": "Configuration of Palimpsest."}
     return json.dumps(head | made, indent=1, ensure_ascii=False) + "\n"
 

@@ -1,7 +1,7 @@
 """Settings of a single session: policy and recall, under the same names as in the deployment's settings.
 
 Stored as the merged JSON that was sent, so that a preset whose numbers change with a release changes for the
-sessions that name it. Settings stored by an earlier version are read under their current names.
+sessions that name it. Removed settings are ignored where they were stored.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from palimpsest.settings.settings import (
     Settings,
     check_policy,
     model_settings,
-    place_in_policy,
-    renaming_of,
     to_policy,
 )
+from palimpsest.settings.struck import said_of_struck
 
 Origin = Literal["preset", "deployment", "model", "session"]
 # Fields that `thresholds` sets; `mode` sets the others that differ from the preset.
@@ -56,7 +55,7 @@ def patched(
     `model` and the deployment.
     """
     for path in _paths(patch):
-        if path[0] == "policy" and (said := renaming_of(path)):
+        if said := said_of_struck(path):
             field = ".".join(path)
             raise InvalidParameter(f"{field} {said}", param=field)
     merged = _merged(own_settings(current), patch)
@@ -73,12 +72,9 @@ def patched(
 
 
 def own_settings(stored: bytes | None) -> dict[str, Any]:
-    """The session's stored settings under their current names, without settings that were removed since."""
+    """The session's stored settings, without those that were removed since."""
     read: dict[str, Any] = json.loads(stored) if stored else {}
-    policy = read.get("policy")
-    if isinstance(policy, dict):
-        read["policy"] = _renamed(policy)
-    return read
+    return _without_struck(read)
 
 
 def session_policy(settings: Settings, model: str, stored: bytes | None) -> Policy:
@@ -158,18 +154,12 @@ def _own_policy(settings: Settings, model: str, stored: bytes | None) -> PolicyS
     return own
 
 
-def _renamed(policy: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    moved: dict[str, Any] = {}
-    for key, value in policy.items():
-        place = place_in_policy(key) or key
-        if place.startswith("advanced."):
-            moved[place.removeprefix("advanced.")] = value
-        elif place_in_policy(key) or not renaming_of(("policy", key)):
-            found[place] = value
-    if moved:
-        found["advanced"] = moved | found.get("advanced", {})
-    return found
+def _without_struck(given: Mapping[str, Any], *before: str) -> dict[str, Any]:
+    return {
+        key: _without_struck(value, *before, key) if isinstance(value, dict) else value
+        for key, value in given.items()
+        if said_of_struck((*before, key)) is None
+    }
 
 
 def _paths(patch: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

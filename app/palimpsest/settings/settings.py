@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
@@ -11,13 +11,10 @@ from typing import Any, Self
 from pydantic import PrivateAttr, model_validator
 
 from palimpsest.core.budget.economy import OUTPUT_SHARE, Prices, prices_of
-from palimpsest.core.holdout import Arm, arm_of
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import CHAT, PRESETS, THRESHOLDS
 from palimpsest.settings.compacting import (
-    AdvancedPolicy,
     CompactionSettings,
-    DeploymentPolicy,
     PolicySettings,
     RecallSettings,
     Sessions,
@@ -44,43 +41,6 @@ from palimpsest.settings.upstreams import (
 
 # The source of what nothing sets.
 DEFAULT = "default"
-# Names of earlier versions and the current names; those of `policy` by their last part.
-RENAMED: Mapping[str, str] = {
-    "database.rewrite_bytes": "database.vacuum_max_bytes",
-    "database.reserve_bytes": "database.erase_reserve_bytes",
-    "database.scrub_again_seconds": "database.scrub_retry_seconds",
-    "database.server_seconds": "database.heartbeat_timeout_seconds",
-    "upstream.keeps_answers": "upstream.stores_responses",
-    "upstream.compacts": "upstream.compaction_requests",
-    "recall.rounds": "recall.max_rounds",
-    "limits.depth": "limits.json_depth",
-}
-RENAMED_IN_POLICY: Mapping[str, str] = {
-    "rides": "reuse_prompt_cache",
-    "waits": "wait_for_summary",
-    "keeps_task": "keep_original_task",
-    "guard_ratio": "ceiling_ratio",
-    "least_messages": "min_messages",
-    "rebuild_every": "rebuild_after_folds",
-    "asks_summarizer": "use_summarizer",
-    "mechanical_share": "by_content_tool_share",
-    "template": "worker_template",
-    "user_chars": "summary_input_user_chars",
-    "assistant_chars": "summary_input_assistant_chars",
-    "tool_result_chars": "summary_input_tool_result_chars",
-    "tool_call_chars": "summary_input_tool_call_chars",
-}
-# Removed settings, by the last part of the name, and what replaces them.
-_REMOVED: Mapping[str, str] = {
-    "user_wording_share": (
-        "was removed: the user's rules, what is open and what was changed stay word for word without a share "
-        "of their own; `policy.advanced.summary_share` and `policy.summary_max_tokens` bound the block."
-    ),
-    "identifier_share": (
-        "was removed: paths, ids and numbers stand in the lines that say what was done with them; "
-        "`policy.advanced.summary_share` and `policy.summary_max_tokens` bound the block."
-    ),
-}
 
 
 class Settings(Section):
@@ -105,7 +65,7 @@ class Settings(Section):
     )
     window: WindowSettings = WindowSettings()
     sessions: Sessions = Sessions()
-    policy: DeploymentPolicy = DeploymentPolicy()
+    policy: PolicySettings = PolicySettings()
     compaction: CompactionSettings = CompactionSettings()
     summarizer: SummarizerSettings = SummarizerSettings()
     recall: RecallSettings = RecallSettings()
@@ -165,34 +125,11 @@ class Settings(Section):
 
     def _policies(self) -> Iterator[str]:
         """Those of models are looked at where the one that they change holds together."""
-        older = Arms(self).settings_of("holdout").policy
-        for policy, where in ((self.policy, "policy"), (older, "policy.holdout_policy")):
-            if found := [*contradictions_in(merged([policy]), where)]:
-                yield from found
-                continue
-            for index, model in enumerate(self.models):
-                yield from contradictions_in(merged([policy, model.policy]), f"models[{index}].policy")
-
-
-class Arms:
-    """The settings of each session, where some keep an older policy (`policy.holdout`)."""
-
-    def __init__(self, settings: Settings) -> None:
-        older = DeploymentPolicy.model_validate(settings.policy.holdout_policy)
-        self._share = settings.policy.holdout
-        self._settings: Mapping[Arm | None, Settings] = {
-            None: settings,
-            "policy": settings,
-            "holdout": settings.model_copy(update={"policy": older}),
-        }
-
-    def arm_of(self, session: str) -> Arm | None:
-        """The arm of the session with this id; None where no session is held out."""
-        return arm_of(session, self._share)
-
-    def settings_of(self, arm: Arm | None) -> Settings:
-        """The settings of the sessions in this arm."""
-        return self._settings[arm]
+        if found := [*contradictions_in(merged([self.policy]), "policy")]:
+            yield from found
+            return
+        for index, model in enumerate(self.models):
+            yield from contradictions_in(merged([self.policy, model.policy]), f"models[{index}].policy")
 
 
 def is_loopback(host: str) -> bool:
@@ -296,27 +233,3 @@ def contradictions_in(policy: Policy, where: str) -> Iterator[str]:
 def known_keys() -> list[str]:
     """Every setting as a dotted name, in order of declaration."""
     return list(keys_of(Settings))
-
-
-def renaming_of(path: Sequence[str | int], spelt: Callable[[str], str] = str) -> str | None:
-    """A clause that names the successor of an earlier version's setting, written by `spelt`.
-
-    None for a name that never was a setting, and for a current one.
-    """
-    key = ".".join(map(str, path))
-    head, policy, rest = key.rpartition("policy.")
-    if not policy:
-        return f"is {spelt(RENAMED[key])} now." if key in RENAMED else None
-    leaf = rest.removeprefix("advanced.")
-    if leaf in _REMOVED:
-        return _REMOVED[leaf]
-    now = place_in_policy(leaf)
-    return None if now in (rest, None) else f"is {spelt(head + policy + now)} now."
-
-
-def place_in_policy(name: str) -> str | None:
-    """The place in the section `policy` of a current or earlier name; None for an unknown one."""
-    name = RENAMED_IN_POLICY.get(name, name)
-    if name in AdvancedPolicy.model_fields:
-        return f"advanced.{name}"
-    return name if name in PolicySettings.model_fields else None

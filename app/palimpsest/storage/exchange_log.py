@@ -71,7 +71,6 @@ class LoggedExchange:
     body_digest: bytes | None
     prepared_seconds: float | None
     waited_seconds: float | None
-    arm: str | None
     answer: bytes | None
 
 
@@ -154,14 +153,6 @@ class ExchangeLog:
         reading = rows_of(statement, namespace=namespace, since=id_at(since or 0.0))
         rows = await self._db.read_snapshot(reading)
         return [Total(int(day), *rest) for day, *rest in rows]
-
-    async def totals_by_arm(self, namespace: str, since: float) -> list[tuple[str, str, Total]]:
-        """Sums since that time (UTC seconds) of each session that was compared: (arm, session, total).
-
-        At most 20,000, newest sessions first.
-        """
-        rows = await self._db.read_snapshot(rows_of(_BY_ARM, namespace=namespace, since=id_at(since)))
-        return [(arm, session, Total(int(day), *rest)) for arm, session, day, *rest in rows]
 
     async def totals_of(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[Total]]:
         """The sums of each of `sessions`; those without an exchange are left out."""
@@ -262,12 +253,6 @@ def _totals_since(*, by_day: bool) -> sa.Select[Any]:
     return rows.order_by(sa.desc("day"), EXCHANGES.c.model).limit(most(_MOST_TOTALS))
 
 
-def _by_arm() -> sa.Select[Any]:
-    since = (EXCHANGES.c.id >= p("since", sa.Text), EXCHANGES.c.arm.is_not(None))
-    rows = _totals(EXCHANGES.c.arm, EXCHANGES.c.session).where(*since)
-    return rows.order_by(EXCHANGES.c.session.desc()).limit(most(_MOST_BY_ARM))
-
-
 def _compacted_at(size: int) -> sa.Select[Any]:
     """The least whole prompt of each compaction's turns: that of the first one."""
     where = (of_namespace(EXCHANGES), among(EXCHANGES.c.session, "session", size))
@@ -292,7 +277,7 @@ def id_at(seconds: float) -> str:
 
 
 _COUNTED = ("prompt", "completion", "cached", "written")
-_MOST_TOTALS, _MOST_BY_ARM = 5_000, 20_000
+_MOST_TOTALS = 5_000
 _OPENING_BYTES = 2_000
 # Longer numbers are no numbers of exchanges.
 _DIGITS = 12
@@ -310,7 +295,6 @@ _VARIANTS = sized(
 )
 _NEWEST, _OPENINGS = sized(lambda size: newest_of_sessions(size, _COLUMNS)), sized(_openings)
 _TOTALS = {by_day: Statement(_totals_since(by_day=by_day)) for by_day in (True, False)}
-_BY_ARM = Statement(_by_arm())
 _TOTALS_OF = sized(
     lambda size: _totals(EXCHANGES.c.session).where(among(EXCHANGES.c.session, "session", size))
 )

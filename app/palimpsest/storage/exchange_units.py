@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 
 from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.stored_points import MessageState, Rebase
-from palimpsest.core.holdout import Arm
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.json_text import array_of
@@ -119,8 +118,8 @@ class CloseExchange:
     the sha256 of the body that was sent first, before hidden rounds. `first_at`: when
     the answer's first byte came. `prepared_seconds`: from the request's arrival to when the upstream was
     asked; `waited_seconds`: how long the turn waited for a compaction, None without one.
-    `code` and `cause` (client, proxy, upstream) of a failure, None if unknown. `arm`: which of two compared
-    policies the session has. `charge`: what the answer adds to the use of an account with a limit.
+    `code` and `cause` (client, proxy, upstream) of a failure, None if unknown. `charge`: what the answer adds
+    to the use of an account with a limit.
     """
 
     namespace: str
@@ -153,7 +152,6 @@ class CloseExchange:
     waited_seconds: float | None = None
     code: str | None = None
     cause: str | None = None
-    arm: Arm | None = None
     charge: Charge | None = None
 
 

@@ -178,7 +178,7 @@ _CLOSED = (
     *("state", "finish_reason", "status", "view", "tokens_full", "tokens_forwarded", "compaction"),
     *("prompt_tokens", "completion_tokens", "cached_tokens", "finished_at", "response_id", "answer"),
     *("sent", "body_digest", "first_at", "written_tokens", "code", "cause"),
-    *("prepared_seconds", "waited_seconds", "arm"),
+    *("prepared_seconds", "waited_seconds"),
 )
 CLOSE_EXCHANGE = Statement(
     sa.update(EXCHANGES)

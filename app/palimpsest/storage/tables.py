@@ -173,8 +173,7 @@ PREAMBLES = table(
 # where several share the database. `mark`: the request is beside a conversation (rule 33). `said`: how many
 # messages of the conversation the request contained. `carried` and `sent` name the rows of `preambles` that
 # list what the client and the upstream were sent beside the messages; null in `sent`: the same. `body_digest`
-# is the sha256 of the body as it was sent first. `code` and `cause` say why there is no answer. `arm`:
-# which of two compared policies the session has.
+# is the sha256 of the body as it was sent first. `code` and `cause` say why there is no answer.
 EXCHANGES = table(
     "exchanges",
     *(text("id", key=True), text("namespace", key=True)),
@@ -194,7 +193,7 @@ EXCHANGES = table(
     binary("body_digest", null=True),
     *(text("client", null=True), moment("first_at", null=True), whole("written_tokens", null=True)),
     *(text("code", null=True), text("cause", null=True)),
-    *(duration("prepared_seconds"), duration("waited_seconds"), text("arm", null=True)),
+    *(duration("prepared_seconds"), duration("waited_seconds")),
     sqlite_with_rowid=False,
 )
 sa.Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("session", "head", "namespace", "arrival")))

@@ -49,7 +49,6 @@ class UiPages:
         """Register the routes."""
         ui.add_api_route("/ui", self.sessions, methods=["GET"])
         ui.add_api_route("/ui/overview", self.overview, methods=["GET"])
-        ui.add_api_route("/ui/holdout", self.holdout, methods=["GET"])
         ui.add_api_route("/ui/configuration", self.configuration, methods=["GET"])
         ui.add_api_route("/ui/search", self.search, methods=["GET"])
 
@@ -93,8 +92,7 @@ class UiPages:
         """What the turns of the last days add up to, and whose fault failures were, as a page."""
         found = await self._of.overviews.of(caller.namespace, days, time.time())
         widest = max([sums.tokens_full for sums in found.by_day.values()], default=0)
-        facts = {"found": found, "widest": widest, "held_out": self._of.comparison.share}
-        facts["findings"] = await self._findings(caller.namespace)
+        facts = {"found": found, "widest": widest, "findings": await self._findings(caller.namespace)}
         return await self._of.paper.page(request, "overview.html", facts)
 
     async def _findings(self, namespace: str) -> list[tuple[SessionRow, Sequence[Found]]]:
@@ -106,11 +104,6 @@ class UiPages:
             with suppress(NotFound):
                 every.append((row, await self._of.exchanges.findings(namespace, row)))
         return [(row, found) for row, found in every if found]
-
-    async def holdout(self, request: Request, caller: Admitted, days: Days = 7) -> Response:
-        """The policy against the older one that some sessions keep, as a page."""
-        found = await self._of.comparison.of(caller.namespace, days, time.time())
-        return await self._of.paper.page(request, "holdout.html", {"found": found})
 
     async def configuration(self, request: Request, caller: Admitted) -> Response:
         """The settings in force that decide what is sent, each with its source, as a page."""

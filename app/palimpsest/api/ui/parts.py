@@ -15,7 +15,6 @@ from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compaction_views import CompactionViews
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.overview import Overviews
-from palimpsest.proxy.policy_comparison import PolicyComparison
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.session_lists import SessionLists
 from palimpsest.storage.history import SessionRow
@@ -33,7 +32,6 @@ class UiParts:
     exchanges: ExchangeViews
     compactions: CompactionViews
     overviews: Overviews
-    comparison: PolicyComparison
     lists: SessionLists
     pins: PinPages
     settings: SettingsPages

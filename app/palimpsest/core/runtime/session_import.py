@@ -223,11 +223,6 @@ COMPACTION = "compaction_record"
 """The type of an event that holds a compaction as `exported_compaction` writes it."""
 HIDDEN = "hidden_message"
 """The type of an event that is a message which the client never saw. It is not imported."""
-TURN = "recorded_turn"
-"""The type of an event that describes a request, for a replay. It is not imported."""
-FACTS = "replay_facts"
-"""The type of an event with what turns were decided by, for a replay. It is not imported."""
-_UNIMPORTED = frozenset({HIDDEN, TURN, FACTS})
 ITEMS = "items"
 """The member of an event that holds an answer of the Responses API, which is an array of items."""
 MESSAGE = "message"
@@ -271,7 +266,7 @@ def imported_of(record: ImportedRecord) -> Imported:
     those of all events. NothingToRestore when there is no message other than instructions; InvalidParameter
     for a role that is no text. An event that is nothing but one of these messages is not kept as an event.
     """
-    kept = tuple([event for event in record.events if event.type not in _UNIMPORTED])
+    kept = tuple([event for event in record.events if event.type != HIDDEN])
     record = replace(record, events=kept)
     values = [decoded(event.payload) for event in record.events]
     # Named by position: ids of other systems may repeat.

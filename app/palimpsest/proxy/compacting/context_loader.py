@@ -72,7 +72,7 @@ class ContextLoader:
         self,
         store: Store,
         models: ModelFacts,
-        policy_for: Callable[[str, str, bytes | None], Policy],
+        policy_for: Callable[[str, bytes | None], Policy],
         outgoing: Callable[[Headers, str], list[tuple[bytes, bytes]]],
         replays: Replays,
         *,
@@ -100,7 +100,7 @@ class ContextLoader:
         model, weight = turn.model, weight_of(turn)
         outgoing = partial(self._outgoing, turn.headers, model)
         own, stored = await self._stored(turn, untouched=untouched)
-        policy = asked_policy(self._policy_for(turn.session, model, own), _threshold(turn))
+        policy = asked_policy(self._policy_for(model, own), _threshold(turn))
         window = await self._window(turn, outgoing, policy, at_most)
         current, replay = None, self._replays.offered(turn, own, window.tokens)
         if stored:

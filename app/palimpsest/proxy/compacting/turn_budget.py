@@ -1,7 +1,4 @@
-"""The budget of one turn: what fits, and the marks, from everything that is known of the turn. Pure.
-
-The loader of a running proxy and a replay both use it, so that both decide alike.
-"""
+"""The budget of one turn: what fits, and the marks, from everything that is known of the turn. Pure."""
 
 from __future__ import annotations
 

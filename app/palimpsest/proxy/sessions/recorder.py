@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Literal, NamedTuple
@@ -20,7 +20,6 @@ import structlog
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Message, chain_of
 from palimpsest.core.history.resolve import respelled
-from palimpsest.core.holdout import Arm
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.recall.rounds.offer import tools_edit
 from palimpsest.core.wire.chat_answers import Usage
@@ -93,17 +92,9 @@ def answer_in(outcome: Outcome) -> Answer:
 class Recorder:
     """Writes exchanges; remembers which exact bytes of a path are stored already."""
 
-    def __init__(
-        self,
-        store: Store,
-        jobs: Jobs,
-        newcomers: UnprovenNamespaces,
-        quotas: Quotas,
-        arm_of: Callable[[str], Arm | None],
-    ) -> None:
+    def __init__(self, store: Store, jobs: Jobs, newcomers: UnprovenNamespaces, quotas: Quotas) -> None:
         self._store = store
         self._quotas = quotas
-        self._arm_of = arm_of
         self._newcomers = newcomers
         self._jobs = jobs
         # By the head of each path.
@@ -137,7 +128,7 @@ class Recorder:
 
         `entry` knows when the answer came, or whose fault its absence is.
         """
-        closed = replace(_closed(turn, shown, outcome, entry), arm=self._arm_of(turn.session))
+        closed = _closed(turn, shown, outcome, entry)
         bill = turn.incoming.bill
         if bill is not None and _was_answered(outcome):
             closed = replace(closed, charge=await self._charge(bill, turn, shown, outcome))
