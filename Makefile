@@ -1,7 +1,7 @@
 # Every task of the project. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all test-model model clients docs faults fuzz check static spec shape bench bench-peers format lock dist sbom clean
+.PHONY: help install run demo test test-all test-model model clients docs faults fuzz check static spec ledger bench bench-peers format lock dist sbom clean
 
 # Where it is set, each of a hundred processes would compile the program, and three the tests, again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -73,8 +73,8 @@ fuzz: $(FUZZ_STAMP) ## Try the endpoints under /api with odd requests (a minute 
 spec: $(DEV_STAMP) ## List the rows of the specification that no passing test proves; ROWS=H: the tests of those rows
 	@$(BIN)/python -m tests.house.spec $(ROWS)
 
-shape: $(DEV_STAMP) ## Count the house: lines, files, what a turn enters, knots, names used twice
-	@$(BIN)/python -m tests.house.shape
+ledger: $(DEV_STAMP) ## Print the sums of the house beside their ceilings and goals
+	@$(BIN)/python -m tests.house.ledger --calls
 
 bench: $(DEV_STAMP) ## Measure what the proxy adds
 	@$(BIN)/python -m benchmarks

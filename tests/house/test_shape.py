@@ -8,20 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.shape import by_wire, wire_branches
 from tests.house.sources import Source, sources
 
 APP = sources("app")
 EVERYTHING = sources("app", "tests", "migrations", "benchmarks")
 
-# Nine files in ten stay within the first, every file within the second.
-USUAL_FILE_LINES, FILE_LINES = 350, 600
-FUNCTION_LINES = 40
-# Where parts are wired a function may take more than elsewhere; a command has a parameter for each option.
-PARAMETERS, WIRING_PARAMETERS, OPTIONS = 6, 8, 12
+FILE_LINES = 700
+# Usual: 40. What is used once and always read together stands together.
+FUNCTION_LINES = 80
+# A command has a parameter for each option.
+PARAMETERS, OPTIONS = 8, 12
 # Two places may catch everything: where a request's failure becomes an answer, and where work in the
 # background ends.
 BROAD_EXCEPTS = 2
+# The names by which a wire is known: the two there are, and a variable or attribute that is one of them.
+WIRES = frozenset({"wire", "CHAT", "RESPONSES"})
 VAGUE = frozenset({"utils", "util", "helpers", "helper", "common", "base", "manager", "types", "misc"})
 SHUNNED = re.compile(r"condens|compress(?!ion|ed_body|obj)|\btrim|prun|\bprovider|backend", re.IGNORECASE)
 
@@ -35,8 +36,6 @@ def test_the_tests_below_read_real_files() -> None:
 def test_no_file_is_longer_than_the_ceiling() -> None:
     lengths = {source.name: source.text.count("\n") for source in EVERYTHING}
     assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES} == {}
-    long = [name for name, lines in lengths.items() if lines > USUAL_FILE_LINES]
-    assert len(long) * 10 <= len(lengths), long
 
 
 def test_no_function_is_longer_than_the_ceiling() -> None:
@@ -54,19 +53,9 @@ def test_no_function_takes_more_parameters_than_the_ceiling() -> None:
         f"{source.name}:{function.name}": _parameters(function)
         for source in APP
         for function in source.functions()
-        if _parameters(function) > _most_parameters(source, function)
+        if _parameters(function) > _most_parameters(function)
     }
     assert wide == {}
-
-
-def test_rooms_are_one_level_deep() -> None:
-    """`room/file.py`; rooms that grew have rooms, and in the core those may have a folder."""
-    deep = [
-        s.name
-        for s in APP
-        if len(Path(s.name).parts) > (6 if s.name.startswith("app/palimpsest/core/") else 5)
-    ]
-    assert deep == []
 
 
 def test_every_name_says_what_it_is() -> None:
@@ -141,14 +130,15 @@ def test_nothing_is_put_off(marker: str) -> None:
 
 def test_nothing_outside_the_wires_decides_by_the_wire() -> None:
     """What the APIs that are spoken do differently stands behind `Wire`."""
-    assert wire_branches(APP) == []
+    elsewhere = (s for s in APP if not s.name.startswith("app/palimpsest/core/wire/"))
+    assert [f"{s.name}:{line}" for s in elsewhere for line in _by_wire(s.tree)] == []
 
 
 def test_the_ceilings_notice_what_exceeds_them(tmp_path: Path) -> None:
     """The control: a file that breaks the rules is seen to break them."""
     text = (
-        "def f(a, b, c, d, e, g, h):\n"
-        + "    a = 1\n" * 45
+        "def f(a, b, c, d, e, g, h, i, j):\n"
+        + "    a = 1\n" * 85
         + "    try:\n        f()\n    except Exception:\n        pass\n"
         + "    if a.wire is CHAT or wire == 'chat':\n        pass\n"
     )
@@ -159,7 +149,22 @@ def test_the_ceilings_notice_what_exceeds_them(tmp_path: Path) -> None:
     assert _lines(function) > FUNCTION_LINES
     assert _parameters(function) > PARAMETERS
     assert [_is_broad(n) for n in ast.walk(source.tree) if isinstance(n, ast.ExceptHandler)] == [True]
-    assert len(by_wire(source.tree)) == 2
+    assert len(_by_wire(source.tree)) == 2
+
+
+def _by_wire(tree: ast.AST) -> list[int]:
+    """Lines that compare something with a wire, or match on one."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Compare) and any(map(_is_wire, [node.left, *node.comparators])))
+        or (isinstance(node, ast.Match) and _is_wire(node.subject))
+    ]
+
+
+def _is_wire(value: ast.expr) -> bool:
+    name = value.attr if isinstance(value, ast.Attribute) else getattr(value, "id", None)
+    return name in WIRES
 
 
 def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -170,12 +175,9 @@ def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring
 
 
-def _most_parameters(source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    if any(".command(" in ast.unparse(decorator) for decorator in function.decorator_list):
-        return OPTIONS
-    wiring = ("app/palimpsest/main/", "app/palimpsest/cli/proxy_commands.py")
-    is_wiring = source.name.startswith(wiring) or function.name == "__init__"
-    return WIRING_PARAMETERS if is_wiring else PARAMETERS
+def _most_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    is_command = any(".command(" in ast.unparse(decorator) for decorator in function.decorator_list)
+    return OPTIONS if is_command else PARAMETERS
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
