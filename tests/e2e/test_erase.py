@@ -185,9 +185,9 @@ async def test_without_the_scrub_the_word_is_found(
 ) -> None:
     """The control: what the scan finds when one of the means is missing."""
     if broken == "checkpoint":
-        monkeypatch.setattr(Commits, "scrubbed", lambda _, *, rewrites: True)
+        monkeypatch.setattr(Commits, "scrubbed", lambda *_: True)
     else:
-        monkeypatch.setattr(Commits, "scrubbed", lambda self, *, rewrites: self.checkpoint("TRUNCATE"))
+        monkeypatch.setattr(Commits, "scrubbed", lambda self, _: self.checkpoint("TRUNCATE"))
         monkeypatch.setattr(database, "writable", careless)
     async with proxied(ModelServer(window=WINDOW), tmp_path, SETTINGS) as proxy:
         await fills(proxy, CANARY)

@@ -17,7 +17,6 @@ from palimpsest.storage.erasure_rules import OF_NAMESPACE, OF_SESSION
 from palimpsest.storage.exchange_units import Variant
 from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow
 from palimpsest.storage.migrate import with_connection
-from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.sqlite.driver import driver
 from palimpsest.storage.store import Store, open_store
 from palimpsest.storage.tables import METADATA
@@ -339,13 +338,6 @@ async def test_a_reader_holds_the_scrub_back_for_a_while_only(sqlite_url: str, t
     assert await store.erasure.scrub() == "scrubbed"
     assert remains(tmp_path, "Kanarienvogel77") == {}
     await store.close()
-
-
-async def test_a_large_file_is_not_written_anew(migrated_file: Path, tmp_path: Path) -> None:
-    path = Path(shutil.copy(migrated_file, tmp_path / "large.db"))
-    database = SqliteDatabase(path, "full", 20.0, rewrite_bytes=1)
-    assert await database.scrub([]) == "overwritten"
-    await database.close()
 
 
 async def test_a_repeated_close_is_no_erased_one(store: Store) -> None:

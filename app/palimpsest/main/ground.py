@@ -248,7 +248,6 @@ async def _opened_store(settings: Settings, stack: AsyncExitStack) -> tuple[Stor
         deadline_seconds=database.store_deadline_seconds,
         new_id=new_id,
         sole=True,
-        rewrite_bytes=database.vacuum_max_bytes,
     )
     stack.push_async_callback(store.close)
     # Another server may have bound the database to its own pepper meanwhile.

@@ -149,15 +149,6 @@ class Database(Section):
         "In 200 simulated power cuts normal lost an acknowledged message in 176, full in none.",
         needs_restart=True,
     )
-    vacuum_max_bytes: int = advanced(
-        500_000_000,
-        "A SQLite file of at most this size is vacuumed after an erase, so that no copy of erased rows is"
-        " left"
-        " in its pages. 0: never.",
-        "Writers wait meanwhile: 0.4 s per 100 MB (measured), and the deadline below is 5 s.",
-        within("bytes", ge=0),
-        needs_restart=True,
-    )
     erase_reserve_bytes: int = advanced(
         32_000_000,
         "Disk space reserved for erasing, in a file beside the SQLite database. It is freed when an erase"

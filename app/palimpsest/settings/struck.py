@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 # By the dotted name; the sentence follows "was removed: ".
 STRUCK: Mapping[str, str] = {
+    "database.vacuum_max_bytes": "erased rows are removed from a file of any size, without a VACUUM.",
     "policy.holdout": "all sessions have the policy; set another one for a model or a session.",
     "policy.holdout_policy": "all sessions have the policy; set another one for a model or a session.",
 }

@@ -22,10 +22,9 @@ from sqlalchemy.types import TypeEngine
 T = TypeVar("T")
 Params: TypeAlias = Mapping[str, object]
 Row: TypeAlias = Sequence[Any]
-# What is left of deleted rows. "scrubbed": nothing in the files. "overwritten": only copies in pages between
-# which rows were moved earlier; the file is too large to be rewritten. "pending": something for now, ask
-# again. "vacuumed": VACUUM has removed the rows; the contents of the files are up to PostgreSQL.
-Scrub: TypeAlias = Literal["scrubbed", "overwritten", "pending", "vacuumed"]
+# What is left of deleted rows. "scrubbed": nothing in the files. "pending": something for now, ask again.
+# "vacuumed": VACUUM has removed the rows; the contents of the files are up to PostgreSQL.
+Scrub: TypeAlias = Literal["scrubbed", "pending", "vacuumed"]
 Reason: TypeAlias = Literal["file_missing", "file_replaced", "damaged", "disk_error", "disk_full"]
 
 _REMEDIES: Mapping[Reason, str] = {

@@ -204,4 +204,7 @@ async def _opened(path: Path) -> aiosqlite.Connection:
 def _connected(path: Path) -> SqliteConnection:
     """Open the file with the SQLite library that serves it; a new file is readable by its owner only."""
     path.touch(mode=0o600)
-    return driver.connect(path, check_same_thread=False)
+    connection = driver.connect(path, check_same_thread=False)
+    # What a migration drops is zeroed.
+    connection.execute("PRAGMA secure_delete=ON")
+    return connection

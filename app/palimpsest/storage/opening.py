@@ -12,14 +12,12 @@ from palimpsest.errors import SchemaMismatch
 from palimpsest.storage.address import is_there, sqlite_path
 from palimpsest.storage.database import SqlDatabase
 from palimpsest.storage.migrate import MISMATCHES, schema_state, with_connection
-from palimpsest.storage.sqlite.database import REWRITE_BYTES, SqliteDatabase
+from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.sqlite.driver import Synchronous
 from palimpsest.storage.tables import PEPPER
 
 
-async def open_database(
-    url: str, synchronous: Synchronous, deadline_seconds: float, rewrite_bytes: int = REWRITE_BYTES
-) -> SqlDatabase:
+async def open_database(url: str, synchronous: Synchronous, deadline_seconds: float) -> SqlDatabase:
     """The open database, which the caller closes; `palimpsest.storage.store` says what raises what."""
     path = sqlite_path(url)
     if path is not None and not is_there(path):
@@ -33,7 +31,7 @@ async def open_database(
     if state in MISMATCHES:
         raise SchemaMismatch(f"{without_password(url)} cannot be used: {MISMATCHES[state]}")
     if path is not None:
-        return SqliteDatabase(path, synchronous, deadline_seconds, rewrite_bytes)
+        return SqliteDatabase(path, synchronous, deadline_seconds)
     from palimpsest.storage.postgres_database import open_postgres
 
     return await open_postgres(url, deadline_seconds)

@@ -42,7 +42,7 @@ from palimpsest.storage.retention import OldSessions
 from palimpsest.storage.search import Search
 from palimpsest.storage.search_index import POSTGRES_INDEX, WordIndex, word_index_of
 from palimpsest.storage.sql import new_row, replacing
-from palimpsest.storage.sqlite.database import REWRITE_BYTES, SqliteDatabase
+from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.sqlite.driver import Synchronous
 from palimpsest.storage.sqlite.files import ServerLock
 from palimpsest.storage.tables import HEARTBEAT
@@ -129,7 +129,6 @@ async def open_store(
     deadline_seconds: float = 5.0,
     new_id: Callable[[], str],
     sole: bool = False,
-    rewrite_bytes: int = REWRITE_BYTES,
 ) -> Store:
     """An open store, which the caller closes.
 
@@ -137,11 +136,10 @@ async def open_store(
     "normal" is faster and may lose acknowledged commits in a power cut. `new_id` makes ids of namespaces.
     `sole`: open as the only server of a SQLite file; exchanges that a killed server left open count as
     failed, and SettingsError is raised while another process serves the file. On PostgreSQL, which several
-    servers may share, it gives this server an id. `rewrite_bytes`: a scrub vacuums a SQLite file of at most
-    this size. Raises SchemaMismatch when the database must be migrated or has an unknown schema,
-    StoreUnavailable when it cannot be reached, SettingsError for another url.
+    servers may share, it gives this server an id. Raises SchemaMismatch when the database must be migrated or
+    has an unknown schema, StoreUnavailable when it cannot be reached, SettingsError for another url.
     """
-    database = await open_database(url, synchronous, deadline_seconds, rewrite_bytes)
+    database = await open_database(url, synchronous, deadline_seconds)
     if not isinstance(database, SqliteDatabase):
         return Store(database, POSTGRES_INDEX, new_id, server=new_id() if sole else None)
     if not sole:

@@ -140,25 +140,30 @@ class Commits:
             return False
         return not held_back
 
-    def scrubbed(self, *, rewrites: bool) -> bool | Exception:
-        """Empty the WAL, after a VACUUM if `rewrites`; True when it is empty.
-
-        Deleted rows are overwritten in place, but SQLite leaves copies where it has moved rows between
-        pages (measured: 13 of 6,000 in tables filled in random order). Only VACUUM removes those.
-        """
+    def scrubbed(self, pages: Sequence[int]) -> bool | Exception:
+        """Empty the WAL, then zero the unused room of the pages at these offsets; True when both was done."""
         if self.broken or (reason := self._condition.lost()):
             return StoreUnavailable(self.broken or _why(reason))
+        if not self.checkpoint("TRUNCATE"):
+            return False
+        if not pages:
+            return True
         try:
-            if rewrites:
-                self._connection.execute("VACUUM")
+            # A page of this connection's cache would be written with what was zeroed.
+            self._connection.execute("PRAGMA shrink_memory")
+            self._connection.execute("BEGIN IMMEDIATE")
+            # Another process may have written in between.
+            if is_free := not self._wal_bytes():
+                self._condition.zero(pages)
+                # A commit, for the caches of other processes. Nothing reads this number.
+                self._connection.execute("PRAGMA user_version=0")
+            self._connection.execute("COMMIT")
         except driver.Error as failure:
-            if is_busy(failure):
-                return False
-            if self._condition.failed(failure) == "disk_full":
-                # Frees the space that the attempt used in the log.
-                self.checkpoint("TRUNCATE")
-            return StoreUnavailable(f"the database cannot be written anew: {failure}")
-        return self.checkpoint("TRUNCATE")
+            if self._connection.in_transaction:
+                self._roll_back()
+            self._condition.failed(failure)
+            return StoreUnavailable(f"the database cannot be scrubbed: {failure}")
+        return is_free
 
     def _wal_bytes(self) -> int:
         try:

@@ -47,8 +47,8 @@ _READERS = 2
 _INLINE_ROWS = 256
 
 
-# VACUUM blocks all writers: 0.4 s per 100 MB (measured).
-REWRITE_BYTES = 500_000_000
+# Pages that are zeroed while others wait: some 10 ms.
+_SLICE_PAGES = 500
 
 
 @cache
@@ -65,10 +65,8 @@ class SqliteDatabase:
         path: Path,
         synchronous: Synchronous,
         deadline_seconds: float,
-        rewrite_bytes: int = REWRITE_BYTES,
     ) -> None:
         self.path = path
-        self._rewrite_bytes = rewrite_bytes
         self._deadline_seconds = deadline_seconds
         self._compiled = _compiler()
         self._condition = FileCondition(path)
@@ -146,18 +144,23 @@ class SqliteDatabase:
         return await asyncio.get_running_loop().run_in_executor(None, self._reserve.keep, size)
 
     async def scrub(self, tables: Sequence[str]) -> Scrub:
-        """See `SqlDatabase`. A file larger than `rewrite_bytes` is not vacuumed."""
+        """See `SqlDatabase`. Its memory and the time for which it keeps writers waiting are bounded."""
         del tables
-        rewrites = self.path.stat().st_size <= self._rewrite_bytes
-        done = await self._writer.scrub(rewrites=rewrites) or await self.empty_log()
-        if not done:
+        if not await self.empty_log():
             return "pending"
-        return "scrubbed" if rewrites else "overwritten"
+        try:
+            pages = await asyncio.get_running_loop().run_in_executor(None, self._condition.remains)
+        except OSError as failure:
+            raise StoreUnavailable(f"the database cannot be scrubbed: {failure}") from failure
+        for start in range(0, len(pages), _SLICE_PAGES):
+            if not await self.empty_log(pages[start : start + _SLICE_PAGES]):
+                return "pending"
+        return "scrubbed"
 
-    async def empty_log(self) -> bool:
-        """Empty the WAL; False when readers prevented it all the time."""
+    async def empty_log(self, pages: Sequence[int] = ()) -> bool:
+        """Empty the WAL and zero the unused room of `pages`; False when readers prevented it all the time."""
         for _ in range(_LOOKS):
-            if await self._writer.scrub(rewrites=False):
+            if await self._writer.scrub(pages):
                 return True
             await asyncio.sleep(_LOOK_SECONDS)
         return False

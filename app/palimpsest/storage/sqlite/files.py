@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.storage.database import Reason
 from palimpsest.storage.sqlite.driver import Connection, Failure, driver, fault_of, readonly
+from palimpsest.storage.sqlite.page_gaps import pages_with_remains, zero_remains
 
 # The reserve is made only if the disk has so many times its size free: the reserve must not fill the disk.
 _ROOM_LEFT = 2
@@ -43,7 +44,7 @@ class FileCondition:
     def opened(self) -> None:
         """Remember the files that the paths name now as the ones in use."""
         if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_RDONLY)
+            self._descriptor = os.open(self._path, os.O_RDWR)
         there = [(path, _stat(path)) for path in (self._path, self._log)]
         self._opened = {path: (found.st_dev, found.st_ino) for path, found in there if found}
 
@@ -87,6 +88,20 @@ class FileCondition:
             self.opened()
         if self.fault == "disk_full":
             self.fault = None
+
+    def remains(self) -> list[int]:
+        """The offsets of pages that may hold copies of deleted rows; reads the whole file."""
+        return [] if self._descriptor is None else pages_with_remains(self._descriptor)
+
+    def zero(self, pages: Sequence[int]) -> None:
+        """Zero the unused room of these pages, as `zero_remains` says."""
+        if self._descriptor is None:
+            return
+        try:
+            zero_remains(self._descriptor, pages)
+        except OSError as failure:
+            self.fault = "disk_error"
+            raise driver.OperationalError(f"the file cannot be written: {failure}") from failure
 
     def _begins_well(self) -> bool:
         if self._descriptor is None:

@@ -10,7 +10,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,9 +29,9 @@ _GATHER_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True)
 class _Scrubbing:
-    """A request to empty the log; `rewrites`: after a VACUUM."""
+    """A request to empty the log, and to zero the unused room of the pages at these offsets."""
 
-    rewrites: bool
+    pages: Sequence[int]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[bool]
 
@@ -96,18 +96,17 @@ class Writer:
         self._waiting.put(waiting)
         return future
 
-    def scrub(self, *, rewrites: bool) -> asyncio.Future[bool]:
-        """A future of the running loop: True once no copy of a deleted row is in the log.
+    def scrub(self, pages: Sequence[int] = ()) -> asyncio.Future[bool]:
+        """A future of the running loop: True once the log is empty and the unused room of `pages` is zero.
 
-        `rewrites`: nor in the file, which is vacuumed first; writers wait meanwhile. False: a reader or
-        another process kept the log in use. StoreUnavailable when it failed.
+        False: a reader or another process kept the log in use. StoreUnavailable when it failed.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
         if self._closed:
             future.set_exception(StoreUnavailable("the store is closed"))
             return future
-        self._scrubs.put(_Scrubbing(rewrites, loop, future))
+        self._scrubs.put(_Scrubbing(pages, loop, future))
         self._waiting.put(None)
         return future
 
@@ -169,7 +168,7 @@ class Writer:
     def _scrub(self, commits: Commits) -> None:
         while not self._scrubs.empty():
             asked = self._scrubs.get()
-            outcome = commits.scrubbed(rewrites=asked.rewrites)
+            outcome = commits.scrubbed(asked.pages)
             if not asked.loop.is_closed():
                 asked.loop.call_soon_threadsafe(_tell, asked.future, outcome)
 
