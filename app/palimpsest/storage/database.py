@@ -159,18 +159,10 @@ class StoreFault:
 class SqlDatabase(Protocol):
     """Executes units and readings. Every wait is bounded; what fails raises StoreUnavailable."""
 
-    async def write(
-        self,
-        unit: Unit,
-        *,
-        pace: Pace = "usual",
-        counted: bool = True,
-        seconds: float | None = None,
-    ) -> Sequence[int]:
+    async def write(self, unit: Unit, *, pace: Pace = "usual", seconds: float | None = None) -> Sequence[int]:
         """Commit the unit durably; returns the rows touched by each step, 0 when skipped.
 
-        Conflict: a name is taken. `counted`: the numbers are needed; without it they may be wrong. `seconds`
-        replaces the default deadline.
+        Conflict: a name is taken. `seconds` replaces the default deadline.
         """
 
     def trouble(self) -> StoreFault | None:

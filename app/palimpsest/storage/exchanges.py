@@ -112,7 +112,7 @@ class Exchanges:
         pace = self._pace(exchange.messages)
         self._open.add(exchange.exchange)
         try:
-            await self._db.write(unit, pace=pace, counted=False)
+            await self._db.write(unit, pace=pace)
         except StoreError:
             self._open.discard(exchange.exchange)
             raise
@@ -133,7 +133,7 @@ class Exchanges:
         charges = [charge_step(exchange.charge)] if exchange.charge is not None else []
         self._open.discard(exchange.exchange)
         pace = self._pace(exchange.answers)
-        touched = await self._db.write([*charges, *unit], pace=pace, counted=proves)
+        touched = await self._db.write([*charges, *unit], pace=pace)
         if proves and touched[len(charges)]:
             self._proven.add(exchange.namespace)
         self._known.has_written(exchange.session, exchange.sent_digest)

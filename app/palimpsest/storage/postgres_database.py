@@ -1,7 +1,7 @@
 """Executes units and readings on PostgreSQL, through asyncpg's own pool.
 
-One transaction per unit, in one round trip where its shape allows. Its first step locks the session's row, so
-writers of one session take turns. No transaction is held longer than one call.
+One transaction per unit. Its first step locks the session's row, so writers of one session take turns. No
+transaction is held longer than one call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -31,14 +30,10 @@ from palimpsest.storage.database import (
     Unit,
     is_due,
 )
-from palimpsest.storage.postgres_units import Shape, UnitFunction, function_of
 
 T = TypeVar("T")
 
 _CONNECTIONS = 10
-# Functions of units per connection: the server keeps 0.8 MB of plans for each (measured). Exchanges need some
-# eight; a connection that has met others first is replaced after 50,000 queries.
-MOST_FUNCTIONS = 16
 # No request waits for a VACUUM of large tables, but it must end.
 _VACUUM_SECONDS = 600.0
 # Seconds between checks for snapshots that still see deleted rows, and how many: most readings take
@@ -77,20 +72,14 @@ _UNAVAILABLE = (
 )
 
 
-@dataclass(slots=True)
-class _State:
-    """A connection's functions, by name, and whether something has failed on it."""
-
-    functions: set[str] = field(default_factory=set)
-    has_failed: bool = False
-
-
 class _Connection(asyncpg.Connection):
-    """A connection with a state of ours."""
+    """A connection that knows whether something has failed on it."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.state = _State()
+    has_failed = False
+
+    def note(self, *, failed: bool) -> None:
+        """Set `has_failed`: the pool's proxy passes calls on, and keeps attributes for itself."""
+        self.has_failed = failed
 
 
 async def _reset(connection: Any) -> None:
@@ -98,9 +87,9 @@ async def _reset(connection: Any) -> None:
 
     A statement whose values could not be encoded stays open on the server until then.
     """
-    if connection.state.has_failed:
+    if connection.has_failed:
         await connection.execute(connection.get_reset_query())
-        connection.state.has_failed = False
+        connection.note(failed=False)
 
 
 async def open_postgres(url: str, deadline_seconds: float) -> PostgresDatabase:
@@ -135,19 +124,10 @@ class PostgresDatabase:
         self._deadline_seconds = deadline_seconds
         self._writing: set[asyncio.Task[Sequence[int]]] = set()
         self._compiled = _compiler()
-        # False once the server has refused one.
-        self._has_functions = True
 
-    async def write(
-        self,
-        unit: Unit,
-        *,
-        pace: Pace = "usual",
-        counted: bool = True,
-        seconds: float | None = None,
-    ) -> Sequence[int]:
+    async def write(self, unit: Unit, *, pace: Pace = "usual", seconds: float | None = None) -> Sequence[int]:
         """See `SqlDatabase`. `pace` has no effect: the server commits."""
-        del pace, counted
+        del pace
         writing = asyncio.get_running_loop().create_task(self._written(unit, seconds))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
@@ -221,15 +201,18 @@ class PostgresDatabase:
             self._pool.terminate()
 
     async def _commit(self, unit: Unit) -> Sequence[int]:
-        compiled = [self._compiled[step.statement] for step in unit]
-        steps = list(zip(compiled, unit, strict=True))
-        shape = tuple((own.sql, len(step.rows), step.after, step.needed) for own, step in steps)
-        bound = [[own.bind(row) for row in step.rows] for own, step in steps]
-        function = function_of(shape) if self._has_functions else None
-        async with self._acquired() as connection:
-            touched = await self._called(connection, function, bound) if function else None
-            if touched is None:
-                touched = await _step_by_step(connection, shape, bound)
+        """Run the steps in one transaction; the rows touched by each."""
+        touched: list[int] = []
+        last = 0
+        async with self._acquired() as connection, connection.transaction():
+            for step in unit:
+                due = is_due(step.after, last)
+                if due:
+                    compiled = self._compiled[step.statement]
+                    last = await _run(connection, compiled.sql, [compiled.bind(row) for row in step.rows])
+                touched.append(last if due else 0)
+                if step.needed and not touched[-1]:
+                    break
         return touched + [0] * (len(unit) - len(touched))
 
     @asynccontextmanager
@@ -237,28 +220,9 @@ class PostgresDatabase:
         """A connection of the pool, which counts as failed unless the block ends well."""
         connection: Any
         async with self._pool.acquire() as connection:
-            connection.state.has_failed = True
+            connection.note(failed=True)
             yield connection
-            connection.state.has_failed = False
-
-    async def _called(
-        self, connection: Any, function: UnitFunction, bound: Sequence[Sequence[Any]]
-    ) -> list[int] | None:
-        """The rows touched by each step; None, and nothing done, when the function cannot be made."""
-        try:
-            if function.name not in connection.state.functions:
-                if len(connection.state.functions) >= MOST_FUNCTIONS:
-                    return None
-                await connection.execute(function.create)
-                connection.state.functions.add(function.name)
-            return list(await connection.fetchval(function.call, *function.arguments(bound)))
-        except asyncpg.UndefinedFunctionError:
-            # A pooler has given us another server process.
-            connection.state.functions.discard(function.name)
-        except asyncpg.InsufficientPrivilegeError:
-            # The user may have no temporary objects.
-            self._has_functions = False
-        return None
+            connection.note(failed=False)
 
     async def _drive(self, connection: PoolConnectionProxy, reading: Reading[T]) -> T:
         try:
@@ -287,22 +251,6 @@ class PostgresDatabase:
             raise StoreUnavailable(f"the database is not available: {_said(failure)}") from failure
         except asyncpg.PostgresError as failure:
             raise StoreError(f"the database refused a row: {_said(failure)}") from failure
-
-
-async def _step_by_step(
-    connection: PoolConnectionProxy, shape: Shape, bound: Sequence[Sequence[Any]]
-) -> list[int]:
-    """Run the steps in one transaction; the rows touched by each, as far as the unit goes."""
-    touched: list[int] = []
-    last = 0
-    async with connection.transaction():
-        for (sql, _, after, needed), rows in zip(shape, bound, strict=True):
-            due = is_due(after, last)
-            last = await _run(connection, sql, rows) if due else last
-            touched.append(last if due else 0)
-            if needed and not touched[-1]:
-                break
-    return touched
 
 
 async def _run(connection: PoolConnectionProxy, sql: str, rows: Sequence[Any]) -> int:

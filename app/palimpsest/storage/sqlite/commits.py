@@ -13,7 +13,6 @@ from palimpsest.errors import Conflict, StoreError, StoreUnavailable
 from palimpsest.storage.database import After, Pace, Reason, StoreFault, is_due
 from palimpsest.storage.sqlite.driver import WAL_BYTES, Connection, driver, fault_of, is_busy
 from palimpsest.storage.sqlite.files import FileCondition, Reserve
-from palimpsest.storage.sqlite.unit_triggers import UnitTrigger
 
 # The statement's text, its positional rows, the condition for running it, and whether the unit needs it.
 Work: TypeAlias = list[tuple[str, Sequence[Sequence[object]], After, bool]]
@@ -32,19 +31,16 @@ _QUICK_SECONDS = 0.002
 _QUICK_COMMITS = 8
 # Seconds between two attempts while another process has the database locked.
 _RETRY_SECONDS = 0.005
-# Triggers of units that the connection keeps; making one takes 0.5 ms.
-MOST_TRIGGERS = 32
 
 
 @dataclass(slots=True)
 class Waiting:
-    """A unit and the future that its caller awaits; `trigger` is the one that `work` calls."""
+    """A unit and the future that its caller awaits."""
 
     work: Work
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[tuple[int, ...]]
     pace: Pace = "usual"
-    trigger: UnitTrigger | None = None
     outcome: Outcome = field(default=())
 
 
@@ -64,8 +60,6 @@ class Commits:
         condition.opened()
         self._units = 0
         self._quick = 0
-        # In the order in which they were made.
-        self._triggers: dict[str, None] = {}
 
     @property
     def is_quick(self) -> bool:
@@ -86,7 +80,6 @@ class Commits:
             fail(group, self.broken or _why(reason), None if self.broken else reason)
             return
         try:
-            self._make_triggers(group)
             self._begin(wait_seconds)
             began = time.perf_counter()
             _run_group(self._connection, group)
@@ -107,20 +100,6 @@ class Commits:
         self._condition.committed()
         self._quick = self._quick + 1 if time.perf_counter() - began < _QUICK_SECONDS else 0
         self._units += len(group)
-
-    def _make_triggers(self, group: list[Waiting]) -> None:
-        """Make the triggers that the group lacks; outside a transaction, so that none is rolled back."""
-        made = self._triggers
-        for waiting in group:
-            trigger = waiting.trigger
-            if trigger is None or trigger.name in made:
-                continue
-            if len(made) >= MOST_TRIGGERS and (oldest := _unused(made, group)):
-                self._connection.execute(f"DROP VIEW {oldest}")
-                del made[oldest]
-            for text in trigger.create:
-                self._connection.execute(text)
-            made[trigger.name] = None
 
     def _run_urgent(self, group: list[Waiting], wait_seconds: float) -> None:
         """Retry with the space of the disk reserve and of the log."""
@@ -191,12 +170,6 @@ class Commits:
             self._connection.execute("ROLLBACK")
         except driver.Error as failure:
             self.broken = f"a failed commit could not be undone: {failure}; restart to recover"
-
-
-def _unused(made: dict[str, None], group: list[Waiting]) -> str | None:
-    """The oldest trigger that the group does not call."""
-    called = {waiting.trigger.name for waiting in group if waiting.trigger is not None}
-    return next((name for name in made if name not in called), None)
 
 
 def _run_group(connection: Connection, group: list[Waiting]) -> None:

@@ -32,7 +32,6 @@ from palimpsest.storage.database import (
 from palimpsest.storage.sqlite.commits import Work
 from palimpsest.storage.sqlite.driver import Connection, Failure, Synchronous, driver, readonly, writable
 from palimpsest.storage.sqlite.files import FileCondition, Reserve, size_of
-from palimpsest.storage.sqlite.unit_triggers import trigger_of
 from palimpsest.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -90,17 +89,8 @@ class SqliteDatabase:
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._closed = False
         self._keeps_reserve = False
-        # Off where tests compare both ways.
-        self._has_triggers = True
 
-    async def write(
-        self,
-        unit: Unit,
-        *,
-        pace: Pace = "usual",
-        counted: bool = True,
-        seconds: float | None = None,
-    ) -> Sequence[int]:
+    async def write(self, unit: Unit, *, pace: Pace = "usual", seconds: float | None = None) -> Sequence[int]:
         """See `SqlDatabase`."""
         work: Work = []
         for step in unit:
@@ -108,15 +98,7 @@ class SqliteDatabase:
             bind, rows = compiled.bind, step.rows
             bound = _Rows(bind, rows) if len(rows) > _INLINE_ROWS else list(map(bind, rows))
             work.append((compiled.sql, bound, step.after, step.needed))
-        trigger = None
-        if not counted and self._has_triggers:
-            trigger = trigger_of(
-                tuple([(sql, len(rows), after, needed) for sql, rows, after, needed in work])
-            )
-        if trigger is not None:
-            values = [value for _, rows, _, _ in work for row in rows for value in row]
-            work = [(trigger.call, [values], "any", False)]
-        committed = self._writer.submit(work, pace, trigger)
+        committed = self._writer.submit(work, pace)
         if committed.done():
             return committed.result()
         # A timer of its own: `asyncio.timeout` costs three times as much.

@@ -19,7 +19,6 @@ from palimpsest.storage.database import Pace
 from palimpsest.storage.sqlite.commits import Busy, Commits, Waiting, Work, fail
 from palimpsest.storage.sqlite.driver import Connection, driver
 from palimpsest.storage.sqlite.files import FileCondition, Reserve
-from palimpsest.storage.sqlite.unit_triggers import UnitTrigger
 
 # The most units per commit, so that a commit stays well below the deadline.
 _GROUP_UNITS = 512
@@ -72,9 +71,7 @@ class Writer:
         if failure is not None:
             raise StoreUnavailable(f"the database cannot be opened: {failure}") from failure
 
-    def submit(
-        self, work: Work, pace: Pace = "usual", trigger: UnitTrigger | None = None
-    ) -> asyncio.Future[tuple[int, ...]]:
+    def submit(self, work: Work, pace: Pace = "usual") -> asyncio.Future[tuple[int, ...]]:
         """A future of the running loop: the rows each step touched, once they are durable.
 
         A commit that is "alone" runs on the calling thread if recent commits were quick: a hop to the
@@ -87,7 +84,7 @@ class Writer:
             why = commits.broken if commits else None
             future.set_exception(StoreUnavailable(why or "the store is closed"))
             return future
-        waiting = Waiting(work, loop, future, pace, trigger)
+        waiting = Waiting(work, loop, future, pace)
         if pace == "alone" and not self._pending and self._committed_here(commits, waiting):
             _deliver([waiting])
             return future
