@@ -24,10 +24,8 @@ from palimpsest.core.history.session_sources import SessionName, SessionSources
 from palimpsest.core.wire.chat import parse_chat_request
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.request import RequestLimits
-from palimpsest.main.application import no_reload
-from palimpsest.main.features import quotas_of
-from palimpsest.main.ground import new_id, opened_ground
-from palimpsest.main.parts import Parts, opened_parts
+from palimpsest.main.front import quotas_of
+from palimpsest.main.parts import Parts, new_id, opened_parts
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.journal.checkpoints import Checkpoints, Writing
 from palimpsest.proxy.journal.runtime import Readings, Usages
@@ -87,12 +85,11 @@ async def measured(folder: Path, messages: int, rounds: int) -> list[float]:
     settings = load_settings(None, {**where, "database.data_folder": str(folder)}, {})
     await migrate(url)
     async with AsyncExitStack() as stack:
-        ground = await opened_ground(settings, Tokenizer(), stack, asyncio.Event(), no_reload)
-        parts = await opened_parts(ground, settings, stack, None)
+        parts = await opened_parts(settings, Tokenizer(), stack, asyncio.Event())
         deltas = Deltas(
             parts.store.history,
             parts.reader,
-            ground.in_flight,
+            parts.in_flight,
             default_mode="full",
             waiting_appends=8,
             transcript_bytes=0,
@@ -100,13 +97,13 @@ async def measured(folder: Path, messages: int, rounds: int) -> list[float]:
         beside = SideRequests(parts.store.history, parts.reader)
         resolver = Resolver(
             *(parts.store, parts.reader, deltas, beside, SessionSources()),
-            *(parts.calibrations, new_id, ground.in_flight),
+            *(parts.calibrations, new_id, parts.in_flight),
         )
         recorder = Recorder(parts.store, parts.jobs, parts.newcomers, quotas_of(parts))
         namespace = await parts.store.accounts.namespace_of(b"benchmark", time.time())
         talk = Talk(parts, resolver, recorder, namespace, _history(messages))
         readings = Readings(parts.store, parts.reader, parts.tokens)
-        writing = Writing(parts.store.journal, parts.jobs, ground.background, time.time, new_id)
+        writing = Writing(parts.store.journal, parts.jobs, parts.background, time.time, new_id)
         checkpoints = Checkpoints(writing, readings, Usages())
         # The first finds a long history at once; what comes after is the rule.
         await checkpoints.periodic(*await talk.exchange())

@@ -25,7 +25,6 @@ _LONG = (
     "test_nothing_stands_still",
     "test_preset_",
     "test_random_histories",
-    "test_reload",
     "test_rebuilt_records",
     "test_view_memory",
     "test_workers",

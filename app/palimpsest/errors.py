@@ -34,7 +34,6 @@
     |   |-- AdminDisabled            403: the operator's endpoints, and no access.admin_key is set
     |   |-- AdminKeyRefused          403: the admin key, sent where it does not belong
     |   |-- AdminMayNotRead          403: the admin key, to read conversations without access.admin_reads
-    |   |-- SettingsRefused          422: the operator asked for a reload, and the settings are wrong
     |   |-- HeadersTooLarge          431
     |   |-- OpenToolGroup            422: an append does not complete the open tool calls
     |   |-- OtherWire                409: a stored message has no form on the request's API
@@ -216,13 +215,6 @@ class AdminMayNotRead(RequestError):
     status = 403
     code = "admin_may_not_read"
     type = "authentication_error"
-
-
-class SettingsRefused(RequestError):
-    """The settings that a reload has read cannot be used; those in use stay."""
-
-    status = 422
-    code = "settings_refused"
 
 
 class HostNotAllowed(RequestError):

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 from palimpsest.errors import SettingsError
-from palimpsest.main.application import no_reload
-from palimpsest.main.ground import opened_ground
+from palimpsest.main.parts import opened_parts
 from palimpsest.settings.load import load_settings
 from palimpsest.storage.sqlite.driver import driver
 from palimpsest.tokenizer.counting import Tokenizer
@@ -193,7 +192,7 @@ async def refusal(folder: Path) -> str:
     settings = load_settings(None, {"database.url": f"sqlite:///{folder / 'none.db'}", **ON}, {})
     async with AsyncExitStack() as stack:
         with pytest.raises(SettingsError) as refused:
-            await opened_ground(settings, Tokenizer(), stack, asyncio.Event(), no_reload)
+            await opened_parts(settings, Tokenizer(), stack, asyncio.Event())
     return refused.value.message
 
 

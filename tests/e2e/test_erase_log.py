@@ -154,7 +154,7 @@ async def test_what_is_swept_leaves_nothing_either(tmp_path: Path) -> None:
     pepper = Pepper(b"0" * 32)
     scrubbing = Scrubber(store.erasure, jobs, asyncio.Event(), Again(60.0))
     forgetting = Forgetting(jobs, asyncio.Event(), InFlight())
-    forgetting.held.append(HeldInMemory((), MessageReader(lambda _: lambda _: 1, 10**6), (), jobs, log))
+    forgetting.held = HeldInMemory((), MessageReader(lambda _: lambda _: 1, 10**6), (), jobs, log)
     means = EraseMeans(store, jobs, gone, scrubbing, Tombstones(store.erasure, pepper), forgetting, time.time)
     newcomers = UnprovenNamespaces(store, means.swept, lambda: 10_000.0, messages=1, seconds=60)
     await Talk(store, namespace=await store.accounts.namespace_of(b"key", 1.0)).asks([WORD.encode()])

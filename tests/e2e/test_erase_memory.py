@@ -97,7 +97,7 @@ async def test_what_is_held_is_cleared_until_nothing_adds_to_it() -> None:
     jobs, answering, cache = Jobs(), Jobs(), [WORD]
     forgetting = Forgetting(jobs, asyncio.Event(), InFlight(), Again(0.02, first_seconds=0.01))
     reader = MessageReader(lambda _: lambda _: 1, 10**6)
-    forgetting.held.append(HeldInMemory((), reader, (cache.clear,), answering))
+    forgetting.held = HeldInMemory((), reader, (cache.clear,), answering)
     end = asyncio.Event()
 
     async def late() -> None:

@@ -6,9 +6,7 @@ import asyncio
 import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,74 +180,6 @@ async def test_a_replaced_worker_is_scraped(tmp_path: Path) -> None:
         assert scrape.labels("palimpsest_requests_in_progress") == {"worker"}
 
 
-@pytest.mark.spec("H21")
-async def test_a_reload_reaches_all_and_who_comes_after_them(tmp_path: Path) -> None:
-    async with workers(tmp_path, ModelServer()) as proxy:
-
-        async def statuses() -> set[int]:
-            """How a request that is too large by the new settings is answered, whoever takes it."""
-            asked = [{"role": "user", "content": "x" * 3_000}]
-            return {(await Chat(proxy.http).posts(asked)).status_code for _ in range(16)}
-
-        def has_logged(event: str, count: int) -> Callable[[], Awaitable[bool]]:
-            async def holds() -> bool:
-                return proxy.log.read_text().count(f"] {event} ") == count
-
-            return holds
-
-        settings = tmp_path / "palimpsest.yaml"
-        assert await statuses() == {200}
-        settings.write_text("limits: {body_bytes: 2500}", encoding="utf-8")
-        proxy.running.process.send_signal(signal.SIGHUP)
-        # The process that started them, too: it starts further ones.
-        await until(has_logged("reloaded", WORKERS + 1))
-        assert await statuses() == {413}
-        # What is refused reaches nobody.
-        settings.write_text("limits: {body_bites: 1}", encoding="utf-8")
-        proxy.running.process.send_signal(signal.SIGHUP)
-        await until(has_logged("reload_refused", 1))
-        assert proxy.log.read_text().count("] reloaded ") == WORKERS + 1
-        # One that is forked with those settings, and told of others before it answers.
-        dead, _ = proxy.started()
-        os.kill(dead, signal.SIGKILL)
-        settings.write_text("limits: {body_bytes: 5000}", encoding="utf-8")
-        proxy.running.process.send_signal(signal.SIGHUP)
-
-        async def is_replaced() -> bool:
-            return len(proxy.alive() - {dead}) == WORKERS and await statuses() == {200}
-
-        await until(is_replaced)
-        assert await statuses() == {200}
-
-
-_ASKED_BY_A_WORKER = """
-import asyncio, os, signal, time
-from palimpsest.cli.reloading import Reloader, UsedSettings
-from palimpsest.settings.load import settings_of, sources_of
-
-def worker(used):
-    async def never(settings): raise AssertionError
-    print(asyncio.run(Reloader(used, never).through_parent()), flush=True)
-
-signal.signal(signal.SIGHUP, lambda *_: print("hung up", flush=True))
-used = UsedSettings(settings_of(sources_of(None, {"upstream.base_url": "http://a/v1"})), lambda: sources_of(
-    None, {"upstream.base_url": "http://b/v1", "server.port": 1}))
-if not os.fork():
-    worker(used)
-    os._exit(0)
-os.wait()
-"""
-
-
-@pytest.mark.spec("H21")
-def test_a_worker_asks_who_started_it(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _ASKED_BY_A_WORKER], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    lines = set(ended.stdout.splitlines())
-    assert lines == {"hung up", "{'applied': ['upstream.base_url'], 'needs_restart': ['server.port']}"}
-
-
 def test_one_process_writes_a_sqlite_file(tmp_path: Path) -> None:
     ended = ran(tmp_path, "serve", "--workers", "2", "--port", "0", settings={})
     assert ended.returncode == 2
@@ -273,4 +203,4 @@ def test_why_a_worker_cannot_start_is_raised_by_who_starts_it() -> None:
         raise AssertionError
 
     with pytest.raises(SettingsError, match="the pepper is damaged"):
-        Workers(WORKERS, work, started=never, reload=never).run()
+        Workers(WORKERS, work, started=never).run()

@@ -22,7 +22,6 @@ OPERATORS |= {
     "GET /api/admin/namespaces",
     "GET /api/admin/namespaces/{ident}",
     "DELETE /api/admin/namespaces/{ident}",
-    "POST /api/admin/reload",
 }
 # Below `/api`, answered within the caller's namespace only.
 SCOPED = frozenset(

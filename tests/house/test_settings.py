@@ -15,8 +15,7 @@ from palimpsest.core.presets import PRESETS
 from palimpsest.errors import SettingsError
 from palimpsest.settings.compacting import PolicySettings
 from palimpsest.settings.fields import keys_of
-from palimpsest.settings.load import Source, load_settings, settings_of, sources_of, variable_of
-from palimpsest.settings.reload import change_of
+from palimpsest.settings.load import load_settings, variable_of
 from palimpsest.settings.settings import (
     Settings,
     configured_window,
@@ -67,33 +66,6 @@ def test_an_option_that_was_not_given_and_an_empty_variable_set_nothing(file: Pa
 def test_the_file_may_be_named_by_the_environment(file: Path) -> None:
     file.write_text("server: {port: 7}", encoding="utf-8")
     assert load_settings(None, {}, {"PALIMPSEST_CONFIG": str(file)}).server.port == 7
-
-
-def test_a_reload_applies_what_it_may_and_names_the_rest(file: Path) -> None:
-    def sources(text: str) -> list[Source]:
-        file.write_text(text, encoding="utf-8")
-        return sources_of(file, {"server.port": 9}, {})
-
-    used = settings_of(sources("policy: {name: rolling}"))
-    text = "policy: {name: rolling}\nlimits: {json_depth: 64}\ndatabase: {synchronous: normal}"
-    change = change_of(used, sources(text))
-    assert (change.applied, change.needs_restart) == (["limits.json_depth"], ["database.synchronous"])
-    assert change.settings.database.synchronous == "full"
-    assert change.settings.limits.json_depth == 64
-    # Nothing is applied twice, and what waits is named until it is applied or back.
-    again = change_of(change.settings, sources(text))
-    assert (again.applied, again.needs_restart) == ([], ["database.synchronous"])
-    # A preset has numbers of its own, so that setting a default changes something.
-    default = Settings().policy.model_dump()["trigger_ratio"]
-    change = change_of(used, sources(f"policy: {{name: rolling, trigger_ratio: {default}}}"))
-    assert change.applied == ["policy.trigger_ratio"]
-
-
-def test_what_is_contradictory_until_a_restart_is_refused(file: Path) -> None:
-    used = _load(file, server__host="0.0.0.0")
-    file.write_text("upstream: {api_key: k}", encoding="utf-8")
-    with pytest.raises(SettingsError, match=r"access\.mode to keys.*stay as they are: server\.host"):
-        change_of(used, sources_of(file, {}, {}))
 
 
 def test_an_empty_file_and_a_section_without_keys_set_nothing(file: Path) -> None:

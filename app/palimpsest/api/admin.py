@@ -1,4 +1,4 @@
-"""The operator's endpoints under `/api/admin`: all namespaces, their sizes and use, erasing one; a reload.
+"""The operator's endpoints under `/api/admin`: all namespaces, their sizes and use, erasing one.
 
 They show no text: no message, title, name of a session or model. A door before all of them asks for
 `access.admin_key`, also for paths that do not exist. Further pages of the operator belong on the same router.
@@ -15,16 +15,13 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 
 from palimpsest.api.callers import check_fields
 from palimpsest.api.description import OperationRoute
-from palimpsest.api.late_routes import LateRouter
 from palimpsest.api.replies import Reply, UtcTime, described, reply, utc_time, utc_time_or_none
 from palimpsest.api.transfer import EraseReceipt, SessionEraser, receipt_fields
 from palimpsest.core.utc import DAY, day_of
-from palimpsest.errors import SettingsError, SettingsRefused
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
 from palimpsest.proxy.namespace_views import NamespaceView, NamespaceViews
 from palimpsest.proxy.operator import OperatorAccess
-from palimpsest.settings.reload import Reload
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.namespaces import Failure
 
@@ -109,13 +106,6 @@ class NamespaceEraseReceipt(EraseReceipt):
     namespace: str
 
 
-class ReloadedFields(TypedDict):
-    """Names of settings that have changed: in use now, and those that wait for a restart."""
-
-    applied: list[str]
-    needs_restart: list[str]
-
-
 class AdminDoor:
     """An application that asks for the admin key before everything under `/api/admin`."""
 
@@ -131,12 +121,11 @@ class AdminDoor:
 
 
 class AdminPages:
-    """The endpoints; `erases` None: no namespace can be erased here, `reload` None: no settings are read."""
+    """The endpoints; `erases` None: no namespace can be erased here."""
 
-    def __init__(self, views: NamespaceViews, erases: SessionEraser | None, reload: Reload | None) -> None:
+    def __init__(self, views: NamespaceViews, erases: SessionEraser | None) -> None:
         self._views = views
         self._erases = erases
-        self._reload = reload
 
     def on(self, admin: APIRouter) -> None:
         """Register the routes."""
@@ -144,8 +133,6 @@ class AdminPages:
         admin.add_api_route("/api/admin/namespaces/{ident}", self.get_namespace, methods=["GET"])
         if self._erases is not None:
             admin.add_api_route("/api/admin/namespaces/{ident}", self.erase_namespace, methods=["DELETE"])
-        if self._reload is not None:
-            admin.add_api_route("/api/admin/reload", self.reload_settings, methods=["POST"])
 
     async def list_namespaces(
         self,
@@ -185,22 +172,10 @@ class AdminPages:
         _log.info("admin_erase", namespace=ident)
         return reply({**receipt_fields(await self._erases.namespace(ident)), "namespace": ident})
 
-    async def reload_settings(self) -> Reply[ReloadedFields]:
-        """Read the settings again, and apply them to new requests; as SIGHUP does.
 
-        Answers once they apply. With several workers each applies them itself: soon after.
-        """
-        assert self._reload is not None
-        try:
-            done = await self._reload()
-        except SettingsError as refused:
-            raise SettingsRefused(refused.message) from refused
-        return reply({"applied": done["applied"], "needs_restart": done["needs_restart"]})
-
-
-def admin_router() -> LateRouter:
+def admin_router() -> APIRouter:
     """The router of the operator's endpoints; a query field that an endpoint does not have is refused."""
-    return LateRouter(dependencies=[Depends(_check_fields)], route_class=OperationRoute)
+    return APIRouter(dependencies=[Depends(_check_fields)], route_class=OperationRoute)
 
 
 async def _check_fields(request: Request) -> None:

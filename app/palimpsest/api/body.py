@@ -131,7 +131,7 @@ ERROR = "palimpsest.error"
 
 
 class LoggedRequests:
-    """ASGI middleware that logs requests below `/v1/` and `/s/`, and counts all that are being answered.
+    """ASGI middleware that logs requests below `/v1/` and `/s/`.
 
     `observers` are called with each entry as well, after those of the log.
     """
@@ -140,32 +140,13 @@ class LoggedRequests:
         self._app = app
         self._log = log
         self._observers = observers
-        self._open = 0
-        self._changed = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, then log it."""
-        self._open += 1
-        try:
-            if scope["type"] == "http" and scope["path"].startswith(("/v1/", "/s/")):
-                await self._logged(scope, receive, send)
-            else:
-                await self._app(scope, receive, send)
-        finally:
-            self._open -= 1
-            if not self._open:
-                self._changed.set()
-
-    @property
-    def open(self) -> int:
-        """The number of requests that are being answered."""
-        return self._open
-
-    async def answered(self) -> None:
-        """Wait, without a bound, until no request is being answered."""
-        while self._open:
-            self._changed.clear()
-            await self._changed.wait()
+        if scope["type"] == "http" and scope["path"].startswith(("/v1/", "/s/")):
+            await self._logged(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
     async def _logged(self, scope: Scope, receive: Receive, send: Send) -> None:
         entry = scope[ENTRY] = RequestEntry(method=printable(scope["method"]), path=_path(scope["path"]))

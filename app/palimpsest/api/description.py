@@ -24,7 +24,6 @@ from pydantic import BaseModel
 from palimpsest import errors
 from palimpsest.api.documents import MEDIA_TYPES
 from palimpsest.api.journal import CompletionOrder, MemoryOrder
-from palimpsest.api.late_routes import LateRouter
 from palimpsest.api.pins import PinOrder
 from palimpsest.api.recall import DescribeOrder, GrepOrder
 from palimpsest.api.replies import Reply, raw_reply
@@ -168,7 +167,7 @@ class DescriptionPages:
     `needs_key`: callers need a key of this proxy.
     """
 
-    def __init__(self, api: LateRouter, *, needs_key: bool) -> None:
+    def __init__(self, api: APIRouter, *, needs_key: bool) -> None:
         self._api = api
         self._needs_key = needs_key
 
@@ -183,7 +182,7 @@ class DescriptionPages:
     @cached_property
     def document(self) -> Mapping[str, Any]:
         """The OpenAPI document."""
-        routes = [route for route in self._api.built if isinstance(route, OperationRoute)]
+        routes = [route for route in self._api.routes if isinstance(route, OperationRoute)]
         schemas = _Schemas(routes)
         described = get_openapi(title="Palimpsest", version=version("palimpsest"), routes=routes)
         described["info"]["description"] = _ABOUT

@@ -34,14 +34,6 @@ from palimpsest.proxy.access import Access
 from palimpsest.proxy.incoming import ASGIApp, ASGIMessage, Receive, Scope, Send, asking_of
 
 
-class TakenSlots:
-    """The slots that are taken: those of each caller, and their sum."""
-
-    def __init__(self) -> None:
-        self.held: Counter[Hashable] = Counter()
-        self.total = 0
-
-
 class ConcurrencyLimit:
     """`total` slots, of which a single active caller may hold `share`.
 
@@ -49,32 +41,31 @@ class ConcurrencyLimit:
     Hahne, 1998): with 0.8 one caller holds 4 of 5, two hold 4 of 9 each, and a slot is left for the next.
     """
 
-    def __init__(self, total: int, share: float, taken: TakenSlots | None = None) -> None:
-        """`taken`: the slots that requests under earlier limits hold count, too."""
+    def __init__(self, total: int, share: float) -> None:
         self._total = total
         # Rounded: 0.8 / 0.2 is a little more than 4 in binary fractions.
         self._ratio = round(share / (1 - share), 9) if share < 1 else float("inf")
-        self._taken = taken or TakenSlots()
+        self._held: Counter[Hashable] = Counter()
+        self._taken = 0
 
     def has_room(self, caller: Hashable) -> bool:
         """True when one more request of the caller fits."""
-        free = self._total - self._taken.total
-        return free > 0 and self._taken.held[caller] < max(1, self._ratio * free)
+        free = self._total - self._taken
+        return free > 0 and self._held[caller] < max(1, self._ratio * free)
 
     def take(self, caller: Hashable) -> None:
         """Take a slot. ServerBusy when there is none for this caller."""
         if not self.has_room(caller):
             raise ServerBusy("As many requests as are allowed at a time are being answered; try again soon.")
-        self._taken.held[caller] += 1
-        self._taken.total += 1
+        self._held[caller] += 1
+        self._taken += 1
 
     def release_slot(self, caller: Hashable) -> None:
         """Release a slot."""
-        taken = self._taken
-        taken.total -= 1
-        taken.held[caller] -= 1
-        if not taken.held[caller]:
-            del taken.held[caller]
+        self._taken -= 1
+        self._held[caller] -= 1
+        if not self._held[caller]:
+            del self._held[caller]
 
 
 class AdmissionSlot:
@@ -152,10 +143,9 @@ class LazyPages:
     Their web framework, pages and forms take a sixth of the processor time of a start (2026-11).
     """
 
-    def __init__(self, make: Callable[[], ASGIApp], forget: Callable[[], None]) -> None:
-        """`make` loads them on another thread, which takes 0.3 s; `forget` ends their use."""
+    def __init__(self, make: Callable[[], ASGIApp]) -> None:
+        """`make` loads them on another thread, which takes 0.5 s."""
         self._make = make
-        self._forget = forget
         self._making = asyncio.Lock()
         self._made: ASGIApp | None = None
 
@@ -163,20 +153,6 @@ class LazyPages:
         """One connection."""
         pages = self._made or await self._loaded()
         await pages(scope, receive, send)
-
-    @property
-    def are_loaded(self) -> bool:
-        """True once a request has needed them."""
-        return self._made is not None
-
-    async def load(self) -> None:
-        """Load them before a request needs them."""
-        await self._loaded()
-
-    def release(self) -> None:
-        """They are used no more: let go of what the web framework remembers of them."""
-        if self._made is not None:
-            self._forget()
 
     async def _loaded(self) -> ASGIApp:
         async with self._making:

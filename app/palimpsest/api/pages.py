@@ -6,11 +6,9 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import _lru_cache_wrapper
 
 import uuid_utils
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
-from fastapi.dependencies import models as dependencies
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
@@ -25,7 +23,6 @@ from palimpsest.api.events import EventPages, EventStreams
 from palimpsest.api.exchanges import ExchangePages
 from palimpsest.api.front import guarded
 from palimpsest.api.journal import CheckpointPages, CompletionPages, CompletionWriter, MemoryPages
-from palimpsest.api.late_routes import LateRouter
 from palimpsest.api.mcp.endpoint import McpPages
 from palimpsest.api.messages import MessagePages
 from palimpsest.api.overview import OverviewPages, configuration_of
@@ -61,7 +58,6 @@ from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.session_lists import SessionLists
 from palimpsest.proxy.sessions.reader import MessageReader
-from palimpsest.settings.reload import Reload
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.store import Store
 
@@ -107,7 +103,6 @@ class Pages:
     summarizer: Asks | None = None
     moving: SessionTransfer | None = None
     erases: SessionEraser | None = None
-    reload: Reload | None = None
     searching: Searcher | None = None
     recall: RecallTools | None = None
     unindexes: IndexRemoval | None = None
@@ -131,7 +126,7 @@ def pages_of(pages: Pages) -> FastAPI:
         McpPages(pages.access, Archive(pages.store, pages.reader), pages.recall).on(own)
     if pages.views is not None:
         admin = admin_router()
-        AdminPages(pages.views.namespaces, pages.erases, pages.reload).on(admin)
+        AdminPages(pages.views.namespaces, pages.erases).on(admin)
         own.routes.extend(admin.routes)
     kinds = (PalimpsestError, HTTPException, RequestValidationError)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
@@ -147,10 +142,10 @@ def settings_of(pages: Pages) -> SettingsPages:
     return SettingsPages(archive, pages.store.journal, pages.settings, pages.unindexes)
 
 
-def api_of(pages: Pages, settings: SettingsPages) -> LateRouter:
+def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     """Everything under `/api`; every route authenticates its caller."""
     asked = [Depends(CallerAuthentication(pages.access, pages.operator).refuse_unknown)]
-    api = LateRouter(
+    api = APIRouter(
         prefix="/api",
         dependencies=[Depends(CallerAuthentication(pages.access, pages.operator).admit), *asked],
         route_class=OperationRoute,
@@ -179,14 +174,14 @@ def api_of(pages: Pages, settings: SettingsPages) -> LateRouter:
     return api
 
 
-def _description(api: LateRouter, pages: Pages) -> DescriptionPages:
+def _description(api: APIRouter, pages: Pages) -> DescriptionPages:
     return DescriptionPages(api, needs_key=pages.settings.access.mode == "keys")
 
 
-def ui_of(pages: Pages, settings: SettingsPages) -> LateRouter:
+def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
     """Everything under `/ui`; every route authenticates its caller."""
     paper = PageTemplates()
-    ui = LateRouter(
+    ui = APIRouter(
         dependencies=[Depends(CallerAuthentication(pages.access, pages.operator).admit)],
         route_class=route_of(paper),
     )
@@ -223,16 +218,6 @@ def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
         SearchPages(archive, pages.searching).on(api)
     if pages.recall is not None:
         ToolPages(archive, pages.recall).on(api)
-
-
-def forget_endpoints() -> None:
-    """Let go of all endpoints that FastAPI remembers, to classify them once (0.165).
-
-    With a bound method it would keep an application that is used no more. Others are classified again.
-    """
-    for remembered in vars(dependencies).values():
-        if isinstance(remembered, _lru_cache_wrapper):
-            remembered.cache_clear()
 
 
 class Wall:

@@ -57,7 +57,7 @@ def effective(sources: Sequence[Source]) -> list[Effective]:
 def checked(config: Path | None, options: Mapping[str, Any]) -> Check:
     """What a start with this file and these options would do."""
     # Imported here: `config show` needs neither the upstream's client nor a store.
-    from palimpsest.main.start_checks import start_problems, start_warnings
+    from palimpsest.cli.start_checks import start_problems, start_warnings
 
     try:
         sources = sources_of(config, options)

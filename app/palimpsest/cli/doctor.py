@@ -12,10 +12,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from palimpsest.cli.commands import learned_windows, line_of
+from palimpsest.cli.start_checks import start_problems
 from palimpsest.cli.terminal import MODELS_SHOWN, Finding
 from palimpsest.core.urls import without_password
 from palimpsest.errors import PalimpsestError
-from palimpsest.main.start_checks import start_problems
 from palimpsest.proxy.pepper import load_pepper
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.address import sqlite_path

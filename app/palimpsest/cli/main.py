@@ -110,11 +110,10 @@ def serve(
     from palimpsest.settings.load import settings_of, sources_of
 
     options = serve_options(host, port, upstream, database, window_tokens, workers)
-    read = partial(sources_of, config, options)
-    settings = settings_of(read())
+    settings = settings_of(sources_of(config, options))
     from palimpsest.cli.serve import serve as serve_proxy
 
-    serve_proxy(settings, read)
+    serve_proxy(settings)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The operator's endpoints in a terminal: who uses a running proxy, erasing a namespace, a reload."""
+"""The operator's endpoints in a terminal: who uses a running proxy, erasing a namespace."""
 
 from __future__ import annotations
 
@@ -40,19 +40,6 @@ async def erased(url: str, admin_key: str | None, ident: str, agrees: Callable[[
         if not agrees(f"Erase everything of the namespace {ident}: {sessions}, for good?"):
             return None
         return fields_of(await api.delete(f"{_path(ident)}?confirm=everything"))
-
-
-async def reloaded(url: str, admin_key: str | None) -> Json:
-    """Have the settings read again; names of those that apply now, and of those that wait for a restart."""
-    async with own_api(url, admin_key) as api:
-        return fields_of(await api.post("admin/reload", {}))
-
-
-def lines_of_reload(told: Json) -> Iterator[str]:
-    """What has changed."""
-    yield f"Applied: {', '.join(told['applied']) or 'nothing has changed'}."
-    if told["needs_restart"]:
-        yield f"At a restart: {', '.join(told['needs_restart'])}."
 
 
 def lines_of_list(told: Json) -> Iterator[str]:

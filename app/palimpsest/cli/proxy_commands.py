@@ -42,8 +42,7 @@ def add_to(app: typer.Typer) -> None:
     # What follows the program is the program's own.
     own = {"ignore_unknown_options": True, "allow_interspersed_args": False}
     app.command(context_settings=own)(asking(run))
-    for operates in (namespaces, reload):
-        app.command()(operates)
+    app.command()(namespaces)
 
 
 def sessions(
@@ -242,13 +241,6 @@ def namespaces(
         _told(awaited(operating.listed(url, admin_key, limit)), operating.lines_of_list, as_json)
     else:
         _told(awaited(operating.one(url, admin_key, ident)), operating.lines_of_one, as_json)
-
-
-def reload(url: ProxyUrl = HERE, admin_key: AdminKey = None, as_json: AsJson = False) -> None:
-    """Have a running proxy read its settings again, as SIGHUP does; for its operator."""
-    from palimpsest.cli import operating
-
-    _told(awaited(operating.reloaded(url, admin_key)), operating.lines_of_reload, as_json)
 
 
 def connect(

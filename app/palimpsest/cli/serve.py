@@ -1,4 +1,4 @@
-"""Starts the proxy: the demo if no upstream is set, the socket, the server; reloads settings on SIGHUP."""
+"""Starts the proxy: the demo if no upstream is set, the socket, the server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
@@ -19,19 +19,16 @@ import typer
 
 from palimpsest.cli.http_server import address_of, bound_socket, http_server, running_demo
 from palimpsest.cli.logs import configure_logs
-from palimpsest.cli.reloading import Reloader, UsedSettings, reloaded_by_parent
 from palimpsest.cli.schema import ready
+from palimpsest.cli.start_checks import check_start
 from palimpsest.cli.workers import FAILED_START, Workers
 from palimpsest.core.urls import without_query
 from palimpsest.demo.model import MODEL
 from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS
 from palimpsest.errors import PalimpsestError
 from palimpsest.main.application import Application, create_app
-from palimpsest.main.start_checks import check_start
-from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.pepper import load_pepper
 from palimpsest.proxy.telemetry.siblings import Inboxes, Siblings
-from palimpsest.settings.load import Source
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.migrate import schema_of_this_version
@@ -49,26 +46,24 @@ _SWITCH_SECONDS = 0.0005
 _COLLECT_AFTER = (20_000, 10, 10)
 
 
-def serve(settings: Settings, read: Callable[[], Sequence[Source]]) -> None:
-    """Serve until a stop signal. Raises SettingsError, SchemaMismatch or StoreUnavailable.
-
-    `read` reads the sources of the settings again on SIGHUP.
-    """
+def serve(settings: Settings) -> None:
+    """Serve until a stop signal. Raises SettingsError, SchemaMismatch or StoreUnavailable."""
     check_start(settings)
     configure_logs(settings.logging)
-    used = UsedSettings(settings, read)
-    signal.signal(signal.SIGHUP, used.hang_up)
+    # Closing the terminal does not end it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.setswitchinterval(_SWITCH_SECONDS)
     database = settings.database
     with ExitStack() as stack:
         is_demo = settings.upstream.base_url is None
         if is_demo:
-            used.demo_url = stack.enter_context(running_demo(DEFAULT_WINDOW_TOKENS))
+            demo = {"base_url": stack.enter_context(running_demo(DEFAULT_WINDOW_TOKENS))}
+            settings = settings.model_copy(update={"upstream": settings.upstream.model_copy(update=demo)})
         listening = stack.enter_context(bound_socket(settings.server.host, settings.server.port))
         # Behind the socket: a start that is refused for its address makes no database.
         asyncio.run(ready(database.url.get_secret_value()))
-        proxy = _Proxy(used, listening, address_of(listening), Tokenizer())
-        text = welcome(proxy.address, settings, is_demo=is_demo)
+        proxy = _Proxy(settings, is_demo, listening, Tokenizer())
+        text = welcome(address_of(listening), settings, is_demo=is_demo)
         if settings.server.workers == 1:
             proxy.serve(partial(typer.echo, text), _raised, None)
             return
@@ -82,19 +77,16 @@ def serve(settings: Settings, read: Callable[[], Sequence[Source]]) -> None:
         def work(started: Callable[[], None], refused: Callable[[PalimpsestError], None], place: int) -> None:
             proxy.serve(started, refused, inboxes.at(place))
 
-        workers = Workers(count, work, started=greet, reload=partial(reloaded_by_parent, used))
-        if used.hung_up:
-            reloaded_by_parent(used)
-        workers.run()
+        Workers(count, work, started=greet).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Proxy:
     """What a process that answers works with."""
 
-    used: UsedSettings
+    settings: Settings
+    is_demo: bool
     listening: socket.socket
-    address: str
     tokenizer: Tokenizer
 
     def serve(
@@ -104,16 +96,12 @@ class _Proxy:
         siblings: Siblings | None,
     ) -> None:
         """Serve until a stop signal; see `workers.Work`. SystemExit when the application does not start."""
-        settings = self.used.with_demo(self.used.settings)
-        application = create_app(settings, self.tokenizer)
+        application = create_app(self.settings, self.tokenizer)
         application.siblings = siblings
         application.warms = True
-        application.ground_opened = freeze_garbage_collector
-        reloader = Reloader(self.used, application.renew)
-        application.reloads = reloader.reload if siblings is None else reloader.through_parent
-        line = start_line(settings, self.address, is_demo=self.used.demo_url is not None)
-        notices = OperatorNotices(application, reloader, line, started)
-        server = http_server(application, settings.server, notices)
+        line = start_line(self.settings, address_of(self.listening), is_demo=self.is_demo)
+        notices = OperatorNotices(application, line, started)
+        server = http_server(application, self.settings.server, notices)
         # uvicorn raises KeyboardInterrupt after an orderly stop, and SystemExit when the application did not
         # start; the reason is told below.
         with suppress(KeyboardInterrupt, SystemExit):
@@ -133,23 +121,15 @@ class OperatorNotices:
     """Reports start and stop of one process in the log; `answers` is called when it answers."""
 
     application: Application
-    reloader: Reloader
     start_line: Mapping[str, object]
     answers: Callable[[], None]
-    reloads: Jobs = field(default_factory=Jobs)
 
     def started(self) -> None:
         """Called once the server answers, not before: a start may still fail after the socket is bound."""
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
-        if self.reloader.used.hung_up:
-            self._reload()
+        freeze_garbage_collector()
         _log.info("started", pid=os.getpid(), **self.start_line)
-        # Last: who reads what is told now may look into the log, or send a SIGHUP.
+        # Last: who reads what is told now may look into the log.
         self.answers()
-
-    def _reload(self) -> None:
-        self.reloads.start(self.reloader.on_hangup())
 
     def stopping(self, by: str | None) -> None:
         """End event streams, and log the number of open requests."""
@@ -180,8 +160,7 @@ def start_line(settings: Settings, address: str, *, is_demo: bool) -> dict[str, 
 def freeze_garbage_collector() -> None:
     """Exclude everything loaded by now from garbage collection, and enable the collector.
 
-    What is made from settings comes later: a reload replaces it. A collection before that took a tenth of a
-    start (0.16 s) and freed no page of memory (2026-11).
+    A collection before that took a tenth of a start (0.16 s) and freed no page of memory (2026-11).
     """
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)

@@ -45,8 +45,6 @@ class _Worker:
     process: BaseProcess
     reports: Connection
     began: float
-    # How often the settings had been reloaded when it was forked.
-    reloads: int
     has_started: bool = False
 
     @property
@@ -56,23 +54,15 @@ class _Worker:
 
 
 class Workers:
-    """`count` processes that each do `work`. `started` is called once, when all of them answer.
+    """`count` processes that each do `work`. `started` is called once, when all of them answer."""
 
-    `reload` is called on SIGHUP; the workers get the signal too if it returns True.
-    """
-
-    def __init__(
-        self, count: int, work: Work, *, started: Callable[[], None], reload: Callable[[], bool]
-    ) -> None:
+    def __init__(self, count: int, work: Work, *, started: Callable[[], None]) -> None:
         self._count = count
         self._work = work
         self._started = started
-        self._reload = reload
         self._workers: dict[int, _Worker] = {}
         self._is_up = False
         self._stopped_by: int | None = None
-        self._hung_up = False
-        self._reloads = 0
         # Signals wake the wait for workers.
         self._woken, self._wakes = socket.socketpair()
         self._woken.setblocking(False)
@@ -89,7 +79,6 @@ class Workers:
                     self._start_missing()
                     self._wait()
                     self._take_reports()
-                    self._hang_up()
             finally:
                 self._stop()
         if self._stopped_by == signal.SIGTERM:
@@ -98,7 +87,7 @@ class Workers:
 
     @contextmanager
     def _signals_handled(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self._on_signal) for number in (*_STOPS, signal.SIGHUP)}
+        before = {number: signal.signal(number, self._on_signal) for number in _STOPS}
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         try:
             yield
@@ -108,10 +97,7 @@ class Workers:
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            self._hung_up = True
-        else:
-            self._stopped_by = self._stopped_by or number
+        self._stopped_by = self._stopped_by or number
 
     def _start_missing(self) -> None:
         now = time.monotonic()
@@ -131,14 +117,13 @@ class Workers:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         # The worker's copy is the only one, so that its end is noticed.
         parent.close()
-        return _Worker(process, reports, time.monotonic(), self._reloads)
+        return _Worker(process, reports, time.monotonic())
 
     def _in_worker(self, reports: Connection, parent: Connection, place: int) -> None:
         """In the new process."""
         signal.set_wakeup_fd(-1)
         for number in _STOPS:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         for sock in (self._woken, self._wakes):
             sock.close()
@@ -189,9 +174,6 @@ class Workers:
             return
         if refusal is None:
             worker.has_started = True
-            if worker.reloads != self._reloads:
-                # It ignores the signal until it answers.
-                self._send(signal.SIGHUP, [worker])
         elif not self._is_up:
             raise refusal
         else:
@@ -203,13 +185,6 @@ class Workers:
         _log.error("worker_ended", pid=worker.process.pid, exit_code=worker.process.exitcode)
         if not self._is_up:
             sys.exit(FAILED_START)
-
-    def _hang_up(self) -> None:
-        if self._hung_up:
-            self._hung_up = False
-            if self._reload():
-                self._reloads += 1
-                self._send(signal.SIGHUP, self._workers.values())
 
     def _stop(self) -> None:
         """Stop all workers and wait: each has its own deadline for open answers."""

@@ -1,243 +1,330 @@
-"""Wires the front door and the endpoints from opened parts."""
+"""Wires the front door: recall, the journal, compaction, and the exchange that answers chat requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from urllib.parse import clear_cache as forget_addresses  # type: ignore[attr-defined]  # not in the stubs
 
 from palimpsest.api.chat import ChatEndpoint, PassthroughEndpoint
 from palimpsest.api.front import Admission, ConcurrencyLimit, Front, LazyPages
 from palimpsest.api.health import HealthPages
 from palimpsest.api.metrics import MetricsPage
+from palimpsest.core.budget.economy import Prices
 from palimpsest.core.history.session_sources import SessionSources
 from palimpsest.core.notes.reader import forget_conversations
+from palimpsest.core.summary.prompt import Instructions
 from palimpsest.core.view.masking import forget_masked
 from palimpsest.core.wire.request import RequestLimits
 from palimpsest.core.wire.web_origins import WebOrigins
-from palimpsest.main.features import (
-    Policies,
-    RecallParts,
-    compactor_of,
-    context_loader_of,
-    journal_of,
-    quotas_of,
-    recall_of,
-    writer_of,
-)
-from palimpsest.main.ground import new_id
-from palimpsest.main.parts import Parts
+from palimpsest.errors import SettingsError
+from palimpsest.main.parts import Parts, new_id
 from palimpsest.proxy.answering.delivery import Delivery, DeliveryParts
 from palimpsest.proxy.answering.outcomes import Answered, Outcomes
 from palimpsest.proxy.answering.overflow_recovery import CutPrompts, Recovery
 from palimpsest.proxy.answering.own_compactions import CompactionMeans, OwnCompactions
 from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
 from palimpsest.proxy.answering.relay import AnswerHooks, Relay, RelayLimits
-from palimpsest.proxy.compacting.compactor import Compactor
-from palimpsest.proxy.compacting.context_loader import ContextLoader
-from palimpsest.proxy.compacting.summary_writer import SummaryWriter
+from palimpsest.proxy.compacting.breaker import Breaker, LoopBreaker, SummaryGuard
+from palimpsest.proxy.compacting.compactor import Adoption, Compactor
+from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
+from palimpsest.proxy.compacting.costs import SpendingLimit
+from palimpsest.proxy.compacting.leases import Leases, LeaseTerms
+from palimpsest.proxy.compacting.questions import Prompts
+from palimpsest.proxy.compacting.summaries import JobRules, SummaryJobs, SummaryMeans
+from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.erasing import Eraser
 from palimpsest.proxy.exchange import Behaviour, Exchange
 from palimpsest.proxy.forgetting import HeldInMemory
 from palimpsest.proxy.incoming import ASGIApp
-from palimpsest.proxy.journal.session_journal import Remembers, SessionJournal
+from palimpsest.proxy.journal.checkpoints import Writing
+from palimpsest.proxy.journal.runtime import Readings
+from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.kept_answers import RefusalMemory
+from palimpsest.proxy.lookups.executing import MixedTurns, ToolExecutor
+from palimpsest.proxy.lookups.hidden_rounds import Replays
+from palimpsest.proxy.lookups.offering import ToolOfferPolicy
+from palimpsest.proxy.lookups.rounds import RecallRounds, RoundMeans
+from palimpsest.proxy.lookups.streaming import RoundLimits
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.quotas import Quotas
-from palimpsest.proxy.recall.indexing import Indexer
+from palimpsest.proxy.recall.describing import Describer
+from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch
+from palimpsest.proxy.recall.searching import Searcher
+from palimpsest.proxy.recall.tools import RecallTools
+from palimpsest.proxy.recall.vectors import VectorMeans, Vectors
 from palimpsest.proxy.retention import Retention
 from palimpsest.proxy.sessions.delta import Deltas, References
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.resolver import Resolver
 from palimpsest.proxy.sessions.side_requests import SideRequests
-from palimpsest.settings.settings import Settings, is_loopback
+from palimpsest.proxy.token_counts import REMEMBERED_MODELS
+from palimpsest.settings.session import recall_enabled, session_policy, session_recalls
+from palimpsest.settings.settings import (
+    Settings,
+    configured_prices,
+    is_loopback,
+    merged,
+    model_settings,
+)
+from palimpsest.settings.upstreams import SummarizerSettings
 from palimpsest.storage.retention import RetentionLimits
 
-
-@dataclass(frozen=True, slots=True)
-class Composed:
-    """A generation's front door and pages, what it holds of sessions, and what erases old ones."""
-
-    front: Front
-    pages: LazyPages
-    memory: HeldInMemory
-    retention: Retention
+# A background summary may take this many times as long as a request would wait for one.
+PATIENCE = 3
+# Transcripts share their messages with the cache of messages: this bounds those that only they hold.
+_TRANSCRIPTS_PART = 8
 
 
-def composed_of(parts: Parts, metrics: MetricsPage | None) -> Composed:
-    """The whole application, made of opened parts."""
-    limits = parts.settings.limits
-    policies = Policies(parts.settings)
+def front_of(parts: Parts, metrics: MetricsPage | None) -> tuple[Front, Retention]:
+    """The whole application, made of opened parts; and what erases sessions that are kept too long."""
+    settings, limits = parts.settings, parts.settings.limits
+    # Every request needs one. Bounded, since callers choose the models' names.
+    policies = lru_cache(REMEMBERED_MODELS)(partial(session_policy, settings))
     recall = recall_of(parts)
-    contexts = context_loader_of(parts, policies, recall.replays)
-    journal = journal_of(parts)
-    writer = writer_of(parts)
-    compactor = compactor_of(parts, writer, journal)
-    viewing = ViewPlanner(
-        contexts, compactor, parts.jobs, wait_seconds=parts.settings.compaction.deadline_seconds
+    contexts = ContextLoader(
+        parts.store,
+        ModelFacts(parts.windows, parts.calibrations, parts.tokens, parts.costs),
+        policies,
+        parts.destinations.headers,
+        recall.replays,
+        text_pins_share=settings.compaction.text_pins_share,
     )
+    journal = SessionJournal(
+        Writing(parts.store.journal, parts.jobs, parts.background, time.time, new_id, parts.daily_log),
+        Readings(parts.store, parts.reader, parts.tokens),
+    )
+    writer = _writer(parts)
+    compactor = _compactor(parts, writer, journal)
+    viewing = ViewPlanner(contexts, compactor, parts.jobs, wait_seconds=settings.compaction.deadline_seconds)
     quotas = quotas_of(parts)
     passthrough = Passthrough(parts.destinations, quotas, limits.body_bytes)
-    models, idle = ModelList(parts.destinations), limits.body_idle_seconds
-    remembers = _remembers(parts, writer, contexts)
-    exchange = exchange_of(parts, viewing, passthrough, quotas, journal, recall, remembers)
-    memory = memory_of(parts, exchange, compactor, journal, (policies.forget, recall.searching.forget))
-
-    def pages() -> ASGIApp:
-        from palimpsest.main.pages import own_pages
-
-        return own_pages(parts, contexts, viewing, journal, writer, recall)
-
-    def forget() -> None:
-        from palimpsest.api.pages import forget_endpoints
-
-        forget_endpoints()
-
-    own = LazyPages(pages, forget)
-    front = Front(
-        chat=ChatEndpoint(exchange, new_id, body_bytes=limits.body_bytes, body_idle_seconds=idle),
-        passthrough=PassthroughEndpoint(parts.access, quotas, models, passthrough, body_idle_seconds=idle),
-        pages=metrics.before(own) if metrics else own,
-        health=HealthPages(parts.store),
-        origins=web_origins(parts.settings),
-        admission=admission_of(parts),
-        access=parts.access,
-        compacts=parts.settings.upstream.compaction_requests != "upstream",
-    )
-    return Composed(front, own, memory, _retention(parts))
-
-
-def _retention(parts: Parts) -> Retention:
-    """What erases what is kept too long. Keys may get limits while the server runs."""
-    general = RetentionLimits(parts.settings.retention.days, parts.settings.retention.max_bytes)
-    return Retention(parts.store, Eraser(parts.ground.erasure), general)
-
-
-def _remembers(parts: Parts, writer: SummaryWriter, contexts: ContextLoader) -> Remembers:
-    """The function that adds results of a conversation to its session's memory."""
-    return partial(MemoryBlocks(parts.store.journal, writer, new_id).remembers, contexts)
-
-
-def admission_of(parts: Parts) -> Admission:
-    """The limits on concurrent answers and uploads; those of earlier generations count, too."""
-    limits, ground = parts.settings.limits, parts.ground
-    return Admission(
-        answered=ConcurrencyLimit(limits.concurrent_requests, limits.caller_share, ground.answered),
-        arriving=ConcurrencyLimit(limits.concurrent_uploads, limits.caller_share, ground.arriving),
-        header_bytes=limits.header_bytes,
-    )
-
-
-def web_origins(settings: Settings) -> WebOrigins:
-    """The accepted Host names and the origins of web pages that may call the proxy."""
-    given, has_keys = settings.server.allowed_hosts, settings.access.mode == "keys"
-    is_any = "*" in given or (has_keys and not given)
-    names = frozenset(name.lower() for name in (settings.server.host, *given))
-    origins = frozenset(settings.server.cors_origins)
-    return WebOrigins(None if is_any else names, not is_loopback(settings.server.host), origins)
-
-
-def answered_of(
-    parts: Parts, viewing: ViewPlanner, journal: SessionJournal, indexing: Indexer, remembers: Remembers
-) -> Answered:
-    """The actions after every finished answer."""
+    # Adds results of a conversation to its session's memory.
+    remembers = partial(MemoryBlocks(parts.store.journal, writer, new_id).remembers, contexts)
     cuts = CutPrompts(parts.windows, parts.calibrations, journal, parts.jobs)
-    return Answered(viewing, parts.windows, journal, indexing, cuts, remembers)
-
-
-def exchange_of(
-    parts: Parts,
-    viewing: ViewPlanner,
-    passthrough: Passthrough,
-    quotas: Quotas,
-    journal: SessionJournal,
-    recall: RecallParts,
-    remembers: Remembers,
-) -> Exchange:
-    """The exchange that answers chat requests."""
-    settings, limits = parts.settings, parts.settings.limits
-    answered = answered_of(parts, viewing, journal, recall.indexing, remembers)
-    recorder = Recorder(parts.store, parts.jobs, parts.newcomers, quotas)
-    relay = _relay(parts, recorder, AnswerHooks(answered, recall.mixed))
-    recovery = _recovery(parts, viewing, journal)
-    return Exchange(
-        access=parts.access,
-        references=References(parts.store.exchanges, parts.reader),
-        resolver=_resolver(parts),
-        tombstones=parts.ground.erasure.tombstones,
-        recorder=recorder,
-        viewing=viewing,
-        delivery=Delivery(_sending(parts, recall, viewing, recorder), recorder, relay, recovery),
-        passthrough=passthrough,
-        quotas=quotas,
-        storage=parts.ground.storage,
-        mixed=recall.mixed,
-        behaviour=Behaviour(
-            RequestLimits(limits.json_depth, limits.messages),
-            limits.body_bytes,
-            settings.access.allow_off,
-            settings.database.on_store_failure,
-        ),
-    )
-
-
-def _relay(parts: Parts, recorder: Recorder, follows: AnswerHooks) -> Relay:
-    limits, on_failure = parts.settings.limits, parts.settings.database.on_store_failure
-    bounds = RelayLimits(
-        limits.frame_bytes, limits.answer_bytes, delivers_unstored=on_failure == "passthrough"
-    )
-    return Relay(recorder, Outcomes(parts.reader), parts.jobs, bounds, follows)
-
-
-def _recovery(parts: Parts, viewing: ViewPlanner, journal: SessionJournal) -> Recovery:
-    retries = parts.settings.compaction.overflow_retries
-    return Recovery(viewing, parts.windows, parts.calibrations, journal, retries)
-
-
-def _sending(parts: Parts, recall: RecallParts, viewing: ViewPlanner, recorder: Recorder) -> DeliveryParts:
-    """The parts that send requests upstream."""
-    settings = parts.settings
-    means = CompactionMeans(viewing, parts.reader, recorder, new_id)
-    compactions = OwnCompactions(settings.upstream.compaction_requests, means, RefusalMemory())
-    return DeliveryParts(
-        parts.destinations, settings.compaction.notify, recall.recalling, parts.kept, compactions
-    )
-
-
-def memory_of(
-    parts: Parts,
-    exchange: Exchange,
-    compactor: Compactor,
-    journal: SessionJournal,
-    others: tuple[Callable[[], None], ...],
-) -> HeldInMemory:
-    """The parts that hold data of sessions in memory; an erase clears them."""
-    return HeldInMemory(
+    answered = Answered(viewing, parts.windows, journal, recall.indexing, cuts, remembers)
+    exchange = _exchange(parts, viewing, journal, recall, answered, passthrough, quotas)
+    parts.erasure.forgetting.held = HeldInMemory(
         sessions=(exchange.resolver, exchange.recorder, compactor, journal),
         reader=parts.reader,
         others=(
-            parts.ground.tokenizer.forget,
+            parts.tokenizer.forget,
             parts.tokens.forget_tools,
             forget_conversations,
             forget_masked,
             # They hold names of sessions, and what was searched for.
             forget_addresses,
-            # Policies of sessions, recent searches.
-            *others,
+            policies.cache_clear,
+            recall.searching.forget,
         ),
         jobs=parts.jobs,
         log=parts.daily_log,
     )
 
+    def pages() -> ASGIApp:
+        from palimpsest.main.pages import own_pages
 
-# Transcripts share their messages with the cache of messages: this bounds those that only they hold.
-_TRANSCRIPTS_PART = 8
+        searching = recall.searching
+        return own_pages(
+            *(parts, contexts, viewing, journal, writer), searching, recall.tools, recall.indexing.drop
+        )
+
+    own, idle = LazyPages(pages), limits.body_idle_seconds
+    models = ModelList(parts.destinations)
+    front = Front(
+        chat=ChatEndpoint(exchange, new_id, body_bytes=limits.body_bytes, body_idle_seconds=idle),
+        passthrough=PassthroughEndpoint(parts.access, quotas, models, passthrough, body_idle_seconds=idle),
+        pages=metrics.before(own) if metrics else own,
+        health=HealthPages(parts.store),
+        origins=web_origins(settings),
+        admission=Admission(
+            answered=ConcurrencyLimit(limits.concurrent_requests, limits.caller_share),
+            arriving=ConcurrencyLimit(limits.concurrent_uploads, limits.caller_share),
+            header_bytes=limits.header_bytes,
+        ),
+        access=parts.access,
+        compacts=settings.upstream.compaction_requests != "upstream",
+    )
+    # Keys may get limits while the server runs.
+    general = RetentionLimits(settings.retention.days, settings.retention.max_bytes)
+    return front, Retention(parts.store, Eraser(parts.erasure), general)
+
+
+@dataclass(frozen=True, slots=True)
+class RecallParts:
+    """The parts of recall, one of each."""
+
+    indexing: Indexer
+    searching: Searcher
+    tools: RecallTools
+    recalling: RecallRounds
+    mixed: MixedTurns
+    replays: Replays
+
+
+def recall_of(parts: Parts) -> RecallParts:
+    """The index, search, the recall tools, and the parts that offer them to models and run their calls."""
+    settings, stopping = parts.settings, parts.stopping
+    how, limits = settings.recall, settings.limits
+    switch = RecallSwitch(parts.store.journal, partial(recall_enabled, settings))
+    vectors = None
+    if parts.embedder is not None:
+        means = VectorMeans(parts.store.search, parts.jobs, stopping, switch)
+        vectors = Vectors(means, parts.embedder)
+    then = vectors.later if vectors is not None else None
+    indexing = Indexer(parts.store.search, parts.jobs, parts.background, stopping, switch, then)
+    catching_up = IndexCatchUp(parts.store.search, indexing, switch, how.search_wait_seconds)
+    searching = Searcher(parts.store.search, catching_up, switch, how, vectors)
+    describing = Describer(parts.store, how.large_payload_tokens)
+    tools = RecallTools(parts.store, searching, describing, switch, new_id)
+    refusing = RefusalMemory()
+    offering = ToolOfferPolicy(
+        refusing,
+        partial(recall_enabled, settings),
+        session_recalls,
+        by_default=how.tools,
+        without_tools=how.tools_for_all,
+    )
+    executing = ToolExecutor(
+        tools, lambda model: parts.tokens.counter_of(model).count_message, how.result_chars
+    )
+    bounds = RoundLimits(how.max_rounds, limits.frame_bytes, limits.answer_bytes)
+    # A search waits for the store and for the word index.
+    wait_seconds = settings.database.store_deadline_seconds + how.search_wait_seconds
+    return RecallParts(
+        indexing=indexing,
+        searching=searching,
+        tools=tools,
+        recalling=RecallRounds(RoundMeans(parts.destinations, executing, refusing, bounds)),
+        mixed=MixedTurns(parts.store.exchanges, parts.jobs, executing, wait_seconds),
+        replays=Replays(parts.store.exchanges, parts.tokens, offering, how.result_chars, how.tools_share),
+    )
+
+
+def quotas_of(parts: Parts) -> Quotas:
+    """The daily quotas of callers."""
+
+    async def prices(model: str) -> Prices | None:
+        entry = model_settings(parts.settings, model)
+        if entry is not None and entry.prices.input == 0:
+            return None
+        found = await parts.costs.known(model)
+        is_stated = configured_prices(parts.settings, model) is not None
+        # What is published as free has the default ratios, which are no dollars.
+        return found if is_stated or found != Prices() else None
+
+    return Quotas(parts.store.accounts, parts.jobs, prices)
+
+
+def _writer(parts: Parts) -> SummaryWriter:
+    """The writer of summaries."""
+    how = parts.settings.compaction
+    chosen = parts.settings.summarizer
+    choice = SummarizerChoice(
+        model=chosen.model,
+        window_tokens=chosen.window_tokens,
+        may_reuse_prompt=chosen.base_url is None and chosen.model is None,
+        call_seconds=max(1.0, PATIENCE * how.deadline_seconds),
+        instructions=instructions_of(chosen),
+    )
+    restraint = SummaryGuard(
+        Breaker(merged([parts.settings.policy]).breaker_failures, how.breaker_seconds, time.monotonic),
+        LoopBreaker(how.breaker_seconds, time.monotonic),
+        SpendingLimit(parts.store.journal, how.summary_tokens_per_day, time.time, new_id()),
+    )
+    prompts = Prompts(parts.kept, choice.instructions)
+    return SummaryWriter(parts.summarizers, parts.worker, prompts, choice, restraint, new_id)
+
+
+def instructions_of(chosen: SummarizerSettings) -> Instructions:
+    """The instructions of summary prompts. SettingsError when the operator's prompt file cannot be read."""
+    form = ""
+    if chosen.prompt_file is not None:
+        try:
+            form = chosen.prompt_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = "it is not UTF-8" if isinstance(error, ValueError) else str(error.strerror)
+            raise SettingsError(
+                f"summarizer.prompt_file: {chosen.prompt_file} cannot be read: {why}."
+            ) from error
+        if not form:
+            raise SettingsError(f"summarizer.prompt_file: {chosen.prompt_file} is empty.")
+    return Instructions(form, chosen.extra_instructions.strip())
+
+
+def _compactor(parts: Parts, writer: SummaryWriter, journal: SessionJournal) -> Compactor:
+    """The executor of compaction plans."""
+    how, counts, store = parts.settings.compaction, parts.counts, parts.store
+    # Keys are kept at least as long as a request may wait for a summary.
+    rules = JobRules(
+        concurrent=how.concurrent_summaries,
+        key_seconds=max(how.key_ttl_seconds, how.deadline_seconds),
+        attempts=how.summary_attempts,
+        backoff_seconds=how.summary_backoff_seconds,
+    )
+    # A SQLite file has one server, which takes over the leases of a killed one at its restart.
+    terms = LeaseTerms(store.journal.server or "sole", how.summary_lease_seconds, time.time)
+    leases = Leases(store.journal, parts.jobs, terms)
+    means = SummaryMeans(writer, store, parts.jobs, leases, journal.failed, parts.erasure.gone)
+    return Compactor(
+        Adoption(store, parts.jobs, journal, counts.compacted if counts else None),
+        SummaryJobs(means, rules, new_id),
+        deadline_seconds=how.deadline_seconds,
+        background=how.background and how.key_ttl_seconds > 0,
+        new_id=new_id,
+    )
+
+
+def _exchange(
+    parts: Parts,
+    viewing: ViewPlanner,
+    journal: SessionJournal,
+    recall: RecallParts,
+    answered: Answered,
+    passthrough: Passthrough,
+    quotas: Quotas,
+) -> Exchange:
+    """The exchange that answers chat requests."""
+    settings, limits, store = parts.settings, parts.settings.limits, parts.store
+    recorder = Recorder(store, parts.jobs, parts.newcomers, quotas)
+    on_failure = settings.database.on_store_failure
+    bounds = RelayLimits(
+        limits.frame_bytes, limits.answer_bytes, delivers_unstored=on_failure == "passthrough"
+    )
+    relay = Relay(recorder, Outcomes(parts.reader), parts.jobs, bounds, AnswerHooks(answered, recall.mixed))
+    recovery = Recovery(
+        viewing, parts.windows, parts.calibrations, journal, settings.compaction.overflow_retries
+    )
+    means = CompactionMeans(viewing, parts.reader, recorder, new_id)
+    compactions = OwnCompactions(settings.upstream.compaction_requests, means, RefusalMemory())
+    sending = DeliveryParts(
+        parts.destinations, settings.compaction.notify, recall.recalling, parts.kept, compactions
+    )
+    return Exchange(
+        access=parts.access,
+        references=References(store.exchanges, parts.reader),
+        resolver=_resolver(parts),
+        tombstones=parts.erasure.tombstones,
+        recorder=recorder,
+        viewing=viewing,
+        delivery=Delivery(sending, recorder, relay, recovery),
+        passthrough=passthrough,
+        quotas=quotas,
+        storage=parts.storage,
+        mixed=recall.mixed,
+        behaviour=Behaviour(
+            RequestLimits(limits.json_depth, limits.messages),
+            limits.body_bytes,
+            settings.access.allow_off,
+            on_failure,
+        ),
+    )
 
 
 def _resolver(parts: Parts) -> Resolver:
-    how, in_flight = parts.settings.sessions, parts.ground.in_flight
+    how, in_flight = parts.settings.sessions, parts.in_flight
     sources = SessionSources(how.headers, how.codex_headers, how.body_keys, how.metadata_keys)
     deltas = Deltas(
         parts.store.history,
@@ -251,3 +338,12 @@ def _resolver(parts: Parts) -> Resolver:
     return Resolver(
         *(parts.store, parts.reader, deltas, beside, sources, parts.calibrations, new_id, in_flight)
     )
+
+
+def web_origins(settings: Settings) -> WebOrigins:
+    """The accepted Host names and the origins of web pages that may call the proxy."""
+    given, has_keys = settings.server.allowed_hosts, settings.access.mode == "keys"
+    is_any = "*" in given or (has_keys and not given)
+    names = frozenset(name.lower() for name in (settings.server.host, *given))
+    origins = frozenset(settings.server.cors_origins)
+    return WebOrigins(None if is_any else names, not is_loopback(settings.server.host), origins)

@@ -7,11 +7,10 @@ import time
 from fastapi import FastAPI
 
 from palimpsest.api.pages import Pages, Views, pages_of
+from palimpsest.api.status import IndexRemoval
 from palimpsest.api.transfer import SessionTransfer
 from palimpsest.core.runtime.session_import import RecordLimits
-from palimpsest.main.features import RecallParts, costs_of
-from palimpsest.main.ground import new_id
-from palimpsest.main.parts import Parts
+from palimpsest.main.parts import Parts, new_id
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.summary_writer import SummaryWriter
@@ -24,6 +23,8 @@ from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.journal.transfer import ImportLimits, ImportParts, Imports
 from palimpsest.proxy.namespace_views import NamespaceViews
 from palimpsest.proxy.overview import Overviews
+from palimpsest.proxy.recall.searching import Searcher
+from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.session_lists import SessionLists
 
 
@@ -33,12 +34,32 @@ def own_pages(
     viewing: ViewPlanner,
     journal: SessionJournal,
     writer: SummaryWriter,
-    recall: RecallParts,
+    searching: Searcher,
+    tools: RecallTools,
+    unindexes: IndexRemoval,
 ) -> FastAPI:
     """Everything that is not below `/v1/`, except health checks."""
+    store, costs, limits = parts.store, parts.costs, parts.settings.limits
+    archive = Archive(store, parts.reader)
+    exchanges = ExchangeViews(
+        *(store, archive, parts.reader, parts.tokens, parts.calibrations, costs, parts.windows)
+    )
+    overviews = Overviews(store, parts.calibrations, costs)
+    imports = Imports(
+        ImportParts(
+            store=store,
+            reader=parts.reader,
+            readings=Readings(store, parts.reader, parts.tokens),
+            newcomers=parts.newcomers,
+            tombstones=parts.erasure.tombstones,
+            clock=time.time,
+            new_id=new_id,
+        ),
+        ImportLimits(RecordLimits(limits.json_depth, limits.import_events), limits.messages),
+    )
     return pages_of(
         Pages(
-            parts.store,
+            store,
             parts.access,
             parts.reader,
             contexts,
@@ -47,48 +68,21 @@ def own_pages(
             parts.operator,
             completes=journal,
             summarizer=writer,
-            moving=transfer_of(parts, journal),
-            searching=recall.searching,
-            recall=recall.tools,
-            unindexes=recall.indexing.drop,
+            moving=SessionTransfer(
+                journal, imports, parts.storage, limits.body_bytes, limits.body_idle_seconds
+            ),
+            searching=searching,
+            recall=tools,
+            unindexes=unindexes,
             windows=parts.windows,
-            views=views_of(parts),
-            erases=Eraser(parts.ground.erasure),
-            reload=parts.ground.reload,
+            views=Views(
+                exchanges,
+                CompactionViews(store, archive, exchanges, costs),
+                overviews,
+                SessionLists(store, overviews, parts.calibrations, parts.windows),
+                NamespaceViews(store, costs),
+            ),
+            erases=Eraser(parts.erasure),
             ended=parts.stopping,
         )
-    )
-
-
-def views_of(parts: Parts) -> Views:
-    """What reads stored turns and compactions for people."""
-    costs = costs_of(parts.settings, parts.jobs)
-    archive = Archive(parts.store, parts.reader)
-    exchanges = ExchangeViews(
-        *(parts.store, archive, parts.reader, parts.tokens, parts.calibrations, costs, parts.windows)
-    )
-    compactions = CompactionViews(parts.store, archive, exchanges, costs)
-    overviews = Overviews(parts.store, parts.calibrations, costs)
-    lists = SessionLists(parts.store, overviews, parts.calibrations, parts.windows)
-    namespaces = NamespaceViews(parts.store, costs)
-    return Views(exchanges, compactions, overviews, lists, namespaces)
-
-
-def transfer_of(parts: Parts, journal: SessionJournal) -> SessionTransfer:
-    """Export and import of sessions."""
-    limits = parts.settings.limits
-    readings = Readings(parts.store, parts.reader, parts.tokens)
-    made_of = ImportParts(
-        store=parts.store,
-        reader=parts.reader,
-        readings=readings,
-        newcomers=parts.newcomers,
-        tombstones=parts.ground.erasure.tombstones,
-        clock=time.time,
-        new_id=new_id,
-    )
-    bounds = ImportLimits(RecordLimits(limits.json_depth, limits.import_events), limits.messages)
-    imports = Imports(made_of, bounds)
-    return SessionTransfer(
-        journal, imports, parts.ground.storage, limits.body_bytes, limits.body_idle_seconds
     )

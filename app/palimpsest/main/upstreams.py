@@ -1,4 +1,4 @@
-"""Opens the default upstream and those of `routes`, and wires the summarizers."""
+"""Opens the default upstream, those of `routes`, and the servers that write summaries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from palimpsest.settings.settings import Settings
 from palimpsest.settings.upstreams import KeyHeader, Route, UpstreamSettings
 from palimpsest.upstream.client import Upstream, UpstreamOptions, trust_of
 from palimpsest.upstream.headers import UpstreamKey
-from palimpsest.upstream.summarizer import Summarizer, Summarizers
+from palimpsest.upstream.summarizer import Summarizer, Summarizers, Worker
 
 
 async def opened_destinations(settings: Settings, stack: AsyncExitStack) -> Destinations:
@@ -29,34 +29,34 @@ async def opened_destinations(settings: Settings, stack: AsyncExitStack) -> Dest
     return Destinations(default, routed)
 
 
-def summarizers_of(settings: Settings, destinations: Destinations) -> Summarizers:
-    """Summarizers by model: each model's summaries are written by the upstream that answers for it."""
-    own = key_of(settings.summarizer.api_key, settings.summarizer.key_header)
-    default = destinations.of("").upstream
-    return Summarizers(
-        Summarizer(
-            default,
-            key=own or key_of(settings.upstream.api_key, settings.upstream.key_header),
-            names=credential_names(settings),
-        ),
-        [
-            (
-                route.models,
-                Summarizer(
-                    there.upstream,
-                    key=key_of(route.api_key, route.key_header),
-                    names=credential_names(settings),
-                ),
-            )
-            for route, there in zip(settings.routes, destinations.routed, strict=True)
-        ],
-    )
+async def opened_summarizers(
+    settings: Settings, destinations: Destinations, stack: AsyncExitStack
+) -> Summarizers:
+    """Summarizers by model: each model's summaries are written by the upstream that answers for it.
+
+    Or by one server that writes all of them, and is never sent callers' keys. `stack` closes it.
+    """
+    chosen, names = settings.summarizer, credential_names(settings)
+    own = key_of(chosen.api_key, chosen.key_header)
+    if chosen.base_url is not None:
+        other = await stack.enter_async_context(Upstream(upstream_options(settings, chosen.base_url)))
+        return Summarizers(Summarizer(other, key=own, is_foreign=True))
+    own = own or key_of(settings.upstream.api_key, settings.upstream.key_header)
+    routed = []
+    for route, there in zip(settings.routes, destinations.routed, strict=True):
+        key = key_of(route.api_key, route.key_header)
+        routed.append((route.models, Summarizer(there.upstream, key=key, names=names)))
+    return Summarizers(Summarizer(destinations.of("").upstream, key=own, names=names), routed)
 
 
-def summarizer_at(settings: Settings, upstream: Upstream) -> Summarizers:
-    """One server that writes all summaries and is never sent callers' keys."""
-    key = key_of(settings.summarizer.api_key, settings.summarizer.key_header)
-    return Summarizers(Summarizer(upstream, key=key, is_foreign=True))
+async def opened_worker(settings: Settings, stack: AsyncExitStack) -> Worker | None:
+    """The server that compacts instead of us, if one is set; `stack` closes it."""
+    chosen = settings.summarizer
+    if chosen.worker_url is None:
+        return None
+    pool = await stack.enter_async_context(Upstream(upstream_options(settings, chosen.worker_url)))
+    key = UpstreamKey(chosen.worker_key.get_secret_value()) if chosen.worker_key else None
+    return Worker(pool, chosen.worker_url, key)
 
 
 def upstream_options(settings: Settings, base_url: str | None = None) -> UpstreamOptions:

@@ -174,8 +174,8 @@ class EraseMeans:
 
     async def erased_from_logs(self, namespace: str, session: str | None = None) -> int:
         """Erase the session, or all, from the daily logs; the number of entries. StoreUnavailable."""
-        logs = [each.log for each in self.forgetting.held if each.log is not None]
-        return sum([await log.erased(namespace, session) for log in logs])
+        held = self.forgetting.held
+        return await held.log.erased(namespace, session) if held is not None and held.log is not None else 0
 
 
 class Eraser:

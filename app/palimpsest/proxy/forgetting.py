@@ -51,12 +51,12 @@ class Erased:
 
 
 class Forgetting:
-    """Clears `held`, to which each living generation of the application adds what it holds, until it ends."""
+    """Clears `held`, which is set once everything is wired."""
 
     def __init__(
         self, jobs: Jobs, stopping: asyncio.Event, in_flight: InFlight, again: Again = _AGAIN
     ) -> None:
-        self.held: list[HeldInMemory] = []
+        self.held: HeldInMemory | None = None
         self._jobs = jobs
         self._stopping = stopping
         self._in_flight = in_flight
@@ -87,7 +87,7 @@ class Forgetting:
             used = self._in_flight.sessions
             is_used = any(session in used for one in self._unsettled[:number] for session in one.sessions)
             was_used = was_used or is_used
-            running = [job for held in self.held for job in held.jobs.running]
+            running = self.held.jobs.running if self.held is not None else ()
             await asyncio.sleep(rest)
             self._clear(self._unsettled, every_message=was_used)
             if not is_used and all(job.done() for job in running):
@@ -97,11 +97,12 @@ class Forgetting:
     def _clear(self, erased: Sequence[Erased], *, every_message: bool = False) -> None:
         """`every_message`: an answer that came after the erase is not among the digests."""
         digests = None if every_message else frozenset().union(*(one.digests for one in erased))
-        for held in self.held:
-            for memory in held.sessions:
-                for one in erased:
-                    for session in one.sessions:
-                        memory.erased(one.namespace, session)
-            held.reader.forget(digests)
-            for forget in held.others:
-                forget()
+        if self.held is None:
+            return
+        for memory in self.held.sessions:
+            for one in erased:
+                for session in one.sessions:
+                    memory.erased(one.namespace, session)
+        self.held.reader.forget(digests)
+        for forget in self.held.others:
+            forget()

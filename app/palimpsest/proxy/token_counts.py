@@ -106,12 +106,6 @@ class Calibrations:
         # By namespace and model: the current measures, and those stored last.
         self._known: OrderedDict[tuple[str, str], tuple[Measures, Measures]] = OrderedDict()
 
-    def counted_by(self, tokens: ModelTokens) -> Calibrations:
-        """These calibrations, for other counters of ours: what is learned by one is known to both."""
-        other = Calibrations(self._accounts, self._jobs, tokens)
-        other._known = self._known
-        return other
-
     async def load(self) -> None:
         """Read what earlier runs have learned."""
         for row in reversed(await self._accounts.calibrations()):

@@ -237,7 +237,6 @@ class RecallSettings(Section):
         " messages are embedded in the background.",
         "Of 100 questions about chats in English, 3 or 4 more are answered by ten hits. It takes 110 MB of"
         " memory and 0.03 s of a processor per message. It supports English only.",
-        needs_restart=True,
     )
     large_payload_tokens: int = advanced(
         25_000,

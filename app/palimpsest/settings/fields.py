@@ -39,19 +39,10 @@ def setting(
     measure: Declaration | str = "",
     *,
     is_advanced: bool = False,
-    needs_restart: bool = False,
 ) -> Any:
-    """A field with its description, reason, unit and bounds; `measure` as in `Declared`.
-
-    `needs_restart`: a reload leaves it as it was; every other setting is applied by one.
-    """
+    """A field with its description, reason, unit and bounds; `measure` as in `Declared`."""
     unit, bounds = (measure, {}) if isinstance(measure, str) else (measure.unit, measure.bounds)
-    extra: dict[str, Any] = {
-        "why": why,
-        "unit": unit,
-        "is_advanced": is_advanced,
-        "needs_restart": needs_restart,
-    }
+    extra: dict[str, Any] = {"why": why, "unit": unit, "is_advanced": is_advanced}
     return Field(default=default, description=what, json_schema_extra=extra, **bounds)
 
 
@@ -83,7 +74,7 @@ advanced = partial(setting, is_advanced=True)
 
 
 def extra_of(field: FieldInfo) -> dict[str, Any]:
-    """Reason, unit and the two flags; TypeError for a field that was not declared by `setting`."""
+    """Reason, unit and the flag; TypeError for a field that was not declared by `setting`."""
     if not isinstance(field.json_schema_extra, dict) or not field.description:
         raise TypeError("a setting without description, reason and unit")
     return field.json_schema_extra

@@ -161,7 +161,7 @@ def _comment(field: FieldInfo, indent: str) -> Iterator[str]:
 
 
 def _said(field: FieldInfo) -> str:
-    """What the setting does, its unit, its bounds in words, and whether it needs a restart."""
+    """What the setting does, its unit, and its bounds in words."""
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     bounds = [
         f", {word} {getattr(item, name)}"
@@ -169,8 +169,7 @@ def _said(field: FieldInfo) -> str:
         for name, word in words.items()
         if getattr(item, name, None) is not None
     ]
-    needs = " Needs a restart." if extra_of(field)["needs_restart"] else ""
-    return f"{field.description} Unit: {unit_of(field)}{''.join(bounds)}.{needs}"
+    return f"{field.description} Unit: {unit_of(field)}{''.join(bounds)}."
 
 
 def _value(default: Any) -> str:

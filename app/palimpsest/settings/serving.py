@@ -73,21 +73,18 @@ class Server(Section):
         "Address to listen on.",
         "Loopback, so that nothing is reachable from outside until the operator decides so.",
         within("IP address or host name", min_length=1),
-        needs_restart=True,
     )
     port: int = setting(
         8000,
         "Port to listen on; 0 takes any free one.",
         "The port in the examples of most OpenAI-compatible servers.",
         within("port number", ge=0, le=65535),
-        needs_restart=True,
     )
     workers: int = advanced(
         1,
         "How many processes answer (with PostgreSQL only), each with caches and limits of its own.",
         "One process uses one processor; SQLite has one writer, which is in one process.",
         within("processes", ge=1, le=64),
-        needs_restart=True,
     )
     allowed_hosts: tuple[str, ...] = setting(
         (),
@@ -114,7 +111,6 @@ class Server(Section):
         "Most answers end in this time, and orchestrators that wait 30 s by default need not kill the"
         " process.",
         within("seconds", ge=0, le=3600),
-        needs_restart=True,
     )
     keep_alive_seconds: int = advanced(
         75,
@@ -122,7 +118,6 @@ class Server(Section):
         "Above the 60 s of common load balancers: they close first, so no request is sent to a closed"
         " socket.",
         within("seconds", ge=1, le=3600),
-        needs_restart=True,
     )
 
 
@@ -134,20 +129,17 @@ class Database(Section):
         "Database: sqlite:///relative/path, sqlite:////absolute/path, or postgresql://user:password@host/name.",
         "SQLite needs no server. A relative path starts at the working folder.",
         "URL",
-        needs_restart=True,
     )
     data_folder: Path = setting(
         Path("data"),
         "Folder of the pepper, the secret that credentials are hashed with. Back it up with the database.",
         "Beside the default database. Without the pepper no caller's conversations are found again.",
         "path",
-        needs_restart=True,
     )
     synchronous: Literal["full", "normal"] = advanced(
         "full",
         "SQLite's durability: full survives a power cut, normal may lose the newest commits.",
         "In 200 simulated power cuts normal lost an acknowledged message in 176, full in none.",
-        needs_restart=True,
     )
     erase_reserve_bytes: int = advanced(
         32_000_000,
@@ -155,7 +147,6 @@ class Database(Section):
         " meets a full disk, and reserved again when twice as much is free. 0: none.",
         "Erasing writes about as much as it erases; without a reserve a full disk would prevent it.",
         within("bytes", ge=0),
-        needs_restart=True,
     )
     scrub_retry_seconds: float = advanced(
         60.0,
@@ -164,21 +155,18 @@ class Database(Section):
         " pause is one second, each further one twice as long; another erase retries at once.",
         "Most readers finish in a second; one that stays for hours must not cost an attempt each second.",
         within("seconds", ge=1, le=3600),
-        needs_restart=True,
     )
     store_deadline_seconds: float = advanced(
         5.0,
         "How long a request waits for the database before it counts as down.",
         "A commit takes milliseconds; a client should learn of a dead disk before its own timeouts.",
         within("seconds", gt=0, le=300),
-        needs_restart=True,
     )
     heartbeat_timeout_seconds: float = advanced(
         10.0,
         "A server without a heartbeat for so long counts as dead for others on the same PostgreSQL.",
         "They then store its partial answers. Longer than a busy process may block.",
         within("seconds", ge=0.3, le=3600),
-        needs_restart=True,
     )
     on_store_failure: Literal["refuse", "passthrough"] = setting(
         "refuse",
@@ -434,7 +422,6 @@ class Telemetry(Section):
         True,
         "Whether requests are counted, and GET /metrics answers in Prometheus' format.",
         "Counting costs some microseconds a request, and without a key only this machine may read it.",
-        needs_restart=True,
     )
     metrics_key: SecretStr | None = advanced(
         None,

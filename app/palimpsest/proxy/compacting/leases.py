@@ -35,35 +35,22 @@ class LeaseTerms:
 
 @dataclass(slots=True)
 class _Hold:
-    """A lease of ours: who uses it, in how many places, and the task that renews it."""
+    """A lease of ours: the number of its users, and the task that renews it."""
 
-    owner: Leases
     count: int
     renewing: asyncio.Task[None]
 
 
-class HeldLeases:
-    """The leases that this process holds, whichever generation of the application uses them."""
-
-    def __init__(self) -> None:
-        self.by_key: dict[str, _Hold] = {}
-        # Serializes taking and releasing, so that no release undoes a later take.
-        self.changing = asyncio.Lock()
-
-
 class Leases:
-    """The leases of one generation of this server. Several jobs of one session share its lease.
+    """The leases of this server. Several jobs of one session share its lease."""
 
-    For the store all generations are one holder. Among themselves they are as several servers: the lease of
-    another generation counts as elsewhere.
-    """
-
-    def __init__(self, journal: Journal, jobs: Jobs, tenure: LeaseTerms, held: HeldLeases) -> None:
+    def __init__(self, journal: Journal, jobs: Jobs, tenure: LeaseTerms) -> None:
         self._journal = journal
         self._jobs = jobs
         self._tenure = tenure
-        self._held = held.by_key
-        self._changing = held.changing
+        self._held: dict[str, _Hold] = {}
+        # Serializes taking and releasing, so that no release undoes a later take.
+        self._changing = asyncio.Lock()
 
     @asynccontextmanager
     async def held(self, namespace: str, session: str) -> AsyncIterator[bool]:
@@ -77,12 +64,9 @@ class Leases:
                 await self._jobs.finish(self._released(key))
 
     async def is_elsewhere(self, namespace: str, session: str) -> bool:
-        """True while another server, or another generation, writes for the session. StoreError."""
+        """True while another server writes for the session. StoreError."""
         key, now, holder = _key(namespace, session), self._tenure.clock(), self._tenure.holder
-        hold = self._held.get(key)
-        if hold is not None:
-            return hold.owner is not self
-        return await self._journal.is_leased(key, now, holder)
+        return key not in self._held and await self._journal.is_leased(key, now, holder)
 
     async def waited(self, namespace: str, session: str, seconds: float) -> float:
         """Wait while another server writes for the session, at most `seconds`; the seconds waited."""
@@ -99,8 +83,8 @@ class Leases:
     async def _entered(self, key: str) -> bool:
         async with self._changing:
             if hold := self._held.get(key):
-                hold.count += hold.owner is self
-                return hold.owner is self
+                hold.count += 1
+                return True
             tenure = self._tenure
             try:
                 taken = await self._journal.take_lease(key, tenure.holder, tenure.clock(), tenure.seconds)
@@ -111,7 +95,7 @@ class Leases:
                 _log.warning("lease_not_taken", error=type(error).__name__, lease=key)
                 return False
             if taken:
-                self._held[key] = _Hold(self, 1, asyncio.create_task(self._renewed(key)))
+                self._held[key] = _Hold(1, asyncio.create_task(self._renewed(key)))
             return taken
 
     def _left(self, key: str) -> bool:

@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -84,15 +84,6 @@ class Windows:
         self._read_at = time.monotonic()
         # Incremented by each change, so that rows read before it are discarded.
         self._changes = 0
-
-    def take_over(self, earlier: Windows) -> None:
-        """Know what `earlier`, in whose place this is put, knows of models that have the same upstream."""
-        pairs = ((self._answering, earlier._answering), (self._named, earlier._named))
-        for mine, theirs in pairs:
-            for model, kept in theirs.items():
-                if self._sources.upstream(model) == earlier._sources.upstream(model):
-                    mine[model] = replace(kept, learned=kept.learned.copy(), guess=None, asking=None)
-        self._read_at = earlier._read_at
 
     async def load(self) -> None:
         """Read what earlier runs and other servers have learned. StoreError."""

@@ -63,14 +63,14 @@ class PendingCompaction:
 class SessionJournal:
     """Writes checkpoints, events and memories, and the daily log."""
 
-    def __init__(self, writing: Writing, readings: Readings, usages: Usages) -> None:
+    def __init__(self, writing: Writing, readings: Readings) -> None:
         self._journal = writing.journal
         self._jobs = writing.jobs
         self._clock = writing.clock
         self._new_id = writing.new_id
         self._daily_log = writing.log
         self._readings = readings
-        self._usages = usages
+        self._usages = Usages()
         self._checkpoints = Checkpoints(writing, readings, self._usages)
 
     async def before(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import structlog
 
@@ -73,15 +73,10 @@ class ToolExecutor:
 _log = structlog.get_logger("palimpsest.recall")
 
 
-# By namespace and session.
-RunningLookups: TypeAlias = dict[tuple[str, str], set[asyncio.Task[None]]]
-
-
 class MixedTurns:
     """Executes our calls in answers that also call the client's tools.
 
-    The next turn waits for the results at most `wait_seconds`. `running`: the tasks by namespace and session,
-    of all generations of the application.
+    The next turn waits for the results at most `wait_seconds`.
     """
 
     def __init__(
@@ -90,13 +85,13 @@ class MixedTurns:
         jobs: Jobs,
         executing: ToolExecutor,
         wait_seconds: float,
-        running: RunningLookups,
     ) -> None:
         self._exchanges = exchanges
         self._jobs = jobs
         self._executing = executing
         self._wait_seconds = wait_seconds
-        self.running = running
+        # By namespace and session.
+        self.running: dict[tuple[str, str], set[asyncio.Task[None]]] = {}
 
     def stored(self, turn: Turn, outcome: Outcome, hidden_log: HiddenRoundLog) -> None:
         """The answer is stored: execute its calls to our tools in the background."""

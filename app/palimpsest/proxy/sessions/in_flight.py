@@ -1,7 +1,4 @@
-"""What the requests of this process that are being answered have taken: points, new names, places in a queue.
-
-One for the whole process: generations of the application share it, so that a reload confuses no requests.
-"""
+"""What the requests that are being answered have taken: points, new names, places in a queue."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import msgspec
 
 from palimpsest.core.budget.economy import Prices, prompt_cost
 from palimpsest.errors import StoreError
-from palimpsest.proxy.telemetry.counts import DECLARED, OTHER, Counts, MetricDescription, Series
+from palimpsest.proxy.telemetry.counts import DECLARED, OTHER, Counts, MetricDescription
 from palimpsest.proxy.telemetry.siblings import Siblings
 from palimpsest.storage.store import Store
 
@@ -68,7 +68,7 @@ class ModelLookups:
 
 
 class Metrics:
-    """The numbers, for as long as the process lives: a reload replaces `facts` alone.
+    """The numbers of this process.
 
     `in_progress` tells how many requests are being answered, `open_jobs` how many jobs run behind them.
     """
@@ -88,15 +88,6 @@ class Metrics:
         self._open_jobs = open_jobs
         self._names: dict[str, str] = {"": "", OTHER: OTHER}
         self._prices: dict[str, Prices | None] = {}
-        # By label: what was used up to the last change of prices cost. And the numbers at that time.
-        self._settled: Mapping[str, float] = {}
-        self._since: Mapping[Series, float] = {}
-
-    def renew(self, facts: ModelLookups) -> None:
-        """Look models up in other settings; what was used so far keeps the cost it had. Names stay."""
-        self._settled, self._since = self._known_costs(), dict(self._counts.numbers)
-        self._prices.clear()
-        self._facts = facts
 
     async def packed(self) -> bytes:
         """The numbers of this process, for a sibling."""
@@ -145,10 +136,7 @@ class Metrics:
         for model in sorted(models):
             if model not in self._prices:
                 self._prices[model] = await self._facts.prices(model)
-        return self._known_costs()
-
-    def _known_costs(self) -> dict[str, float]:
-        costs = dict(self._settled)
+        costs: dict[str, float] = {}
         for model, prices in self._prices.items():
             if prices is not None and ("input_tokens", model) in self._counts.numbers:
                 name = self._names.get(model, OTHER)
@@ -156,11 +144,8 @@ class Metrics:
         return costs
 
     def _cost(self, model: str, prices: Prices) -> float:
-        """What was used since the last change of prices costs."""
         names = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens")
-        now, since = self._counts.numbers, self._since
-        used = (int(now.get((name, model), 0) - since.get((name, model), 0)) for name in names)
-        read, cached, kept, written = used
+        read, cached, kept, written = (int(self._counts.numbers.get((name, model), 0)) for name in names)
         return (prompt_cost(read, cached, kept, prices) + written * prices.output) / _PRICED_TOKENS
 
 

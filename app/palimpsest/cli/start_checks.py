@@ -70,7 +70,7 @@ def _check_workers(settings: Settings) -> None:
 
 def _check_prompt(settings: Settings) -> None:
     if settings.summarizer.prompt_file is not None:
-        from palimpsest.main.features import instructions_of
+        from palimpsest.main.front import instructions_of
 
         instructions_of(settings.summarizer)
 
@@ -94,7 +94,7 @@ def _check_vectors_package(settings: Settings) -> None:
 
 def _check_traces_package(settings: Settings) -> None:
     if settings.telemetry.otlp_url is not None:
-        from palimpsest.main.telemetry import tracer_class
+        from palimpsest.main.parts import tracer_class
 
         tracer_class()
 
