@@ -12,6 +12,7 @@ from tests.kit.chat import Chat
 from tests.kit.judge import are_sound, rewritten
 from tests.kit.model import SUMMARY_MODEL, ModelServer, tokens_of
 from tests.kit.proxy import proxied
+from tests.kit.snippets import snippet
 from tests.kit.summaries import quiet
 from tests.kit.words import prose
 
@@ -179,7 +180,7 @@ async def test_who_writes_summaries(
 async def test_a_chat_is_folded_now_and_then_and_nothing_falls_between(preset: str, tmp_path: Path) -> None:
     model = ModelServer(window=200_000)
     # One that is written anew, and given up because a turn needs it, is a question more.
-    overrides = {"policy.name": preset, "policy.mode": "chat"}
+    overrides = snippet("chat") | {"policy.name": preset}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You are good company.")
         calls = []
@@ -207,7 +208,7 @@ async def test_a_chat_of_long_messages_is_folded_at_twelve_thousand_tokens(
     tokens: int, view: str, tmp_path: Path
 ) -> None:
     model = ModelServer(window=200_000)
-    async with proxied(model, tmp_path, {"policy.name": "handoff", "policy.mode": "chat"}) as proxy:
+    async with proxied(model, tmp_path, snippet("chat") | {"policy.name": "handoff"}) as proxy:
         chat = proxy.chat(system="You are good company.")
         for turn in range(4):
             chat.said.append({"role": "user", "content": f"Thought {turn}. {prose(turn, 900)}"})

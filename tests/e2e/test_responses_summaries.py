@@ -290,14 +290,3 @@ async def test_a_model_of_another_route_that_knows_chat_completions_alone_writes
     assert compaction["model"] == "summary-model"
     assert server.questions == []
     assert len(writer.summaries) >= 1
-
-
-async def test_a_second_look_stands_behind_the_same_prompt(tmp_path: Path) -> None:
-    server = ResponsesServer(window=WINDOW, speaks=("responses",), caches=True)
-    async with proxied(server, tmp_path, SETTINGS | {"policy.advanced.self_check": True}) as proxy:
-        compaction = await noting(proxy, chat_of(proxy), stream=True)
-    assert compaction["author"] == "model"
-    first, second = server.questions[:2]
-    assert elements(second)[: len(elements(first))] == elements(first)
-    assert [item["role"] for item in second.items[len(first.items) :]] == ["assistant", "user"]
-    assert second.faults == []

@@ -16,6 +16,7 @@ from tests.kit.journal import memories, read
 from tests.kit.judge import are_sound
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import Proxy, proxied
+from tests.kit.snippets import snippet
 from tests.kit.words import prose
 
 Json = dict[str, Any]
@@ -81,7 +82,7 @@ async def test_no_preset_asks_about_a_key_nor_a_second_time_nor_by_hand(tmp_path
         return Says({"role": "assistant", "content": f"{plain_summary(seen)}\nThe key is {SECRET} as told."})
 
     model = ModelServer(window=WINDOW, summary=repeats, names=tuple(PRESETS))
-    numbers = {"trigger_reserve_tokens": 0, "self_check": True, "llm_extraction": True}
+    numbers = {"trigger_reserve_tokens": 0, "llm_extraction": True}
     models = [{"match": name, "policy": {"name": name, "advanced": numbers}} for name in PRESETS]
     async with proxied(model, tmp_path, {"models": models}) as proxy:
         for name in PRESETS:
@@ -378,19 +379,19 @@ async def test_windows_and_where_compaction_begins(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("A47")
-async def test_the_marks_of_other_systems_are_chosen_by_name(tmp_path: Path) -> None:
+async def test_the_marks_of_other_systems_are_those_of_the_docs(tmp_path: Path) -> None:
     model = ModelServer(window=100_000)
     marks = {"cowork": (90_000, 0.5), "codex": (90_000, 0.15), "late": (95_000, 0.5)}
-    async with proxied(model, tmp_path, HANDOFF) as proxy:
-        chat = proxy.chat()
-        await chat.says("Hello.")
-        available = (await chat.view())["budget"]["available_tokens"]
-        path = f"/api/sessions/{chat.session}/settings"
-        for name, (trigger, target) in marks.items():
-            await proxy.http.patch(path, headers=chat.headers, json={"policy": {"thresholds": name}})
+    for name, (trigger, target) in marks.items():
+        (tmp_path / name).mkdir()
+        async with proxied(model, tmp_path / name, HANDOFF | snippet(name)) as proxy:
+            chat = proxy.chat()
+            await chat.says("Hello.")
             budget = (await chat.view())["budget"]
             assert budget["trigger_tokens"] == trigger
-            assert budget["target_tokens"] == budget["fixed_tokens"] + int(target * available)
+            assert budget["target_tokens"] == budget["fixed_tokens"] + int(
+                target * budget["available_tokens"]
+            )
 
 
 @pytest.mark.spec("A12", "A13")

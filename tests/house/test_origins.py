@@ -55,13 +55,6 @@ def test_a_layer_that_names_another_preset_drops_what_was_set_before() -> None:
     assert origins(settings, "model", _stored(name="worker", wait_for_summary=True))["name"] == "session"
 
 
-def test_what_follows_from_a_mode_or_from_marks_is_of_the_layer_that_names_them() -> None:
-    settings = _settings({"thresholds": "cowork"}, {"mode": "chat"})
-    found = origins(settings, "model", _stored(thresholds="codex"))
-    assert (found["target_ratio"], found["tail_messages"]) == ("session", "model")
-    assert found["summary_share"] == "preset"
-
-
 def test_settings_that_are_not_taken_decide_nothing() -> None:
     for stored in (b"not json", b'{"policy":{"gone":1}}', _stored(target_ratio=0.9, wait_for_summary=True)):
         assert set(origins(Settings(), "m", stored).values()) == {"preset"}

@@ -288,7 +288,7 @@ def test_the_policy_has_every_number_of_the_core_with_the_same_default() -> None
     # What is assumed of a window is set among those of windows.
     numbers = {field.name for field in fields(Policy)} - {"style", "assumed_window_tokens"}
     every = {key.rpartition(".")[2]: field.default for key, field in keys_of(PolicySettings).items()}
-    assert set(every) == numbers | {"mode", "thresholds"}
+    assert set(every) == numbers
     assert {name: every[name] for name in numbers} == {name: getattr(Policy(), name) for name in numbers}
     assert to_policy(Settings(), "any") == Policy()
 
@@ -321,17 +321,6 @@ def test_another_preset_drops_the_numbers_meant_for_the_one_before() -> None:
     assert policy == PRESETS["worker"]
     same = _policy(general={"name": "handoff", "trigger_ratio": 0.7}, session={"name": "handoff"})
     assert same.trigger_ratio == 0.7
-
-
-@pytest.mark.spec("A47")
-@pytest.mark.parametrize(
-    ("name", "marks"), [("cowork", (0.9, 0.5)), ("codex", (0.9, 0.15)), ("late", (0.95, 0.5))]
-)
-def test_the_thresholds_of_other_systems_by_name(name: str, marks: tuple[float, float]) -> None:
-    policy = _policy(session={"thresholds": name})
-    assert (policy.trigger_ratio, policy.target_ratio) == marks
-    assert policy.precompute_ratio <= policy.trigger_ratio
-    assert _policy(session={"thresholds": name, "target_ratio": 0.2}).target_ratio == 0.2
 
 
 @pytest.mark.spec("A42")

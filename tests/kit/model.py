@@ -18,7 +18,6 @@ from palimpsest.core.summary.cached_prefix import INSTRUCTION
 from palimpsest.core.summary.prompt import INSTRUCTIONS
 from palimpsest.core.summary.rolling import memory_block
 from palimpsest.core.summary.rolling import prompt as rolling
-from palimpsest.core.summary.self_check import QUESTION
 from palimpsest.core.summary.styles import DEFAULT_TEMPLATE
 from palimpsest.core.summary.working import forms, styles
 from palimpsest.core.view.validity import Fault, faults_of
@@ -227,9 +226,7 @@ def asks_for_a_summary(body: Json) -> bool:
         return True
     first, last = body["messages"][0].get("content"), body["messages"][-1].get("content")
     is_worker = isinstance(first, str) and first.startswith(_WORKER)
-    return (
-        first in _ASKING or is_worker or (isinstance(last, str) and (INSTRUCTION in last or last == QUESTION))
-    )
+    return first in _ASKING or is_worker or (isinstance(last, str) and INSTRUCTION in last)
 
 
 @cache

@@ -252,12 +252,6 @@ class Policy:
         "Three in a row are hardly chance; summaries are then written without a model.",
         within("failures", ge=1, le=100),
     )
-    # Idea 13.
-    self_check: bool = advanced(
-        False,
-        "Whether the model checks a summary written in the background for requests, decisions and names.",
-        "One more call of about the same size; worth it where a lost detail costs more.",
-    )
     # Keeping 80 % of the record at each fold, four folds leave 41 %.
     rebuild_after_folds: int = advanced(
         0,
@@ -285,31 +279,6 @@ class Policy:
         "Input of one call to the summarizer; more is folded in several calls.",
         "About 15,000 tokens, within the window of any model worth asking.",
         within("characters", ge=4_000, le=10_000_000),
-    )
-    # A19: limits per message.
-    summary_input_user_chars: int = advanced(
-        3_000,
-        "What the summarizer reads of one user message.",
-        "What users say matters most, so it gets the most room.",
-        within("characters", ge=100, le=1_000_000),
-    )
-    summary_input_assistant_chars: int = advanced(
-        1_500,
-        "What the summarizer reads of one answer.",
-        "Head and tail say what was decided.",
-        within("characters", ge=100, le=1_000_000),
-    )
-    summary_input_tool_result_chars: int = advanced(
-        1_200,
-        "What the summarizer reads of one tool result.",
-        "Tool output says little per character, and stays readable in the archive.",
-        within("characters", ge=100, le=1_000_000),
-    )
-    summary_input_tool_call_chars: int = advanced(
-        800,
-        "What the summarizer reads of one tool call's arguments.",
-        "A path or a command fits; a whole file does not need to.",
-        within("characters", ge=100, le=1_000_000),
     )
     # B15.
     summary_role: SummaryRole = advanced(
@@ -375,13 +344,6 @@ class Policy:
         True,
         "working_state: whether a model may add to the state when code fills fewer than 15 slots.",
         "Conversations without tools give code little to extract.",
-    )
-    # D24. Below half, most of the content is prose.
-    by_content_tool_share: float = advanced(
-        0.5,
-        "by_content: with at least this share of tool calls and results code summarises, below it a model.",
-        "Tool calls document themselves; the reasons are in the prose.",
-        within("share of the folded messages", ge=0, le=1),
     )
     # E07.
     worker_template: str | None = advanced(

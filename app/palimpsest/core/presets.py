@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from palimpsest.core.policy import Policy
 
@@ -98,22 +97,4 @@ _WORKER = replace(
 PRESETS: Mapping[str, Policy] = {
     policy.name: policy
     for policy in (_AUTO, _HANDOFF, _ROLLING, _WORKING_STATE, _BATCH, _BY_CONTENT, _WORKER)
-}
-
-# A47: the thresholds of other systems; (trigger, target) as shares of the window.
-THRESHOLDS: Mapping[str, tuple[float, float]] = {
-    "cowork": (0.90, 0.50),
-    "codex": (0.90, 0.15),
-    "late": (0.95, 0.50),
-}
-
-# A14: a plain chat keeps its sixteen newest messages and is folded at twenty-four, or at 12,000 tokens.
-# A trigger derived from prices would delay both.
-CHAT: Mapping[str, Any] = {
-    "objective": "fidelity",
-    "trigger_messages": 24,
-    "trigger_tokens": 12_000,
-    "tail_messages": 16,
-    "summary_max_tokens": 1_536,
-    "min_gain_ratio": 0.0,
 }

@@ -52,21 +52,11 @@ class AdvancedPolicy(Section):
 class PolicySettings(Section):
     """When a conversation is compacted, how far, and what is kept."""
 
-    mode: Literal["task", "chat"] = setting(
-        "task",
-        "chat folds by number of messages: at 24 messages, or at 12,000 tokens, down to 16 messages.",
-        "A plain chat has no tool results to shorten, and its latest messages matter most.",
-    )
-    thresholds: Literal["preset", "cowork", "codex", "late"] = setting(
-        "preset",
-        "Trigger and target of another system: cowork 0.90/0.50, codex 0.90/0.15, late 0.95/0.50.",
-        "For users who want the behaviour of one of these systems.",
-    )
     advanced: AdvancedPolicy = AdvancedPolicy()
 
 
 def fields_set(policy: PolicySettings) -> dict[str, Any]:
-    """The keys that are set, by the core's names, and `mode` and `thresholds`."""
+    """The keys that are set, by the core's names."""
     said = policy.model_dump(exclude_unset=True)
     numbers: dict[str, Any] = said.pop("advanced", {})
     return said | numbers

@@ -15,7 +15,6 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from palimpsest.core.policy import Policy
-from palimpsest.core.presets import PRESETS
 from palimpsest.errors import InvalidParameter
 from palimpsest.settings.compacting import PolicySettings, fields_set
 from palimpsest.settings.fields import Section
@@ -28,8 +27,6 @@ from palimpsest.settings.settings import (
 from palimpsest.settings.struck import said_of_struck
 
 Origin = Literal["preset", "deployment", "model", "session"]
-# Fields that `thresholds` sets; `mode` sets the others that differ from the preset.
-_MARKS = frozenset({"trigger_ratio", "target_ratio", "precompute_ratio"})
 
 
 class SessionRecallSettings(Section):
@@ -100,17 +97,10 @@ def recall_enabled(settings: Settings, stored: bytes | None) -> bool:
 def origins(settings: Settings, model: str, stored: bytes | None) -> dict[str, Origin]:
     """Each field of the policy with the layer that sets it; "preset" when no layer does.
 
-    Fields implied by `mode` or `thresholds` come from the layer that sets those. Stored settings that are no
-    longer accepted are ignored.
+    Stored settings that are no longer accepted are ignored.
     """
-    policy = session_policy(settings, model, stored)
-    preset = PRESETS[policy.name]
     layers = _layers(settings, model, stored)
-    found: dict[str, Origin] = {}
-    for field in (one.name for one in fields(policy)):
-        word = "thresholds" if field in _MARKS and "thresholds" in layers else "mode"
-        implied = layers.get(word, "preset") if getattr(policy, field) != getattr(preset, field) else "preset"
-        found[field] = layers.get(field, implied)
+    found: dict[str, Origin] = {field.name: layers.get(field.name, "preset") for field in fields(Policy)}
     if settings.window.default_window_tokens is not None:
         found["assumed_window_tokens"] = "deployment"
     return found

@@ -12,7 +12,7 @@ from pydantic import PrivateAttr, model_validator
 
 from palimpsest.core.budget.economy import OUTPUT_SHARE, Prices, prices_of
 from palimpsest.core.policy import Policy
-from palimpsest.core.presets import CHAT, PRESETS, THRESHOLDS
+from palimpsest.core.presets import PRESETS
 from palimpsest.settings.compacting import (
     CompactionSettings,
     PolicySettings,
@@ -196,13 +196,7 @@ def merged(layers: Sequence[PolicySettings]) -> Policy:
         if layer.get("name", chosen.get("name", "auto")) != chosen.get("name", "auto"):
             chosen = {}
         chosen |= layer
-    policy = PRESETS[chosen.pop("name", "auto")]
-    if chosen.pop("mode", "task") == "chat":
-        policy = replace(policy, **CHAT)
-    if marks := THRESHOLDS.get(chosen.pop("thresholds", "preset")):
-        policy = replace(policy, trigger_ratio=marks[0], target_ratio=marks[1])
-        policy = replace(policy, precompute_ratio=min(policy.precompute_ratio, marks[0]))
-    return replace(policy, **chosen)
+    return replace(PRESETS[chosen.pop("name", "auto")], **chosen)
 
 
 def check_policy(policy: Policy, where: str) -> None:

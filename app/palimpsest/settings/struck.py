@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+_POLICY = "all sessions have the policy; set another one for a model or a session."
+_INPUT = "policy.advanced.summary_input_chars bounds what one call reads."
 # By the dotted name; the sentence follows "was removed: ".
 STRUCK: Mapping[str, str] = {
     "database.vacuum_max_bytes": "erased rows are removed from a file of any size, without a VACUUM.",
-    "policy.holdout": "all sessions have the policy; set another one for a model or a session.",
-    "policy.holdout_policy": "all sessions have the policy; set another one for a model or a session.",
+    "policy.holdout": _POLICY,
+    "policy.holdout_policy": _POLICY,
+    "policy.mode": "docs/presets.md has a chat's numbers, such as policy.advanced.trigger_messages.",
+    "policy.thresholds": "docs/presets.md has trigger_ratio and target_ratio of these systems.",
+    "policy.advanced.by_content_tool_share": "by_content takes a half.",
+    "policy.advanced.self_check": "policy.advanced.rebuild_after_folds restores what records lose.",
+    "policy.advanced.summary_input_user_chars": _INPUT,
+    "policy.advanced.summary_input_assistant_chars": _INPUT,
+    "policy.advanced.summary_input_tool_result_chars": _INPUT,
+    "policy.advanced.summary_input_tool_call_chars": _INPUT,
 }
 
 

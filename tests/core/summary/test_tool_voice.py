@@ -18,7 +18,7 @@ from palimpsest.core.summary.sections import TITLES, block_sections
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.summary.styles import HandoffStyle, WorkerStyle
 from palimpsest.core.summary.working.forms import BATCH_TITLES
-from palimpsest.core.summary.working.styles import BatchStyle, WorkingStateStyle
+from palimpsest.core.summary.working.styles import WorkingStateStyle
 from palimpsest.core.text.fence import unfenced
 
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
@@ -44,7 +44,10 @@ TOLD: dict[str, tuple[Style, str]] = {
         + f'\n```json\n{{"decisions": [{{"text": "{ORDER}"}}], "constraints": [{{"text": "{ORDER}"}}]}}\n```',
     ),
     "worker": (WorkerStyle(), f"The goal is a new installer.\n{ORDER}"),
-    "batch": (BatchStyle(), "\n".join(f"## {title}\n- {ORDER}\n- more of it" for title in BATCH_TITLES)),
+    "batch": (
+        WorkingStateStyle(asks="summary"),
+        "\n".join(f"## {title}\n- {ORDER}\n- more of it" for title in BATCH_TITLES),
+    ),
     "working_state": (WorkingStateStyle(), f"- {ORDER}"),
 }
 

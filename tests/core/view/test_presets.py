@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from palimpsest.core.budget.budget import Window, budget_of
 from palimpsest.core.policy import Policy
-from palimpsest.core.presets import CHAT, PRESETS
+from palimpsest.core.presets import PRESETS
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Send
 from palimpsest.core.view.validity import groups_of, is_cut
 
@@ -155,7 +155,7 @@ def test_no_preset_stops_compacting(preset: str) -> None:
 
 @pytest.mark.spec("A14")
 def test_a_chat_is_folded_by_its_messages_and_nothing_falls_between() -> None:
-    policy = replace(PRESETS["auto"], **CHAT)
+    policy = replace(PRESETS["auto"], trigger_messages=24, tail_messages=16, min_gain_ratio=0.0)
     talk = Talk(system("rules"), user("hello"), window=128_000, policy=policy)
     folds = []
     for turn in range(40):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.policy import Policy
-from palimpsest.core.presets import CHAT, PRESETS
+from palimpsest.core.presets import PRESETS
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.summary.styles import style_of
 from palimpsest.core.view.compaction import Compaction
@@ -26,7 +26,7 @@ from tests.core.view.test_random_histories import Session, least_tokens, verbati
 HISTORIES = 120
 POLICIES: dict[str, Policy] = {
     **{name: replace(policy, trigger_reserve_tokens=0) for name, policy in PRESETS.items()},
-    "chat": replace(PRESETS["handoff"], **CHAT),
+    "chat": replace(PRESETS["handoff"], trigger_messages=24, tail_messages=16, min_gain_ratio=0.0),
 }
 
 

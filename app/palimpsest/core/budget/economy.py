@@ -452,7 +452,7 @@ def derived(
         summaries = summarised(summaries, max(wanted, sizes[1]), None)
     growth, reuses_cache = growth_of(talk.messages), policy.reuse_prompt_cache and not is_cold
     room = room_of(budget.fixed_tokens + sizes[0], summaries.block_tokens, top, is_cold=is_cold)
-    call = SummaryCall(costs.prices, reuses_cache, is_checked=policy.self_check) if costs.asks_model else None
+    call = SummaryCall(costs.prices, reuses_cache) if costs.asks_model else None
     found = marks(costs.prices, growth, summaries, room, call, is_cold=is_cold)
     if call is not None and not _is_worth(call, found, budget):
         call = None

@@ -126,7 +126,6 @@ _BESIDE_SHARE = 0.15
 _ORIENTATION = "(for orientation; stays visible, need not be repeated)"
 # Characters of one message among these.
 _KEPT_CHARS = 400
-_POLICY = Policy()
 # Share of the window for reasoning and answer.
 _ANSWER_SHARE = 1 / 3
 
@@ -136,17 +135,18 @@ class SummaryLimits:
     """The bounds of one request, and its instructions.
 
     `input_chars`: both messages together (A21). `window_tokens`: the summarizer's window, in tokens by
-    `count_text`. `max_tokens`: of the answer. The limits per role (A19) are in characters.
+    `count_text`. `max_tokens`: of the answer. The limits per role (A19) are in
+    characters: what users say matters most, and tool output says little per character.
     `record_tokens`: the length asked for; 0 states none.
     """
 
     input_chars: int
     window_tokens: int
     max_tokens: int
-    user_chars: int = _POLICY.summary_input_user_chars
-    assistant_chars: int = _POLICY.summary_input_assistant_chars
-    tool_result_chars: int = _POLICY.summary_input_tool_result_chars
-    tool_call_chars: int = _POLICY.summary_input_tool_call_chars
+    user_chars: int = 3_000
+    assistant_chars: int = 1_500
+    tool_result_chars: int = 1_200
+    tool_call_chars: int = 800
     record_tokens: int = 0
     instructions: Instructions = DEFAULT_INSTRUCTIONS
 
@@ -186,15 +186,7 @@ class SummaryLimits:
     @classmethod
     def of(cls, policy: Policy, window_tokens: int, max_tokens: int) -> SummaryLimits:
         """The limits of a policy for a summarizer with that window."""
-        return cls(
-            input_chars=policy.summary_input_chars,
-            window_tokens=window_tokens,
-            max_tokens=max_tokens,
-            user_chars=policy.summary_input_user_chars,
-            assistant_chars=policy.summary_input_assistant_chars,
-            tool_result_chars=policy.summary_input_tool_result_chars,
-            tool_call_chars=policy.summary_input_tool_call_chars,
-        )
+        return cls(policy.summary_input_chars, window_tokens, max_tokens)
 
 
 @dataclass(frozen=True, slots=True)

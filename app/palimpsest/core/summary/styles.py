@@ -1,20 +1,19 @@
-"""The styles `handoff`, `worker` and `by_content`, and the style that a policy names.
+"""The styles `handoff` and `worker`, and the style that a policy names.
 
 The model's text is stored apart from the block, so that the next question quotes it unchanged. A worker's
 template has the variables PREVIOUS_SUMMARY and CONVERSATION in double braces; its answer is the summary, in
-any form. `by_content` chooses another style at each fold, by the messages of that fold.
+any form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from palimpsest.core.history.message import Message
-from palimpsest.core.policy import Policy
+from palimpsest.core.policy import Policy, StyleName
 from palimpsest.core.summary.acceptance import Style, SummaryReply, WrittenBlock, accepted
 from palimpsest.core.summary.block import Frame, summary_block
 from palimpsest.core.summary.fitting import clipped
@@ -35,7 +34,7 @@ from palimpsest.core.summary.rolling.style import RollingStyle
 from palimpsest.core.summary.source import CountText, SummarySource, stored_as
 from palimpsest.core.summary.template import checked_template, filled
 from palimpsest.core.summary.working.state import EMPTY, decoded
-from palimpsest.core.summary.working.styles import BatchStyle, WorkingStateStyle
+from palimpsest.core.summary.working.styles import Asks, WorkingStateStyle
 from palimpsest.core.text.fence import DEFAULT_TAG, sendable
 from palimpsest.core.text.message_text import cut_to
 from palimpsest.core.text.secrets import without_secrets
@@ -170,59 +169,6 @@ class WorkerStyle:
         )
 
 
-# Characters. An answer of 8,192 tokens (four characters each) must outlast folds that ask no model.
-KEPT_CHARS = 32_768
-_RESULTS = ("tool", "function")
-
-
-@dataclass(frozen=True, slots=True)
-class ByContentStyle:
-    """See `Style`. A fold with a share of calls and results of at least `share` is `mechanical`."""
-
-    mechanical: Style
-    prose: Style
-    share: float
-
-    def requests(
-        self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
-    ) -> Generator[SummaryRequest, str, None]:
-        """The requests of the chosen style."""
-        return self._style_for(source).requests(source, limits, count_text, focus)
-
-    def accepted(
-        self, reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
-    ) -> str:
-        """The text accepted by the style whose request was sent."""
-        asked = self.mechanical if request.is_final else self.prose
-        return asked.accepted(reply, request, replaced_tokens, count_text)
-
-    def written(
-        self, source: SummarySource, answer: str | None, tokens: int, count_text: CountText
-    ) -> WrittenBlock:
-        """The block of the chosen style, which is the same as for the requests of that fold."""
-        return self._style_for(source).written(source, answer, tokens, count_text)
-
-    def _style_for(self, source: SummarySource) -> Style:
-        messages = [message for _, message in source.fresh]
-        # Without new messages the block is only made shorter; `prose` returns it unchanged where it fits.
-        return self.mechanical if messages and tool_share(messages) >= self.share else self.prose
-
-
-def tool_share(messages: Sequence[Message]) -> float:
-    """The share of messages that are tool calls or results; 0.0 of no messages.
-
-    Messages are counted, not their sizes: a dump explains no more than a short result.
-    """
-    if not messages:
-        return 0.0
-    return sum(_is_of_tools(message) for message in messages) / len(messages)
-
-
-def _is_of_tools(message: Message) -> bool:
-    calls = message.fields.get("tool_calls") or message.fields.get("function_call")
-    return message.role in _RESULTS or (message.role == "assistant" and bool(calls))
-
-
 def style_of(policy: Policy) -> Style:
     """The style that a policy names, with the policy's settings."""
     tag = policy.summary_tag
@@ -232,19 +178,14 @@ def style_of(policy: Policy) -> Style:
         case "rolling":
             tools = ToolAllowList(frozenset(policy.read_tools), policy.read_tool_prefixes)
             return RollingStyle(tag, policy.chunk_chars, policy.rollup_tokens, tools)
-        case "working_state":
-            return _working_state(policy)
-        case "batch":
-            return BatchStyle(tag)
-        case "by_content":
-            styles = replace(_working_state(policy), gap_chars=KEPT_CHARS), BatchStyle(tag, KEPT_CHARS)
-            return ByContentStyle(*styles, share=policy.by_content_tool_share)
         case "worker":
             return WorkerStyle(tag, policy.worker_template or DEFAULT_TEMPLATE)
+        case working:
+            return WorkingStateStyle(tag, _ASKED[working], policy.llm_extraction, policy.max_tool_results)
 
 
-def _working_state(policy: Policy) -> WorkingStateStyle:
-    return WorkingStateStyle(policy.summary_tag, policy.llm_extraction, policy.max_tool_results)
+# What the presets of working states ask a model for.
+_ASKED: Mapping[StyleName, Asks] = {"working_state": "gaps", "batch": "summary", "by_content": "by_content"}
 
 
 # The extraction that fills slots is version 2; version 1 was one summary of everything older.

@@ -370,7 +370,7 @@ class SummaryJobs:
                 result = await self._writer.rebuild(context, anew, source, job.hurried)
                 if isinstance(result, SummaryText) or not source.fresh:
                     return result
-            return await self._writer.write(context, fold, source, job.hurried)
+            return await self._writer.write(context, fold, source)
 
     @asynccontextmanager
     async def _place(self, job: Job, whose: str) -> AsyncIterator[None]:

@@ -27,7 +27,6 @@ from palimpsest.core.summary.prompt import (
     source_to_rebuild,
     with_headroom,
 )
-from palimpsest.core.summary.self_check import check_request, is_unchanged
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.view.compaction import SpentTokens
 from palimpsest.core.view.outcomes import Fold
@@ -91,14 +90,10 @@ class SummaryFailure:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One attempt at a summary with all its calls; its deadline is `ends` (monotonic seconds).
-
-    `hurried` is set once a request waits for it. `usages` are of its calls so far.
-    """
+    """One attempt at a summary: its deadline `ends` (monotonic seconds), and `usages` of its calls so far."""
 
     id: str
     ends: float
-    hurried: asyncio.Event
     usages: list[Usage] = field(default_factory=list)
 
     @property
@@ -109,19 +104,6 @@ class Run:
             sum(usage.cached_tokens or 0 for usage in self.usages),
             sum(usage.completion_tokens or 0 for usage in self.usages),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _First:
-    """A summary before the self check: its question, the answer, the accepted result.
-
-    `replaced`: tokens of the messages that it replaces.
-    """
-
-    request: SummaryRequest
-    answer: str
-    result: SummaryText
-    replaced: int
 
 
 class SummaryWriter:
@@ -164,14 +146,13 @@ class SummaryWriter:
         return context.policy.summary_model or self._choice.model or context.turn.model
 
     async def write(
-        self, context: CompactionContext, fold: Fold, source: SummarySource, hurried: asyncio.Event
+        self, context: CompactionContext, fold: Fold, source: SummarySource
     ) -> SummaryText | SummaryFailure:
         """One attempt at a summary of the fold's source: the accepted text, or why there is none (F09).
 
         It is no failure if the policy's style asks no model, or if a model's summary is not worth its price.
-        `hurried` is set once a request waits: the self check is then skipped.
         """
-        run = self._run(hurried)
+        run = self._run()
         await self._guard.spending.look(context.turn.namespace)
         replaced = await context.done(_replaced, source)
         if not await context.done(self.is_worth, fold):
@@ -218,9 +199,7 @@ class SummaryWriter:
         if not anew.fresh or not await context.done(self._is_rebuild_worth, anew, chained):
             return SummaryFailure("not_worth_asking", is_failure=False, may_again=False)
         # No request waits for it: each of its calls may take `call_seconds`.
-        run = replace(
-            self._run(hurried), ends=time.monotonic() + (MOST_PARTS + 1) * self._choice.call_seconds
-        )
+        run = replace(self._run(), ends=time.monotonic() + (MOST_PARTS + 1) * self._choice.call_seconds)
         replaced, reason = await context.done(_replaced, anew), "hurried"
         try:
             result = await unless(hurried, self._asked(context, anew, replaced, run, reuses_prompt=False))
@@ -243,7 +222,7 @@ class SummaryWriter:
         if self._breaker.is_open(self._asked_of(context), context.turn.namespace, self._key(context)):
             return None
         try:
-            answer = await self._answer(context, request, self._run(asyncio.Event()), None)
+            answer = await self._answer(context, request, self._run(), None)
         except _NoAnswer as failure:
             _log.warning("question_failed", reason=failure.reason, session=context.turn.session)
             self._failed(context, failure.reason)
@@ -293,7 +272,6 @@ class SummaryWriter:
             question_tokens=self._prompts.question_tokens(context),
             read_tokens=size[0],
             calls=size[1],
-            is_checked=policy.self_check,
         )
         shown = context.under(context.current).tokens if reuses_prompt else 0
         return is_worth_asking(call, shown, replaced, context.budget.summary_tokens)
@@ -318,8 +296,8 @@ class SummaryWriter:
         # One more call merges several parts.
         return self._is_worth(context, (read, calls + (calls > 1)), replaced, reuses_prompt=False)
 
-    def _run(self, hurried: asyncio.Event) -> Run:
-        return Run(self._new_id(), time.monotonic() + self._choice.call_seconds, hurried)
+    def _run(self) -> Run:
+        return Run(self._new_id(), time.monotonic() + self._choice.call_seconds)
 
     async def _asked(
         self,
@@ -356,36 +334,8 @@ class SummaryWriter:
                 raise
             following = await context.done(_next_question, questions, text)
             if following is None:
-                result = SummaryText(text, self.model_for(context), passes, run.id)
-                first = _First(request, answer.text, result, replaced)
-                return await self._checked(context, first, run, behind)
+                return SummaryText(text, self.model_for(context), passes, run.id)
             request = following
-
-    async def _checked(
-        self, context: CompactionContext, first: _First, run: Run, behind: Members | None
-    ) -> SummaryText:
-        """The summary after the model's self check, if the policy has one (idea 13).
-
-        Unchanged when the check fails or finds nothing, or once a request waits. Workers are not asked.
-        """
-        asked = check_request(first.request, first.answer) if context.policy.self_check else None
-        if asked is None or self._has_worker(context):
-            return first.result
-        try:
-            answer = await unless(run.hurried, self._answer(context, asked, run, behind))
-            if answer is None:
-                return first.result
-            result = replace(first.result, passes=first.result.passes + 1)
-            if is_unchanged(answer.text):
-                return result
-            reply = SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
-            return replace(
-                result, text=context.style.accepted(reply, asked, first.replaced, context.count_text)
-            )
-        except (SummaryRejected, _NoAnswer) as nothing:
-            reason = nothing.reason if isinstance(nothing, _NoAnswer) else nothing.message
-            _log.warning("self_check_failed", reason=reason, session=context.turn.session)
-            return first.result
 
     async def _answer(
         self, context: CompactionContext, request: SummaryRequest, run: Run, behind: Members | None

@@ -13,8 +13,14 @@ from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.summary.working.forms import GAP_TITLE
 from palimpsest.core.summary.working.slots import state_of
-from palimpsest.core.summary.working.state import EMPTY, decoded, encoded
-from palimpsest.core.summary.working.styles import COMPLETE, INSTRUCTIONS, WorkingStateStyle, gap_request
+from palimpsest.core.summary.working.state import EMPTY
+from palimpsest.core.summary.working.styles import (
+    COMPLETE,
+    INSTRUCTIONS,
+    WorkingStateStyle,
+    gap_request,
+    with_gap,
+)
 from palimpsest.errors import SummaryRejected
 
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
@@ -171,13 +177,10 @@ def test_what_a_later_word_replaces_stands_beside_it() -> None:
 
 @pytest.mark.spec("D11")
 def test_what_was_filled_in_is_bounded_the_oldest_going_first() -> None:
-    style = WorkingStateStyle(gap_chars=900)
-    state = encoded(EMPTY)
+    state = EMPTY
     for n in range(50):
-        given = replace(source(TALK, since=2), state=state)
-        told = "\n".join(f"- Fact {n}-{m} is about LCH-204." for m in range(4))
-        state = style.written(given, told, ROOMY, count).state
-    gap = decoded(state).gap
+        state = with_gap(state, "\n".join(f"- Fact {n}-{m} is about LCH-204." for m in range(4)), 900)
+    gap = state.gap
     assert sum(map(len, gap)) <= 900
     assert gap[-1] == "Fact 49-3 is about LCH-204."
     assert len(gap) > 10

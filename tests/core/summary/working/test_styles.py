@@ -11,14 +11,15 @@ from palimpsest.core.summary.acceptance import Style, SummaryReply, WrittenBlock
 from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
 from palimpsest.core.summary.working.forms import BATCH_TITLES as TITLES
 from palimpsest.core.summary.working.forms import INSTRUCTIONS, NOTHING, PREAMBLE
-from palimpsest.core.summary.working.styles import BatchStyle, WorkingStateStyle
+from palimpsest.core.summary.working.styles import WorkingStateStyle
 from palimpsest.errors import SummaryRejected
 
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
 from tests.core.summary.working.session import session
 
 LIMITS = SummaryLimits.of(Policy(), 200_000, 9_000)
-BOTH: list[Style] = [WorkingStateStyle(), BatchStyle()]
+BATCH_STYLE = WorkingStateStyle(asks="summary")
+BOTH: list[Style] = [WorkingStateStyle(), BATCH_STYLE]
 TOLD = """## Environment
 - Python 3.11.9 on linux
 ## Files Touched
@@ -143,7 +144,7 @@ def test_the_batch_question_has_its_clamps_and_sections() -> None:
         calls("Bash", command="ls"),
         result("start-t " + "word " * 3_000 + "end-t"),
     ]
-    (request,) = asked(BatchStyle(), said)
+    (request,) = asked(BATCH_STYLE, said)
     assert request.max_tokens == 8_192
     assert [title for title in TITLES if f"## {title}" not in request.system] == []
     lengths = [
@@ -154,7 +155,7 @@ def test_the_batch_question_has_its_clamps_and_sections() -> None:
     assert 5_900 < request.user.index("end-u") - request.user.index("start-u") < 6_000
     assert 7_900 < request.user.index("end-t") - request.user.index("start-t") < 8_000
     assert max(lengths) <= 8_050
-    few = asked(BatchStyle(), said, replace(LIMITS, max_tokens=700))
+    few = asked(BATCH_STYLE, said, replace(LIMITS, max_tokens=700))
     assert few[0].max_tokens == 700
 
 
@@ -162,7 +163,7 @@ def test_the_batch_question_has_its_clamps_and_sections() -> None:
 def test_more_than_one_question_holds_goes_on_in_the_next_one() -> None:
     said = [user(f"message {n} " + "word " * 900) for n in range(40)]
     small = replace(LIMITS, window_tokens=9_000, max_tokens=1_000, input_chars=40_000)
-    requests = asked(BatchStyle(), said, small)
+    requests = asked(BATCH_STYLE, said, small)
     assert len(requests) > 3
     text = "".join(request.user for request in requests)
     assert [n for n in range(40) if f"message {n} " not in text] == []
@@ -174,7 +175,7 @@ def test_more_than_one_question_holds_goes_on_in_the_next_one() -> None:
 
 @pytest.mark.spec("D20")
 def test_the_batch_block_has_plan_and_seven_sections() -> None:
-    text = BatchStyle().written(source(session()), TOLD, ROOMY, count).text
+    text = BATCH_STYLE.written(source(session()), TOLD, ROOMY, count).text
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert headings == ["Task", "User Requirements", "Plan", *TITLES]
     assert "[in progress] Make the number of retries a setting\n" in text
@@ -184,7 +185,7 @@ def test_the_batch_block_has_plan_and_seven_sections() -> None:
 
 @pytest.mark.spec("D20")
 def test_the_plan_is_never_a_models_version_of_it() -> None:
-    text = BatchStyle().written(source(session()), f"## Plan\n- do things\n{TOLD}", ROOMY, count).text
+    text = BATCH_STYLE.written(source(session()), f"## Plan\n- do things\n{TOLD}", ROOMY, count).text
     assert "do things" not in text
     assert text.count("## Plan") == 1
 
@@ -199,7 +200,7 @@ def test_the_plan_is_never_a_models_version_of_it() -> None:
     ],
 )
 def test_headings_are_read_in_any_spelling(told: str) -> None:
-    text = BatchStyle().written(source(session()), told, ROOMY, count).text
+    text = BATCH_STYLE.written(source(session()), told, ROOMY, count).text
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert headings[3:] == list(TITLES)
     assert text.partition("## Environment\n")[2].startswith("- Python 3.11.9 on linux")
@@ -209,47 +210,47 @@ def test_headings_are_read_in_any_spelling(told: str) -> None:
 @pytest.mark.spec("D20")
 def test_missing_sections_come_from_the_state() -> None:
     told = "Retries are configurable now, and all of the tests pass again since yesterday."
-    text = BatchStyle().written(source(session()), told, ROOMY, count).text
+    text = BATCH_STYLE.written(source(session()), told, ROOMY, count).text
     assert f"## Work Completed\n{told}" in text
     assert "## Environment\n- python version: Python 3.11.9" in text
     assert '- edited services/queue.py (2 times): "range(limit)" -> "range(n)"' in text
     assert "- `pytest tests/test_queue.py -q`\n  42 passed" in text
-    bare = BatchStyle().written(source([user("Hi there.")]), told, ROOMY, count).text
+    bare = BATCH_STYLE.written(source([user("Hi there.")]), told, ROOMY, count).text
     assert f"## Key Decisions\n{NOTHING}" in bare
 
 
 @pytest.mark.spec("D20")
 def test_without_a_model_the_state_is_the_summary() -> None:
     given = source(session())
-    batch = BatchStyle().written(given, None, ROOMY, count)
+    batch = BATCH_STYLE.written(given, None, ROOMY, count)
     assert batch == WorkingStateStyle().written(given, None, ROOMY, count)
 
 
 def test_a_fallback_after_a_summary_still_knows_it() -> None:
     said = session()
-    first = BatchStyle().written(source(said), TOLD, ROOMY, count)
+    first = BATCH_STYLE.written(source(said), TOLD, ROOMY, count)
     more = [*said, user("And the port?"), says("The port is 8081 from now on.")]
-    second = after(BatchStyle(), more, len(said), first)
+    second = after(BATCH_STYLE, more, len(said), first)
     assert "only the commit is missing" in second.text
     assert "8081" in second.text
-    third = after(BatchStyle(), more, len(said), first, TOLD.replace("only the commit", "nothing"))
-    fourth = after(BatchStyle(), [*more, user("Good.")], len(more), third)
+    third = after(BATCH_STYLE, more, len(said), first, TOLD.replace("only the commit", "nothing"))
+    fourth = after(BATCH_STYLE, [*more, user("Good.")], len(more), third)
     assert "nothing is missing" in fourth.text
     assert "only the commit is missing" not in fourth.text
 
 
 def test_nothing_new_leaves_a_summary_alone() -> None:
     said = session()
-    first = BatchStyle().written(source(said), TOLD, ROOMY, count)
+    first = BATCH_STYLE.written(source(said), TOLD, ROOMY, count)
     given = replace(source(said, since=len(said), previous=first.text), state=first.state)
-    assert list(BatchStyle().requests(given, LIMITS, count, "")) == []
-    assert BatchStyle().written(given, None, ROOMY, count) == first
+    assert list(BATCH_STYLE.requests(given, LIMITS, count, "")) == []
+    assert BATCH_STYLE.written(given, None, ROOMY, count) == first
 
 
 @pytest.mark.spec("D21")
 @pytest.mark.parametrize("text", ["", "Done.", "x" * 49])
 def test_a_summary_of_a_few_words_is_refused(text: str) -> None:
-    (request,) = asked(BatchStyle(), session())
+    (request,) = asked(BATCH_STYLE, session())
     with pytest.raises(SummaryRejected):
-        BatchStyle().accepted(SummaryReply(text, "stop"), request, 5_000, count)
-    assert BatchStyle().accepted(SummaryReply(TOLD, "stop"), request, 5_000, count) == TOLD
+        BATCH_STYLE.accepted(SummaryReply(text, "stop"), request, 5_000, count)
+    assert BATCH_STYLE.accepted(SummaryReply(TOLD, "stop"), request, 5_000, count) == TOLD

@@ -1,14 +1,15 @@
-"""The styles `working_state`, slots filled by code and one gap-fill by a model (D11), and `batch`.
+"""The style of `working_state`, `batch` and `by_content`: slots that code fills, beside what a model writes.
 
-Without an answer to the gap-fill the state stays as it is. Both store the working state, which accumulates
-over compactions.
+All three store the working state, which accumulates over compactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from palimpsest.core.history.message import Message
 from palimpsest.core.summary.acceptance import SummaryReply, WrittenBlock, accepted
 from palimpsest.core.summary.block import Frame
 from palimpsest.core.summary.fitting import PieceBounds
@@ -80,19 +81,6 @@ def gap_request(
     return SummaryRequest(chat_of(INSTRUCTIONS, user), INSTRUCTIONS, user, out, is_final=True)
 
 
-def gap_accepted(
-    reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
-) -> str:
-    """What is missing, or "COMPLETE" for nothing; SummaryRejected for any other answer.
-
-    After a rejection the state stays as it is, and the request is not repeated (D11).
-    """
-    word = reply.text.strip().strip("*`\"'.!- \n").upper()
-    if word == COMPLETE and reply.finish_reason == "stop" and not reply.has_tool_calls:
-        return COMPLETE
-    return accepted(reply, request, replaced_tokens, count_text)
-
-
 def with_gap(state: WorkingState, answer: str | None, most_chars: int) -> WorkingState:
     """The state with the answer's lines added to those of earlier answers, each once.
 
@@ -120,95 +108,114 @@ def with_gap(state: WorkingState, answer: str | None, most_chars: int) -> Workin
 
 # Characters of all lines that models filled in (D11).
 GAP_CHARS = 8_000
+# The same where folds with a model and without take turns: an answer of 8,192 tokens must outlast those that
+# ask no model.
+KEPT_CHARS = 32_768
+# A fold with at least this share of tool calls and results is summarized by code: calls document themselves,
+# and the reasons are in the prose (D24).
+TOOL_SHARE = 0.5
+_RESULTS = ("tool", "function")
+Asks = Literal["gaps", "summary", "by_content"]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkingStateStyle:
-    """See `Style`.
+    """See `Style`. What a model is asked for: gaps in the state (D11), or a summary (D20), beside the state.
 
-    `llm_extraction`: a model may be asked for what is missing. `max_tool_results`: how many are kept (D16).
-    `gap_chars`: characters for lines that models filled in.
+    `asks`: one of the two, or by the messages of each fold (D24). `llm_extraction`: a model may be asked for
+    gaps. `max_tool_results`: how many are kept (D16). In a summary, code copies plan and requests verbatim;
+    a model's version of them is not used.
     """
 
     tag: str = DEFAULT_TAG
+    asks: Asks = "gaps"
     llm_extraction: bool = True
     max_tool_results: int = MAX_TOOL_RESULTS
-    gap_chars: int = GAP_CHARS
 
     def requests(
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> Generator[SummaryRequest, str, None]:
-        """One gap-fill when fewer than 15 slots are populated (D12); otherwise none."""
-        state = _state(source, self.max_tool_results)
-        if not needs_gap_fill(state, self.llm_extraction):
+        """A summary: one request; more when the input is too long for one, each continuing the answer before.
+
+        Gaps: one request when fewer than 15 slots are populated (D12), else none.
+        """
+        if self._is_summary(source):
+            yield from batch_requests(source, limits, count_text, focus)
             return
-        request = gap_request(source, state, limits, count_text, focus)
-        if request is not None:
-            yield request
+        state = self._state(source)
+        if needs_gap_fill(state, self.llm_extraction):
+            request = gap_request(source, state, limits, count_text, focus)
+            if request is not None:
+                yield request
 
     def accepted(
         self, reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
     ) -> str:
-        """What is missing, or "COMPLETE"; SummaryRejected for any other answer (D11)."""
-        return gap_accepted(reply, request, replaced_tokens, count_text)
+        """The text, or "COMPLETE" where nothing is missing; SummaryRejected where it is clearly neither.
 
-    def written(
-        self, source: SummarySource, answer: str | None, tokens: int, count_text: CountText
-    ) -> WrittenBlock:
-        """The slots and the lines that models filled in."""
-        state = _state(source, self.max_tool_results)
-        if answer is not None and answer != COMPLETE:
-            state = with_gap(state, checked_answer(answer, source, "\n".join(state.gap)), self.gap_chars)
-        gap = {GAP_TITLE: "\n".join(gap_lines(state))}
-        block = section_block(WORKING, source, gap, Frame(tokens, count_text, self.tag), lines_of(state))
-        return WrittenBlock(block, encoded(state))
-
-
-@dataclass(frozen=True, slots=True)
-class BatchStyle:
-    """See `Style`. Code copies plan and requests verbatim; a model's version of them is not used."""
-
-    tag: str = DEFAULT_TAG
-    gap_chars: int = GAP_CHARS
-
-    def requests(
-        self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
-    ) -> Generator[SummaryRequest, str, None]:
-        """One request; more when the input is too long for one, each continuing the answer before (F07)."""
-        return batch_requests(source, limits, count_text, focus)
-
-    def accepted(
-        self, reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
-    ) -> str:
-        """The text; SummaryRejected where it is clearly no summary or too short (D21)."""
+        After a rejection of gaps the state stays as it is, and the request is not repeated (D11).
+        """
+        word = reply.text.strip().strip("*`\"'.!- \n").upper()
+        if (
+            request.is_final
+            and word == COMPLETE
+            and reply.finish_reason == "stop"
+            and not reply.has_tool_calls
+        ):
+            return COMPLETE
         return accepted(reply, request, replaced_tokens, count_text)
 
     def written(
         self, source: SummarySource, answer: str | None, tokens: int, count_text: CountText
     ) -> WrittenBlock:
-        """The plan and seven sections; without an answer the slots and the lines of the last summary."""
-        if answer is None:
-            if not source.fresh and 0 < count_text(source.previous) <= tokens:
-                return WrittenBlock(source.previous, source.state)
-            return WorkingStateStyle(self.tag, gap_chars=self.gap_chars).written(
-                source, None, tokens, count_text
-            )
-        state = _state(source, MAX_TOOL_RESULTS)
-        answer = checked_answer(answer, source, source.previous)
-        sections = batch_sections(answer)
-        block = section_block(
-            BATCH, source, sections, Frame(tokens, count_text, self.tag), batch_lines(state, sections)
-        )
-        # The new summary replaces the one before: a fold without a model needs its lines.
-        state = with_gap(replace(state, gap=()), "\n".join(sections.values()), self.gap_chars)
-        return WrittenBlock(block, encoded(state))
+        """The slots and the lines that models filled in; with a summary, its seven sections.
+
+        A fold without new messages and without an answer leaves a summary as it is, where it fits.
+        """
+        frame = Frame(tokens, count_text, self.tag)
+        gap_chars = KEPT_CHARS if self.asks == "by_content" else GAP_CHARS
+        state, is_summary = self._state(source), self._is_summary(source)
+        if is_summary and answer is not None:
+            answer = checked_answer(answer, source, source.previous)
+            sections = batch_sections(answer)
+            block = section_block(BATCH, source, sections, frame, batch_lines(state, sections))
+            # The new summary replaces the one before: a fold without a model needs its lines.
+            state = with_gap(replace(state, gap=()), "\n".join(sections.values()), gap_chars)
+            return WrittenBlock(block, encoded(state))
+        if is_summary and not source.fresh and 0 < count_text(source.previous) <= tokens:
+            return WrittenBlock(source.previous, source.state)
+        if answer is not None and answer != COMPLETE:
+            state = with_gap(state, checked_answer(answer, source, "\n".join(state.gap)), gap_chars)
+        gap = {GAP_TITLE: "\n".join(gap_lines(state))}
+        return WrittenBlock(section_block(WORKING, source, gap, frame, lines_of(state)), encoded(state))
+
+    def _is_summary(self, source: SummarySource) -> bool:
+        if self.asks != "by_content":
+            return self.asks == "summary"
+        # Without new messages the block is only made shorter: a summary stays as it is where it fits.
+        messages = [message for _, message in source.fresh]
+        return not messages or tool_share(messages) < TOOL_SHARE
+
+    def _state(self, source: SummarySource) -> WorkingState:
+        """The state of all messages in `source.folded`.
+
+        It continues the stored state; without a readable one it is made from the first message on.
+        """
+        known = decoded(source.state)
+        messages = [message for _, message in source.folded]
+        return state_of(messages, known, source.since if known != EMPTY else 0, self.max_tool_results)
 
 
-def _state(source: SummarySource, max_tool_results: int) -> WorkingState:
-    """The state of all messages in `source.folded`.
+def tool_share(messages: Sequence[Message]) -> float:
+    """The share of messages that are tool calls or results; 0.0 of no messages.
 
-    It continues the stored state; without a readable one it is made from the first message on.
+    Messages are counted, not their sizes: a dump explains no more than a short result.
     """
-    known = decoded(source.state)
-    messages = [message for _, message in source.folded]
-    return state_of(messages, known, source.since if known != EMPTY else 0, max_tool_results)
+    if not messages:
+        return 0.0
+    return sum(_is_of_tools(message) for message in messages) / len(messages)
+
+
+def _is_of_tools(message: Message) -> bool:
+    calls = message.fields.get("tool_calls") or message.fields.get("function_call")
+    return message.role in _RESULTS or (message.role == "assistant" and bool(calls))
