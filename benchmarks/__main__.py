@@ -23,7 +23,6 @@ _ALL: dict[str, list[str]] = {
 # Those that run when they are named.
 _NAMED = (
     *_ALL,
-    "checkpoints",
     "presets",
     "recall_quality",
     "recall_vectors",

@@ -139,7 +139,7 @@ async def test_the_doorkeeper_stands_before_every_route() -> None:
     store = Store(parts, POSTGRES_INDEX, str)
     some = cast("Any", object())
     views = Views(some, some, some, some, some)
-    pages = Pages(store, parts, parts, parts, parts, completes=some, views=views)
+    pages = Pages(store, parts, parts, parts, parts, parts, completes=some, views=views)
     settings = settings_of(pages)
     for router, prefix, least in (
         (api_of(pages, settings), "/api/", 30),

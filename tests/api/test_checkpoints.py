@@ -42,8 +42,8 @@ async def test_a_checkpoint_before_each_compaction_newest_first(proxy: Proxy, ch
     assert (len(first["checkpoints"]), second["next"]) == (1, None)
     whole = await got(proxy, chat, f"/checkpoints/{before[0]['id']}")
     assert {key: whole[key] for key in before[0]} == before[0]
-    assert whole["payload"]["schema"] == whole["schema"] == "session_checkpoint_v2"
-    assert whole["payload"]["spanHash"] == whole["span_hash"]
+    assert whole["payload"]["schema"] == "session_checkpoint_v2"
+    assert whole["payload"]["span"]["toId"] == whole["message"]
 
 
 async def test_a_checkpoint_of_another_session_is_not_found(proxy: Proxy, chat: Chat) -> None:

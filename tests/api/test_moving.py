@@ -158,9 +158,9 @@ async def test_events_that_came_stay_as_they_came(tmp_path: Path) -> None:
         assert [(event["id"], event["type"], event["payload"]) for event in told[:4]] == [
             (str(event["id"]), event["type"], event["payload"]) for event in events
         ]
-        assert [event["type"] for event in told[4:]] == ["conversation_snapshot", "session_restored"]
+        assert [event["type"] for event in told[4:]] == ["session_restored", "conversation_snapshot"]
         assert (told[0]["created_at"], told[2]["created_at"]) == TIMES
-        state, restored = told[4]["payload"], told[5]["payload"]
+        restored, state = told[4]["payload"], told[5]["payload"]
         assert state["schema"] == "session_runtime_v2"
         assert state["usage"] == {"inputTokens": 5, "outputTokens": 0, "cachedTokens": 0, "requests": 1}
         assert (restored["form"], restored["eventId"], restored["isUpgraded"]) == (

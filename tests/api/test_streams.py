@@ -8,12 +8,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from palimpsest.api.events import EventStreams, Pace, Wanted
 from palimpsest.api.front import guarded
+from palimpsest.proxy.archive import Archive
+from palimpsest.proxy.journal.runtime import RuntimeReader
+from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.storage.journal import EventRow
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.store import Store, open_store
@@ -51,7 +54,11 @@ async def streaming(folder: Path, most: int, pace: Pace = QUICK) -> AsyncIterato
     talk = Talk(store)
     await talk.turns(1)
     ended = asyncio.Event()
-    streams = EventStreams(store.journal, most, ended, pace)
+    # None of these events has a state to be computed.
+    states = RuntimeReader(
+        store, Archive(store, MessageReader(lambda _: lambda _: 1, 1_000)), cast("Any", None)
+    )
+    streams = EventStreams(store.journal, states, most, ended, pace)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         response = streams.response(Wanted(scope["path"].strip("/") or "ns", talk.session, 0, ()))

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.proxy.erasing import Scrubbed, Scrubber
 from palimpsest.proxy.forgetting import Erased, Forgetting, HeldInMemory
 from palimpsest.proxy.jobs import Again, Jobs
-from palimpsest.proxy.journal.runtime import Usages
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.token_counts import ModelTokens
@@ -81,16 +79,6 @@ async def test_nothing_of_an_erased_session_is_held(tmp_path: Path) -> None:
                 break
             await asyncio.sleep(0.5)
         assert left == set()
-
-
-async def test_usage_of_a_session_is_forgotten() -> None:
-    usages = Usages()
-    for session in ("s", "other"):
-        usages.count("ns", session, Usage(prompt_tokens=5, completion_tokens=1))
-    usages.erased("ns", "s")
-    for session, requests in (("s", 0), ("other", 1)):
-        async with usages.taken("ns", session) as taken:
-            assert taken.usage.requests == requests
 
 
 async def test_what_is_held_is_cleared_until_nothing_adds_to_it() -> None:

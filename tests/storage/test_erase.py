@@ -152,7 +152,7 @@ async def _events(store: Store, talk: Talk) -> None:
 
 
 async def _checkpoint(store: Store, talk: Talk) -> None:
-    late = CheckpointRow("late", "periodic", b"late", "v2", b"{}", 1.0)
+    late = CheckpointRow("late", "periodic", b"late", 1.0)
     assert not await store.journal.add_checkpoint("ns", talk.session, late)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -184,11 +185,16 @@ def _at(revision: str, connection: Connection) -> None:
     config.attributes["connection"] = connection
     command.upgrade(config, revision)
     for table, known in _OF_BEFORE.items():
-        columns = inspect(connection).get_columns(table)
-        values = {c["name"]: known.get(c["name"], _plain(c)) for c in columns if not c["nullable"]}
-        names, places = ", ".join(f'"{name}"' for name in values), ", ".join(f":{name}" for name in values)
-        connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
+        _put(connection, table, **known)
     connection.commit()
+
+
+def _put(connection: Connection, table: str, **known: Any) -> None:
+    """A row as an older version may have left it."""
+    columns = inspect(connection).get_columns(table)
+    values = {c["name"]: known.get(c["name"], _plain(c)) for c in columns if not c["nullable"]}
+    names, places = ", ".join(f'"{name}"' for name in values), ", ".join(f":{name}" for name in values)
+    connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
 
 
 def _plain(column: Mapping[str, Any]) -> Any:
@@ -252,5 +258,56 @@ async def test_windows_that_nobody_can_be_named_for_are_dropped(empty_url: str) 
         assert await store.accounts.learned_windows(0.0) == [
             LearnedWindow("", "u", "stated", 10, "upstream", 1.0)
         ]
+    finally:
+        await store.close()
+
+
+CHAIN = bytes(range(32))
+STATE = {"usage": {"inputTokens": 7}, "loop": {"compactionCount": 2}, "transcript": {"head": CHAIN.hex()}}
+
+
+def _with_checkpoints(connection: Connection) -> None:
+    _at("0021", connection)
+    _put(connection, "messages", chain=CHAIN, session="s", namespace="n")
+    ends = {"ours": f"dcm_{CHAIN.hex()[:32]}", "gone": "dcm_" + "ab" * 16, "foreign": 5}
+    for seq, (name, end) in enumerate(ends.items(), 1):
+        row = {"session": "s", "namespace": "n", "id": name, "created_at": 5.0}
+        payload = json.dumps({"span": {"toId": end}, "runtime": STATE}).encode()
+        kept = {"kind": "periodic", "arrival": seq, "span_hash": name.encode(), "payload": payload}
+        _put(connection, "checkpoints", **row, **kept)
+        _put(connection, "events", **row, type="checkpoint", seq=seq)
+    for seq, (kind, fields) in enumerate(
+        (
+            ("conversation_snapshot", STATE),
+            ("session_restored", {"form": "checkpoint_v2", "loop": {"compactionCount": 0}}),
+            ("conversation_snapshot", STATE),
+            ("flush", {}),
+        ),
+        4,
+    ):
+        row = {"session": "s", "namespace": "n", "id": str(seq), "created_at": 5.0}
+        _put(connection, "events", **row, type=kind, seq=seq, payload=json.dumps(fields).encode())
+    connection.commit()
+
+
+@pytest.mark.spec("A33", "A36")
+async def test_checkpoints_become_places_and_states_are_no_longer_stored(empty_url: str) -> None:
+    await with_connection(empty_url, _with_checkpoints)
+    await migrate(empty_url)
+    assert await with_connection(empty_url, _differences) == []
+    store = await open_store(empty_url, new_id=new_id)
+    try:
+        (kept,) = await store.journal.checkpoints("n", "s", 9)
+        assert (kept.checkpoint.id, kept.checkpoint.point, kept.checkpoint.kind) == (
+            "ours",
+            CHAIN,
+            "periodic",
+        )
+        told = [json.loads(row.event.payload) for row in await store.journal.events("n", "s", 0, 9)]
+        assert told[0] == {"checkpointId": "ours", "kind": "periodic"}
+        # What an import brought stays, its state beside what the event said.
+        assert told[3] == STATE
+        assert told[4] == {"form": "checkpoint_v2", "loop": STATE["loop"], "usage": STATE["usage"]}
+        assert told[5:] == [CHAIN.hex(), {}]
     finally:
         await store.close()

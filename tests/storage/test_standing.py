@@ -75,7 +75,7 @@ async def fills_every_table(store: Store, credential: bytes) -> Talk:
     event = EventRow("e", "context_summarized", b"{}", 1.0)
     entries = JournalEntries([MemoryRow("m", "summary", b"s", "c", 1.0)], [event])
     assert await store.compactions.add(talk.namespace, talk.session, 0, compaction, 1.0, entries)
-    checkpoint = CheckpointRow("p", "pre_compaction", b"span", "v2", b"{}", 1.0)
+    checkpoint = CheckpointRow("p", "pre_compaction", b"point", 1.0)
     assert await store.journal.add_checkpoint(talk.namespace, talk.session, checkpoint)
     following = Prepared(replace(compaction, id="next"), "m")
     await store.compactions.prepare(talk.namespace, talk.session, following)

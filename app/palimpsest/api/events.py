@@ -21,6 +21,7 @@ from palimpsest.errors import InvalidParameter, ServerBusy
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.incoming import Receive, Scope, Send
+from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.storage.journal import Journal, StoredEvent
 
 _PAGE = 100
@@ -64,8 +65,16 @@ class EventStreams:
     All of them end when `ended` is set.
     """
 
-    def __init__(self, journal: Journal, most: int, ended: asyncio.Event, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        states: RuntimeReader,
+        most: int,
+        ended: asyncio.Event,
+        pace: Pace | None = None,
+    ) -> None:
         self._journal = journal
+        self._states = states
         self._pace = pace or Pace()
         self._most = most
         self._ended = ended
@@ -101,11 +110,10 @@ class EventStreams:
         yield b": open\n\n"
         spoken = now()
         while not self._ended.is_set() and now() < ends:
-            rows = await self._journal.events(
-                wanted.namespace, wanted.session, wanted.after, _PAGE, wanted.types
-            )
+            where = wanted.namespace, wanted.session
+            rows = await self._journal.events(*where, wanted.after, _PAGE, wanted.types)
             if rows:
-                yield b"".join(map(_message, rows))
+                yield b"".join(map(_message, await self._states.shown(*where, rows)))
                 wanted, spoken = replace(wanted, after=rows[-1].seq), now()
             elif now() - spoken >= self._pace.keep_alive_seconds:
                 yield b": still here\n\n"
@@ -171,9 +179,12 @@ class EventPage(TypedDict):
 class EventPages:
     """Events of a session."""
 
-    def __init__(self, archive: Archive, journal: Journal, streams: EventStreams) -> None:
+    def __init__(
+        self, archive: Archive, journal: Journal, states: RuntimeReader, streams: EventStreams
+    ) -> None:
         self._archive = archive
         self._journal = journal
+        self._states = states
         self._streams = streams
 
     def on(self, api: APIRouter) -> None:
@@ -202,7 +213,7 @@ class EventPages:
         if _wants_stream(request):
             return self._streams.response(wanted.after_seen(_last_seen(request)))
         rows = await self._journal.events(caller.namespace, row.id, after, limit + 1, wanted.types)
-        page = rows[:limit]
+        page = await self._states.shown(caller.namespace, row.id, rows[:limit])
         head = {"session": row.id, "next": page[-1].seq if len(rows) > limit else None}
         return raw_reply(object_with(head, events=array_of(_item(one) for one in page)))
 

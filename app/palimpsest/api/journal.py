@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Protocol, TypedDict
 
+import msgspec
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from palimpsest.api.callers import Admitted, SessionName, credentials_of, order_of
 from palimpsest.api.replies import Reply, UtcTime, described, object_with, raw_reply, reply, utc_time
 from palimpsest.api.sessions import PlaceFields, place_fields
-from palimpsest.core.view.compaction import Author
+from palimpsest.core.view.compaction import Author, context_id
 from palimpsest.proxy.archive import Archive, missing
 from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.turn import Subject
 from palimpsest.storage.exchange_log import NEWEST
@@ -23,12 +25,11 @@ ArrivalAfter = Annotated[int | None, Query(ge=0, le=NEWEST, description="The `ne
 
 
 class CheckpointHead(TypedDict):
-    """A checkpoint without its payload."""
+    """A checkpoint without its content."""
 
     id: str
     kind: CheckpointKind
-    schema: Annotated[str, described("The form of its payload.")]
-    span_hash: Annotated[str, described("Identifies the messages that it covers, in hexadecimal.")]
+    message: Annotated[str, described("The newest message that it covers.")]
     created_at: UtcTime
 
 
@@ -40,15 +41,10 @@ class CheckpointList(TypedDict):
     next: Annotated[int | None, described("The `after` of the next page; null on the last one.")]
 
 
-class SessionCheckpointHead(CheckpointHead):
-    """A checkpoint of a session without its payload."""
+class CheckpointFields(CheckpointHead):
+    """A checkpoint with its content, which is computed from what was stored before it."""
 
     session: str
-
-
-class CheckpointFields(SessionCheckpointHead):
-    """A checkpoint with its payload, which is as it was stored."""
-
     payload: Any
 
 
@@ -103,9 +99,10 @@ class AddedMemory(TypedDict):
 class CheckpointPages:
     """Checkpoints of a session."""
 
-    def __init__(self, archive: Archive, journal: Journal) -> None:
+    def __init__(self, archive: Archive, journal: Journal, states: RuntimeReader) -> None:
         self._archive = archive
         self._journal = journal
+        self._states = states
 
     def on(self, api: APIRouter) -> None:
         """The routes are registered."""
@@ -121,7 +118,7 @@ class CheckpointPages:
         limit: Annotated[int, Query(ge=1, le=_MOST_CHECKPOINTS, description="At most so many.")] = 50,
         after: ArrivalAfter = None,
     ) -> Reply[CheckpointList]:
-        """List checkpoints, newest first, without payloads."""
+        """List checkpoints, newest first, without their content."""
         row = await self._archive.session(caller.namespace, name)
         stored = await self._journal.checkpoints(caller.namespace, row.id, limit + 1, after)
         page = stored[:limit]
@@ -135,21 +132,21 @@ class CheckpointPages:
         name: SessionName,
         checkpoint: Annotated[str, Path(description="Id of a checkpoint of the session.")],
     ) -> Reply[CheckpointFields]:
-        """Get a checkpoint with its payload, byte for byte."""
+        """Get a checkpoint with its content: a summary, exact quotations, and the session's state then."""
         row = await self._archive.session(caller.namespace, name)
         stored = await self._journal.checkpoint(caller.namespace, row.id, checkpoint)
         if stored is None:
             raise missing()
-        fields: SessionCheckpointHead = {"session": row.id, **_checkpoint_fields(stored.checkpoint)}
-        return raw_reply(object_with(fields, payload=stored.checkpoint.payload))
+        payload = msgspec.json.encode(await self._states.checkpoint(caller.namespace, row, stored))
+        head = {"session": row.id, **_checkpoint_fields(stored.checkpoint)}
+        return raw_reply(object_with(head, payload=payload))
 
 
 def _checkpoint_fields(checkpoint: CheckpointRow) -> CheckpointHead:
     return {
         "id": checkpoint.id,
         "kind": checkpoint.kind,
-        "schema": checkpoint.schema,
-        "span_hash": checkpoint.span_hash.hex(),
+        "message": context_id(checkpoint.point),
         "created_at": utc_time(checkpoint.created_at),
     }
 

@@ -50,6 +50,7 @@ from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.compaction_views import CompactionViews
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
+from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.proxy.memory_blocks import Asks, MemoryBlocks
 from palimpsest.proxy.namespace_views import NamespaceViews
 from palimpsest.proxy.operator import OperatorAccess
@@ -97,6 +98,7 @@ class Pages:
     reader: MessageReader
     contexts: ContextLoader
     viewing: ViewPlanner
+    states: RuntimeReader
     settings: Settings = field(default_factory=Settings)
     operator: OperatorAccess = field(default_factory=OperatorAccess)
     completes: CompletionWriter | None = None
@@ -201,12 +203,13 @@ def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
 def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
     """Register the endpoints of one session other than its messages."""
     store, contexts = pages.store, pages.contexts
-    streams = EventStreams(store.journal, pages.settings.limits.event_streams, pages.ended)
+    most_streams = pages.settings.limits.event_streams
+    streams = EventStreams(store.journal, pages.states, most_streams, pages.ended)
     StatusPages(archive, store, contexts, pages.viewing).on(api)
     CompactionPages(archive, store).on(api)
     UndoPages(archive, store).on(api)
-    CheckpointPages(archive, store.journal).on(api)
-    EventPages(archive, store.journal, streams).on(api)
+    CheckpointPages(archive, store.journal, pages.states).on(api)
+    EventPages(archive, store.journal, pages.states, streams).on(api)
     MemoryPages(
         archive, store.journal, contexts, MemoryBlocks(store.journal, pages.summarizer, pages.new_id)
     ).on(api)

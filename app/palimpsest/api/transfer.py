@@ -17,12 +17,11 @@ from palimpsest.api.replies import PRIVATE, Reply, UtcTime, described, reply, ut
 from palimpsest.api.ui.paper import PageTemplates
 from palimpsest.core.history.session_sources import NAME_CHARS
 from palimpsest.core.runtime.session_import import RecordedEvent
-from palimpsest.proxy.archive import Archive, Place
+from palimpsest.proxy.archive import Archive, Place, ReadBranch
 from palimpsest.proxy.erasing import Receipt, Scrubbed
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.journal.transfer import ImportedSession, with_hidden
 from palimpsest.proxy.stored_bytes import StorageBounds
-from palimpsest.proxy.turn import Subject
 from palimpsest.storage.database import Scrub
 
 
@@ -114,7 +113,7 @@ class SessionEraseReceipt(EraseReceipt):
 class SessionExporter(Protocol):
     """Reads a session as events."""
 
-    async def exported(self, subject: Subject) -> Sequence[RecordedEvent]:
+    async def exported(self, branch: ReadBranch) -> Sequence[RecordedEvent]:
         """The branch's messages and state; empty without messages."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Annotated, TypedDict
 
-import msgspec
 from fastapi import APIRouter, Path
 
 from palimpsest.api.callers import Admitted, Branch, SessionName
@@ -13,12 +12,12 @@ from palimpsest.api.compactions import CompactionId
 from palimpsest.api.replies import Reply, UtcTime, reply, utc_time
 from palimpsest.api.sessions import PlaceFields, place_fields
 from palimpsest.core.runtime.events import compaction_undone
-from palimpsest.core.view.compaction import Compaction, builders, context_id, restored
+from palimpsest.core.view.compaction import Compaction, builders, restored
 from palimpsest.core.view.view import applicable, applies
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import NotUndoable
 from palimpsest.proxy.archive import Archive, missing
-from palimpsest.storage.journal import CheckpointRow, EventRow
+from palimpsest.storage.journal import EventRow
 from palimpsest.storage.store import Store
 
 
@@ -37,16 +36,6 @@ class RestoredCheckpoint(PlaceFields):
     checkpoint: str
     undone: list[str]
     restored: str | None
-
-
-class _Span(msgspec.Struct, rename="camel"):
-    to_id: str
-
-
-class _Known(msgspec.Struct):
-    """The part of a checkpoint's payload that is read here."""
-
-    span: _Span
 
 
 class UndoPages:
@@ -113,12 +102,12 @@ class UndoPages:
         at = caller.namespace, place.row.id
         found = await self._store.journal.checkpoint(*at, checkpoint)
         talk = (await self._archive.branch(place, ())).conversation
-        if found is None or _end_of(found.checkpoint) not in map(context_id, talk.names):
+        if found is None or found.checkpoint.point not in (*talk.names, *talk.chains):
             raise missing()
         stored = await self._store.compactions.of_session(*at)
         everything = [one.compaction for one in stored]
         left = [one.compaction for one in stored if one.undone_at is None]
-        since = [one.compaction for one in stored if one.created_at >= found.checkpoint.created_at]
+        since = [one.compaction for one in stored if one.arrival > found.arrival]
         gone = [one for one in reversed(since) if one in left and applies(one, talk)]
         if above := [other for one in gone for other in builders(one, left) if other not in gone]:
             raise NotUndoable(f"The compaction {above[-1].id} of another branch was made from it.")
@@ -148,11 +137,3 @@ class UndoPages:
         event = EventRow(f"{compaction.id}:undone", said.type, encoded(said.payload), now)
         await self._store.journal.add_events(namespace, session, [event])
         return True
-
-
-def _end_of(checkpoint: CheckpointRow) -> str:
-    """The id of the newest message in the checkpoint; "" when it cannot be read."""
-    try:
-        return msgspec.json.decode(checkpoint.payload, type=_Known).span.to_id
-    except msgspec.MsgspecError:
-        return ""

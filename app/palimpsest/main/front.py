@@ -39,8 +39,6 @@ from palimpsest.proxy.erasing import Eraser
 from palimpsest.proxy.exchange import Behaviour, Exchange
 from palimpsest.proxy.forgetting import HeldInMemory
 from palimpsest.proxy.incoming import ASGIApp
-from palimpsest.proxy.journal.checkpoints import Writing
-from palimpsest.proxy.journal.runtime import Readings
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.kept_answers import RefusalMemory
 from palimpsest.proxy.lookups.executing import MixedTurns, ToolExecutor
@@ -92,22 +90,20 @@ def front_of(parts: Parts, metrics: MetricsPage | None) -> tuple[Front, Retentio
         recall.replays,
         text_pins_share=settings.compaction.text_pins_share,
     )
-    journal = SessionJournal(
-        Writing(parts.store.journal, parts.jobs, parts.background, time.time, new_id, parts.daily_log),
-        Readings(parts.store, parts.reader, parts.tokens),
-    )
+    journal = SessionJournal(parts.store, parts.jobs, time.time, new_id, parts.daily_log)
     writer = _writer(parts)
     compactor = _compactor(parts, writer, journal)
     viewing = ViewPlanner(contexts, compactor, parts.jobs, wait_seconds=settings.compaction.deadline_seconds)
     quotas = quotas_of(parts)
     passthrough = Passthrough(parts.destinations, quotas, limits.body_bytes)
     # Adds results of a conversation to its session's memory.
-    remembers = partial(MemoryBlocks(parts.store.journal, writer, new_id).remembers, contexts)
+    blocks = MemoryBlocks(parts.store.journal, writer, new_id)
+    remembers = partial(blocks.remembers, contexts, parts.background)
     cuts = CutPrompts(parts.windows, parts.calibrations, journal, parts.jobs)
     answered = Answered(viewing, parts.windows, journal, recall.indexing, cuts, remembers)
     exchange = _exchange(parts, viewing, journal, recall, answered, passthrough, quotas)
     parts.erasure.forgetting.held = HeldInMemory(
-        sessions=(exchange.resolver, exchange.recorder, compactor, journal),
+        sessions=(exchange.resolver, exchange.recorder, compactor),
         reader=parts.reader,
         others=(
             parts.tokenizer.forget,

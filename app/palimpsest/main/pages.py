@@ -18,9 +18,9 @@ from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_views import CompactionViews
 from palimpsest.proxy.erasing import Eraser
 from palimpsest.proxy.exchange_views import ExchangeViews
-from palimpsest.proxy.journal.runtime import Readings
+from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.proxy.journal.session_journal import SessionJournal
-from palimpsest.proxy.journal.transfer import ImportLimits, ImportParts, Imports
+from palimpsest.proxy.journal.transfer import Exports, Imports
 from palimpsest.proxy.namespace_views import NamespaceViews
 from palimpsest.proxy.overview import Overviews
 from palimpsest.proxy.recall.searching import Searcher
@@ -45,17 +45,16 @@ def own_pages(
         *(store, archive, parts.reader, parts.tokens, parts.calibrations, costs, parts.windows)
     )
     overviews = Overviews(store, parts.calibrations, costs)
+    states = RuntimeReader(store, archive, parts.tokens)
     imports = Imports(
-        ImportParts(
-            store=store,
-            reader=parts.reader,
-            readings=Readings(store, parts.reader, parts.tokens),
-            newcomers=parts.newcomers,
-            tombstones=parts.erasure.tombstones,
-            clock=time.time,
-            new_id=new_id,
-        ),
-        ImportLimits(RecordLimits(limits.json_depth, limits.import_events), limits.messages),
+        store,
+        parts.reader,
+        parts.newcomers,
+        parts.erasure.tombstones,
+        RecordLimits(limits.json_depth, limits.import_events),
+        limits.messages,
+        time.time,
+        new_id,
     )
     return pages_of(
         Pages(
@@ -64,12 +63,14 @@ def own_pages(
             parts.reader,
             contexts,
             viewing,
+            states,
             parts.settings,
             parts.operator,
             completes=journal,
             summarizer=writer,
             moving=SessionTransfer(
-                journal, imports, parts.storage, limits.body_bytes, limits.body_idle_seconds
+                *(Exports(store, states, time.time), imports, parts.storage),
+                *(limits.body_bytes, limits.body_idle_seconds),
             ),
             searching=searching,
             recall=tools,

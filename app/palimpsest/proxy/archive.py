@@ -45,7 +45,8 @@ class Place:
 class ReadBranch:
     """A stored branch: the subject of a view or a compaction outside a chat request.
 
-    `fixed_tokens` are those of the newest request on it; its answer limit is not stored.
+    `fixed_tokens` are those of the newest request on it; its answer limit is not stored. `rows` are its
+    messages as stored.
     """
 
     namespace: str
@@ -56,6 +57,7 @@ class ReadBranch:
     fixed_tokens: int
     max_output_tokens: int | None = None
     tools: bytes | None = None
+    rows: Sequence[MessageRow] = ()
 
     @property
     def session(self) -> str:
@@ -106,8 +108,12 @@ class Archive:
         if found:
             return _at(namespace, row, found[0], heads)
         message = await self.message_in(namespace, row, branch)
-        known = await self._store.history.known(namespace, [message.chain], row.id)
-        return Place(namespace, row, message.chain, known[0].preamble if known else b"", False)
+        return await self.up_to(namespace, row, message.chain)
+
+    async def up_to(self, namespace: str, row: SessionRow, chain: bytes) -> Place:
+        """The branch up to this stored message, or to the end of a list that a client put together."""
+        known = await self._store.history.known(namespace, [chain], row.id)
+        return Place(namespace, row, chain, known[0].preamble if known else b"", False)
 
     async def preamble(self, place: Place) -> tuple[tuple[Message, ...], bytes | None]:
         """The branch's instructions: messages, and the JSON of the request's `instructions` field."""
@@ -138,7 +144,8 @@ class Archive:
         messages = await self._reader.read_stored([row.body for row in rows], model)
         weight = MESSAGE_WEIGHT * len(messages)
         talk = await offload(weight, _listed, preamble, messages, chains, place.namespace)
-        return ReadBranch(place.namespace, place.row, talk, headers, model, _fixed_tokens(talk, asked))
+        fixed = _fixed_tokens(talk, asked)
+        return ReadBranch(place.namespace, place.row, talk, headers, model, fixed, rows=rows)
 
     async def message(self, namespace: str, ident: str) -> tuple[str, MessageRow]:
         """The message with this public id, and a session that contains it."""

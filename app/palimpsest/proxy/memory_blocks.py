@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 from weakref import WeakValueDictionary
 
 import structlog
 
-from palimpsest.core.runtime.checkpoint import Gist, memory_entry_of
+from palimpsest.core.history.message import Message
+from palimpsest.core.runtime.checkpoint import gist_of, memory_entry_of
 from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.prompt import SummaryRequest
 from palimpsest.core.summary.rolling.memory_block import (
@@ -24,7 +25,8 @@ from palimpsest.core.summary.rolling.memory_block import (
     folded_by_code,
     with_entry,
 )
-from palimpsest.errors import Conflict, InvalidParameter, StoreError, SummaryRejected
+from palimpsest.errors import BackgroundFailed, Conflict, InvalidParameter, StoreError, SummaryRejected
+from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.journal_rows import block_of, rows_of, text_of
@@ -79,16 +81,18 @@ class MemoryBlocks:
         async with lock:
             return await self._folded(context, entry.id)
 
-    async def remembers(self, contexts: ContextLoader, turn: Turn, gist: Gist) -> None:
+    async def remembers(
+        self, contexts: ContextLoader, background: Background, turn: Turn, span: Sequence[Message]
+    ) -> None:
         """Add the gist of a span of the conversation as an entry, if the policy says so."""
-        text = memory_entry_of(gist)
-        if not text:
-            return
         try:
             context = await contexts.of(turn)
-            if context.policy.memory_entries:
+            if not context.policy.memory_entries:
+                return
+            weight = sum(len(message.raw) for message in span)
+            if text := memory_entry_of(await background.run(weight, gist_of, span)):
                 await self.added(context, text)
-        except (Conflict, StoreError) as error:
+        except (BackgroundFailed, Conflict, StoreError) as error:
             _log.warning("memory_entry_not_folded", error=type(error).__name__, session=turn.session)
 
     async def _folded(self, context: CompactionContext, entry: str) -> Added:

@@ -162,6 +162,15 @@ class ExchangeLog:
             found.setdefault(session, []).append(Total(int(day), *rest))
         return found
 
+    async def tokens_until(self, namespace: str, session: str, until: float) -> tuple[int, int, int, int]:
+        """What the session's answers up to that time (UTC seconds) took, as the upstream counted it.
+
+        Tokens in, out and cached, and the number of exchanges for which it stated any.
+        """
+        reading = rows_of(_TOKENS_UNTIL, namespace=namespace, session=session, until=until)
+        (row,) = await self._db.read_snapshot(reading)
+        return int(row[0]), int(row[1]), int(row[2]), int(row[3])
+
     async def compacted_at(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[int]]:
         """How large the whole prompt was when each compaction of `sessions` came into force, ascending.
 
@@ -299,4 +308,10 @@ _TOTALS_OF = sized(
     lambda size: _totals(EXCHANGES.c.session).where(among(EXCHANGES.c.session, "session", size))
 )
 _COMPACTED_AT = sized(_compacted_at)
+_TOKENS_UNTIL = Statement(
+    sa.select(
+        *(total_of(EXCHANGES.c[f"{name}_tokens"]) for name in ("prompt", "completion", "cached")),
+        sa.func.count(sa.func.coalesce(EXCHANGES.c.prompt_tokens, EXCHANGES.c.completion_tokens)),
+    ).where(of_session(EXCHANGES), EXCHANGES.c.finished_at <= p("until", sa.Double))
+)
 _COUNT = Statement(sa.select(sa.func.count()).where(of_session(EXCHANGES), _BEFORE))

@@ -61,10 +61,7 @@ _ESCAPE = "/"
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """An event of a session. `id` is unique there; `payload` is JSON.
-
-    Stored without a payload, it has that of the checkpoint with its id: a checkpoint is stored once.
-    """
+    """An event of a session. `id` is unique there; `payload` is JSON."""
 
     id: str
     type: str
@@ -82,13 +79,11 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRow:
-    """A state to resume from. `span_hash` names the span it covers, `schema` the payload's format."""
+    """A place to go back to. `point` is the chain of the newest message that it covers."""
 
     id: str
     kind: CheckpointKind
-    span_hash: bytes
-    schema: str
-    payload: bytes
+    point: bytes
     created_at: float
 
 
@@ -214,11 +209,27 @@ class Journal:
         rows = await self._db.read_snapshot(rows_of(_EVENTS[bool(types)], **asked))
         return [StoredEvent(EventRow(*event), seq) for seq, *event in rows]
 
-    async def add_checkpoint(self, namespace: str, session: str, checkpoint: CheckpointRow) -> bool:
-        """False, and nothing stored, when the session has one of this kind and `span_hash`, or this id."""
+    async def add_checkpoint(
+        self,
+        namespace: str,
+        session: str,
+        checkpoint: CheckpointRow,
+        events: Sequence[EventRow] = (),
+        memories: Sequence[MemoryRow] = (),
+    ) -> bool:
+        """Store the checkpoint, and with it these memories and events, in this order, in one transaction.
+
+        False when the session has a checkpoint with this id: the first stays.
+        """
         key = {"namespace": namespace, "session": session}
-        row = {**key, **fields_of(checkpoint), "back": 0}
-        return (await self._db.write([arrivals_step(key, 1), Step(_ADD_CHECKPOINT, [row])]))[1] > 0
+        beside = len(events) + len(memories)
+        steps = [
+            arrivals_step(key, 1 + beside),
+            Step(_ADD_CHECKPOINT, [{**key, **fields_of(checkpoint), "back": beside}]),
+            Step(_ADD_MEMORY, memory_rows(key, memories, len(events))),
+            Step(ADD_EVENT, event_rows(key, events)),
+        ]
+        return (await self._db.write([each for each in steps if each.rows]))[1] > 0
 
     async def checkpoints(
         self, namespace: str, session: str, limit: int, before: int | None = None
@@ -391,16 +402,8 @@ def _memory(row: Row) -> StoredMemory:
     return StoredMemory(MemoryRow(*memory), session, arrival)
 
 
-_OF_CHECKPOINT = (
-    sa.select(CHECKPOINTS.c.payload)
-    .where(of_session(CHECKPOINTS), CHECKPOINTS.c.id == EVENTS.c.id)
-    .scalar_subquery()
-)
-
-
 def _events(*of_types: sa.ColumnElement[bool]) -> Statement:
-    payload = sa.case((sa.func.length(EVENTS.c.payload) > 0, EVENTS.c.payload), else_=_OF_CHECKPOINT)
-    rows = sa.select(*columns_of(EVENTS, "seq", "id", "type"), payload, EVENTS.c.created_at)
+    rows = sa.select(*columns_of(EVENTS, "seq", "id", "type", "payload", "created_at"))
     after = EVENTS.c.seq > p("after", sa.BigInteger)
     rows = rows.where(of_session(EVENTS), after, *of_types).order_by(EVENTS.c.seq)
     return Statement(rows.limit(LIMIT))
@@ -427,7 +430,7 @@ ADD_EVENT_IN_EPOCH = Statement(row_in_session(EVENTS, IN_EPOCH).on_conflict_do_n
 _EVENTS = {False: _events(), True: _events(among(EVENTS.c.type, "type", _MOST_TYPES))}
 
 _STORED_CHECKPOINTS = sa.select(
-    *columns_of(CHECKPOINTS, "arrival", "id", "kind", "span_hash", "schema", "payload", "created_at")
+    *columns_of(CHECKPOINTS, "arrival", "id", "kind", "point", "created_at")
 ).where(of_session(CHECKPOINTS))
 _ADD_CHECKPOINT = Statement(row_in_session(CHECKPOINTS).on_conflict_do_nothing())
 _CHECKPOINTS = Statement(

@@ -265,9 +265,7 @@ sa.Index(None, EVENTS.c.session, EVENTS.c.namespace, EVENTS.c.seq)
 CHECKPOINTS = table(
     "checkpoints",
     *session_key("id"),
-    *(whole("arrival"), text("kind"), binary("span_hash"), text("schema"), binary("payload")),
-    moment("created_at"),
-    sa.UniqueConstraint("session", "kind", "span_hash", "namespace"),
+    *(whole("arrival"), text("kind"), binary("point"), moment("created_at")),
 )
 sa.Index(None, CHECKPOINTS.c.session, CHECKPOINTS.c.namespace, CHECKPOINTS.c.arrival)
 

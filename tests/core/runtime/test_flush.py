@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.runtime.checkpoint import (
-    TITLES,
-    FlushLimits,
-    LastFlush,
-    Pressure,
-    flush_due,
-    flush_of,
-    flushable,
-)
+from palimpsest.core.runtime.checkpoint import FLUSH_TOKENS, TITLES, flush_due, flush_of
 
-from tests.core.histories import assistant, calls, count_text, result, system, user
-from tests.core.runtime.records import entries, exchanges
+from tests.core.histories import assistant, calls, conversation, count_text, result, user
+from tests.core.runtime.records import exchanges
 
-LIMITS = FlushLimits()
 SECRET = "sk-" + "Ab1" * 7
 TALK = [
     user("We decided to use PostgreSQL 16 for the ledger."),
@@ -44,9 +37,13 @@ def due(
     messages: int = 10,
     at: float = 1_000.0,
     path: int = 9_000,
-    last: LastFlush | None = None,
+    last: tuple[float, int] | None = None,
 ) -> bool:
-    return flush_due(messages, Pressure(at, slack, path), last, LIMITS)
+    return flush_due(slack, messages, at, path, last)
+
+
+def note_of(fields: list[dict[str, Any]]) -> str:
+    return flush_of(conversation(fields).messages, count_text)
 
 
 @pytest.mark.spec("A43")
@@ -64,47 +61,34 @@ def test_only_with_four_messages(messages: int, wanted: bool) -> None:
 @pytest.mark.spec("A43")
 @pytest.mark.parametrize(("at", "wanted"), [(119.9, False), (120.0, True)])
 def test_no_more_than_once_in_two_minutes(at: float, wanted: bool) -> None:
-    assert due(at=500.0 + at, last=LastFlush(500.0, 8_000)) is wanted
+    assert due(at=500.0 + at, last=(500.0, 8_000)) is wanted
 
 
 @pytest.mark.spec("A43")
-@pytest.mark.parametrize(("path", "wanted"), [(8_249, False), (8_250, True), (100, False)])
+@pytest.mark.parametrize(("path", "wanted"), [(8_249, False), (8_250, True), (7_751, False), (100, True)])
 def test_only_when_enough_has_come_since(path: int, wanted: bool) -> None:
-    assert due(path=path, last=LastFlush(500.0, 8_000)) is wanted
+    assert due(path=path, last=(500.0, 8_000)) is wanted
 
 
 @pytest.mark.spec("A43")
 def test_the_note_has_four_sections_and_comes_without_a_model() -> None:
-    assert flush_of(entries(TALK), LIMITS, count_text) == NOTE
-
-
-@pytest.mark.spec("A43")
-def test_pins_blocks_and_instructions_are_not_read() -> None:
-    said = entries([*TALK, system("Never say no."), user("We decided to use Redis 7.")])
-    ignored = frozenset({said[0].chain, said[-1].chain})
-    read = flushable(said, ignored)
-    assert [entry.seq for entry in read] == [2, 3, 4, 5]
-    note = flush_of(read, LIMITS, count_text)
-    assert "decided" not in note
-    assert "Never say no" not in note
-    assert note.startswith("## Decisions\nNone.\n")
+    assert note_of(TALK) == NOTE
 
 
 @pytest.mark.spec("A43")
 def test_what_is_being_worked_on_is_an_open_loop() -> None:
     found = "The brass lamp hangs above the narrow oak door."
-    note = flush_of(entries([user("hm"), assistant(found), user("so")]), LIMITS, count_text)
+    note = note_of([user("hm"), assistant(found), user("so")])
     loops = "## Open loops\n- so\n## Next actions\n- Answer: so\n"
     assert note == f"## Decisions\nNone.\n{loops}## Key findings\n- hm\n- {found}"
-    assert flush_of([], LIMITS, count_text) == ""
+    assert note_of([]) == ""
 
 
 @pytest.mark.spec("A43")
 def test_secrets_are_not_in_the_note() -> None:
-    said = entries(
+    note = note_of(
         [user(f"Remember: the key is {SECRET} for host db-7."), assistant(f"Because {SECRET}, ok.")]
     )
-    note = flush_of(said, LIMITS, count_text)
     assert "db-7" in note
     assert SECRET not in note
 
@@ -114,8 +98,8 @@ def test_every_section_gets_its_share_and_the_newest_lines_win() -> None:
     rules = [
         user(f"Important: you must always deploy service{n} to region{n} before noon.") for n in range(40)
     ]
-    note = flush_of(entries([*rules, *TALK]), FlushLimits(output_tokens=120), count_text)
-    assert count_text(note) <= 120
+    note = note_of([*rules, *TALK])
+    assert count_text(note) <= FLUSH_TOKENS
     assert all(f"## {title}\n- " in note for title in TITLES)
     assert "PostgreSQL 16" in note
     assert "service0 " not in note
@@ -123,18 +107,15 @@ def test_every_section_gets_its_share_and_the_newest_lines_win() -> None:
 
 @pytest.mark.spec("A43")
 @given(
-    st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), st.text(max_size=400)), max_size=12),
-    st.integers(0, 300),
+    st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), st.text(max_size=400)), max_size=12)
 )
-def test_the_note_is_the_same_every_time_and_within_its_bound(said: list[tuple[str, str]], most: int) -> None:
+def test_the_note_is_the_same_every_time_and_within_its_bound(said: list[tuple[str, str]]) -> None:
     fields = [result("c1", t) if r == "tool" else user(t) if r == "user" else assistant(t) for r, t in said]
-    limits = FlushLimits(output_tokens=most)
-    note = flush_of(entries(fields), limits, count_text)
-    assert note == flush_of(entries(fields), limits, count_text)
-    assert count_text(note) <= most
+    note = note_of(fields)
+    assert note == note_of(fields)
+    assert count_text(note) <= FLUSH_TOKENS
     note.encode()
 
 
 def test_a_note_of_ordinary_talk_fits() -> None:
-    note = flush_of(entries(exchanges(200)), LIMITS, count_text)
-    assert 0 < count_text(note) <= LIMITS.output_tokens
+    assert 0 < count_text(note_of(exchanges(200))) <= FLUSH_TOKENS

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.runtime.checkpoint import checkpoint_of, encoded
-from palimpsest.core.runtime.events import Effort, compaction_completed, context_summarized
+from palimpsest.core.runtime.checkpoint import checkpoint_of
+from palimpsest.core.runtime.events import compaction_made
 from palimpsest.core.runtime.restore import DECODERS, RestoredForm, StoredRecord, restored
 from palimpsest.core.runtime.snapshot import (
     FlushMark,
@@ -23,6 +23,7 @@ from palimpsest.core.runtime.snapshot import (
 )
 from palimpsest.core.wire.json_text import plain_values
 
+from tests.core.histories import conversation
 from tests.core.runtime.records import NEW_YEAR, compaction, entries, exchanges
 
 
@@ -36,7 +37,7 @@ def runtime(head: str, **sections: Any) -> RuntimeSnapshot:
 
 def checkpoint(head: str | None) -> bytes:
     state = None if head is None else runtime(head)
-    return encoded(checkpoint_of("periodic", entries(exchanges(12)), NEW_YEAR, state))
+    return msgspec.json.encode(checkpoint_of("periodic", entries(exchanges(12)), NEW_YEAR, state))
 
 
 # One event of each form, the preferred form first; the events they stand for are last.
@@ -82,7 +83,7 @@ def test_a_damaged_payload_falls_to_the_next_form(place: int) -> None:
 
 
 def test_the_table_is_in_the_order_of_the_forms() -> None:
-    assert [*(decoder.form for decoder in DECODERS), "events_derived"] == ORDER
+    assert [*(form for form, *_ in DECODERS), "events_derived"] == ORDER
 
 
 def test_within_a_form_the_newest_that_can_be_read_wins() -> None:
@@ -137,7 +138,7 @@ def test_an_older_form_becomes_v2_with_its_messages(form: RestoredForm) -> None:
     assert result.is_upgraded
     assert len(result.history) == result.snapshot.transcript.message_count > 0
     # The next checkpoint carries it as V2, and is what the session is restored from then.
-    again = encoded(checkpoint_of("periodic", entries(exchanges(12)), NEW_YEAR, result.snapshot))
+    again = msgspec.json.encode(checkpoint_of("periodic", entries(exchanges(12)), NEW_YEAR, result.snapshot))
     value = msgspec.json.decode(again)
     assert (value["schema"], value["runtime"]["schema"]) == ("session_checkpoint_v2", "session_runtime_v2")
     next_time = restored([FORMS[form], StoredRecord("checkpoint", again)])
@@ -185,15 +186,16 @@ def test_usage_that_is_known_is_left_alone() -> None:
 
 
 def test_events_tell_messages_compactions_flushes_and_overflows() -> None:
-    folded = compaction()
     told = [
         StoredRecord("user_message", {"content": "one"}, 1.0),
         StoredRecord("assistant_message", {"message": {"role": "assistant", "content": "two"}}, 2.0),
         StoredRecord("tool_result", {"text": "three", "tool_call_id": "c1"}, 3.0),
         StoredRecord("assistant_message", b"{", 3.5),
         StoredRecord("flush", {"text": "note", "pathTokens": 900}, 4.0),
-        StoredRecord("context_summarized", context_summarized(folded, None, Effort()).payload, 5.0),
-        StoredRecord("compaction_completed", compaction_completed(folded, None).payload, 5.0),
+        *(
+            StoredRecord(event.type, event.payload, 5.0)
+            for event in compaction_made(compaction(), None, conversation(exchanges(2)), "mem_1", 0)
+        ),
         StoredRecord("overflow_recovery_started", {"attempt": 1}, 6.0),
         StoredRecord("overflow_recovery_completed", {"attempts": 1}, 7.0),
     ]

@@ -1,22 +1,21 @@
-"""Checkpoints: when one is due and its content; the flush before a compaction (A43); the gist of a span.
+"""Checkpoints: when one is due, and their content; the flush before a compaction (A43); the gist of a span.
 
-Code writes gist and flush from the notes that summary blocks are made of; no model is asked (A39, A43). Kinds
-of checkpoints: before a compaction (always, A36), every twelve meaningful exchanges (A37), at completion
-(A38).
+A checkpoint is a place and a time: its content is computed when it is asked for. Code writes gist and flush
+from the notes that summary blocks are made of; no model is asked (A39, A43). Kinds of checkpoints: before a
+compaction (always, A36), every twelve meaningful exchanges (A37), at completion (A38).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from palimpsest.core.history.message import Message
 from palimpsest.core.notes.facts import Information
-from palimpsest.core.notes.note import Note
 from palimpsest.core.notes.reader import notes_of
 from palimpsest.core.notes.sentences import decides, discovers
 from palimpsest.core.recall.searchable_text import without_recall_output
@@ -57,11 +56,6 @@ class Gist(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     next_actions: tuple[str, ...] = ()
     key_findings: tuple[str, ...] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        """True when it has no line."""
-        return not (self.decisions or self.open_loops or self.next_actions or self.key_findings)
-
 
 def memory_entry_of(gist: Gist) -> str:
     """The decisions and findings of a span as one entry of a session's memory (B16); "" where there are none.
@@ -76,49 +70,46 @@ def memory_entry_of(gist: Gist) -> str:
     return "\n".join(entry)
 
 
-def gist_of(entries: Sequence[ArchivedMessage], lines_kept: int = LINES_KEPT) -> Gist:
-    """The gist of `entries`, oldest first, at most `lines_kept` (>= 1) lines a list.
+def gist_of(messages: Iterable[Message], lines_kept: int = LINES_KEPT) -> Gist:
+    """The gist of `messages`, oldest first, at most `lines_kept` (>= 1) lines a list.
 
     Decisions are the user's rules and what either speaker states as decided; open loops what failed, what was
     asked and what is being worked on; next actions the tasks that are not done; findings what was changed,
     and the sentences with most information. A sentence whose value a later one replaced is left out.
     """
-    notes = notes_of([without_recall_output(entry.message) for entry in entries])
+    notes = notes_of([without_recall_output(message) for message in messages])
     facts = notes.of("fact")
     rules = {note.text for note in notes.of("rule")}
     deciding = [note for note in facts if decides(note.text) and note.text not in rules]
     decisions = sorted((*notes.of("rule"), *deciding), key=lambda note: note.place)
     others = [note for note in facts if note not in deciding and note.text not in rules]
     changed = notes.of("change")[-(lines_kept // 2) :]
-    findings = sorted((*changed, *_best(others, lines_kept - len(changed))), key=lambda note: note.place)
-    running = [note for note in notes.of("request") if note.place == notes.running]
-    failed = [note for note in notes.of("failure", "command") if note.binds]
-    tasks = [note.text for note in notes.of("task") if note.text.startswith(_TO_DO)]
-    return Gist(
-        decisions=_lines((note.text for note in decisions), lines_kept),
-        open_loops=_lines((note.text for note in (*failed, *notes.of("open"), *running)), lines_kept),
-        next_actions=_lines((*tasks, *(f"Answer: {note.text}" for note in running)), lines_kept),
-        key_findings=_lines((note.text for note in findings), lines_kept),
-    )
-
-
-def _best(facts: Sequence[Note], most: int) -> list[Note]:
-    """At most `most` sentences: reported discoveries, the newest first, then those with most information."""
-    found = [note for note in facts if discovers(note.text)][-most:]
-    others = [note for note in facts if not discovers(note.text)]
-    best = Information([note.text for note in others]).best(
-        lambda place: not others[place].text.endswith("?"),
-        lambda place: len(others[place].text),
+    # Reported discoveries, the newest first, then the sentences with most information.
+    most = lines_kept - len(changed)
+    found = [note for note in others if discovers(note.text)][-most:]
+    rest = [note for note in others if not discovers(note.text)]
+    best = Information([note.text for note in rest]).best(
+        lambda place: not rest[place].text.endswith("?"),
+        lambda place: len(rest[place].text),
         most * _LINE_CHARS,
         _LEAST_WORTH,
     )
-    return [*found, *(others[place] for place in best[: most - len(found)])]
+    told = (*changed, *found, *(rest[place] for place in best[: most - len(found)]))
+    running = [note for note in notes.of("request") if note.place == notes.running]
+    failed = [note for note in notes.of("failure", "command") if note.binds]
+    tasks = [note.text for note in notes.of("task") if note.text.startswith(_TO_DO)]
 
+    def lines(texts: Iterable[str]) -> tuple[str, ...]:
+        """The newest ones, each once and cut to its maximum."""
+        cut = dict.fromkeys(cut_to(on_one_line(sendable(text)), _LINE_CHARS) for text in texts)
+        return tuple(line for line in cut if line)[-lines_kept:]
 
-def _lines(texts: Iterable[str], most: int) -> tuple[str, ...]:
-    """The newest `most` lines, each once and cut to its maximum."""
-    lines = dict.fromkeys(cut_to(on_one_line(sendable(text)), _LINE_CHARS) for text in texts)
-    return tuple(line for line in lines if line)[-most:]
+    return Gist(
+        decisions=lines(note.text for note in decisions),
+        open_loops=lines(note.text for note in (*failed, *notes.of("open"), *running)),
+        next_actions=lines((*tasks, *(f"Answer: {note.text}" for note in running))),
+        key_findings=lines(note.text for note in sorted(told, key=lambda note: note.place)),
+    )
 
 
 TITLES = ("Decisions", "Open loops", "Next actions", "Key findings")
@@ -128,91 +119,55 @@ _FLUSHED_LINES = 6
 _FLUSHED_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class FlushLimits:
-    """When a flush is made, and how large it may be."""
-
-    # Tokens left in the window; below it a flush is made.
-    slack_tokens: int = 1_200
-    # Messages that are neither pinned nor a summary.
-    least_messages: int = 4
-    # Least time between two flushes of one branch.
-    cooldown_seconds: float = 120.0
-    # Least growth since the last flush.
-    growth_tokens: int = 250
-    # The whole note, headings included.
-    output_tokens: int = 220
+# A flush is made when fewer tokens are left in the window,
+FLUSH_SLACK_TOKENS = 1_200
+# so many messages that are neither pinned nor a summary are unfolded,
+FLUSH_MESSAGES = 4
+# the last one is so long ago,
+FLUSH_SECONDS = 120.0
+# and the path is by so many tokens another one than it was then.
+FLUSH_GROWTH_TOKENS = 250
+# The whole note, headings included.
+FLUSH_TOKENS = 220
 
 
-@dataclass(frozen=True, slots=True)
-class LastFlush:
-    """The previous flush: UTC seconds, and the tokens of the path then."""
+def flush_due(
+    slack_tokens: int, messages: int, at: float, path_tokens: int, last: tuple[float, int] | None
+) -> bool:
+    """True when a flush is to be made `at` (UTC seconds); `last`: time and path of the one before.
 
-    at: float
-    path_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pressure:
-    """The current state: UTC seconds, tokens left in the window, and tokens of the whole path.
-
-    `path_tokens` counts the messages as stored, not as shown, so that it does not fall when the view is
-    compacted. `slack_tokens` may be negative.
+    The cooldown is over at exactly its length; growth suffices at exactly its size. `slack_tokens` may be
+    negative; `path_tokens` counts the messages as stored, so that it does not fall with a compaction.
     """
-
-    at: float
-    slack_tokens: int
-    path_tokens: int
-
-
-def flushable(entries: Sequence[ArchivedMessage], ignored: frozenset[bytes]) -> list[ArchivedMessage]:
-    """The entries that a flush reads: no instructions, and none of `ignored`, chains of pins and blocks."""
-    return [e for e in entries if e.chain not in ignored and not e.message.is_instruction]
-
-
-def flush_due(messages: int, pressure: Pressure, last: LastFlush | None, limits: FlushLimits) -> bool:
-    """True when a flush is to be made; `messages` are the flushable ones.
-
-    All must hold: slack below the limit, enough messages, the cooldown over, enough growth. The cooldown is
-    over at exactly its length; growth suffices at exactly its size.
-    """
-    if pressure.slack_tokens >= limits.slack_tokens or messages < limits.least_messages:
+    if slack_tokens >= FLUSH_SLACK_TOKENS or messages < FLUSH_MESSAGES:
         return False
-    if last is None:
-        return True
-    rested = pressure.at - last.at >= limits.cooldown_seconds
-    return rested and pressure.path_tokens - last.path_tokens >= limits.growth_tokens
+    return last is None or (
+        at - last[0] >= FLUSH_SECONDS and abs(path_tokens - last[1]) >= FLUSH_GROWTH_TOKENS
+    )
 
 
-def flush_of(entries: Sequence[ArchivedMessage], limits: FlushLimits, count_text: CountText) -> str:
-    """The note of flushable `entries`, at most `limits.output_tokens` tokens; "" when nothing fits.
+def flush_of(messages: Sequence[Message], count_text: CountText) -> str:
+    """The note of `messages`, at most `FLUSH_TOKENS` tokens; "" when nothing fits.
 
     Four sections, each with its newest lines. They are filled in turn, so that no section takes the room of
-    another. `entries` need not reach back beyond the last flush. The same entries give the same note; it
-    contains no key-shaped string.
+    another. The same messages give the same note; it contains no key-shaped string.
     """
-    gist = gist_of(entries, _FLUSHED_LINES)
-    columns = _columns(gist)
+    gist = gist_of(messages, _FLUSHED_LINES)
+    columns = (gist.decisions, gist.open_loops, gist.next_actions, gist.key_findings)
     kept: tuple[list[str], ...] = ([], [], [], [])
+
+    def written() -> str:
+        """The note with what is kept."""
+        said = ("\n".join(f"- {line}" for line in lines) or _NOTHING for lines in kept)
+        return "\n".join(f"## {title}\n{lines}" for title, lines in zip(TITLES, said, strict=True))
+
     for row in zip_longest(*(reversed(column) for column in columns)):
         for section, line in zip(kept, row, strict=True):
             if line is not None:
                 section.insert(0, headline(line, _FLUSHED_CHARS))
-                if count_text(_rendered(kept)) > limits.output_tokens:
+                if count_text(written()) > FLUSH_TOKENS:
                     section.pop(0)
-    return _rendered(kept) if any(kept) else ""
-
-
-def _columns(gist: Gist) -> tuple[tuple[str, ...], ...]:
-    return gist.decisions, gist.open_loops, gist.next_actions, gist.key_findings
-
-
-def _rendered(sections: Sequence[Sequence[str]]) -> str:
-    blocks = (
-        "\n".join([f"## {title}", *(f"- {line}" for line in lines)] if lines else [f"## {title}", _NOTHING])
-        for title, lines in zip(TITLES, sections, strict=True)
-    )
-    return "\n".join(blocks)
+    return written() if any(kept) else ""
 
 
 CheckpointKind = Literal["pre_compaction", "periodic", "completion"]
@@ -248,7 +203,7 @@ class CheckpointSpan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CheckpointPayload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The payload of a `checkpoint` event. `created_at`: milliseconds of UTC.
+    """The content of a checkpoint. `created_at`: milliseconds of UTC.
 
     `runtime` is what a session is restored from (A40); without it a checkpoint is evidence only.
     """
@@ -264,72 +219,62 @@ class CheckpointPayload(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     runtime: RuntimeSnapshot | None = None
 
 
-CHECKPOINT_SCHEMA: dict[str, Any] = msgspec.json.schema(CheckpointPayload)
-"""The JSON Schema (2020-12) of the payload."""
-
-
 def checkpoint_of(
     kind: CheckpointKind,
     entries: Sequence[ArchivedMessage],
     at: float,
     runtime: RuntimeSnapshot | None = None,
 ) -> CheckpointPayload:
-    """The checkpoint of `entries` (oldest first, not empty: ValueError), made `at` (UTC seconds).
+    """The checkpoint of `entries` (oldest first, at least one), made `at` (UTC seconds).
 
-    Depends on its arguments alone: the same messages have the same `span_hash`, whenever and for whatever
-    reason they are checkpointed.
+    The same messages have the same `span_hash`, whenever and for whatever reason they are checkpointed.
     """
-    if not entries:
-        raise ValueError("a checkpoint covers at least one message")
+    first, last = entries[0], entries[-1]
     evidence = evidence_of(entries)
+    # Spans of which nothing can be cited are still told apart.
+    named = evidence or [
+        Span(id=each.id, timestamp=each.milliseconds, type=each.type, seq=each.seq, excerpt="")
+        for each in entries
+    ]
     return CheckpointPayload(
         schema=SCHEMA,
         version=VERSION,
         kind=kind,
         created_at=round(at * 1_000),
-        span=_span_of(entries),
-        span_hash=span_hash(evidence or _uncited(entries)),
-        summary=gist_of(entries),
+        span=CheckpointSpan(
+            from_id=first.id, to_id=last.id, from_seq=first.seq, to_seq=last.seq, messages=len(entries)
+        ),
+        span_hash=span_hash(named),
+        summary=gist_of(entry.message for entry in entries),
         evidence=evidence,
         runtime=runtime,
     )
 
 
-def periodic_spans(
-    entries: Sequence[ArchivedMessage], every: int = EXCHANGES
-) -> list[Sequence[ArchivedMessage]]:
-    """The spans due for a checkpoint: one for each `every` (>= 1) meaningful exchanges, oldest first.
-
-    `entries` are the path's, from its beginning or from the end of any earlier periodic span on it. The spans
-    are the same either way, so that checkpoints already written are recognised.
-    """
-    ends = exchange_ends(entries)[every - 1 :: every]
-    starts = [0, *(end + 1 for end in ends[:-1])]
-    return [entries[start : end + 1] for start, end in zip(starts, ends, strict=False)]
+def periodic_spans(messages: Sequence[Message]) -> list[range]:
+    """The spans that have a checkpoint: one for each twelve meaningful exchanges, oldest first (A37)."""
+    ends = [end + 1 for end in exchange_ends(messages)[EXCHANGES - 1 :: EXCHANGES]]
+    return [range(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def is_new(checkpoint: CheckpointPayload, known: Collection[str]) -> bool:
-    """True when it must be written; `known` are span hashes of the session's periodic and final ones.
-
-    One before a compaction always is (A36): the compaction removes messages from the view.
-    """
-    return checkpoint.kind == "pre_compaction" or checkpoint.span_hash not in known
-
-
-def completion_due(entries: Sequence[ArchivedMessage], marker: str = "") -> bool:
-    """True when what was completed is worth a checkpoint (A38); `entries` since the last one.
+def completion_due(messages: Sequence[Message], marker: str = "") -> bool:
+    """True when what was completed is worth a checkpoint (A38); `messages` since the last one.
 
     Either `marker`, what the completing caller says, or the newest answer is not trivial, or something was
     changed or decided.
     """
-    if not entries:
+    if not messages:
         return False
-    answer = next((text for text in map(_said, reversed(entries)) if text), "")
-    if not is_trivial(marker) or not is_trivial(answer):
+    said = (
+        without_secrets("\n".join(texts_of(without_recall_output(message)))).strip()
+        for message in reversed(messages)
+        if message.role == "assistant"
+    )
+    if not is_trivial(marker) or not is_trivial(next(filter(None, said), "")):
         return True
     # Work with tools may end in "Done." although it changed something.
-    made = notes_of([without_recall_output(entry.message) for entry in entries]).of("change")
-    return bool(made) or bool(gist_of(entries).decisions)
+    made = notes_of([without_recall_output(message) for message in messages]).of("change")
+    return bool(made) or bool(gist_of(messages).decisions)
 
 
 def is_trivial(text: str) -> bool:
@@ -343,26 +288,3 @@ def is_trivial(text: str) -> bool:
         return False
     words = [word.strip("'’-").lower() for word in _WORD.findall(text)]
     return all(word in _ASIDES for word in words)
-
-
-def encoded(checkpoint: CheckpointPayload) -> bytes:
-    """The payload as JSON, in UTF-8."""
-    return msgspec.json.encode(checkpoint)
-
-
-def _said(entry: ArchivedMessage) -> str:
-    if entry.message.role != "assistant":
-        return ""
-    return without_secrets("\n".join(texts_of(without_recall_output(entry.message)))).strip()
-
-
-def _span_of(entries: Sequence[ArchivedMessage]) -> CheckpointSpan:
-    first, last = entries[0], entries[-1]
-    return CheckpointSpan(
-        from_id=first.id, to_id=last.id, from_seq=first.seq, to_seq=last.seq, messages=len(entries)
-    )
-
-
-def _uncited(entries: Sequence[ArchivedMessage]) -> tuple[Span, ...]:
-    """Spans without excerpts, which distinguish spans of messages without citable text."""
-    return tuple(Span(id=e.id, timestamp=e.milliseconds, type=e.type, seq=e.seq, excerpt="") for e in entries)

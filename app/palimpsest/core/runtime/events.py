@@ -6,17 +6,19 @@ of the sources (camel case), payloads plain JSON values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
+import msgspec
+
 from palimpsest.core.budget.upstream_counts import percent
-from palimpsest.core.runtime.checkpoint import CheckpointPayload
+from palimpsest.core.history.message import Conversation
 from palimpsest.core.runtime.restore import Restored
-from palimpsest.core.runtime.snapshot import CarriedCounters, RuntimeSnapshot
+from palimpsest.core.runtime.snapshot import BroughtState
+from palimpsest.core.summary.rolling.style import DELTA_INVALID
 from palimpsest.core.summary.styles import slot_count_label
 from palimpsest.core.text.fence import sendable
 from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.view.view import cut_in, kept_in
 from palimpsest.core.wire.json_text import plain_values
 
 EventType = Literal[
@@ -46,10 +48,8 @@ EVENT_TYPES: tuple[EventType, ...] = get_args(EventType)
 
 # The title of a compaction's entry in a timeline (A23).
 SUMMARIZED_TITLE = "Session context compacted"
-# Triggers of a full window (A26).
+# Triggers of a full window (A26); other compactions were made before it was full.
 _REACTIVE = frozenset({"reactive", "overflow"})
-Layer = Literal["reasoning_strip", "tool_thinning", "summarisation"]
-
 
 # Who called a recall tool: the model in its conversation, a person or program by HTTP, an MCP client.
 Via = Literal["model", "rest", "mcp"]
@@ -59,42 +59,21 @@ class Event(NamedTuple):
     """An event to append: its type, and a payload of plain JSON values."""
 
     type: EventType
-    payload: dict[str, Any]
+    payload: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """What a compaction took, besides its record, for its entry in the log (E11).
+class _Details(msgspec.Struct, frozen=True):
+    """The fields read from a compaction's `details`."""
 
-    `watermark_from`: the chain up to which was folded before, b"" for none. `turns`: user turns newly folded.
-    `passes`: calls to the summarizer that produced the text, 0 without a model. `run_id`: the summarizer's
-    run, "" without one. `strips_reasoning`: reasoning was removed as well. `window_tokens`: the model's
-    window, in its tokens; 0 when unknown.
-    """
-
-    watermark_from: bytes = b""
-    turns: int = 0
-    passes: int = 0
+    notes: tuple[str, ...] = ()
+    passes: int | None = None
     run_id: str = ""
     strips_reasoning: bool = False
-    window_tokens: int = 0
-
-
-def checkpoint_event(checkpoint: CheckpointPayload) -> Event:
-    """A checkpoint was written (A36 to A39)."""
-    return Event("checkpoint", plain_values(checkpoint))
-
-
-def flush_event(text: str, tokens: int, slack_tokens: int, path_tokens: int) -> Event:
-    """A flush was made (A43): the note, its tokens, the slack that caused it, the path's size then."""
-    return Event(
-        "flush",
-        {"text": text, "tokens": tokens, "slackTokens": slack_tokens, "pathTokens": path_tokens},
-    )
+    guard_tokens: tuple[int, int, int] | None = None
 
 
 def compaction_started(compaction: Compaction) -> Event:
-    """A compaction was started."""
+    """A compaction was started; stored before it, behind its checkpoint and flush (A44)."""
     return Event(
         "compaction_started",
         {
@@ -104,90 +83,92 @@ def compaction_started(compaction: Compaction) -> Event:
             "reason": compaction.reason,
             "policy": compaction.policy,
             "tokensBefore": compaction.tokens_before,
-            "proactive": is_proactive(compaction),
+            "proactive": compaction.trigger not in _REACTIVE,
         },
     )
 
 
-def context_summarized(compaction: Compaction, previous: Compaction | None, effort: Effort) -> Event:
-    """Messages were replaced by a summary: the entry of A23 and, in the same payload, that of E11.
+def compaction_made(
+    compaction: Compaction,
+    previous: Compaction | None,
+    talk: Conversation,
+    memory_id: str,
+    window_tokens: int,
+) -> list[Event]:
+    """The events stored with a compaction of `talk`, in the order of A44.
 
-    `removedCount` counts the messages that this compaction removed from the view, `foldedCount` all that its
-    summary covers. `previous` is the compaction that was in force before, if any.
+    Summary, overflow guard, pinned insert, memory, end. Masks alone have only the end. `previous` was in
+    force before; `memory_id`: the summary in the memory (A30); `window_tokens`: the model's window, in its
+    tokens, 0 when unknown. In `context_summarized` (A23, E11) `removedCount` are the messages that this
+    compaction removed from the view, `foldedCount` all that its summary covers.
     """
-    return Event(
-        "context_summarized",
-        {
-            "title": SUMMARIZED_TITLE,
-            "summary": sendable(compaction.summary),
-            "removedCount": removed_count(compaction, previous),
-            "foldedCount": compaction.messages_folded,
-            "tokensBefore": compaction.tokens_before,
-            "tokensAfter": compaction.tokens_after,
-            "tokensFreed": compaction.tokens_before - compaction.tokens_after,
-            "proactive": is_proactive(compaction),
-            "compactionId": compaction.id,
-            "kind": compaction.kind,
-            "policy": compaction.policy,
-            "trigger": compaction.trigger,
-            "reason": compaction.reason,
-            "watermarkFrom": effort.watermark_from.hex(),
-            "watermarkTo": compaction.watermark.hex(),
-            "turnsSummarised": effort.turns,
-            "passes": effort.passes,
-            "layersApplied": list(layers_of(compaction, previous, effort)),
-            "summarizerRunId": effort.run_id,
-            "model": compaction.model,
-            "author": compaction.author,
-        },
-    )
+    try:
+        details = msgspec.json.decode(compaction.details, type=_Details)
+    except ValueError:
+        # Details are for people and may have any form.
+        details = _Details()
+    removed = max(0, compaction.messages_folded - (previous.messages_folded if previous else 0))
+    facts = {
+        "compactionId": compaction.id,
+        "kind": compaction.kind,
+        "trigger": compaction.trigger,
+        "tokensBefore": compaction.tokens_before,
+        "tokensAfter": compaction.tokens_after,
+        "removedCount": removed,
+        "author": compaction.author,
+    }
+    events = []
+    if removes := compaction.kind == "message_removal":
+        folded = set(range(cut_in(previous, talk), cut_in(compaction, talk))) - set(kept_in(compaction, talk))
+        layers = {
+            "reasoning_strip": details.strips_reasoning,
+            "tool_thinning": set(compaction.masks) - set(previous.masks if previous else ()),
+            "summarisation": True,
+        }
+        events.append(
+            Event(
+                "context_summarized",
+                facts
+                | {
+                    "title": SUMMARIZED_TITLE,
+                    "summary": sendable(compaction.summary),
+                    "foldedCount": compaction.messages_folded,
+                    "tokensFreed": compaction.tokens_before - compaction.tokens_after,
+                    "proactive": compaction.trigger not in _REACTIVE,
+                    "policy": compaction.policy,
+                    "reason": compaction.reason,
+                    "watermarkFrom": previous.watermark.hex() if previous else "",
+                    "watermarkTo": compaction.watermark.hex(),
+                    "turnsSummarised": sum(talk.messages[index].role == "user" for index in folded),
+                    "passes": int(compaction.author == "model") if details.passes is None else details.passes,
+                    "layersApplied": [layer for layer, is_applied in layers.items() if is_applied],
+                    "summarizerRunId": details.run_id,
+                    "model": compaction.model,
+                },
+            )
+        )
+    if details.guard_tokens is not None:
+        # A summary was shortened so that the view stays below the ceiling (A27); tokens of the summary.
+        before, after, ceiling = details.guard_tokens
+        guard = {"tokensBefore": before, "tokensAfter": after, "ceilingTokens": ceiling}
+        events.append(Event("overflow_guard", {"compactionId": compaction.id, **guard}))
+    if removes:
+        # The block of before is replaced (A31).
+        replaced = previous.id if previous is not None and previous.summary else None
+        events += [
+            Event("pinned_insert", {"compactionId": compaction.id, "replaces": replaced}),
+            Event("memory", {"compactionId": compaction.id, "memoryId": memory_id}),
+        ]
+    end = {"maskedCount": len(compaction.masks), "note": _note(compaction, window_tokens)}
+    events.append(Event("compaction_completed", facts | end))
+    if DELTA_INVALID in details.notes:
+        # The summary is used, the state delta is not (B09).
+        delta = {"compactionId": compaction.id, "faults": ["unreadable"]}
+        events.append(Event("state_delta_invalid", delta))
+    return events
 
 
-def overflow_guard(compaction_id: str, tokens_before: int, tokens_after: int, ceiling_tokens: int) -> Event:
-    """A summary was shortened so that the view stays below the ceiling (A27); tokens of the summary."""
-    return Event(
-        "overflow_guard",
-        {
-            "compactionId": compaction_id,
-            "tokensBefore": tokens_before,
-            "tokensAfter": tokens_after,
-            "ceilingTokens": ceiling_tokens,
-        },
-    )
-
-
-def pinned_insert(compaction: Compaction, previous: Compaction | None) -> Event:
-    """The summary block was put into the view (A31), replacing the earlier one if there was one."""
-    replaced = previous.id if previous is not None and previous.summary else None
-    return Event("pinned_insert", {"compactionId": compaction.id, "replaces": replaced})
-
-
-def memory_event(compaction_id: str, memory_id: str) -> Event:
-    """The summary was added to the memory (A30)."""
-    return Event("memory", {"compactionId": compaction_id, "memoryId": memory_id})
-
-
-def compaction_completed(
-    compaction: Compaction, previous: Compaction | None, window_tokens: int = 0
-) -> Event:
-    """A compaction is in force; `note` has its strategy, and the shares of the window (D23)."""
-    return Event(
-        "compaction_completed",
-        {
-            "compactionId": compaction.id,
-            "kind": compaction.kind,
-            "trigger": compaction.trigger,
-            "removedCount": removed_count(compaction, previous),
-            "maskedCount": len(compaction.masks),
-            "tokensBefore": compaction.tokens_before,
-            "tokensAfter": compaction.tokens_after,
-            "author": compaction.author,
-            "note": note_of(compaction, window_tokens),
-        },
-    )
-
-
-def note_of(compaction: Compaction, window_tokens: int) -> str:
+def _note(compaction: Compaction, window_tokens: int) -> str:
     """One line for people: strategy, filled slots, and the prompt's shares of the window (D23)."""
     sizes = (compaction.tokens_before, compaction.tokens_after)
     before, after = (percent(tokens, window_tokens) for tokens in sizes)
@@ -243,11 +224,6 @@ def client_changed_prefix(messages: int, kept: int) -> Event:
     return Event("client_changed_prefix", {"messages": messages, "kept": kept})
 
 
-def conversation_snapshot(snapshot: RuntimeSnapshot) -> Event:
-    """The runtime state (A34); the payload is the snapshot itself."""
-    return Event("conversation_snapshot", plain_values(snapshot))
-
-
 def compaction_undone(compaction: Compaction, restored: Compaction | None) -> Event:
     """A compaction is no longer in force; `restored` is the one in force again."""
     return Event(
@@ -256,28 +232,18 @@ def compaction_undone(compaction: Compaction, restored: Compaction | None) -> Ev
     )
 
 
-def state_delta_invalid(compaction_id: str, faults: Sequence[str]) -> Event:
-    """A summarizer's state delta could not be read (B09): the summary is used, the delta is not."""
-    return Event("state_delta_invalid", {"compactionId": compaction_id, "faults": list(faults)})
-
-
 def spending_limit(spent: float, limit: float, what: str) -> Event:
     """No model is asked any more until the limit allows it; `what` names the unit."""
     return Event("spending_limit", {"spent": spent, "limit": limit, "what": what})
 
 
-def session_restored(restored: Restored, source: str, carried: CarriedCounters) -> Event:
-    """The state was restored (A40): from which form and event ("" when from several), and how many messages.
+def session_restored(restored: Restored, source: str, messages: int, brought: BroughtState) -> Event:
+    """A state was restored (A40): from which form and event ("" when from several), with how many messages.
 
-    `carried` are the counters that it brought.
+    The state of the session is computed from `brought`, which the messages do not show, and what came since.
     """
-    fields = {
-        "form": restored.form,
-        "eventId": source,
-        "isUpgraded": restored.is_upgraded,
-        "messages": restored.snapshot.transcript.message_count,
-    }
-    return Event("session_restored", fields | plain_values(carried))
+    fields = {"form": restored.form, "eventId": source, "isUpgraded": restored.is_upgraded}
+    return Event("session_restored", fields | {"messages": messages} | plain_values(brought))
 
 
 class Recalled(NamedTuple):
@@ -306,27 +272,3 @@ def context_recalled(
             "totalFound": recalled.found,
         },
     )
-
-
-def is_proactive(compaction: Compaction) -> bool:
-    """True when it was made before the window was full, including manual and background ones (A26)."""
-    return compaction.trigger not in _REACTIVE
-
-
-def removed_count(compaction: Compaction, previous: Compaction | None) -> int:
-    """Messages that this compaction removed from the view, without those folded before it."""
-    before = previous.messages_folded if previous is not None else 0
-    return max(0, compaction.messages_folded - before)
-
-
-def layers_of(compaction: Compaction, previous: Compaction | None, effort: Effort) -> tuple[Layer, ...]:
-    """What was done, in the order of E11: reasoning removed, tool results shortened, messages summarised."""
-    masked = set(previous.masks) if previous is not None else set()
-    layers: list[Layer] = []
-    if effort.strips_reasoning:
-        layers.append("reasoning_strip")
-    if set(compaction.masks) - masked:
-        layers.append("tool_thinning")
-    if compaction.kind == "message_removal":
-        layers.append("summarisation")
-    return tuple(layers)

@@ -7,7 +7,7 @@ of one text of the message it cites: nothing is normalised, joined or marked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -68,43 +68,19 @@ def texts_of(message: Message) -> tuple[str, ...]:
     return tuple(text for text in parts if isinstance(text, str))
 
 
-def says_something(message: Message) -> bool:
-    """True when it has text other than white space."""
-    return any(text.strip() for text in texts_of(message))
-
-
-def exchange_ends(entries: Sequence[ArchivedMessage]) -> list[int]:
+def exchange_ends(messages: Sequence[Message]) -> list[int]:
     """Where meaningful exchanges end: the index of each assistant text that answers a user's (A37).
 
     Both texts are non-empty. Several user messages before one answer are one exchange; further assistant
     texts without a new user message belong to the exchange before.
     """
-    return list(_ends([entry.message for entry in entries], 0))
-
-
-def exchanges_since(messages: Sequence[Message], start: int) -> int:
-    """How many meaningful exchanges end at the index `start` or later, reading only as far back as needed."""
-    first = start
-    while first > 0:
-        first -= 1
-        if _speaks(messages[first]):
-            break
-    return sum(end >= start for end in _ends(messages, first))
-
-
-def _ends(messages: Sequence[Message], first: int) -> Iterator[int]:
-    asked = False
-    for index in range(first, len(messages)):
-        message = messages[index]
-        if not _speaks(message):
-            continue
-        if message.role == "assistant" and asked:
-            yield index
-        asked = message.role == "user"
-
-
-def _speaks(message: Message) -> bool:
-    return message.role in ("user", "assistant") and says_something(message)
+    ends, asked = [], False
+    for index, message in enumerate(messages):
+        if message.role in ("user", "assistant") and any(text.strip() for text in texts_of(message)):
+            if message.role == "assistant" and asked:
+                ends.append(index)
+            asked = message.role == "user"
+    return ends
 
 
 # Spans of one packet, and characters of an excerpt (A39).
@@ -132,38 +108,57 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     excerpt: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A part of a message, and the sentences at its beginning."""
+def evidence_of(entries: Sequence[ArchivedMessage]) -> tuple[Span, ...]:
+    """At most `SPANS` spans, one a message, in order of position, each of at most `EXCERPT_CHARS` characters.
 
-    entry: ArchivedMessage
-    text: str
-    sentences: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    worth: float
-    entry: ArchivedMessage
-    excerpt: str
-
-
-def evidence_of(
-    entries: Sequence[ArchivedMessage], spans: int = SPANS, excerpt_chars: int = EXCERPT_CHARS
-) -> tuple[Span, ...]:
-    """At most `spans` spans, one a message, in order of position; at most `excerpt_chars` characters each.
-
-    The first user text and the newest text are always included (given room for two); the others are those
-    with the most information that the rest lacks. An excerpt contains no key-shaped string, no long base64
-    and nothing that cannot be sent as UTF-8. Messages without citable text have no span.
+    The first user text and the newest text are always included; the others are those with the most
+    information that the rest lacks. An excerpt contains no key-shaped string, no long base64 and nothing that
+    cannot be sent as UTF-8. Messages without citable text have no span.
     """
-    found = _found([piece for entry in entries for piece in _pieces_of(entry)], excerpt_chars)
-    first = next((each for each in found if each.entry.message.role == "user"), None)
-    fixed = [each for each in (first, found[-1] if found else None) if each is not None]
-    ranked = sorted(found, key=lambda each: (-each.worth, -each.entry.seq))
-    # Keyed by identity: two messages may be equal.
-    chosen = list({id(each): each for each in (*fixed, *ranked)}.values())[: max(0, spans)]
-    return tuple(_span(each) for each in sorted(chosen, key=lambda each: each.entry.seq))
+    # A part of a message between what may not be shown, with the sentences at its beginning.
+    parts = [
+        (entry, part, sentences_of(part[:_READ_CHARS]))
+        for entry in entries
+        if not entry.message.is_instruction
+        for text in texts_of(without_recall_output(entry.message))
+        for part in _citable(text)
+    ]
+    worths = iter(Information([sentence for *_, sentences in parts for sentence in sentences]).worths)
+    best: dict[int, tuple[float, int, str]] = {}
+    for entry, part, sentences in parts:
+        share = _ROLE_SHARE.get(entry.message.role, _OTHER_SHARE)
+        # The beginning, where no sentence has any worth.
+        offers = [(0.0, 0, part)]
+        offers += [(next(worths) * share, part.find(each), part) for each in sentences]
+        offer = max(offers, key=lambda offer: offer[0])
+        if entry.seq not in best or offer[0] > best[entry.seq][0]:
+            best[entry.seq] = offer
+    found: list[tuple[float, ArchivedMessage, str]] = []
+    for entry in entries:
+        if entry.seq in best:
+            worth, start, part = best[entry.seq]
+            begin = max(0, min(start, len(part) - EXCERPT_CHARS))
+            excerpt = part[begin : begin + EXCERPT_CHARS].strip()
+            # An excerpt that begins inside a word may look like a secret that the whole word was not.
+            if excerpt and without_secrets(excerpt) == excerpt:
+                found.append((worth, entry, excerpt))
+    first = next((each for each in found if each[1].message.role == "user"), None)
+    ranked = sorted(found, key=lambda each: (-each[0], -each[1].seq))
+    chosen = dict.fromkeys(
+        each[1].seq for each in (first, found[-1] if found else None, *ranked) if each is not None
+    )
+    cited = set(list(chosen)[:SPANS])
+    return tuple(
+        Span(
+            id=entry.id,
+            timestamp=entry.milliseconds,
+            type=sendable(entry.type),
+            seq=entry.seq,
+            excerpt=excerpt,
+        )
+        for _, entry, excerpt in sorted(found, key=lambda each: each[1].seq)
+        if entry.seq in cited
+    )
 
 
 def span_hash(spans: Iterable[Span]) -> str:
@@ -172,58 +167,10 @@ def span_hash(spans: Iterable[Span]) -> str:
     return sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _span(found: _Found) -> Span:
-    entry = found.entry
-    return Span(
-        id=entry.id,
-        timestamp=entry.milliseconds,
-        type=sendable(entry.type),
-        seq=entry.seq,
-        excerpt=found.excerpt,
-    )
-
-
-def _pieces_of(entry: ArchivedMessage) -> list[_Piece]:
-    """The parts of a message that can be cited."""
-    if entry.message.is_instruction:
-        return []
-    texts = texts_of(without_recall_output(entry.message))
-    pieces = (piece for text in texts for piece in _pieces(text))
-    return [_Piece(entry, piece, sentences_of(piece[:_READ_CHARS])) for piece in pieces]
-
-
-def _found(pieces: Sequence[_Piece], excerpt_chars: int) -> list[_Found]:
-    """The best excerpt of each message, in order; none for a message without citable text."""
-    worths = iter(Information([sentence for piece in pieces for sentence in piece.sentences]).worths)
-    best: dict[int, tuple[float, int, _Piece]] = {}
-    for piece in pieces:
-        share = _ROLE_SHARE.get(piece.entry.message.role, _OTHER_SHARE)
-        # The beginning, where no sentence has any worth.
-        offers = [(0.0, 0, piece)]
-        offers += [(next(worths) * share, piece.text.find(each), piece) for each in piece.sentences]
-        offer = max(offers, key=lambda offer: offer[0])
-        # Keyed by identity: two messages may be equal.
-        if id(piece.entry) not in best or offer[0] > best[id(piece.entry)][0]:
-            best[id(piece.entry)] = offer
-    found = []
-    for worth, start, piece in best.values():
-        excerpt = _window(piece.text, max(0, start), excerpt_chars)
-        # A window that begins inside a word may look like a secret that the whole word was not.
-        if excerpt and without_secrets(excerpt) == excerpt:
-            found.append(_Found(worth, piece.entry, excerpt))
-    return found
-
-
-def _pieces(text: str) -> list[str]:
+def _citable(text: str) -> list[str]:
     """The parts of `text`, as stored, between those that may not be shown."""
     shown = sendable(without_secrets(without_data(text[:_CITED_CHARS])))
     if len(text) > _CITED_CHARS:
         shown = shown[:-_EDGE_CHARS]
     # Checked against the text: an excerpt that is not as stored would be worse than none.
-    return [piece for piece in _TAKEN_OUT.split(shown) if piece.strip() and piece in text]
-
-
-def _window(piece: str, start: int, excerpt_chars: int) -> str:
-    """At most `excerpt_chars` characters of `piece`: all of it, else from `start`, or earlier to fill up."""
-    begin = 0 if len(piece) <= excerpt_chars else min(start, len(piece) - excerpt_chars)
-    return piece[begin : begin + excerpt_chars].strip()
+    return [part for part in _TAKEN_OUT.split(shown) if part.strip() and part in text]

@@ -1,7 +1,8 @@
-"""The state of a session, restored from stored events of any origin by decoders in order of precedence.
+"""The state of an imported session, from its events, by decoders in order of precedence (A40).
 
 A payload that cannot be read, or has another form, falls to the next decoder; only `StoredRecord.value`
-raises. The result is always a `session_runtime_v2`, so that the next checkpoint is one (A41).
+raises. The result is always a `session_runtime_v2` (A41). Flushes and overflows are counted from our own
+events the same way.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 from palimpsest.core.runtime.checkpoint import CheckpointPayload
 from palimpsest.core.runtime.snapshot import SCHEMA as SNAPSHOT
 from palimpsest.core.runtime.snapshot import (
+    BroughtState,
     FlushMark,
     LoopSection,
     RecoverySection,
@@ -23,7 +25,6 @@ from palimpsest.core.runtime.snapshot import (
     TranscriptSection,
     UsageSection,
     new_snapshot,
-    snapshot_of,
 )
 from palimpsest.core.text.fence import sendable
 
@@ -89,15 +90,6 @@ class StoredRecord:
         return _message({"role": role, "content": content} | extra)
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """Counters derived from events; `is_known` is false when no event had any."""
-
-    loop: LoopSection
-    recovery: RecoverySection
-    is_known: bool
-
-
 def messages_in(value: object) -> tuple[dict[str, Any], ...] | None:
     """The messages of a list, all of them or None: half a history would pass for a whole one."""
     if not isinstance(value, list):
@@ -118,34 +110,36 @@ def counted_usage(events: Iterable[StoredRecord]) -> UsageSection:
     )
 
 
-def derived_loop(events: Sequence[StoredRecord]) -> Derived:
-    """Turns, compactions, flushes and overflows, counted from events, oldest first."""
+def derived_state(events: Sequence[StoredRecord]) -> BroughtState:
+    """Turns, compactions, flushes, overflows and tokens, counted from events, oldest first."""
     # Our logs have the first type for every compaction; other logs may have the second only.
     compactions = [event for event in events if event.type == "compaction_completed"] or [
         event for event in events if event.type == "context_summarized"
     ]
     flushes = [event for event in events if event.type == "flush"]
     started = [event for event in events if event.type == "overflow_recovery_started"]
-    ended = sum(event.type == "overflow_recovery_completed" for event in events)
     last = compactions[-1].fields() if compactions else {}
-    loop = LoopSection(
-        turns=sum(event.type == "user_message" for event in events),
-        compaction_count=len(compactions),
-        last_compaction_at=_milliseconds(compactions[-1].at) if compactions else None,
-        last_compaction_tokens_before=_count(last, ("tokensBefore",)),
-        last_compaction_tokens_after=_count(last, ("tokensAfter",)),
-        last_flush=_flush_mark(flushes[-1]) if flushes else None,
+    flush = flushes[-1] if flushes else None
+    return BroughtState(
+        loop=LoopSection(
+            turns=sum(event.type == "user_message" for event in events),
+            compaction_count=len(compactions),
+            last_compaction_at=_milliseconds(compactions[-1].at) if compactions else None,
+            last_compaction_tokens_before=_count(last, ("tokensBefore",)),
+            last_compaction_tokens_after=_count(last, ("tokensAfter",)),
+            last_flush=FlushMark(
+                at=_milliseconds(flush.at), path_tokens=_count(flush.fields(), ("pathTokens",))
+            )
+            if flush
+            else None,
+        ),
+        recovery=RecoverySection(
+            overflow_attempts=len(started),
+            overflow_recovered=sum(event.type == "overflow_recovery_completed" for event in events),
+            last_overflow_at=_milliseconds(started[-1].at) if started else None,
+        ),
+        usage=counted_usage(events),
     )
-    recovery = RecoverySection(
-        overflow_attempts=len(started),
-        overflow_recovered=ended,
-        last_overflow_at=_milliseconds(started[-1].at) if started else None,
-    )
-    return Derived(loop, recovery, is_known=bool(compactions or flushes or started or ended))
-
-
-def _flush_mark(event: StoredRecord) -> FlushMark:
-    return FlushMark(at=_milliseconds(event.at), path_tokens=_count(event.fields(), ("pathTokens",)))
 
 
 def _milliseconds(at: float) -> int:
@@ -208,20 +202,13 @@ RestoredForm = Literal[
 
 CHECKPOINT_TYPES = frozenset({"checkpoint", "conversation_checkpoint", "session_checkpoint"})
 SNAPSHOT_TYPES = frozenset({"conversation_snapshot"})
-# Types of events that may hold a state, and of all events that a state is read or counted from.
-STATES = tuple(sorted(CHECKPOINT_TYPES | SNAPSHOT_TYPES))
-RESTORABLE = (
-    *sorted(CHECKPOINT_TYPES | SNAPSHOT_TYPES | USAGE_TYPES | MESSAGE_ROLES.keys()),
-    *("compaction_completed", "context_summarized", "flush"),
-    *("overflow_recovery_started", "overflow_recovery_completed"),
-)
 # Where older records keep the messages, at the top of the payload.
 HISTORY_KEYS = ("conversationHistory", "conversation_history")
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was restored, from which form and which event ("" when from several)."""
+    """The state, from which form and which event ("" when from several)."""
 
     form: RestoredForm
     snapshot: RuntimeSnapshot
@@ -238,57 +225,47 @@ class Restored:
         return self.snapshot.transcript.conversation_history
 
 
-@dataclass(frozen=True, slots=True)
-class _Decoder:
-    form: RestoredForm
-    types: frozenset[str]
-    decode: Callable[[Any], RuntimeSnapshot]
-
-
-def _any(_: RuntimeSnapshot) -> bool:
-    return True
-
-
 def restored(
-    events: Sequence[StoredRecord], belongs: Callable[[RuntimeSnapshot], bool] = _any
+    events: Sequence[StoredRecord], belongs: Callable[[RuntimeSnapshot], bool] = lambda _: True
 ) -> Restored | None:
     """The session's state from its events, oldest first; None when nothing can be made of them.
 
     Each form is looked for in all events, newest first, before the next form: an old checkpoint of ours has
     precedence over a newer record of another form. A state that does not belong to the session is skipped
-    like a damaged one. Usage totals of zero are counted from the events. Never raises for the content of a
-    payload.
+    like a damaged one. Usage totals of zero are counted from the events (A41). Never raises for the content
+    of a payload.
     """
-    for decoder in DECODERS:
+    for form, types, decode in DECODERS:
         for event in reversed(events):
-            if event.type in decoder.types:
-                snapshot = _decoded(decoder, event)
-                if snapshot is not None and belongs(snapshot):
-                    return Restored(decoder.form, backfilled(snapshot, events), event.id)
-    return _from_events(events)
+            if event.type not in types:
+                continue
+            try:
+                snapshot = decode(event.value())
+                # It must be writable to become the next checkpoint.
+                msgspec.json.encode(snapshot)
+            except (ValueError, RecursionError):
+                # Damaged, or of another form. msgspec's errors are ValueErrors.
+                continue
+            if belongs(snapshot):
+                return Restored(form, _backfilled(snapshot, counted_usage(events)), event.id)
+    # The state that the events show: messages, compactions, flushes, overflows, usage.
+    history = tuple(message for event in events if (message := event.as_message()) is not None)
+    derived = derived_state(events)
+    if not history and derived == BroughtState(usage=derived.usage):
+        return None
+    transcript = TranscriptSection(message_count=len(history), conversation_history=history)
+    snapshot = msgspec.structs.replace(
+        new_snapshot(transcript), loop=derived.loop, recovery=derived.recovery, usage=derived.usage
+    )
+    return Restored("events_derived", snapshot, "")
 
 
-def backfilled(snapshot: RuntimeSnapshot, events: Sequence[StoredRecord]) -> RuntimeSnapshot:
-    """`snapshot` with usage totals counted from usage events, if its own are zero (A41)."""
-    if not snapshot.usage.is_zero:
-        return snapshot
-    usage = counted_usage(events)
-    return snapshot if usage.is_zero else msgspec.structs.replace(snapshot, usage=usage)
+def _backfilled(snapshot: RuntimeSnapshot, usage: UsageSection) -> RuntimeSnapshot:
+    return msgspec.structs.replace(snapshot, usage=usage) if snapshot.usage.is_zero else snapshot
 
 
 class _NotThisForm(ValueError):
     """The payload is readable but of another form."""
-
-
-def _decoded(decoder: _Decoder, event: StoredRecord) -> RuntimeSnapshot | None:
-    try:
-        snapshot = decoder.decode(event.value())
-        # It must be writable to become the next checkpoint.
-        msgspec.json.encode(snapshot)
-        return snapshot
-    except (ValueError, RecursionError):
-        # Damaged, or of another form. msgspec's errors are ValueErrors.
-        return None
 
 
 def _checkpoint_v2(value: Any) -> RuntimeSnapshot:
@@ -302,7 +279,7 @@ def _checkpoint_v2(value: Any) -> RuntimeSnapshot:
 
 
 def _snapshot_v2(value: Any) -> RuntimeSnapshot:
-    return _whole(snapshot_of(value))
+    return _whole(msgspec.convert(value, RuntimeSnapshot))
 
 
 def _whole(snapshot: RuntimeSnapshot) -> RuntimeSnapshot:
@@ -324,30 +301,15 @@ def _legacy(value: Any) -> RuntimeSnapshot:
         history = messages_in(value.get(key))
         if history:
             transcript = TranscriptSection(message_count=len(history), conversation_history=history)
-            return msgspec.structs.replace(new_snapshot(transcript), usage=_own_usage(value))
+            totals = StoredRecord("usage", value.get("usageTotals", value.get("usage")))
+            return msgspec.structs.replace(new_snapshot(transcript), usage=counted_usage([totals]))
     raise _NotThisForm
 
 
-def _own_usage(value: dict[str, Any]) -> UsageSection:
-    totals = value.get("usageTotals", value.get("usage"))
-    return counted_usage([StoredRecord(type="usage", payload=totals)])
-
-
-def _from_events(events: Sequence[StoredRecord]) -> Restored | None:
-    """The state that the events show: messages, compactions, flushes, overflows, usage."""
-    history = tuple(message for event in events if (message := event.as_message()) is not None)
-    loop = derived_loop(events)
-    transcript = TranscriptSection(message_count=len(history), conversation_history=history)
-    snapshot = msgspec.structs.replace(new_snapshot(transcript), loop=loop.loop, recovery=loop.recovery)
-    if not history and not loop.is_known:
-        return None
-    return Restored("events_derived", backfilled(snapshot, events), "")
-
-
-DECODERS: tuple[_Decoder, ...] = (
-    _Decoder("checkpoint_v2", CHECKPOINT_TYPES, _checkpoint_v2),
-    _Decoder("snapshot_v2", SNAPSHOT_TYPES, _snapshot_v2),
-    _Decoder("checkpoint_legacy", CHECKPOINT_TYPES, _legacy),
-    _Decoder("snapshot_legacy", SNAPSHOT_TYPES, _legacy),
+DECODERS: tuple[tuple[RestoredForm, frozenset[str], Callable[[Any], RuntimeSnapshot]], ...] = (
+    ("checkpoint_v2", CHECKPOINT_TYPES, _checkpoint_v2),
+    ("snapshot_v2", SNAPSHOT_TYPES, _snapshot_v2),
+    ("checkpoint_legacy", CHECKPOINT_TYPES, _legacy),
+    ("snapshot_legacy", SNAPSHOT_TYPES, _legacy),
 )
 """The order of A40; the state derived from the events comes last."""

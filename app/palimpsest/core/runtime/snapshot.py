@@ -1,23 +1,23 @@
 """The runtime snapshot `session_runtime_v2` (A35): the state of a session, section by section.
 
-The transcript stays in the archive and a snapshot names it. A snapshot contains messages only if it was made
-from another system's records (A41). The counters of a restored state that exceed what is stored are in the
-event of the restoring, and later states continue from them (A41). Sections are cumulative: each is made of
-the section before and what is new, so that no turn reads the whole past.
+Nothing of it is stored: it is computed from messages, compactions and events when it is asked for. What a
+session brought from another system (A41) is in its `session_restored` event and is added. The transcript
+stays in the archive and a snapshot names it; it contains messages only if another system made it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from palimpsest.core.history.message import Conversation, Message
+from palimpsest.core.runtime.evidence import exchange_ends
 from palimpsest.core.summary.source import recall_id
 from palimpsest.core.text.fence import sendable
-from palimpsest.core.text.message_text import ToolCall, calls_of, on_one_line
+from palimpsest.core.text.message_text import calls_of, on_one_line
 from palimpsest.core.text.secrets import without_secrets
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.outcomes import View
@@ -45,7 +45,7 @@ class ViewedPart(_Part, frozen=True, kw_only=True, rename="camel"):
 
 
 class ViewSection(_Part, frozen=True, kw_only=True, rename="camel"):
-    """What the model saw: `digest` is the sha256 (hex) of its messages' bytes, "" when unknown.
+    """What the model saw: `digest` is the sha256 (hex) of its messages' bytes as stored, "" when unknown.
 
     Of the messages after the summary, `parts` has the newest 200.
     """
@@ -112,7 +112,7 @@ class RecoverySection(_Part, frozen=True, kw_only=True, rename="camel"):
 
 
 class QueuesSection(_Part, frozen=True, kw_only=True, rename="camel"):
-    """Waiting jobs, by kind."""
+    """Waiting jobs, by kind, as another system stated them; this and the next two are empty in our own."""
 
     pending: dict[str, Count] = {}
 
@@ -165,10 +165,6 @@ class RuntimeSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     usage: UsageSection
 
 
-SNAPSHOT_SCHEMA: dict[str, Any] = msgspec.json.schema(RuntimeSnapshot)
-"""The JSON Schema (2020-12) of the payload."""
-
-
 def new_snapshot(transcript: TranscriptSection) -> RuntimeSnapshot:
     """A snapshot of the transcript only; `msgspec.structs.replace` sets the other sections."""
     return RuntimeSnapshot(
@@ -186,73 +182,24 @@ def new_snapshot(transcript: TranscriptSection) -> RuntimeSnapshot:
     )
 
 
-def snapshot_of(payload: object) -> RuntimeSnapshot:
-    """The snapshot in a payload of plain JSON values; msgspec.ValidationError when it is none."""
-    return msgspec.convert(payload, RuntimeSnapshot)
-
-
-class CarriedCounters(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Counters to start from instead of zero."""
+class BroughtState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The sections of a restored state that its messages do not show; part of a `session_restored` event."""
 
     loop: LoopSection = LoopSection()
     recovery: RecoverySection = RecoverySection()
+    queues: QueuesSection = QueuesSection()
+    worker: WorkerSection = WorkerSection()
     verification: VerificationSection = VerificationSection()
-
-    @property
-    def is_something(self) -> bool:
-        """True when a counter is not zero."""
-        loop, recovery = self.loop, self.recovery
-        counted = (loop.turns, loop.compaction_count, recovery.overflow_attempts, recovery.overflow_recovered)
-        return any(counted) or self.verification.audits > 0
+    usage: UsageSection = UsageSection()
 
 
-NOTHING = CarriedCounters()
-
-
-def carried_counters(
-    snapshot: RuntimeSnapshot, compactions: int, recovery: RecoverySection
-) -> CarriedCounters:
-    """The counters of a state from elsewhere, less what is stored here and is counted again.
-
-    `compactions` is the number stored, `recovery` what the stored events show.
-    """
-    loop, brought = snapshot.loop, snapshot.recovery
-    more = loop.compaction_count - compactions
-    return CarriedCounters(
-        loop=LoopSection(
-            turns=loop.turns,
-            compaction_count=max(0, more),
-            last_compaction_at=loop.last_compaction_at if more > 0 else None,
-            last_compaction_tokens_before=loop.last_compaction_tokens_before if more > 0 else 0,
-            last_compaction_tokens_after=loop.last_compaction_tokens_after if more > 0 else 0,
-        ),
-        recovery=RecoverySection(
-            overflow_attempts=max(0, brought.overflow_attempts - recovery.overflow_attempts),
-            overflow_recovered=max(0, brought.overflow_recovered - recovery.overflow_recovered),
-            last_overflow_at=brought.last_overflow_at,
-        ),
-        # Each compaction that is stored is audited again.
-        verification=VerificationSection() if compactions else snapshot.verification,
-    )
-
-
-def recovery_after(carried: RecoverySection, stored: RecoverySection) -> RecoverySection:
-    """The sum of both."""
-    times = [at for at in (carried.last_overflow_at, stored.last_overflow_at) if at is not None]
-    return RecoverySection(
-        overflow_attempts=carried.overflow_attempts + stored.overflow_attempts,
-        overflow_recovered=carried.overflow_recovered + stored.overflow_recovered,
-        last_overflow_at=max(times, default=None),
-    )
-
-
-def carried_counters_in(payload: bytes) -> CarriedCounters:
-    """The counters in the payload of a `session_restored` event; none when it has another form."""
+def brought_in(payload: bytes) -> BroughtState:
+    """The state in the payload of a `session_restored` event; empty when it has another form."""
     try:
-        return msgspec.json.decode(payload, type=CarriedCounters)
+        return msgspec.json.decode(payload, type=BroughtState)
     except (ValueError, RecursionError):
         # Another system's event of that name.
-        return NOTHING
+        return BroughtState()
 
 
 # Argument names under which tools take a path.
@@ -267,27 +214,65 @@ NAMED = 200
 _NAME_CHARS = 100
 
 
-def transcript_of(conversation: Conversation, view: View) -> TranscriptSection:
-    """The path and what was sent of it, by name."""
-    watermark = view.compaction.watermark if view.compaction else b""
-    place = conversation.position(watermark)
-    after = 0 if place is None else place + 1
-    return TranscriptSection(
-        head=conversation.head.hex(),
-        watermark=watermark.hex(),
-        message_count=len(conversation.messages),
-        ids=tuple(recall_id(chain) for chain in conversation.chains[after:][-NAMED:]),
-        view=_view_section(conversation, view),
+def runtime_of(
+    talk: Conversation,
+    view: View,
+    relayed: int,
+    compactions: Sequence[tuple[Compaction, float]],
+    since: BroughtState,
+    brought: BroughtState,
+) -> RuntimeSnapshot:
+    """The state of `talk`, seen as `view`, with `relayed` answers on its path.
+
+    `compactions` are those of this path with their times (UTC seconds), oldest first; `since` holds what the
+    events since the restoring show, and the tokens used since.
+    """
+    loop, last = brought.loop, compactions[-1] if compactions else None
+    if last is not None:
+        loop = msgspec.structs.replace(
+            loop,
+            compaction_count=loop.compaction_count + len(compactions),
+            last_compaction_at=round(last[1] * 1_000),
+            last_compaction_tokens_before=last[0].tokens_before,
+            last_compaction_tokens_after=last[0].tokens_after,
+        )
+    times = [since.recovery.last_overflow_at, brought.recovery.last_overflow_at]
+    return RuntimeSnapshot(
+        schema=SCHEMA,
+        version=VERSION,
+        transcript=_transcript_of(talk, view),
+        tooling=tooling_of(talk.messages),
+        files=files_of(talk.messages),
+        loop=msgspec.structs.replace(
+            loop,
+            turns=loop.turns + relayed,
+            exchanges=len(exchange_ends(talk.messages)),
+            last_flush=since.loop.last_flush or loop.last_flush,
+        ),
+        recovery=RecoverySection(
+            overflow_attempts=brought.recovery.overflow_attempts + since.recovery.overflow_attempts,
+            overflow_recovered=brought.recovery.overflow_recovered + since.recovery.overflow_recovered,
+            last_overflow_at=max((at for at in times if at is not None), default=None),
+        ),
+        queues=brought.queues,
+        worker=brought.worker,
+        verification=brought.verification,
+        usage=UsageSection(
+            input_tokens=brought.usage.input_tokens + since.usage.input_tokens,
+            output_tokens=brought.usage.output_tokens + since.usage.output_tokens,
+            cached_tokens=brought.usage.cached_tokens + since.usage.cached_tokens,
+            requests=brought.usage.requests + since.usage.requests,
+        ),
     )
 
 
-def tooling_of(messages: Iterable[Message], earlier: ToolingSection | None = None) -> ToolingSection:
-    """`earlier` updated by `messages`, oldest first: calls are counted, answered ones closed."""
-    counts = dict(earlier.calls) if earlier else {}
-    waiting = dict.fromkeys(earlier.open_calls) if earlier else {}
+def tooling_of(messages: Iterable[Message]) -> ToolingSection:
+    """The calls in `messages`, oldest first, counted; answered ones are closed."""
+    counts: dict[str, int] = {}
+    waiting: dict[str, None] = {}
     for message in messages:
         for call in calls_of(message):
-            name = _short(call.name)
+            name = on_one_line(sendable(call.name))[:_NAME_CHARS]
             counts[name] = counts.pop(name, 0) + 1
         waiting.update(dict.fromkeys(sendable(call) for call in message.calls))
         if message.answers is not None:
@@ -295,47 +280,28 @@ def tooling_of(messages: Iterable[Message], earlier: ToolingSection | None = Non
     return ToolingSection(calls=dict(list(counts.items())[-TOOLS_KEPT:]), open_calls=tuple(waiting))
 
 
-def files_of(messages: Iterable[Message], earlier: FilesSection | None = None) -> FilesSection:
-    """`earlier` with the paths that calls in `messages` name; the newest 200, each once, secrets removed."""
-    touched = dict.fromkeys(earlier.touched) if earlier else {}
-    for message in messages:
-        for call in calls_of(message):
-            for path in _paths(call):
-                touched.pop(path, None)
-                touched[path] = None
+def files_of(messages: Iterable[Message]) -> FilesSection:
+    """The paths that calls in `messages` name: the newest 200, each once, secrets removed."""
+    touched: dict[str, None] = {}
+    for call in (call for message in messages for call in calls_of(message)):
+        try:
+            arguments = msgspec.json.decode(call.arguments)
+        except (ValueError, RecursionError):
+            # Not JSON.
+            continue
+        named = arguments.items() if isinstance(arguments, dict) else ()
+        for path in [value for key, value in named if key in _PATH_KEYS and isinstance(value, str)]:
+            shown = without_secrets(sendable(path))
+            if shown.strip() and len(shown) <= _PATH_CHARS and "\n" not in shown:
+                touched.pop(shown, None)
+                touched[shown] = None
     return FilesSection(touched=tuple(touched)[-PATHS_KEPT:])
 
 
-def loop_compacted(loop: LoopSection, compaction: Compaction, at: float) -> LoopSection:
-    """`loop` after one more compaction, made `at` (UTC seconds)."""
-    return msgspec.structs.replace(
-        loop,
-        compaction_count=loop.compaction_count + 1,
-        last_compaction_at=round(at * 1_000),
-        last_compaction_tokens_before=compaction.tokens_before,
-        last_compaction_tokens_after=compaction.tokens_after,
-    )
-
-
-def loop_flushed(loop: LoopSection, path_tokens: int, at: float) -> LoopSection:
-    """`loop` after a flush made `at` (UTC seconds), the path being `path_tokens` long."""
-    mark = FlushMark(at=round(at * 1_000), path_tokens=path_tokens)
-    return msgspec.structs.replace(loop, last_flush=mark)
-
-
-def usage_after(
-    usage: UsageSection, input_tokens: int, output_tokens: int, cached_tokens: int = 0
-) -> UsageSection:
-    """`usage` with one more request's tokens, each >= 0."""
-    return UsageSection(
-        input_tokens=usage.input_tokens + input_tokens,
-        output_tokens=usage.output_tokens + output_tokens,
-        cached_tokens=usage.cached_tokens + cached_tokens,
-        requests=usage.requests + 1,
-    )
-
-
-def _view_section(conversation: Conversation, view: View) -> ViewSection:
+def _transcript_of(conversation: Conversation, view: View) -> TranscriptSection:
+    """The path and what was sent of it, by name."""
+    watermark = view.compaction.watermark if view.compaction else b""
+    place = conversation.position(watermark)
     digest = sha256()
     for raw in view.messages:
         # JSON objects can be joined without ambiguity.
@@ -346,29 +312,18 @@ def _view_section(conversation: Conversation, view: View) -> ViewSection:
             id="" if part.index is None else recall_id(conversation.chains[part.index]),
             masked=part.masked,
         )
-        for place, part in enumerate(view.parts)
-        if part.kind != "tail" or place >= len(view.parts) - NAMED
+        for at, part in enumerate(view.parts)
+        if part.kind != "tail" or at >= len(view.parts) - NAMED
     )
-    return ViewSection(
-        compaction_id=view.compaction.id if view.compaction else "",
-        parts=tuple(parts),
-        tokens=view.tokens,
-        digest=digest.hexdigest(),
+    return TranscriptSection(
+        head=conversation.head.hex(),
+        watermark=watermark.hex(),
+        message_count=len(conversation.messages),
+        ids=tuple(map(recall_id, conversation.chains[0 if place is None else place + 1 :][-NAMED:])),
+        view=ViewSection(
+            compaction_id=view.compaction.id if view.compaction else "",
+            parts=tuple(parts),
+            tokens=view.tokens,
+            digest=digest.hexdigest(),
+        ),
     )
-
-
-def _paths(call: ToolCall) -> list[str]:
-    try:
-        arguments = msgspec.json.decode(call.arguments)
-    except (ValueError, RecursionError):
-        # Not JSON.
-        return []
-    if not isinstance(arguments, dict):
-        return []
-    values = (value for key, value in arguments.items() if key in _PATH_KEYS)
-    paths = (without_secrets(sendable(value)) for value in values if isinstance(value, str))
-    return [path for path in paths if path.strip() and len(path) <= _PATH_CHARS and "\n" not in path]
-
-
-def _short(name: str) -> str:
-    return on_one_line(sendable(name))[:_NAME_CHARS]

@@ -108,7 +108,7 @@ class Answered:
 
     def __call__(self, turn: Turn, shown: ForwardedView, outcome: Outcome) -> None:
         """Update journal, index, windows and calibration; these influence later plans only (rule 14)."""
-        self._journal.answered(turn, shown, outcome, self._remembers)
+        self._journal.answered(turn, outcome, self._remembers)
         self._journal.placed(turn)
         self._viewing.answer_stored(turn, shown, outcome)
         self._indexing.later(turn.namespace, turn.session)

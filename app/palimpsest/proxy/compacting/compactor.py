@@ -44,20 +44,17 @@ class Adoption:
         self._journal = journal
         self._counts = counts
 
-    async def stored(self, context: CompactionContext, compaction: Compaction, *, summaries: int) -> bool:
+    async def stored(self, context: CompactionContext, compaction: Compaction) -> bool:
         """Store the compaction; False when the session was erased meanwhile.
 
         StoreError when it, or its checkpoint (A36), cannot be stored: then nothing is removed. A write that
-        has begun is finished even if the caller is cancelled. `summaries`: the number being written now.
+        has begun is finished even if the caller is cancelled.
         """
         turn = context.turn
         row = await self._store.history.named(turn.namespace, turn.session)
         if row is None:
             return False
-        try:
-            pending = await self._journal.before(context, compaction, summaries=summaries)
-        except Conflict:
-            return False
+        pending = await self._journal.before(context, compaction)
         adding = self._store.compactions.add(
             turn.namespace, turn.session, row.epoch, compaction, pending.at, pending.also
         )
@@ -293,7 +290,7 @@ class Compactor:
         if faults := await context.done(CompactionContext.faults_added, compaction):
             await self._adoption.failed(context, compaction, "invalid_view")
             raise InvalidView(f"A view would be refused: {', '.join(faults)}.")
-        stored = await self._adoption.stored(context, compaction, summaries=int(self.is_preparing(context)))
+        stored = await self._adoption.stored(context, compaction)
         self._summaries.forget(context, compaction)
         return Adopted(compaction, stored)
 

@@ -1,7 +1,7 @@
-"""What is stored of a session beside its messages: checkpoints, events, memories, the daily log.
+"""What is written of a session beside its messages: checkpoints, events, memories, the daily log.
 
 A failed write is logged and does not fail the turn, except for the checkpoint before a compaction: it must be
-durable before anything is removed (A36).
+durable before anything is removed (A36). A checkpoint is a place and a time; what it holds is computed.
 """
 
 from __future__ import annotations
@@ -9,44 +9,53 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import structlog
 
 from palimpsest.core.history.append import has_only_new_messages
-from palimpsest.core.runtime.checkpoint import Gist
+from palimpsest.core.history.message import Message
+from palimpsest.core.runtime.checkpoint import (
+    EXCHANGES,
+    CheckpointKind,
+    completion_due,
+    flush_due,
+    flush_of,
+    periodic_spans,
+)
 from palimpsest.core.runtime.events import (
     Event,
     client_changed_prefix,
     compaction_failed,
+    compaction_made,
+    compaction_started,
     overflow_recovery_completed,
     overflow_recovery_failed,
     overflow_recovery_started,
     session_not_continued,
 )
-from palimpsest.core.runtime.session_import import RecordedEvent
+from palimpsest.core.runtime.restore import StoredRecord, derived_state
 from palimpsest.core.text.fence import sendable, unfenced
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import cut_in
-from palimpsest.errors import Conflict, StoreError
+from palimpsest.errors import StoreError
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.journal.checkpoints import (
-    READ_BYTES,
-    Checkpoints,
-    CompactionNotes,
-    NotesInput,
-    Writing,
-    compaction_notes,
-    periodic_due,
-)
-from palimpsest.proxy.journal.runtime import Readings, Usages, newest
-from palimpsest.proxy.journal_rows import checkpoint_row, event_rows
+from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.journal.daily_log import DailyLog
+from palimpsest.proxy.journal.runtime import CHECKPOINTS_READ, READ_BYTES, since_completion
+from palimpsest.proxy.journal_rows import NewId, event_rows
 from palimpsest.proxy.sessions.recorder import Outcome
-from palimpsest.proxy.turn import ForwardedView, Subject, Turn
+from palimpsest.proxy.turn import Subject, Turn
 from palimpsest.storage.compactions import JournalEntries
-from palimpsest.storage.journal import EventRow, MemoryRow
+from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow
+from palimpsest.storage.store import Store
 
-# Called with the gist of a span of a turn's conversation.
-Remembers = Callable[[Turn, Gist], Awaitable[None]]
+# Called with the messages of a span of a turn's conversation that has a new checkpoint.
+Remembers = Callable[[Turn, Sequence[Message]], Awaitable[None]]
+# Of a long history seen for the first time only the newest spans get checkpoints.
+_SPANS_AT_ONCE = 4
+# The newest flush of a session is among its newest events of that type.
+_FLUSHES_READ = 1_000
 _log = structlog.get_logger("palimpsest.journal")
 
 
@@ -61,49 +70,81 @@ class PendingCompaction:
 
 
 class SessionJournal:
-    """Writes checkpoints, events and memories, and the daily log."""
+    """Writes checkpoints, events and memories, and the daily log; `clock` gives UTC seconds."""
 
-    def __init__(self, writing: Writing, readings: Readings) -> None:
-        self._journal = writing.journal
-        self._jobs = writing.jobs
-        self._clock = writing.clock
-        self._new_id = writing.new_id
-        self._daily_log = writing.log
-        self._readings = readings
-        self._usages = Usages()
-        self._checkpoints = Checkpoints(writing, readings, self._usages)
+    def __init__(
+        self,
+        store: Store,
+        jobs: Jobs,
+        clock: Callable[[], float],
+        new_id: NewId,
+        log: DailyLog | None,
+    ) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._clock = clock
+        self._new_id = new_id
+        self._daily_log = log
 
-    async def before(
-        self, context: CompactionContext, compaction: Compaction, *, summaries: int = 0
-    ) -> PendingCompaction:
+    async def before(self, context: CompactionContext, compaction: Compaction) -> PendingCompaction:
         """Store what must be durable before the compaction; the rest is returned for its transaction.
 
-        When messages are removed: a checkpoint with the session's state (A36), and a flush if little room is
-        left (A43). StoreError when the checkpoint cannot be stored, Conflict when the session was erased:
-        then the compaction must not be stored. `summaries`: the number being written now.
+        When messages are removed: a checkpoint (A36), and a flush if little room is left (A43). StoreError
+        when it cannot be stored: then the compaction must not be stored.
         """
-        turn = context.turn
-        talk = context.conversation
-        # Include the last folded message, so that there is always one.
-        start = newest(talk.messages, cut_in(context.current, talk) - 1, READ_BYTES)
-        path = await self._readings.path(turn, talk, start)
-        if not path.entries:
-            raise Conflict("The session was erased while it was being compacted.")
-        at, memory = self._clock(), self._new_id()
-        async with self._usages.taken(turn.namespace, turn.session) as taken:
-            past = await self._readings.past(turn)
-            material = NotesInput(context, compaction, path, past, taken.usage, summaries, at, memory)
-            notes = await asyncio.to_thread(compaction_notes, material)
-            taken.is_stored = await self._store_before(turn, notes, past.restore_events, at)
+        turn, at, talk, current = context.turn, self._clock(), context.conversation, context.current
+        point, removes = turn.conversation.head, compaction.kind == "message_removal"
+        started = compaction_started(compaction)
+        made = compaction_made(
+            compaction, current, talk, memory := self._new_id(), context.budget.window.tokens
+        )
+        summary = sendable(unfenced(compaction.summary)).encode()
+        if removes:
+            flush, note = await self._flush(context, at)
+            checkpoint = _checkpoint(
+                "pre_compaction", point, point + (current.id if current else "").encode(), at
+            )
+            beside = [_checkpoint_event(checkpoint), *event_rows([*flush, started], at, self._new_id)]
+            notes = [MemoryRow(self._new_id(), "flush", note, None, at)] if note else []
+            await self._store.journal.add_checkpoint(turn.namespace, turn.session, checkpoint, beside, notes)
+        else:
+            made = [started, *made]
+        snapshot = Event("conversation_snapshot", point.hex())
         also = JournalEntries(
-            [_summary(compaction, memory, at)] if notes.checkpoint else [],
-            await asyncio.to_thread(event_rows, notes.beside, at, self._new_id),
+            [MemoryRow(memory, "summary", summary, compaction.id, at)] if removes else [],
+            event_rows([*made, snapshot], at, self._new_id),
         )
         return PendingCompaction(turn, compaction, also, at)
 
-    def erased(self, namespace: str, session: str) -> None:
-        """Forget the usage of an erased session."""
-        self._usages.erased(namespace, session)
+    async def _flush(self, context: CompactionContext, at: float) -> tuple[Sequence[Event], bytes]:
+        """The event of a flush, and its note (A43); nothing when none is due."""
+        talk, budget = context.conversation, context.budget
+        shown = await context.done(CompactionContext.under, context.current)
+        slack = budget.window_tokens - budget.output_tokens - shown.tokens
+        size, unfolded = 0, []
+        for place in range(len(talk.messages) - 1, cut_in(context.current, talk) - 1, -1):
+            message = talk.messages[place]
+            if not message.is_instruction and talk.chains[place] not in context.pins and size < READ_BYTES:
+                unfolded.append(message)
+            size += len(message.raw)
+        # As the event states it.
+        path_tokens = budget.for_model(sum(message.tokens for message in talk.messages))
+        if not flush_due(slack, len(unfolded), at, path_tokens, None):
+            return (), b""
+        where = context.turn.namespace, context.turn.session
+        told = await self._store.journal.events(*where, 0, _FLUSHES_READ, ["flush"])
+        records = [StoredRecord(each.event.type, each.event.payload, each.event.created_at) for each in told]
+        last = derived_state(records).loop.last_flush
+        before = (last.at / 1_000, last.path_tokens) if last else None
+        if not flush_due(slack, len(unfolded), at, path_tokens, before):
+            return (), b""
+        note = await asyncio.to_thread(flush_of, unfolded[::-1], context.count_text)
+        sizes = {
+            "tokens": budget.for_model(context.count_text(note)),
+            "slackTokens": budget.for_model(slack),
+            "pathTokens": path_tokens,
+        }
+        return [Event("flush", {"text": note, **sizes})] if note else (), sendable(note).encode()
 
     def adopted(self, pending: PendingCompaction) -> None:
         """The compaction is in force: write its summary to the daily log (A30), in the background."""
@@ -113,31 +154,46 @@ class SessionJournal:
                 self._daily_log.write(subject.namespace, subject.session, pending.compaction, pending.at)
             )
 
-    def answered(self, turn: Turn, shown: ForwardedView, outcome: Outcome, remembers: Remembers) -> None:
-        """An answer is stored: count its tokens; if due, make a checkpoint in the background (A37).
+    def answered(self, turn: Turn, outcome: Outcome, remembers: Remembers) -> None:
+        """An answer is stored: if due, store a periodic checkpoint in the background (A37).
 
-        `remembers` is called with the gists of new checkpoints (B16).
+        A path has no more exchanges than answers: a span is looked for at every twelfth answer on it.
         """
-        self._usages.count(turn.namespace, turn.session, outcome.usage)
-        if periodic_due(turn, outcome):
-            self._jobs.start(self._checked(turn, shown, outcome, remembers))
+        is_one = outcome.state == "done" and len(outcome.answers) == 1
+        if is_one and (turn.placement.answers + 1) % EXCHANGES == 0:
+            self._jobs.start(self._periodic(turn, outcome.answers[0], remembers))
 
-    async def _checked(
-        self, turn: Turn, shown: ForwardedView, outcome: Outcome, remembers: Remembers
-    ) -> None:
-        for gist in await self._checkpoints.periodic(turn, shown, outcome):
-            await remembers(turn, gist)
+    async def _periodic(self, turn: Turn, answer: Message, remembers: Remembers) -> None:
+        where, talk = (turn.namespace, turn.session), turn.conversation.extended([answer])
+        try:
+            path = [each.chain for each in await self._store.history.path(*where, talk.head)]
+            rows = await self._store.journal.checkpoints(*where, CHECKPOINTS_READ)
+            known = {row.checkpoint.point for row in rows if row.checkpoint.kind == "periodic"}
+            for span in periodic_spans(talk.messages)[-_SPANS_AT_ONCE:]:
+                if len(path) != len(talk.messages) or path[span.stop - 1] in known:
+                    continue
+                # A retried answer to the same question makes no new span.
+                question = path[span.stop - 2]
+                row = _checkpoint("periodic", path[span.stop - 1], question, self._clock())
+                if await self._store.journal.add_checkpoint(*where, row, [_checkpoint_event(row)]):
+                    await remembers(turn, talk.messages[span.start : span.stop])
+        except StoreError as error:
+            _log.warning("checkpoint_not_stored", error=type(error).__name__, session=turn.session)
 
     async def completed(self, subject: Subject, marker: str = "") -> str | None:
-        """The session was declared complete (A38): make a checkpoint; its id.
+        """The session was declared complete (A38): store a checkpoint; its id.
 
-        None when nothing was decided or produced. `marker` is the text given with it. StoreError.
+        None when nothing was decided or produced since the last one. `marker` is the text given with it.
+        StoreError.
         """
-        return await self._checkpoints.completed(subject, marker)
-
-    async def exported(self, subject: Subject) -> Sequence[RecordedEvent]:
-        """The session as events for an import; empty without messages. StoreError."""
-        return await self._checkpoints.exported(subject)
+        where, talk = (subject.namespace, subject.session), subject.conversation
+        rows = await self._store.journal.checkpoints(*where, CHECKPOINTS_READ)
+        start = since_completion(rows, talk)
+        if not await asyncio.to_thread(completion_due, talk.messages[start:], marker):
+            return None
+        row = _checkpoint("completion", talk.head, talk.head, self._clock())
+        await self._store.journal.add_checkpoint(*where, row, [_checkpoint_event(row)])
+        return row.id
 
     async def failed(self, subject: Subject, reason: str, trigger: str, watermark: bytes = b"") -> None:
         """A compaction failed, and history is unchanged; `reason` is a stable word."""
@@ -167,50 +223,26 @@ class SessionJournal:
             brought, said = len(turn.placement.new), len(turn.conversation.messages)
             self._jobs.start(self.tell(turn, client_changed_prefix(said, said - brought)))
         if turn.is_apart and has_only_new_messages((*turn.instructions, *turn.conversation.messages)):
-            self._jobs.start(self._tell_once(turn, session_not_continued(len(turn.conversation.messages))))
+            # Under a fixed id, so that the store keeps the first alone.
+            event = session_not_continued(len(turn.conversation.messages))
+            self._jobs.start(self.tell(turn, event, new_id=lambda: event.type))
 
-    async def _tell_once(self, subject: Subject, event: Event) -> None:
-        """Write the event under a fixed id, so that the store keeps the first alone."""
-        await self._tell(subject, event_rows([event], self._clock(), lambda: event.type))
-
-    async def tell(self, subject: Subject, *events: Event) -> None:
+    async def tell(self, subject: Subject, *events: Event, new_id: NewId | None = None) -> None:
         """Store the events in this order; a store error is logged."""
-        await self._tell(subject, event_rows(events, self._clock(), self._new_id))
-
-    async def _tell(self, subject: Subject, rows: Sequence[EventRow]) -> None:
+        rows = event_rows(events, self._clock(), new_id or self._new_id)
         try:
-            await self._journal.add_events(subject.namespace, subject.session, rows)
+            await self._store.journal.add_events(subject.namespace, subject.session, rows)
         except StoreError as error:
             _log.warning("event_not_stored", error=type(error).__name__, session=subject.session)
 
-    async def _store_before(
-        self, subject: Subject, notes: CompactionNotes, restoring: Sequence[Event], at: float
-    ) -> bool:
-        """Store the checkpoint, the events after `restoring`, and the flush; True if the checkpoint is new.
 
-        It is not new if an earlier attempt to compact the same span failed.
-        """
-        if notes.checkpoint is None:
-            return False
-        row = checkpoint_row(notes.checkpoint, at, self._new_id)
-        is_new = await self._journal.add_checkpoint(subject.namespace, subject.session, row)
-        events = [*(restoring if is_new else ()), *notes.before]
-        rows = event_rows(events, at, self._new_id, row if is_new else None)
-        await asyncio.gather(self._tell(subject, rows), self._remember(subject, notes.flush, at))
-        return is_new
-
-    async def _remember(self, subject: Subject, flush: str, at: float) -> None:
-        """Store the flush note as a memory; a store error is logged."""
-        if not flush:
-            return
-        note = MemoryRow(self._new_id(), "flush", sendable(flush).encode(), None, at)
-        try:
-            await self._journal.add_memory(subject.namespace, subject.session, note)
-        except StoreError as error:
-            _log.warning("flush_not_stored", error=type(error).__name__, session=subject.session)
+def _checkpoint(kind: CheckpointKind, point: bytes, once: bytes, at: float) -> CheckpointRow:
+    """The checkpoint at `point`; there is one alone of this kind for each `once`."""
+    return CheckpointRow(sha256(kind.encode() + once).hexdigest()[:32], kind, point, at)
 
 
-def _summary(compaction: Compaction, ident: str, at: float) -> MemoryRow:
-    """The summary as a searchable memory row, without its fence, which every summary has."""
-    text = sendable(unfenced(compaction.summary))
-    return MemoryRow(ident, "summary", text.encode(), compaction.id, at)
+def _checkpoint_event(row: CheckpointRow) -> EventRow:
+    (event,) = event_rows(
+        [Event("checkpoint", {"checkpointId": row.id, "kind": row.kind})], row.created_at, lambda: row.id
+    )
+    return event

@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
 from palimpsest.core.history.message import Conversation, Message, conversation_of, seed_of
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
-from palimpsest.core.runtime.checkpoint import CheckpointPayload, encoded
-from palimpsest.core.runtime.events import conversation_snapshot, session_restored
-from palimpsest.core.runtime.evidence import TYPES, ArchivedMessage, exchanges_since
-from palimpsest.core.runtime.restore import Restored, StoredRecord, derived_loop
+from palimpsest.core.runtime.events import Event, session_restored
+from palimpsest.core.runtime.evidence import TYPES
+from palimpsest.core.runtime.restore import Restored
 from palimpsest.core.runtime.session_import import (
     COMPACTION,
     HIDDEN,
@@ -31,55 +30,48 @@ from palimpsest.core.runtime.session_import import (
     imported_of,
     record_of,
 )
-from palimpsest.core.runtime.snapshot import (
-    QueuesSection,
-    RuntimeSnapshot,
-    ToolingSection,
-    WorkerSection,
-    carried_counters,
-    files_of,
-    tooling_of,
-    transcript_of,
-)
+from palimpsest.core.runtime.snapshot import BroughtState
 from palimpsest.core.summary.source import recall_id
-from palimpsest.core.view.outcomes import View
-from palimpsest.core.view.view import applicable
 from palimpsest.core.wire.json_text import encoded as encoded_json
 from palimpsest.errors import BodyTooLarge, Conflict, NameTaken
 from palimpsest.proxy.access import UnprovenNamespaces
-from palimpsest.proxy.journal.runtime import Readings
+from palimpsest.proxy.archive import ReadBranch
+from palimpsest.proxy.journal.runtime import RuntimeReader, entries_of, is_of
 from palimpsest.proxy.journal_rows import NewId, event_rows
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import stored_message
 from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.sessions.tombstones import Tombstones
-from palimpsest.storage.compactions import DatedCompaction, StoredCompaction
+from palimpsest.storage.compactions import DatedCompaction
 from palimpsest.storage.exchange_units import OpenExchange
 from palimpsest.storage.journal import EventRow
 from palimpsest.storage.store import Store
 
 
-def exported_events(
-    talk: Conversation,
-    entries: Sequence[ArchivedMessage],
-    compactions: Iterable[StoredCompaction],
-    checkpoint: CheckpointPayload,
-) -> Iterator[RecordedEvent]:
-    """The events of a session: instructions, messages, compactions, and last the checkpoint.
+class Exports:
+    """Reads sessions as events for an import."""
 
-    `entries` (not empty) are the path's messages; they and `compactions` are oldest first.
-    """
-    for message in talk.preamble:
-        yield _message("", message, entries[0].at)
-    for entry in entries:
-        yield _message(entry.id, entry.message, entry.at)
-    for row in compactions:
-        record = exported_compaction(row.compaction, talk)
-        if record is not None:
-            yield RecordedEvent(row.compaction.id, COMPACTION, record, row.created_at)
-    yield RecordedEvent(
-        checkpoint.span_hash[:32], "checkpoint", encoded(checkpoint), checkpoint.created_at / 1_000
-    )
+    def __init__(self, store: Store, states: RuntimeReader, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._states = states
+        self._clock = clock
+
+    async def exported(self, branch: ReadBranch) -> list[RecordedEvent]:
+        """Instructions, messages, compactions, and last a checkpoint of now; empty without messages."""
+        entries, talk = entries_of(branch), branch.conversation
+        if not entries:
+            return []
+        checkpoint = await self._states.exported(branch, self._clock())
+        stored = await self._store.compactions.of_session(branch.namespace, branch.session)
+        events = [_message("", message, entries[0].at) for message in talk.preamble]
+        events += [_message(entry.id, entry.message, entry.at) for entry in entries]
+        for row in stored:
+            if row.undone_at is None and is_of(row.compaction, talk):
+                record = exported_compaction(row.compaction, talk)
+                if record is not None:
+                    events.append(RecordedEvent(row.compaction.id, COMPACTION, record, row.created_at))
+        payload, at = msgspec.json.encode(checkpoint), checkpoint.created_at / 1_000
+        return [*events, RecordedEvent(checkpoint.span_hash[:32], "checkpoint", payload, at)]
 
 
 def with_hidden(events: Iterable[RecordedEvent], hidden: Mapping[str, HiddenRounds]) -> list[RecordedEvent]:
@@ -107,14 +99,6 @@ def _message(ident: str, message: Message, at: float) -> RecordedEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportLimits:
-    """Bounds of one import, inclusive: of the document, and of the number of messages."""
-
-    record: RecordLimits
-    messages: int
-
-
-@dataclass(frozen=True, slots=True)
 class ImportedSession:
     """The result of an import. `source`: id of the event that the state is from, "" if from several."""
 
@@ -126,25 +110,28 @@ class ImportedSession:
     events: int
 
 
-@dataclass(frozen=True, slots=True)
-class ImportParts:
-    """What imports work with; `clock` gives UTC seconds."""
-
-    store: Store
-    reader: MessageReader
-    readings: Readings
-    newcomers: UnprovenNamespaces
-    tombstones: Tombstones
-    clock: Callable[[], float]
-    new_id: NewId
-
-
 class Imports:
-    """Imports sessions."""
+    """Imports sessions; `limits` bounds the document, `most_messages` (inclusive) what is in it."""
 
-    def __init__(self, parts: ImportParts, limits: ImportLimits) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        store: Store,
+        reader: MessageReader,
+        newcomers: UnprovenNamespaces,
+        tombstones: Tombstones,
+        limits: RecordLimits,
+        most_messages: int,
+        clock: Callable[[], float],
+        new_id: NewId,
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self._newcomers = newcomers
+        self._tombstones = tombstones
         self._limits = limits
+        self._most_messages = most_messages
+        self._clock = clock
+        self._new_id = new_id
 
     async def imported(self, namespace: str, body: bytes) -> ImportedSession:
         """Import the session in the document `body`, with all its messages and events, or nothing of it.
@@ -152,27 +139,31 @@ class Imports:
         InvalidJson, InvalidParameter, BodyTooLarge, NothingToRestore, NameTaken, ErasedSession,
         NamespaceUnproven or StoreUnavailable.
         """
-        now = self._parts.clock()
-        record = await asyncio.to_thread(record_of, body, self._limits.record, now)
+        now = self._clock()
+        record = await asyncio.to_thread(record_of, body, self._limits, now)
         imported = await asyncio.to_thread(imported_of, record)
-        if len(imported.messages) > self._limits.messages:
-            raise BodyTooLarge(f"More than {self._limits.messages} messages.", param="events")
-        if record.name is not None and await self._parts.store.history.named(namespace, record.name):
+        if len(imported.messages) > self._most_messages:
+            raise BodyTooLarge(f"More than {self._most_messages} messages.", param="events")
+        if record.name is not None and await self._store.history.named(namespace, record.name):
             raise _taken()
-        await self._parts.newcomers.admit(namespace, len(imported.messages) + len(imported.events))
+        await self._newcomers.admit(namespace, len(imported.messages) + len(imported.events))
         raws = [message.raw for message in imported.messages]
-        messages = await self._parts.reader.read_stored(raws, record.model)
+        messages = await self._reader.read_stored(raws, record.model)
         talk = conversation_of(messages, seed_of(namespace))
-        await self._parts.tombstones.admit_list(namespace, talk.chains, record.name)
+        await self._tombstones.admit_list(namespace, talk.chains, record.name)
         made = _made(imported, talk)
-        force = applicable([compaction for compaction, _ in made], talk)
-        view = await asyncio.to_thread(self._parts.readings.view, talk, force, record.model)
-        opened = _opened(namespace, self._parts.new_id(), record, talk, now)
-        state = state_of(imported.restored, talk, view)
-        events = self._events(imported, state, len(made), now)
+        opened = _opened(namespace, self._new_id(), record, talk, now)
+        events = [
+            EventRow(event.id or self._new_id(), event.type, event.payload, event.at)
+            for event in imported.events
+        ]
+        brought = _brought_by(imported.restored, talk, len(made))
+        restored = session_restored(imported.restored, imported.source, len(talk.messages), brought)
+        snapshot = Event("conversation_snapshot", talk.head.hex())
+        events += event_rows([restored, snapshot], now, self._new_id)
         times = [message.at for message in imported.messages[len(talk.preamble) :]]
         try:
-            await self._parts.store.exchanges.import_session(opened, times, events, made)
+            await self._store.exchanges.import_session(opened, times, events, made)
         except Conflict:
             raise _taken() from None
         return ImportedSession(
@@ -184,50 +175,24 @@ class Imports:
             events=len(imported.events),
         )
 
-    def _events(
-        self, imported: Imported, state: RuntimeSnapshot, compactions: int, now: float
-    ) -> list[EventRow]:
-        """The imported events, then a snapshot of the state here and the event of the restore."""
-        new_id = self._parts.new_id
-        came = [
-            EventRow(event.id or new_id(), event.type, event.payload, event.at) for event in imported.events
-        ]
-        derived = derived_loop(
-            [StoredRecord(event.type, event.payload, event.at) for event in imported.events]
-        )
-        restored = replace(imported.restored, snapshot=state)
-        ours = [
-            conversation_snapshot(state),
-            session_restored(
-                restored, imported.source, carried_counters(state, compactions, derived.recovery)
-            ),
-        ]
-        return [*came, *event_rows(ours, now, new_id)]
 
+def _brought_by(restored: Restored, talk: Conversation, compactions: int) -> BroughtState:
+    """What the restored state has beside its messages, with so many imported compactions.
 
-def state_of(restored: Restored, talk: Conversation, view: View) -> RuntimeSnapshot:
-    """The restored state with the ids of the conversation here, and without jobs of another process.
-
-    What an older format lacks is counted from the messages.
+    Turns that it does not count are the user's messages.
     """
     found = restored.snapshot
-    state = msgspec.structs.replace(
-        found,
-        transcript=transcript_of(talk, view),
-        queues=QueuesSection(),
-        worker=WorkerSection(
-            watermark=view.compaction.watermark.hex() if view.compaction else "",
-            failures=found.worker.failures,
-        ),
-    )
-    if not restored.is_upgraded and found.tooling != ToolingSection():
-        return state
-    users = sum(message.role == "user" for message in talk.messages)
-    loop = msgspec.structs.replace(
-        found.loop, turns=found.loop.turns or users, exchanges=exchanges_since(talk.messages, 0)
-    )
-    return msgspec.structs.replace(
-        state, loop=loop, tooling=tooling_of(talk.messages), files=files_of(talk.messages)
+    loop = msgspec.structs.replace(found.loop, compaction_count=max(found.loop.compaction_count, compactions))
+    if not loop.turns:
+        turns = sum(message.role == "user" for message in talk.messages)
+        loop = msgspec.structs.replace(loop, turns=turns)
+    return BroughtState(
+        loop=loop,
+        recovery=found.recovery,
+        queues=found.queues,
+        worker=found.worker,
+        verification=found.verification,
+        usage=found.usage,
     )
 
 
