@@ -40,7 +40,7 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
     CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen('http://127.0.0.1:' + os.environ['PALIMPSEST_SERVER__PORT'] + '/healthz', timeout=4)"]
 # exec: the proxy itself gets the stop signal.
-CMD ["sh", "-c", "palimpsest migrate && exec palimpsest serve"]
+CMD ["sh", "-c", "palimpsest db migrate && exec palimpsest serve"]
 # Last, so that a new revision leaves every layer above as it was. The release workflow gives the values.
 ARG VERSION=unreleased
 ARG REVISION=unknown

@@ -27,7 +27,7 @@ help: ## List the tasks
 install: $(DEV_STAMP) ## Make .venv with everything needed to develop
 
 run: $(RUN_STAMP) ## Start the proxy on 127.0.0.1:8000, with the demo behind it unless an upstream is set
-	@$(BIN)/palimpsest migrate
+	@$(BIN)/palimpsest db migrate
 	@exec $(BIN)/palimpsest serve
 
 demo: $(RUN_STAMP) ## Show a conversation being compacted, then stop

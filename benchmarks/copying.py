@@ -1,4 +1,4 @@
-"""`palimpsest copy` of many messages, SQLite to PostgreSQL and back, each killed in the middle and resumed.
+"""`palimpsest db copy` of many messages, to PostgreSQL and back, each killed in the middle and resumed.
 
     python -m benchmarks copying [--messages 100000] [--postgres postgresql://user@host/postgres]
 
@@ -77,7 +77,7 @@ async def killed_and_resumed(
     """
     settings = {"PALIMPSEST_DATABASE__URL": source, "PALIMPSEST_DATABASE__DATA_FOLDER": str(folder)}
     began = time.monotonic()
-    first = Process(folder, "copy", target, settings=settings, out=folder / "out", err=folder / "err")
+    first = Process(folder, "db", "copy", target, settings=settings, out=folder / "out", err=folder / "err")
     while first.returncode is None and await _messages(target) < half:  # noqa: ASYNC110 - a process's work
         await asyncio.sleep(_LOOK_SECONDS)
     first.send_signal(9)
@@ -87,7 +87,7 @@ async def killed_and_resumed(
     if broken is not None:
         await asyncio.to_thread(broken)
     began = time.monotonic()
-    second = Process(folder, "copy", target, settings=settings, out=folder / "out", err=folder / "err")
+    second = Process(folder, "db", "copy", target, settings=settings, out=folder / "out", err=folder / "err")
     assert await second.wait() == 0, (folder / "err").read_text()
     return Copied(killed_after, time.monotonic() - began)
 

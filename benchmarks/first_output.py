@@ -28,11 +28,11 @@ from typer.main import get_command
 BOUND_SECONDS = 0.4
 # Of the database; then of the proxy, whose address is added.
 _LOCAL = (
-    *("version", "config show", "config check", "config schema", "keys list", "keys create", "windows"),
-    *("retention", "migrate", "doctor"),
+    *("--version", "config show", "config check", "config schema", "keys list", "keys create", "db windows"),
+    *("db retention", "db migrate", "doctor"),
 )
 _ASKING = (
-    *("sessions", "show talk", "view talk", "diff talk", "search Hello", "stats", "report", "pins talk"),
+    *("sessions", "show talk", "view talk", "search Hello", "report", "pins talk"),
     *("export talk", "tail --last 1 --most 1", "compact talk"),
     "connect codex --no-wait",
 )
@@ -69,7 +69,7 @@ def _run(words: Sequence[str], folder: str) -> tuple[float, float]:
 @contextmanager
 def talked(folder: str) -> Iterator[str]:
     """The address of a proxy on a database in `folder`, with the demo behind it and one session."""
-    subprocess.run([*_PROGRAM, "migrate"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*_PROGRAM, "db", "migrate"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     with (
         Path(folder, "log").open("wb") as log,
         subprocess.Popen(

@@ -154,7 +154,7 @@ def proxy() -> Iterator[httpx.Client]:
     """A client of a proxy on an empty database, with the demo model behind it."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        started("demo", "--window-tokens", str(WINDOW_TOKENS)) as demo,
+        started("serve", "--demo", "--window-tokens", str(WINDOW_TOKENS)) as demo,
     ):
         database = {
             "PALIMPSEST_DATABASE__URL": f"sqlite:///{folder}/tour.db",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,8 +16,10 @@ from pathlib import Path
 
 import pytest
 from palimpsest.cli.doctor import search_index_of
+from palimpsest.cli.main import app
 from palimpsest.cli.serve import welcome
 from palimpsest.settings.load import load_settings
+from typer.main import get_command
 
 from tests.house.sources import ROOT
 from tests.kit.terminal import Terminal, variables_of
@@ -46,32 +49,11 @@ def _running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str],
         process.communicate()
 
 
-def test_help_names_every_command(terminal: Terminal) -> None:
+def test_help_names_every_command_in_its_panel(terminal: Terminal) -> None:
     said = terminal.run("--help").out
-    assert [
-        word
-        for word in (
-            "serve",
-            "demo",
-            "doctor",
-            "migrate",
-            "backup",
-            "restore",
-            "config",
-            "mcp",
-            "erase",
-            "report",
-            *("sessions", "show", "view", "diff", "search", "compact", "undo"),
-            *("keys", "retention"),
-            "version",
-        )
-        if word not in said
-    ] == []
-
-
-def test_version_as_text_and_json(terminal: Terminal) -> None:
-    text = terminal.run("version").out.strip()
-    assert json.loads(terminal.run("version", "--json").out) == {"version": text}
+    listed = re.findall(r"(?m)^  ([a-z]+)  ", said.partition("Run:")[2])
+    assert sorted(listed) == sorted(vars(get_command(app))["commands"])
+    assert re.findall(r"(?m)^([A-Z][a-z]+):$", said) == ["Options", "Run", "Look", "Change", "Operate"]
 
 
 # Runs the lifespan of the application that `serve` runs; says, once it would listen, what is loaded.
@@ -99,7 +81,7 @@ asyncio.run(begins())
 
 def test_a_start_loads_nothing_that_only_some_requests_need(terminal: Terminal) -> None:
     """Pages under `/api`, stemmers, published prices, migrations, the other database, MCP."""
-    assert terminal.run("migrate").code == 0
+    assert terminal.run("db", "migrate").code == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
     command = [sys.executable, "-c", _STARTS]
     ran = subprocess.run(
@@ -129,7 +111,7 @@ def test_a_start_loads_nothing_that_only_some_requests_need(terminal: Terminal) 
         (("serve", "--upstream", "nonsense"), {}, "upstream.base_url"),
         (("serve", "--host", "0.0.0.0"), {"PALIMPSEST_UPSTREAM__API_KEY": "sk-x"}, "access.mode"),
         (("serve", "--database", "mysql://x"), {}, "database"),
-        (("keys", "list"), {}, "palimpsest migrate"),
+        (("keys", "list"), {}, "palimpsest db migrate"),
         (("show", "tour", "--url", "http://127.0.0.1:9"), {}, "cannot be reached"),
         (("erase", "--yes"), {}, "--all"),
         (("erase", "--yes", "--all", "--session", "tour"), {}, "--all"),
@@ -153,12 +135,12 @@ def test_a_refusal_is_one_readable_line(
 
 
 def test_migrating_twice_is_migrating_once(terminal: Terminal) -> None:
-    assert [terminal.run("migrate").code for _ in range(2)] == [0, 0]
+    assert [terminal.run("db", "migrate").code for _ in range(2)] == [0, 0]
     assert (terminal.folder / "test.db").exists()
 
 
 def test_the_folder_of_the_database_is_made(terminal: Terminal) -> None:
-    made = terminal.run("migrate", "--database", "sqlite:///one/two/new.db")
+    made = terminal.run("db", "migrate", "--database", "sqlite:///one/two/new.db")
     assert made.code == 0, made
     assert (terminal.folder / "one" / "two" / "new.db").exists()
 
@@ -167,7 +149,7 @@ def test_doctor_passes_before_the_first_start_and_after_migration(terminal: Term
     before = terminal.run("doctor", "--json")
     assert before.code == 0, before.out
     assert not (terminal.folder / "test.db").exists()
-    terminal.run("migrate")
+    terminal.run("db", "migrate")
     after = terminal.run("doctor", "--json")
     assert after.code == 0, after.out
     found = {finding["name"]: finding for finding in json.loads(after.out)["findings"]}
@@ -186,8 +168,8 @@ def test_doctor_says_whether_searches_have_an_index(url: str, has_fts5: bool, st
 
 
 def test_doctor_finds_the_windows_of_an_upstream(terminal: Terminal) -> None:
-    terminal.run("migrate")
-    with _running(terminal.folder, "demo", "--port", "0", "--window-tokens", "3210") as (_, said):
+    terminal.run("db", "migrate")
+    with _running(terminal.folder, "serve", "--demo", "--port", "0", "--window-tokens", "3210") as (_, said):
         upstream = said.split(" at ")[1].split(",")[0]
         found = terminal.run("doctor", "--upstream", upstream)
     assert found.code == 0, found.out
@@ -195,7 +177,7 @@ def test_doctor_finds_the_windows_of_an_upstream(terminal: Terminal) -> None:
 
 
 def test_doctor_says_that_an_upstream_is_away(terminal: Terminal) -> None:
-    terminal.run("migrate")
+    terminal.run("db", "migrate")
     found = terminal.run("doctor", "--upstream", "http://127.0.0.1:1/v1")
     assert found.code == 1
     assert "failed   upstream" in found.out
@@ -224,7 +206,7 @@ def test_doctor_shows_what_it_has_found_while_a_server_does_not_answer(terminal:
 
 def test_an_address_is_shown_without_its_query(terminal: Terminal) -> None:
     """Some servers take their key there."""
-    terminal.run("migrate")
+    terminal.run("db", "migrate")
     address = "http://127.0.0.1:1/v1?code=Kanarienvogel"
     found = terminal.run("doctor", "--upstream", address)
     assert "http://127.0.0.1:1/v1: " in found.out
@@ -236,9 +218,9 @@ def test_an_address_is_shown_without_its_query(terminal: Terminal) -> None:
 
 
 def test_a_key_is_shown_once_listed_and_revoked(terminal: Terminal) -> None:
-    terminal.run("migrate")
+    terminal.run("db", "migrate")
     assert terminal.run("keys", "list").out == "There are no keys; `palimpsest keys create` makes one.\n"
-    assert terminal.run("windows").out == "No window was learned.\n"
+    assert terminal.run("db", "windows").out == "No window was learned.\n"
     made = json.loads(terminal.run("keys", "create", "--label", "mine", "--json").out)
     again = json.loads(terminal.run("keys", "create", "--same-as", made["id"], "--json").out)
     assert again["namespace"] == made["namespace"]
@@ -256,7 +238,7 @@ def test_a_key_is_shown_once_listed_and_revoked(terminal: Terminal) -> None:
 
 
 def test_the_demo_answers_and_stops_when_told(terminal: Terminal) -> None:
-    with _running(terminal.folder, "demo", "--port", "0") as (process, said):
+    with _running(terminal.folder, "serve", "--demo", "--port", "0") as (process, said):
         address = said.split(" at ")[1].split(",")[0]
         with urllib.request.urlopen(f"{address}/models", timeout=PATIENCE_SECONDS) as answer:
             assert json.load(answer)["data"][0]["context_length"] == 2_000
@@ -279,9 +261,9 @@ def test_without_an_upstream_the_demo_stands_behind_the_proxy(terminal: Terminal
 
 
 def test_a_taken_port_is_named_with_the_remedy(terminal: Terminal) -> None:
-    with _running(terminal.folder, "demo", "--port", "0") as (_, said):
+    with _running(terminal.folder, "serve", "--demo", "--port", "0") as (_, said):
         port = said.split(":")[2].split("/")[0]
-        refused = terminal.run("demo", "--port", port)
+        refused = terminal.run("serve", "--demo", "--port", port)
     assert refused.code == 2
     assert "--port" in refused.err
 
@@ -308,7 +290,7 @@ def test_commands_that_read_load_neither_server_nor_settings() -> None:
 
 
 def test_keys_have_an_expiry_and_limits_that_can_be_changed(terminal: Terminal) -> None:
-    terminal.run("migrate")
+    terminal.run("db", "migrate")
     limited = ("--expires", "2999-12-31", "--daily-tokens", "5000", "--daily-dollars", "0.5")
     made = json.loads(terminal.run("keys", "create", "--label", "ann", *limited, "--json").out)
     assert made["expires_at"] == "2999-12-31T00:00:00+00:00"
@@ -336,7 +318,7 @@ def test_keys_have_an_expiry_and_limits_that_can_be_changed(terminal: Terminal) 
 def test_a_key_without_a_limit_of_its_own_shows_what_counts_against_the_general_one(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    terminal.run("migrate")
+    terminal.run("db", "migrate")
     terminal.run("keys", "create", "--label", "ann")
     assert "today" not in terminal.run("keys", "list").out
     monkeypatch.setenv("PALIMPSEST_ACCESS__DAILY_TOKENS", "7000")
@@ -346,7 +328,7 @@ def test_a_key_without_a_limit_of_its_own_shows_what_counts_against_the_general_
 
 
 def test_a_key_that_is_not_there_is_a_finding(terminal: Terminal) -> None:
-    terminal.run("migrate")
+    terminal.run("db", "migrate")
     for words in (("set", "none", "--label", "x"), ("revoke", "none")):
         said = terminal.run("keys", *words)
         assert (said.code, said.out) == (1, "")
@@ -354,11 +336,9 @@ def test_a_key_that_is_not_there_is_a_finding(terminal: Terminal) -> None:
     assert terminal.run("keys", "create", "--same-as", "none").code == 2
 
 
-@pytest.mark.parametrize("words", [("keys", "list"), ("windows",), ("retention",), ("keys", "create")])
-def test_a_database_that_is_not_there_is_named_and_not_made(
-    terminal: Terminal, words: tuple[str, ...]
-) -> None:
-    said = terminal.run(*words)
+@pytest.mark.parametrize("words", ["keys list", "db windows", "db retention", "keys create"])
+def test_a_database_that_is_not_there_is_named_and_not_made(terminal: Terminal, words: str) -> None:
+    said = terminal.run(*words.split())
     assert said.code == 2
     assert f"there is no database at {terminal.folder / 'test.db'}" in said.err
     assert [*terminal.folder.iterdir()] == []
@@ -382,7 +362,7 @@ def test_a_proxy_that_asks_for_keys_says_so_in_the_tour_it_prints() -> None:
 
 @pytest.mark.parametrize("text", ["soon", "d", "0d", "-3d", "2020-01-01", "99999999999d", ""])
 def test_an_expiry_is_a_time_to_come(terminal: Terminal, text: str) -> None:
-    terminal.run("migrate")
+    terminal.run("db", "migrate")
     refused = terminal.run("keys", "create", "--expires", text)
     assert refused.code == 2
     assert len(refused.err.splitlines()) == 1
@@ -391,8 +371,8 @@ def test_an_expiry_is_a_time_to_come(terminal: Terminal, text: str) -> None:
 
 
 def test_what_retention_would_erase_is_listed(terminal: Terminal) -> None:
-    terminal.run("migrate")
-    listed = terminal.run("retention", "--days", "1")
+    terminal.run("db", "migrate")
+    listed = terminal.run("db", "retention", "--days", "1")
     assert (listed.code, listed.out) == (0, "")
     assert "0 sessions" in listed.err
-    assert json.loads(terminal.run("retention", "--max-bytes", "1", "--json").out) == []
+    assert json.loads(terminal.run("db", "retention", "--max-bytes", "1", "--json").out) == []

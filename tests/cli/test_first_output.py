@@ -131,14 +131,14 @@ def test_completion_answers_by_the_shells_protocol_and_loads_nothing_heavy(
         ("config show", _OF_A_SERVER | {"sqlalchemy"}),
         ("config check", _OF_A_SERVER | {"sqlalchemy"}),
         ("keys list", _OF_A_SERVER),
-        ("windows", _OF_A_SERVER),
-        ("retention", _OF_A_SERVER),
+        ("db windows", _OF_A_SERVER),
+        ("db retention", _OF_A_SERVER),
     ],
 )
 def test_a_command_loads_what_it_needs(tmp_path: Path, words: str, heavy: frozenset[str]) -> None:
     known = _environment(tmp_path)
     program = tmp_path / "palimpsest"
-    subprocess.run([program, "migrate"], cwd=tmp_path, env=known, check=True, timeout=60)
+    subprocess.run([program, "db", "migrate"], cwd=tmp_path, env=known, check=True, timeout=60)
     said = subprocess.run(
         [program, *words.split()],
         cwd=tmp_path,

@@ -50,7 +50,7 @@ def _is_a_sentence(said: subprocess.CompletedProcess[str], parts: tuple[str, ...
             ("serve", "--port", "0", "--database", "data.db"),
             ("command line", "database.url", "sqlite:///path/to/file.db"),
         ),
-        (("migrate", "--database", "data.db"), ("database.url", "sqlite:///path")),
+        (("db", "migrate", "--database", "data.db"), ("database.url", "sqlite:///path")),
         (("doctor", "--database", "data.db"), ("database.url", "sqlite:///path")),
         (("keys", "list", "--database", "data.db"), ("database.url", "sqlite:///path")),
         (
@@ -69,7 +69,7 @@ def _is_a_sentence(said: subprocess.CompletedProcess[str], parts: tuple[str, ...
             ("serve", "--port", "0", "--database", "postgres://u:s3cret@nobody.invalid/d"),
             ("Is the server up",),
         ),
-        (("migrate", "--database", "postgresql://u:s3cret@127.0.0.1:9/d"), ("Is the server up",)),
+        (("db", "migrate", "--database", "postgresql://u:s3cret@127.0.0.1:9/d"), ("Is the server up",)),
         (("serve", "--port", "0", "--database", "sqlite:////dev/null/x.db"), ("database.url", "folder")),
         (("serve", "--port", "0", "--database", "sqlite:////dev"), ("database.url", "cannot be opened")),
         (("serve", "--port", "-1"), ("command line", "server.port", "at least 0")),
@@ -79,12 +79,14 @@ def _is_a_sentence(said: subprocess.CompletedProcess[str], parts: tuple[str, ...
         (("serve", "--config", "none.yaml"), ("none.yaml", "no such file", "config.example.yaml")),
         (("erase", "--all", "--yes", "--url", "http://127.0.0.1:9"), ("cannot be reached", "--url")),
         (("serve", "--port", "0", "--host", "a..b"), ("a..b", "--host")),
-        (("demo", "--host", "a" * 300), ("--host",)),
+        (("serve", "--demo", "--host", "a" * 300), ("--host",)),
+        (("serve", "--demo", "--port", "70000"), ("server.port",)),
+        (("serve", "--demo", "--upstream", "http://a/v1"), ("--demo takes",)),
         (("serve", "--upstream", "http://a..b/v1"), ("upstream.base_url", "a..b")),
         (("serve", "--upstream", "http://xn--/v1"), ("upstream.base_url", "xn--")),
         *(
-            ((command, "--database", f"sqlite:///{'a' * 300}"), ("aaa", "File name too long"))
-            for command in ("serve", "migrate", "windows", "retention")
+            ((*command.split(), "--database", f"sqlite:///{'a' * 300}"), ("aaa", "File name too long"))
+            for command in ("serve", "db migrate", "db windows", "db retention")
         ),
         *(
             (("sessions", "--url", url), ("--url", "http://127.0.0.1:8000"))
@@ -99,7 +101,7 @@ def _is_a_sentence(said: subprocess.CompletedProcess[str], parts: tuple[str, ...
         (("sessions", "--key", "sk-1\nx"), ("key",)),
         (("show", "a" * 100_000), ("too long",)),
         (("serve", "--upstream", "http://💩.la/v1"), ("upstream.base_url", "none")),
-        (("migrate", "--database", "postgresql://u:s3cret/x@h/d"), ("database.url", "%2F")),
+        (("db", "migrate", "--database", "postgresql://u:s3cret/x@h/d"), ("database.url", "%2F")),
         (("serve", "--upstream", "http://u:s3cret/x@h/v1"), ("upstream.base_url", "%2F")),
         (("sessions", "--url", "http://u:s3cret/x@h:1"), ("--url",)),
         (("show", "\udcff"), ("UTF-8",)),
@@ -163,11 +165,11 @@ def test_a_wrong_file(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None
     _is_a_sentence(ran(tmp_path, "serve", more=more), parts)
 
 
-@pytest.mark.parametrize("words", ["version", "config show --all", "config schema", "keys list"])
+@pytest.mark.parametrize("words", ["--version", "config show --all", "config schema", "keys list"])
 @pytest.mark.parametrize("stream", [">/dev/full", ">&-"])
 def test_an_output_that_takes_nothing(tmp_path: Path, words: str, stream: str) -> None:
     """A line and no traceback; where nobody wanted the output nothing is wrong."""
-    ran(tmp_path, "migrate")
+    ran(tmp_path, "db", "migrate")
     said = _in_shell(tmp_path, f"{words} {stream}")
     assert "Traceback" not in said.stderr
     assert (said.returncode, len(said.stderr.splitlines())) == ((REFUSED, 1) if "full" in stream else (0, 0))
@@ -199,7 +201,7 @@ def _in_shell(folder: Path, line: str, before: str = "") -> subprocess.Completed
 
 @pytest.mark.parametrize(("stream", "keys"), [(">/dev/full", 1), (">&-", 0)])
 def test_a_key_that_nobody_sees_is_not_valid(tmp_path: Path, stream: str, keys: int) -> None:
-    ran(tmp_path, "migrate")
+    ran(tmp_path, "db", "migrate")
     assert _in_shell(tmp_path, f"keys create {stream}").returncode == REFUSED
     listed = json.loads(ran(tmp_path, "keys", "list", "--json").stdout)
     assert [key["revoked_at"] is None for key in listed] == [False] * keys
@@ -222,7 +224,7 @@ class _Other(BaseHTTPRequestHandler):
         ("sessions", "is no Palimpsest"),
         ("show a", "is no Palimpsest"),
         ("export a", "is no Palimpsest"),
-        ("stats", "answered 404"),
+        ("report", "answered 404"),
         ("compact a", "is no Palimpsest"),
         ("erase --session a --yes", "is no Palimpsest"),
     ],
@@ -292,11 +294,6 @@ def test_a_word_that_is_no_command_or_option(tmp_path: Path, words: tuple[str, .
     assert said.returncode == REFUSED
     assert part in said.stderr
     assert "Traceback" not in said.stderr
-
-
-def test_the_version_is_told_both_ways(tmp_path: Path) -> None:
-    by_option, by_command = ran(tmp_path, "--version"), ran(tmp_path, "version")
-    assert (by_option.returncode, by_option.stdout) == (0, by_command.stdout)
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ async def test_a_backup_under_load_restores_what_was_answered_before_it(tmp_path
             for n in range(5):
                 await says(http, f"before-{n}", f"question {n}")
             told = [await transcript(http, f"before-{n}") for n in range(5)]
-            copying = asyncio.create_task(asyncio.to_thread(ran, data, "backup", str(kept)))
+            copying = asyncio.create_task(asyncio.to_thread(ran, data, "db", "backup", str(kept)))
             during = 0
             while not copying.done():
                 await says(http, f"during-{during}", f"meanwhile {during}")
@@ -76,7 +76,7 @@ async def test_a_backup_under_load_restores_what_was_answered_before_it(tmp_path
             assert during > 0
             assert "messages" in made.stdout
         assert modes(kept) == {".": 0o700, DATABASE: 0o600, PEPPER: 0o600, MANIFEST: 0o600}
-        put = ran(other, "restore", str(kept))
+        put = ran(other, "db", "restore", str(kept))
         assert (put.returncode, put.stderr) == (0, "")
         assert modes(other) == {
             ".": 0o700,
@@ -97,10 +97,10 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A backup of an empty database; tests copy it before they change it."""
     folder = tmp_path_factory.mktemp("kept")
     data = folder / "data"
-    assert ran(data, "migrate").returncode == 0
+    assert ran(data, "db", "migrate").returncode == 0
     (data / "pepper").touch(mode=0o600)
     (data / "pepper").write_bytes(bytes(range(32)))
-    made = ran(data, "backup", str(folder / "backup"))
+    made = ran(data, "db", "backup", str(folder / "backup"))
     assert made.returncode == 0, made.stderr
     return folder / "backup"
 
@@ -123,7 +123,7 @@ def refused(said: subprocess.CompletedProcess[str], part: str) -> None:
 
 def test_the_unspoilt_copy_restores(kept: Path, tmp_path: Path) -> None:
     """The control of those below: the copy itself is not what is refused."""
-    assert ran(tmp_path / "new", "restore", str(copied(kept, tmp_path))).returncode == 0
+    assert ran(tmp_path / "new", "db", "restore", str(copied(kept, tmp_path))).returncode == 0
 
 
 @pytest.mark.parametrize("name", [DATABASE, PEPPER])
@@ -136,23 +136,23 @@ def test_what_is_not_whole_is_not_restored(kept: Path, tmp_path: Path, name: str
     else:
         content[len(content) // 2] ^= 1
         (spoilt / name).write_bytes(content if harm == "flipped" else content[:-1])
-    refused(ran(tmp_path / "new", "restore", str(spoilt)), "is not as it was when the backup was made")
+    refused(ran(tmp_path / "new", "db", "restore", str(spoilt)), "is not as it was when the backup was made")
     assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_that_is_no_backup_is_said_to_be_none(tmp_path: Path) -> None:
-    refused(ran(tmp_path / "new", "restore", str(tmp_path)), f"no {MANIFEST}")
+    refused(ran(tmp_path / "new", "db", "restore", str(tmp_path)), f"no {MANIFEST}")
 
 
 def test_nothing_is_overwritten_without_force(kept: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    assert ran(data, "migrate").returncode == 0
+    assert ran(data, "db", "migrate").returncode == 0
     before = (data / "palimpsest.db").read_bytes()
-    refused(ran(data, "restore", str(kept)), "--force")
+    refused(ran(data, "db", "restore", str(kept)), "--force")
     assert (data / "palimpsest.db").read_bytes() == before
     # The log of the old database would be read into the new one.
     (data / "palimpsest.db-wal").write_bytes(b"old")
-    assert ran(data, "restore", str(kept), "--force").returncode == 0
+    assert ran(data, "db", "restore", str(kept), "--force").returncode == 0
     assert (data / "palimpsest.db").read_bytes() == (kept / DATABASE).read_bytes()
     assert not (data / "palimpsest.db-wal").exists()
 
@@ -161,40 +161,41 @@ async def test_nothing_is_restored_under_a_running_server(kept: Path, tmp_path: 
     async with served(ModelServer(), lifespan="off") as upstream, server(tmp_path, upstream):
         before = (tmp_path / "pepper").read_bytes()
         refused(
-            await asyncio.to_thread(ran, tmp_path, "restore", str(kept), "--force"), "another process serves"
+            await asyncio.to_thread(ran, tmp_path, "db", "restore", str(kept), "--force"),
+            "another process serves",
         )
         assert (tmp_path / "pepper").read_bytes() == before
 
 
 def test_a_pepper_of_another_database_makes_no_backup(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    assert ran(data, "migrate").returncode == 0
+    assert ran(data, "db", "migrate").returncode == 0
     with closing(driver.connect(data / "palimpsest.db")) as connection, connection:
         connection.execute("INSERT INTO pepper (id, fingerprint) VALUES ('pepper', ?)", (b"another",))
     (data / "pepper").touch(mode=0o600)
     (data / "pepper").write_bytes(bytes(32))
-    refused(ran(data, "backup", str(tmp_path / "kept")), "is not the one")
+    refused(ran(data, "db", "backup", str(tmp_path / "kept")), "is not the one")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 @pytest.mark.parametrize("harm", ["empty pepper", "pepper a pipe", "database a pipe"])
 def test_what_is_no_database_with_its_pepper_makes_no_backup(kept: Path, tmp_path: Path, harm: str) -> None:
     data = tmp_path / "data"
-    assert ran(data, "restore", str(kept)).returncode == 0
+    assert ran(data, "db", "restore", str(kept)).returncode == 0
     spoilt = data / ("palimpsest.db" if "database" in harm else "pepper")
     spoilt.unlink()
     if "pipe" in harm:
         os.mkfifo(spoilt)
     else:
         spoilt.touch(mode=0o600)
-    refused(ran(data, "backup", str(tmp_path / "kept")), f"{spoilt} is no")
+    refused(ran(data, "db", "backup", str(tmp_path / "kept")), f"{spoilt} is no")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "file/below", "file/far/below"])
 def test_a_backup_that_cannot_be_made_says_so(kept: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
-    said = ran(kept.parent / "data", "backup", str(tmp_path / name))
+    said = ran(kept.parent / "data", "db", "backup", str(tmp_path / name))
     refused(said, f"backup: {tmp_path / name} cannot be made (")
     assert len(said.stderr.splitlines()) == 1
 
@@ -218,18 +219,18 @@ def test_a_damaged_manifest_is_said_to_be_damaged(
         harm if isinstance(harm, bytes) else json.dumps(json.loads(manifest.read_text()) | harm).encode()
     )
     manifest.write_bytes(content)
-    said = ran(tmp_path / "new", "restore", str(manifest.parent))
+    said = ran(tmp_path / "new", "db", "restore", str(manifest.parent))
     refused(said, f"{manifest}: is damaged.")
     assert len(said.stderr.splitlines()) == 1
     assert not (tmp_path / "new").exists()
 
 
 def test_a_backup_lies_in_a_folder_of_its_own(kept: Path, tmp_path: Path) -> None:
-    refused(ran(kept.parent / "data", "backup", str(kept)), "new or empty")
-    refused(ran(tmp_path / "none", "backup", str(tmp_path / "kept")), "no database")
+    refused(ran(kept.parent / "data", "db", "backup", str(kept)), "new or empty")
+    refused(ran(tmp_path / "none", "db", "backup", str(tmp_path / "kept")), "no database")
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert ran(kept.parent / "data", "backup", str(empty)).returncode == 0
+    assert ran(kept.parent / "data", "db", "backup", str(empty)).returncode == 0
     assert modes(empty)["."] == 0o700
 
 
@@ -258,7 +259,7 @@ def test_postgresql_is_left_to_its_own_tools_and_its_password_is_not_shown(
     tmp_path: Path, database: str, shown: str, masked: str
 ) -> None:
     for word, tool in (("backup", "pg_dump"), ("restore", "pg_restore")):
-        said = ran(tmp_path, word, str(tmp_path / "kept"), database=database)
+        said = ran(tmp_path, "db", word, str(tmp_path / "kept"), database=database)
         refused(said, f"{tool} ")
         assert shown in said.stderr
         assert "s3cret" not in said.stderr

@@ -1,4 +1,4 @@
-"""`palimpsest copy`: every row arrives, also after a kill in the middle; mistakes are refused."""
+"""`palimpsest db copy`: every row arrives, also after a kill in the middle; mistakes are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def copied(folder: Path, source: str, target: str) -> subprocess.CompletedProces
         "PALIMPSEST_DATABASE__DATA_FOLDER": str(folder),
         "PALIMPSEST_DATABASE__HEARTBEAT_TIMEOUT_SECONDS": "1",
     }
-    return ran(folder, "copy", target, settings=settings)
+    return ran(folder, "db", "copy", target, settings=settings)
 
 
 def ask(file: Path, statement: str) -> list[tuple[object, ...]]:
@@ -72,12 +72,12 @@ async def test_a_row_that_changed_meanwhile_is_noticed_and_no_server_starts(
 
     with pytest.raises(AssertionError, match="the rows of messages are not those of the source"):
         await killed_and_resumed(source, url, tmp_path, MESSAGES // 2, changed)
-    for words in (["serve", "--port", "0", "--database", url], ["migrate", "--database", url]):
+    for words in (["serve", "--port", "0", "--database", url], ["db", "migrate", "--database", url]):
         refused = ran(tmp_path, *words, settings={})
         assert (refused.returncode, refused.stdout) == (REFUSED, "")
         assert "a copy into it was interrupted" in refused.stderr
     doctor = ran(tmp_path, "doctor", "--database", url, settings={})
-    assert "palimpsest copy` again: it continues" in doctor.stdout
+    assert "palimpsest db copy` again: it continues" in doctor.stdout
 
 
 async def test_the_copy_is_served_with_everything_found_again(tmp_path: Path) -> None:

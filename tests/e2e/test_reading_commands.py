@@ -75,10 +75,10 @@ async def test_what_the_model_saw_is_printed(tmp_path: Path) -> None:
         body = await runs(proxy, "view", "the work", "--at", "1", "--body")
         sent = (await proxy.http.get("/api/sessions/the work/exchanges/1/body", headers=chat.headers)).content
         assert body.stdout_bytes.endswith(sent)
-        change = await as_json(proxy, "diff", "the work", "--at", str(last))
-        assert change["gone"]
-        assert "\n- user: " in (await runs(proxy, "diff", "the work", "--at", str(last))).stdout
-        against = await as_json(proxy, "diff", "the work", "--against", "said")
+        words = ("view", "the work", "--at", str(last), "--against", "previous")
+        assert (await as_json(proxy, *words))["gone"]
+        assert "\n- user: " in (await runs(proxy, *words)).stdout
+        against = await as_json(proxy, "view", "the work", "--against", "said")
         assert len(against["gone"]) > len(against["new"])
         hits = (await runs(proxy, "search", "decided to use port 8000")).stdout
         assert "decided to use port 8000" in hits
@@ -101,10 +101,9 @@ async def test_the_operator_reads_what_the_caller_does(tmp_path: Path) -> None:
             ("sessions", "--json"),
             ("show", "the work", "--json"),
             ("view", "the work", "--body"),
-            ("diff", "the work", "--json"),
+            ("view", "the work", "--against", "said", "--json"),
             ("search", "port 8000", "--json"),
             ("tail", "--most", "2", "--json"),
-            ("stats", "--json"),
             ("report", "--json"),
             ("export", "the work", "--format", "jsonl"),
         ):
@@ -188,7 +187,7 @@ async def test_answers_of_the_responses_api_are_printed(tmp_path: Path) -> None:
         answered = [await chat.says("Who?"), await chat.says("And why?")][0]
         text = answered[-1]["content"][0]["text"]
         assert text in (await runs(proxy, "view", "items")).stdout
-        assert f"+ assistant: {text}" in (await runs(proxy, "diff", "items")).stdout
+        assert f"+ assistant: {text}" in (await runs(proxy, "view", "items", "--against", "previous")).stdout
 
 
 async def test_a_compaction_is_made_and_undone(tmp_path: Path) -> None:

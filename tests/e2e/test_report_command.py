@@ -44,13 +44,13 @@ async def test_it_tells_what_the_endpoints_tell(tmp_path: Path) -> None:
         assert chat.session not in nobody.stdout
 
 
-async def test_stats_count_everything_in_one_request(tmp_path: Path) -> None:
+async def test_since_the_beginning_it_counts_what_is_stored_and_used(tmp_path: Path) -> None:
     prices = {"models": [{"match": "test-model", "prices": {"input": 2.0}}]}
     async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END | prices) as proxy:
         chat = proxy.chat(session="work")
         await compacted(chat)
         await proxy.chat(session="not mine", key="key-2").says("Hello.")
-        told = json.loads((await runs(proxy, "stats", "--json")).stdout)
+        told = json.loads((await runs(proxy, "report", "--days", "0", "--json")).stdout)["overview"]
         assert told == await read(proxy.http, chat, "overview?days=0")
         stored, total = told["stored"], told["total"]
         # The instructions are no messages, an image of a text is stored once.
@@ -58,8 +58,9 @@ async def test_stats_count_everything_in_one_request(tmp_path: Path) -> None:
         assert stored["bytes"] > sum(len(message["content"]) for message in chat.said) / 2
         assert stored["first_at"] < stored["last_at"]
         assert told["by_day"] == []
-        lines = (await runs(proxy, "stats")).stdout.splitlines()
+        lines = (await runs(proxy, "report", "--days", "0")).stdout.splitlines()
         assert lines[0].startswith(f"Stored: 1 session, {stored['messages']:,} messages, ")
+        assert lines[1].startswith(f"Since the beginning: {total['turns']} turns, ")
         row = next(line for line in lines if line.startswith("test-model")).split()
         said = [
             total[key] for key in ("turns", "tokens_full", "tokens", "cached_tokens", "completion_tokens")
@@ -67,11 +68,12 @@ async def test_stats_count_everything_in_one_request(tmp_path: Path) -> None:
         assert [int(cell.replace(",", "")) for cell in row[1:6]] == said
         assert row[6].startswith("$")
         assert "Compactions: 1 with a model's summary." in lines
-        week = (await runs(proxy, "stats", "--days", "7")).stdout
-        assert week.startswith("The last 7 days:\n\nMODEL ")
+        week = (await runs(proxy, "report")).stdout
+        assert week.startswith("The last 7 days: ")
+        assert "\nDAY (UTC) " in week
         assert told["stored"]["last_at"][:10] in week
-        nobody = (await runs(proxy, "stats", key="another")).stdout
-        assert nobody == "Stored: 0 sessions, 0 messages, 0 B.\nNo turn.\n"
+        nobody = (await runs(proxy, "report", "--days", "0", key="another")).stdout
+        assert nobody.startswith("Stored: 0 sessions, 0 messages, 0 B.\nSince the beginning: 0 turns, ")
 
 
 async def test_what_it_cannot_tell_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,4 +89,4 @@ async def test_what_it_cannot_tell_it_refuses(tmp_path: Path, capsys: pytest.Cap
                 await asyncio.to_thread(main, ["report", *words])
             assert ended.value.code == 2
             assert said in capsys.readouterr().err
-        await runs(proxy, "report", "--days", "0", code=2)
+        await runs(proxy, "report", "--days", "91", code=2)

@@ -67,10 +67,10 @@ def ran(data: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A backup of an empty database."""
     data = tmp_path_factory.mktemp("kept") / "data"
-    assert ran(data, "migrate").returncode == 0
+    assert ran(data, "db", "migrate").returncode == 0
     (data / "pepper").touch(mode=0o600)
     (data / "pepper").write_bytes(bytes(range(32)))
-    assert ran(data, "backup", str(data.parent / "backup")).returncode == 0
+    assert ran(data, "db", "backup", str(data.parent / "backup")).returncode == 0
     return data.parent / "backup"
 
 
@@ -135,7 +135,7 @@ def test_a_killed_restore_mixes_nothing_and_is_done_again(kept: Path, tmp_path: 
         # No server starts with an empty pepper, whichever database is there.
         assert has_pepper or "pepper" in there
         seen.add((is_new, has_log, has_pepper))
-        assert ran(data, "restore", str(kept), "--force").returncode == 0
+        assert ran(data, "db", "restore", str(kept), "--force").returncode == 0
         assert found(data) == new
     assert seen == {
         (False, True, True),
@@ -158,7 +158,7 @@ def test_what_is_no_file_is_not_replaced(kept: Path, tmp_path: Path, name: str, 
     else:
         (data / name).symlink_to(tmp_path)
     before = {path.name for path in data.iterdir()}
-    said = ran(data, "restore", str(kept), "--force")
+    said = ran(data, "db", "restore", str(kept), "--force")
     assert said.returncode == REFUSED
     assert said.stderr == f"palimpsest: restore: {data / name} is not a regular file, and is not replaced.\n"
     assert {path.name for path in data.iterdir()} == before
@@ -172,7 +172,7 @@ def test_a_symlink_is_restored_at_its_target(kept: Path, tmp_path: Path) -> None
     data.mkdir()
     for name in ("palimpsest.db", "pepper"):
         (data / name).symlink_to(disk / name)
-    assert ran(data, "restore", str(kept), "--force").returncode == 0
+    assert ran(data, "db", "restore", str(kept), "--force").returncode == 0
     assert (data / "palimpsest.db").readlink() == disk / "palimpsest.db"
     assert found(data) == found(disk) == all_new(kept)
 
@@ -183,14 +183,14 @@ def test_a_folder_that_is_no_backup(tmp_path: Path, harm: str) -> None:
     if "pipe" in harm:
         folder.mkdir()
         os.mkfifo(folder / MANIFEST)
-    said = ran(tmp_path / "data", "restore", str(folder))
+    said = ran(tmp_path / "data", "db", "restore", str(folder))
     assert said.returncode == REFUSED
     assert said.stderr == f"palimpsest: {folder}: is no backup; it has no {MANIFEST}.\n"
 
 
 def test_no_server_starts_with_the_empty_pepper_of_a_killed_restore(kept: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    assert ran(data, "restore", str(kept)).returncode == 0
+    assert ran(data, "db", "restore", str(kept)).returncode == 0
     (data / "pepper").write_bytes(b"")
     said = ran(data, "serve", "--port", "0")
     assert (said.returncode, said.stdout) == (REFUSED, "")

@@ -127,7 +127,7 @@ async def test_limits_of_keys_are_set_and_shown_by_the_commands(tmp_path: Path) 
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run("migrate")
+    run("db", "migrate")
     limits = ("--max-bytes", "5000", "--retention-days", "30", "--retention-bytes", "4000")
     made = json.loads(run("keys", "create", "--label", "ann", *limits, "--daily-tokens", "7", "--json"))
     names = ("max_bytes", "retention_days", "retention_bytes", "daily_tokens")

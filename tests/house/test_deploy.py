@@ -29,19 +29,19 @@ def unit(name: str) -> list[str]:
 
 def test_the_unit_runs_commands_that_exist() -> None:
     commands = [*unit("ExecStartPre"), *unit("ExecStart")]
-    assert [command.split()[1] for command in commands] == ["migrate", "serve"]
+    assert [command.split()[1] for command in commands] == ["db", "serve"]
     for command in commands:
-        program, *words = command.split()
+        program, *words, option, file = command.split()
         assert program == "/opt/palimpsest/bin/palimpsest"
         shown = subprocess.run(
-            [sys.executable, "-m", "palimpsest", words[0], "--help"],
+            [sys.executable, "-m", "palimpsest", *words, "--help"],
             env={"COLUMNS": "200", "PATH": "", "NO_COLOR": "1"},
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        assert words[1] in shown
-        assert words[2] == "/etc/palimpsest/palimpsest.yaml"
+        assert option in shown
+        assert file == "/etc/palimpsest/palimpsest.yaml"
 
 
 def test_the_file_of_the_unit_is_one_that_the_proxy_reads() -> None:

@@ -163,7 +163,7 @@ def _is_checked(service: dict[str, Any]) -> bool:
 
 
 def _ends(service: dict[str, Any]) -> bool:
-    return bool(service["restart"] == "no" and service["command"] == ["palimpsest", "migrate"])
+    return bool(service["restart"] == "no" and service["command"] == ["palimpsest", "db", "migrate"])
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -85,7 +85,7 @@ def test_it_says_its_version(installed: Installed) -> None:
 
 
 def test_it_migrates_a_database(installed: Installed) -> None:
-    ran = installed.runs("-m", "palimpsest", "migrate", "--database", "sqlite:///new.db")
+    ran = installed.runs("-m", "palimpsest", "db", "migrate", "--database", "sqlite:///new.db")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert (installed.folder / "new.db").stat().st_size
 
@@ -104,7 +104,7 @@ def test_all_that_belongs_to_it_is_inside(installed: Installed) -> None:
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
-        (("migrate", "--database", "postgresql://127.0.0.1:1/none"), "postgres"),
+        (("db", "migrate", "--database", "postgresql://127.0.0.1:1/none"), "postgres"),
         (("mcp",), "mcp"),
         (("serve", "--port", "0", "--config", "vectors.yaml"), "vectors"),
     ],

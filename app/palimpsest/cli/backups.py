@@ -1,4 +1,4 @@
-"""`palimpsest backup` and `palimpsest restore`: database and pepper together, readable by their owner only.
+"""`palimpsest db backup` and `restore`: database and pepper together, readable by their owner only.
 
 A backup is a folder of three files: the database, the pepper, and a manifest with version, row counts and
 digests. PostgreSQL databases are left to PostgreSQL's own tools; the commands are printed.

@@ -85,7 +85,7 @@ def search_index_of(url: str, *, has_fts5: bool) -> Finding:
     detail = (
         "no index: this SQLite has no FTS5, or is older than 3.43; a search reads the newest 5,000 messages"
     )
-    return Finding("search", "warning", detail, "Install the package pysqlite3, then `palimpsest migrate`.")
+    return Finding("search", "warning", detail, "Install pysqlite3, then run `palimpsest db migrate`.")
 
 
 async def _database(settings: Settings) -> Finding:
@@ -105,7 +105,7 @@ async def _database(settings: Settings) -> Finding:
     if state == "current":
         return Finding("database", "ok", f"{where}, schema is current")
     if state == "behind":
-        return Finding("database", "failed", f"{where}, not migrated", "Run `palimpsest migrate`.")
+        return Finding("database", "failed", f"{where}, not migrated", "Run `palimpsest db migrate`.")
     return Finding("database", "failed", f"{where} cannot be used", MISMATCHES[state])
 
 
@@ -168,5 +168,5 @@ async def _learned_windows(settings: Settings) -> list[Finding]:
         return []
     shown = [Finding("learned window", "ok", line_of(row)) for row in rows[:MODELS_SHOWN]]
     if len(rows) > MODELS_SHOWN:
-        shown.append(Finding("learned windows", "ok", f"all {len(rows)}: `palimpsest windows`"))
+        shown.append(Finding("learned windows", "ok", f"all {len(rows)}: `palimpsest db windows`"))
     return shown

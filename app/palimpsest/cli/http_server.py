@@ -18,8 +18,9 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
@@ -27,8 +28,9 @@ import typer
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from palimpsest.demo.server import create_demo
+from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS, create_demo
 from palimpsest.errors import SettingsError
+from palimpsest.settings.load import Source, nested, settings_of
 from palimpsest.settings.serving import Server
 
 # Seconds between checks of a half-closed connection for a reset.
@@ -123,6 +125,7 @@ def without_h2c_offer(data: bytes) -> bytes:
 _BACKLOG = 2048
 # `serve` starts the demo for its own proxy only.
 _DEMO_HOST = "127.0.0.1"
+_DEMO_PORT = 8001
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -222,9 +225,15 @@ def http_server(application: Any, settings: Server, notices: Notices | None = No
     )
 
 
-def serve_demo(host: str, port: int, window_tokens: int) -> None:
-    """Serve the demo upstream until a stop signal."""
-    with bound_socket(host, port) as listening, suppress(KeyboardInterrupt):
+def serve_demo(options: Mapping[str, str | int | None], config: Path | None) -> None:
+    """Serve the demo upstream until a stop signal, by the options of `serve` that it has."""
+    given = {key: value for key, value in options.items() if value is not None}
+    if config is not None or given.keys() - {"server.host", "server.port", "window.window_tokens"}:
+        raise SettingsError("command line: --demo takes --host, --port and --window-tokens alone.")
+    settings = settings_of([Source("command line", str, nested({"server.port": _DEMO_PORT, **given}))])
+    window_tokens = settings.window.window_tokens or DEFAULT_WINDOW_TOKENS
+    listens = bound_socket(settings.server.host, settings.server.port)
+    with listens as listening, suppress(KeyboardInterrupt):
         typer.echo(f"The demo model answers at {address_of(listening)}/v1, window {window_tokens:,} tokens.")
         http_server(create_demo(window_tokens), Server(shutdown_seconds=1)).run([listening])
 

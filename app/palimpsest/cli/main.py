@@ -1,4 +1,4 @@
-"""The command line: `palimpsest serve | demo | doctor | migrate | backup | ...`.
+"""The command line: `palimpsest serve | run | doctor | sessions | ...`.
 
 Parses arguments and prints; the other modules of this folder implement the commands. They are imported when a
 command runs: `--help` must not load settings, a web server, two databases and a tokenizer.
@@ -15,10 +15,10 @@ from copy import copy as shallow
 from dataclasses import asdict
 from functools import partial
 from io import BufferedWriter, RawIOBase, TextIOWrapper
-from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast
 
 import typer
+from typer.core import TyperGroup
 from typer.models import CommandInfo
 
 from palimpsest.cli.config_commands import (
@@ -33,10 +33,11 @@ from palimpsest.cli.config_commands import (
     settings_from,
 )
 from palimpsest.cli.config_commands import config as config_commands
+from palimpsest.cli.db_commands import db
 from palimpsest.cli.key_commands import keys
 from palimpsest.cli.proxy_commands import AsJson, add_to, awaited, print_json
 from palimpsest.cli.running_proxy import HERE, AdminKey, Key, ProxyUrl
-from palimpsest.cli.terminal import Finding, counted
+from palimpsest.cli.terminal import Finding
 from palimpsest.errors import (
     AdminDisabled,
     NotFound,
@@ -49,12 +50,10 @@ from palimpsest.errors import (
 
 # The exit code of a refusal at start; 1 is a finding or a crash.
 _REFUSED = 2
-_DEMO_PORT = 8001
 # Without this httpx loads a command line of its own, and with it the libraries that colour that.
 cast(Any, sys.modules)["httpx._main"] = None
 # Allocations before the garbage collector looks at the youngest generation: imports create no garbage.
 _COLLECT_AFTER = 50_000
-_DEMO_WINDOW_TOKENS = 2_000
 # What of the command line puts right what a running proxy has refused.
 _HINTS: Mapping[type[PalimpsestError], str] = {
     UpstreamUnreachable: " Is it running? --url gives another address.",
@@ -64,8 +63,27 @@ _HINTS: Mapping[type[PalimpsestError], str] = {
     NotFound: " `palimpsest sessions` lists the sessions of a key, `palimpsest show` what is in one.",
 }
 
+# What `--help` lists, in this order.
+_PANELS = {
+    "Run": "run serve connect doctor",
+    "Look": "sessions show view search tail report export",
+    "Change": "compact undo pins erase import",
+    "Operate": "keys config db namespaces mcp",
+}
+
+
+class _Panels(TyperGroup):
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        del ctx
+        for panel, names in _PANELS.items():
+            there = [name for name in names.split() if name in self.commands]
+            with formatter.section(panel):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(90)) for name in there])
+
+
 app = typer.Typer(
     name="palimpsest",
+    cls=_Panels,
     help="An OpenAI-compatible proxy that keeps every conversation and compacts what the model sees.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -75,6 +93,7 @@ app = typer.Typer(
 )
 app.add_typer(keys, name="keys")
 app.add_typer(config_commands, name="config")
+app.add_typer(db, name="db")
 add_to(app)
 
 
@@ -102,34 +121,24 @@ def serve(
     window_tokens: WindowTokens = None,
     workers: Workers = None,
     config: Config = None,
+    demo: Annotated[bool, typer.Option("--demo", help="The demo model alone, as an upstream.")] = False,
 ) -> None:
     """Start the proxy. Without an upstream, a built-in demo model answers."""
+    options = serve_options(host, port, upstream, database, window_tokens, workers)
+    if demo:
+        from palimpsest.cli.http_server import serve_demo
+
+        serve_demo(options, config)
+        return
     # Everything imported from here on stays; collecting garbage meanwhile takes a sixth of the
     # imports' time (1.70 to 1.40 s of CPU; 2026-11). `serving` enables it before the first request.
     gc.disable()
     from palimpsest.settings.load import settings_of, sources_of
 
-    options = serve_options(host, port, upstream, database, window_tokens, workers)
     settings = settings_of(sources_of(config, options))
     from palimpsest.cli.serve import serve as serve_proxy
 
     serve_proxy(settings)
-
-
-@app.command()
-def demo(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
-    ] = _DEMO_PORT,
-    window_tokens: Annotated[
-        int, typer.Option(min=1, max=100_000_000, help="Window of the demo model.")
-    ] = _DEMO_WINDOW_TOKENS,
-) -> None:
-    """Start the demo upstream alone: a deterministic OpenAI-shaped server with a small window."""
-    from palimpsest.cli.http_server import serve_demo
-
-    serve_demo(host, port, window_tokens)
 
 
 @app.command()
@@ -154,70 +163,6 @@ def doctor(
     if as_json:
         print_json({"healthy": is_healthy, "findings": [asdict(one) for one in findings]})
     raise typer.Exit(0 if is_healthy else 1)
-
-
-@app.command()
-def migrate(database: Database = None, config: Config = None) -> None:
-    """Bring the database to the schema of this version; repeating it changes nothing."""
-    from palimpsest.cli.schema import migrated
-    from palimpsest.core.urls import without_password
-
-    url = settings_from(config, database).database.url.get_secret_value()
-    awaited(migrated(url))
-    typer.echo(f"{without_password(url)} is up to date.")
-
-
-@app.command()
-def backup(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; new, or empty.")],
-    database: Database = None,
-    config: Config = None,
-) -> None:
-    """Copy database and pepper into a folder, verified, readable by you only, beside a running server."""
-    from palimpsest.cli.backups import back_up
-
-    made = back_up(settings_from(config, database).database, folder)
-    typer.echo(f"{made.folder} holds {made.described}, and the pepper. Keep it secret.")
-
-
-@app.command()
-def restore(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `backup` made.")],
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
-    database: Database = None,
-    config: Config = None,
-) -> None:
-    """Verify a backup and put its database and pepper in place; no server may run."""
-    from palimpsest.cli.backups import restore as put_back
-
-    put = put_back(settings_from(config, database).database, folder, force=force)
-    typer.echo(f"Restored {put.described}, and the pepper.")
-    if put.schema == "behind":
-        typer.echo("It is of an older version: run `palimpsest migrate` before you start.")
-
-
-@app.command()
-def copy(
-    target: Annotated[
-        str, typer.Argument(metavar="URL", help="An empty database: sqlite:///path or postgresql://...")
-    ],
-    database: Database = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Copy the database, of stopped servers, into an empty one, and compare every row.
-
-    Interrupted, run it again: it continues.
-    """
-    from palimpsest.cli.commands import copied, lines_of_copy
-
-    source = settings_from(config, database).database
-    rows = awaited(copied(source, target))
-    if as_json:
-        print_json({"rows": rows})
-        return
-    for line in lines_of_copy(rows, source, target):
-        typer.echo(line)
 
 
 @app.command()
@@ -272,61 +217,6 @@ def erase(
         typer.echo("Nothing was erased.", err=True)
         raise typer.Exit(1)
     print_json(receipt)
-
-
-@app.command()
-def retention(
-    days: Annotated[int | None, typer.Option(min=0, help="Instead of retention.days.")] = None,
-    max_bytes: Annotated[int | None, typer.Option(min=0, help="Instead of retention.max_bytes.")] = None,
-    database: Database = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the sessions that a server would erase now for their age or size. Erases nothing itself."""
-    from palimpsest.cli.commands import described_session, due_sessions, retention_limits
-
-    settings = settings_from(config, database)
-    found = awaited(due_sessions(settings, retention_limits(settings, days, max_bytes)))
-    if as_json:
-        print_json([described_session(old) for old in found])
-        return
-    for row in map(described_session, found):
-        typer.echo("  ".join(filter(None, (row["updated_at"], row["session"], row["name"]))))
-    typer.echo(f"{counted(len(found), 'session')} would be erased.", err=True)
-
-
-@app.command()
-def windows(
-    forget: Annotated[
-        str | None, typer.Option(help="Model whose windows are forgotten, everybody's.")
-    ] = None,
-    database: Database = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """List learned model windows, or forget a model's; a running server notices within a minute."""
-    from palimpsest.cli.commands import described_window, forget_windows, learned_windows, line_of
-
-    settings = settings_from(config, database)
-    if forget is not None:
-        gone = awaited(forget_windows(settings, forget))
-        typer.echo(f"{forget}: {gone} forgotten.")
-        raise typer.Exit(0 if gone else 1)
-    rows = awaited(learned_windows(settings))
-    if as_json:
-        print_json([described_window(row) for row in rows])
-        return
-    for line in [line_of(row) for row in rows] or ("No window was learned.",):
-        typer.echo(line)
-
-
-@app.command()
-def version(as_json: AsJson = False) -> None:
-    """Print the version."""
-    if as_json:
-        print_json({"version": _version()})
-    else:
-        typer.echo(_version())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

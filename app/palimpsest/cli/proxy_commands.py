@@ -34,7 +34,7 @@ def print_json(value: Any) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    for reads in (sessions, show, view, diff, search, tail, stats, report, export):
+    for reads in (sessions, show, view, search, tail, report, export):
         app.command()(asking(reads, for_operators=True))
     for changes in (pins, compact, undo, connect):
         app.command()(asking(changes))
@@ -73,30 +73,22 @@ def view(
     session: Session,
     at: At = None,
     body: Annotated[bool, typer.Option("--body", help="The bytes of the request, as sent.")] = False,
+    against: Annotated[
+        Literal["previous", "said"] | None,
+        typer.Option(help="How it differs from the turn before, or from what the client said."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print what the model was sent at a turn, message by message."""
     from palimpsest.cli import reading
 
+    if against is not None:
+        _told(awaited(reading.diff(proxy, session, at, against)), reading.lines_of_diff, as_json)
+        return
     if body:
         write(awaited(reading.body(proxy, session, at)))
         return
     _told(awaited(reading.view(proxy, session, at)), reading.lines_of_view, as_json)
-
-
-def diff(
-    proxy: Proxy,
-    session: Session,
-    at: At = None,
-    against: Annotated[
-        Literal["previous", "said"], typer.Option(help="The turn before, or what the client said.")
-    ] = "previous",
-    as_json: AsJson = False,
-) -> None:
-    """Print how a turn's prompt differs from that of the turn before, or from what was said."""
-    from palimpsest.cli import reading
-
-    _told(awaited(reading.diff(proxy, session, at, against)), reading.lines_of_diff, as_json)
 
 
 def search(
@@ -134,24 +126,13 @@ def undo(proxy: Proxy, session: Session, as_json: AsJson = False) -> None:
 def report(
     proxy: Proxy,
     session: Annotated[str | None, typer.Option(help="Id or name of one session; default: all.")] = None,
-    days: Annotated[int, typer.Option(min=1, max=90, help="Days that are summed up, today included.")] = 7,
+    days: Annotated[int, typer.Option(min=0, max=90, help="Days that are summed up; 0: all there were.")] = 7,
     as_json: AsJson = False,
 ) -> None:
-    """Sum up the last days: tokens, money, failures, and what followed compactions."""
+    """Sum up the last days: what was used by model and day, failures, and what followed compactions."""
     from palimpsest.cli import report as reports
 
     _told(awaited(reports.report(proxy, session, days)), reports.lines_of, as_json)
-
-
-def stats(
-    proxy: Proxy,
-    days: Annotated[int, typer.Option(min=0, max=90, help="Of the last days only; 0: of all.")] = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Count what is stored and what was used since the beginning, by model; with --days also by day."""
-    from palimpsest.cli import stats as statistics
-
-    _told(awaited(statistics.stats(proxy, days)), statistics.lines_of, as_json)
 
 
 def export(

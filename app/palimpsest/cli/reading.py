@@ -1,4 +1,4 @@
-"""What a running proxy has, for a terminal: `sessions`, `show`, `view`, `diff`, `search`, `compact`, `undo`.
+"""What a running proxy has, for a terminal: `sessions`, `show`, `view`, `search`, `compact`, `undo`.
 
 They call the proxy by HTTP and open no database, so the key's access is the same. One function reads,
 another beside it makes the lines for people.

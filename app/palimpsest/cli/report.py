@@ -10,9 +10,11 @@ from typing import Any
 
 from palimpsest.cli.reading import Json
 from palimpsest.cli.running_proxy import Proxy
-from palimpsest.cli.terminal import counted, money
+from palimpsest.cli.terminal import counted, money, size, table
 from palimpsest.upstream.own_api import own_api, session_path
 
+_HEAD = ("TURNS", "SAID", "SENT", "CACHED", "ANSWERED", "COST", "SAVED", "COMPACTED", "FAILED")
+_BY = {"model": "with a model's summary", "deterministic": "with one by code", "none": "without a summary"}
 # The newest sessions whose compactions are reported.
 _MOST_SESSIONS = 50
 
@@ -57,8 +59,10 @@ def lines_of(told: Json) -> Iterator[str]:
 def _overview(overview: Json) -> Iterator[str]:
     total = overview["total"]
     turns, compacted = total["turns"], total["compacted"]
-    days = counted(overview["days"], "day")
-    yield f"The last {days}: {counted(turns, 'turn')}, {compacted:,} of them compacted."
+    if overview["stored"] is not None:
+        yield _stored(overview["stored"])
+    since = f"The last {counted(overview['days'], 'day')}" if overview["days"] else "Since the beginning"
+    yield f"{since}: {counted(turns, 'turn')}, {compacted:,} of them compacted."
     cached = total["cached_share"]
     share = "" if cached is None else f", {100 * cached:.0f} % of it from the upstream's cache"
     yield f"Said {total['tokens_full']:,} tokens, sent {total['tokens']:,}{share}."
@@ -76,6 +80,40 @@ def _overview(overview: Json) -> Iterator[str]:
         status = "" if failure["status"] is None else f" {failure['status']}"
         whose = f"{failure['code']}{status}, by the {failure['cause']}"
         yield f"Failed: {failure['turns']:,} x {whose}. {failure['cure']}"
+    yield from _sums(overview)
+
+
+def _sums(told: Json) -> Iterator[str]:
+    """A row for each model, the sum below; for some days also one for each of them."""
+    if not told["total"]["turns"]:
+        return
+    by_model = sorted(told["by_model"], key=lambda sums: -sums["turns"])
+    rows = [("MODEL", *_HEAD), *(_row(sums["model"], sums) for sums in by_model)]
+    days = [("DAY (UTC)", *_HEAD), *(_row(sums["day"], sums) for sums in told["by_day"])]
+    for each in (rows, days):
+        if len(each) > 1:
+            yield ""
+            yield from table([*each, _row("all", told["total"])], right=range(1, len(_HEAD) + 1))
+    yield ""
+    made = [f"{number:,} {_BY[author]}" for author, number in told["summaries"].items() if number]
+    yield f"Compactions: {', '.join(made) or 'none'}."
+    yield "Tokens; said: whole prompts, sent: after compaction. Money at today's prices; saved: estimated."
+
+
+def _stored(stored: Json) -> str:
+    counts = [counted(stored[f"{noun}s"], noun) for noun in ("session", "message")]
+    told = ", ".join([*counts, size(stored["bytes"])])
+    if stored["first_at"] is None:
+        return f"Stored: {told}."
+    return (
+        f"Stored: {told}, from {stored['first_at'][:10]} to {stored['last_at'][:16].replace('T', ' ')} UTC."
+    )
+
+
+def _row(name: str, sums: Json) -> tuple[str, ...]:
+    used = ("turns", "tokens_full", "tokens", "cached_tokens", "completion_tokens")
+    ends = (f"{sums[key]:,}" for key in ("compacted", "failed"))
+    return (name, *(f"{sums[key]:,}" for key in used), money(sums["cost"]), money(sums["saved"]), *ends)
 
 
 def _followed(one: Json) -> str:

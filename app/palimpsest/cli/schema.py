@@ -49,4 +49,4 @@ async def ready(url: str) -> None:
     if state in MISMATCHES:
         raise SchemaMismatch(f"database.url: {MISMATCHES[state]}")
     if state == "behind":
-        raise SchemaMismatch("database.url: the database is not migrated. Run `palimpsest migrate`.")
+        raise SchemaMismatch("database.url: the database is not migrated. Run `palimpsest db migrate`.")

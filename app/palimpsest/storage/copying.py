@@ -70,7 +70,7 @@ async def copy_store(
     _check_files(source_url, target_url)
     match await schema_state(source_url):
         case "behind":
-            raise SchemaMismatch("copy: the source is not migrated; run `palimpsest migrate` first.")
+            raise SchemaMismatch("copy: the source is not migrated; run `palimpsest db migrate` first.")
         case "unknown" | "unfinished" as state:
             raise SchemaMismatch(f"copy: the source cannot be used: {MISMATCHES[state]}")
     # Before it is locked: no file is left beside one that is no database.

@@ -38,7 +38,7 @@ MIGRATIONS = next(p for p in (_PACKAGE / "migrations", _PACKAGE.parents[1] / "mi
 # What is said of a database that no migration makes usable.
 MISMATCHES: Mapping[SchemaState, str] = {
     "unknown": "it belongs to a newer version or to another program. Use that version, or another database.",
-    "unfinished": "a copy into it was interrupted. Run the same `palimpsest copy` again: it continues.",
+    "unfinished": "a copy into it was interrupted. Run the same `palimpsest db copy` again: it continues.",
 }
 # "palimpse" in ASCII: replicas that start together migrate one after the other.
 _LOCK = 0x70616C696D707365

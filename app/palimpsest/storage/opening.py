@@ -23,11 +23,11 @@ async def open_database(url: str, synchronous: Synchronous, deadline_seconds: fl
     if path is not None and not is_there(path):
         raise SchemaMismatch(
             f"database.url: there is no database at {path.absolute()}. Is that the proxy's? Its first start"
-            " makes it, or `palimpsest migrate`."
+            " makes it, or `palimpsest db migrate`."
         )
     state = await schema_state(url)
     if state == "behind":
-        raise SchemaMismatch(f"{without_password(url)} is not migrated: run `palimpsest migrate`.")
+        raise SchemaMismatch(f"{without_password(url)} is not migrated: run `palimpsest db migrate`.")
     if state in MISMATCHES:
         raise SchemaMismatch(f"{without_password(url)} cannot be used: {MISMATCHES[state]}")
     if path is not None:
