@@ -58,9 +58,8 @@ def chat_of(proxy: Proxy, **options: Any) -> Chat:
     return chat
 
 
-async def sessions(proxy: Proxy, *, side: bool = False) -> list[Json]:
-    path = "/api/sessions" + ("?side=1" if side else "")
-    found = await proxy.http.get(path, headers={"authorization": "Bearer key-1"})
+async def sessions(proxy: Proxy) -> list[Json]:
+    found = await proxy.http.get("/api/sessions", headers={"authorization": "Bearer key-1"})
     listed: list[Json] = found.json()["sessions"]
     return listed
 
@@ -87,7 +86,7 @@ async def test_open_webui(proxy: Proxy, turns: int, name: str | None) -> None:
         for task in tasks:
             await asks(chat, quoting(task, *chat.said[-4:]), says=f'{{"n": "{task} {turn}"}}')
             beside += 1
-    (session,) = await sessions(proxy, side=True)
+    (session,) = await sessions(proxy)
     assert not session["is_side"]
     assert await chat.transcript() == chat.said
     assert await kinds(chat) == ["main", *["side"] * beside]
@@ -106,9 +105,9 @@ async def test_a_quotation_that_fits_twins_hangs_on_neither(proxy: Proxy) -> Non
     aside = chat_of(proxy)
     await asks(aside, quoting("Write a title.", *twins[0].said))
     assert aside.session not in {chat.session for chat in twins}
-    assert {row["id"] for row in await sessions(proxy)} == {chat.session for chat in twins}
-    (hidden,) = [row for row in await sessions(proxy, side=True) if row["is_side"]]
-    assert hidden["id"] == aside.session
+    assert {row["id"] for row in await sessions(proxy)} == {chat.session for chat in (*twins, aside)}
+    (listed,) = [row for row in await sessions(proxy) if row["is_side"]]
+    assert listed["id"] == aside.session
 
 
 async def test_a_quotation_never_leads_into_another_namespace(proxy: Proxy) -> None:
@@ -217,7 +216,7 @@ async def test_qwen_code_extracts_memories(proxy: Proxy) -> None:
         await asks(chat, *extraction, called, done, says="Nothing.")
         assert await chat.transcript() == chat.said
     assert await kinds(chat) == ["main", "side", "side", "side"]
-    (session,) = await sessions(proxy, side=True)
+    (session,) = await sessions(proxy)
     assert session["id"] == chat.session
 
 
@@ -261,7 +260,7 @@ async def test_smolagents_is_one_line(proxy: Proxy) -> None:
     answer = await asks(chat, *said, says="Two metres.")
     assert await chat.transcript() == [*said, answer]
     assert await kinds(chat) == ["main"]
-    assert len(await sessions(proxy, side=True)) == 1
+    assert len(await sessions(proxy)) == 1
 
 
 async def test_an_edit(proxy: Proxy) -> None:

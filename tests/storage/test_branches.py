@@ -40,24 +40,25 @@ async def test_instructions_are_compared_by_their_words(store: Store) -> None:
     assert await store.history.heads("other", talk.session) == []
 
 
-async def test_what_was_answered_last(store: Store) -> None:
+async def test_what_was_said_last(store: Store) -> None:
     talk, other = Talk(store), Talk(store, namespace="other")
-    for one, number in ((talk, b"1"), (other, b"2"), (Talk(store), b"3")):
-        asked = await one.asks([b"question " + number], exchange=f"0{number.decode()}")
-        await one.hears(asked, one.answer(asked, b"answer " + number))
-    failed = Talk(store)
-    await failed.hears(await failed.asks([b"question 4"], exchange="04"), state="failed")
+    for one, number in ((talk, "1"), (other, "2"), (Talk(store), "3")):
+        asked = await one.asks([said("user", f"question {number}")], exchange=f"0{number}")
+        await one.hears(asked, one.answer(asked, said("assistant", f"answer {number}")))
+    waiting = Talk(store)
+    await waiting.asks([said("user", "question 4")], exchange="04")
     aside = Talk(store)
     aside.mark = "side"
-    asked = await aside.asks([b"title"], exchange="05")
-    await aside.hears(asked, aside.answer(asked, b"Title"))
-    found = await store.history.last_answers("ns")
-    assert [(each.question, each.answer) for each in found] == [
-        (b"question 3", b"answer 3"),
-        (b"question 1", b"answer 1"),
-    ]
-    assert found[1].session == talk.session
-    assert [each.question for each in await store.history.last_answers("other")] == [b"question 2"]
+    asked = await aside.asks([said("user", "title")], exchange="05")
+    await aside.hears(asked, aside.answer(asked, said("assistant", "Title")))
+    found = await store.history.said_last("ns")
+    texts = ["question 4", "answer 3", "question 3", "answer 1", "question 1"]
+    assert [one.text for one in found] == texts
+    assert [one.is_answer for one in found] == [one.relayed for one in found]
+    assert found[-1].session == talk.session
+    assert [one.text for one in await store.history.said_last("other")] == ["answer 2", "question 2"]
+    newest, rest = await store.history.said("ns", talk.session, None)
+    assert ([one.text for one in newest], rest) == (texts[3:], None)
 
 
 async def test_a_session_of_side_requests_is_listed_only_when_asked_for(store: Store) -> None:

@@ -133,7 +133,7 @@ class SessionPages:
         only: OnlyWith,
         limit: Annotated[int, Query(ge=1, le=_MOST_SESSIONS, description="At most so many.")] = 50,
         after: Annotated[IdText | None, Query(description="The `next` of the page before.")] = None,
-        side: Annotated[bool, Query(description="Also sessions that have only side requests.")] = False,
+        side: Annotated[bool, Query(description="Also sessions that have only side requests.")] = True,
         details: Annotated[bool, Query(description="With sizes, sums and money.")] = False,
     ) -> Reply[SessionPage]:
         """List sessions, newest first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict, cast
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import StreamingResponse
@@ -104,9 +104,13 @@ class EraseReceipt(TypedDict):
 
 
 class SessionEraseReceipt(EraseReceipt):
-    """What was erased of a session. `blocked`: it is never stored again."""
+    """What was erased of a session. `blocked`: it is never stored again.
+
+    `side_sessions`: of side requests that quoted it; they are erased with it.
+    """
 
     session: str
+    side_sessions: list[str]
     blocked: bool
 
 
@@ -259,7 +263,12 @@ class ErasePages:
     ) -> Reply[SessionEraseReceipt]:
         """Erase a session; answers with a receipt."""
         receipt = await self._erases.session(caller.namespace, name, block=block)
-        return reply({**receipt_fields(receipt), "session": receipt.session, "blocked": receipt.is_blocked})
+        found = {
+            "session": receipt.session,
+            "side_sessions": list(receipt.beside),
+            "blocked": receipt.is_blocked,
+        }
+        return reply(cast(SessionEraseReceipt, {**receipt_fields(receipt), **found}))
 
     async def erase_everything(
         self, caller: Admitted, confirm: Annotated[Literal["everything"], Query(description="A safeguard.")]

@@ -77,8 +77,8 @@ def _writing(place: Path) -> Iterator[None]:
 
 
 async def _sessions(api: OwnApi) -> AsyncIterator[Json]:
-    """All sessions of the key, newest first, those of side requests too."""
-    asked: dict[str, str | int] = {"limit": _PAGE, "side": "true"}
+    """All sessions of the key, newest first."""
+    asked: dict[str, str | int] = {"limit": _PAGE}
     while True:
         page = await api.fields(f"sessions?{urlencode(asked)}")
         for session in page["sessions"]:

@@ -62,7 +62,7 @@ class _Seen:
 async def _newest(api: OwnApi, name: str | None) -> list[Json]:
     if name is not None:
         return [await api.fields(session_path(name))]
-    asked = urlencode({"limit": _SESSIONS, "side": "true"})
+    asked = urlencode({"limit": _SESSIONS})
     found: list[Json] = (await api.fields(f"sessions?{asked}"))["sessions"]
     return found
 

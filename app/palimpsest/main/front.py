@@ -330,7 +330,7 @@ def _resolver(parts: Parts) -> Resolver:
         waiting_appends=how.waiting_appends,
         transcript_bytes=parts.settings.limits.message_cache_bytes // _TRANSCRIPTS_PART,
     )
-    beside = SideRequests(parts.store.history, parts.reader)
+    beside = SideRequests(parts.store.history, in_flight)
     return Resolver(
         *(parts.store, parts.reader, deltas, beside, sources, parts.calibrations, new_id, in_flight)
     )

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
 
+from palimpsest.core.history.quotes import Pieces, all_words_of, pieces_of, quotation, quoted_bytes
 from palimpsest.errors import StoreError
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.forgetting import Erased, Forgetting
-from palimpsest.proxy.jobs import Again, Jobs, unless
+from palimpsest.proxy.jobs import Again, Jobs, offload, unless
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.database import Scrub
-from palimpsest.storage.erasure import Erasure, RecentlyErased
+from palimpsest.storage.erasure import Erasure, LoneRequest, RecentlyErased
 from palimpsest.storage.history import NamedSession
 from palimpsest.storage.store import Store
 
@@ -140,7 +142,8 @@ _log = structlog.get_logger("palimpsest.erasing")
 class Receipt:
     """What was erased: rows by table, entries of the daily log; `at` is UTC seconds.
 
-    `session` is "" for a whole namespace. `files`: whether the database's files are scrubbed; `scrub`: the
+    `session` is "" for a whole namespace; `beside` are the sessions of side requests that quoted it and went
+    with it. `files`: whether the database's files are scrubbed; `scrub`: the
     state of scrubbing.
     """
 
@@ -151,6 +154,7 @@ class Receipt:
     scrub: Scrubbed
     is_blocked: bool
     at: float
+    beside: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +221,38 @@ class Eraser:
             raise missing()
         now = self._means.clock()
         marks = await self._marks(namespace, row) if block else []
-        erased = await self._rows(namespace, row.id, marks)
-        if erased is None:
-            raise missing()
-        rows, entries = erased
+        beside = await self._quoting(namespace, row.id)
+        counts, entries = Counter[str](), 0
+        # The session last: until then the order can be repeated.
+        for session in (*beside, row.id):
+            erased = await self._rows(namespace, session, marks if session == row.id else [])
+            if erased is not None:
+                counts.update(erased[0])
+                entries += erased[1]
+            elif session == row.id:
+                raise missing()
         files = await self._means.scrubbing.done(_SCRUB_SECONDS)
-        return Receipt(row.id, rows, entries, files, self.scrub, block, now)
+        return Receipt(row.id, counts, entries, files, self.scrub, block, now, beside)
+
+    async def _quoting(self, namespace: str, session: str) -> list[str]:
+        """Sessions of requests that quote it, were not recognized on arrival, and that nobody continued."""
+        history, erasure = self._means.store.history, self._means.store.erasure
+        said, before = await history.said(namespace, session, None)
+        pieces = dict(await offload(sum(len(one.text) for one in said), pieces_of, said))
+        while before is not None:
+            said, before = await history.said(namespace, session, before)
+            more = await offload(sum(len(one.text) for one in said), pieces_of, said)
+            for piece, message in more.items():
+                pieces.setdefault(piece, message)
+        found: list[str] = []
+        requests, last = await erasure.lone_requests(namespace, session, None)
+        while requests or last is not None:
+            weight = sum(len(body) for one in requests for body in (*one.instructions, *one.asked))
+            found += await offload(8 * weight, _those_that_quote, requests, pieces)
+            if last is None:
+                break
+            requests, last = await erasure.lone_requests(namespace, session, last)
+        return found
 
     async def _rows(
         self, namespace: str, session: str, marks: Sequence[bytes], unused_since: float | None = None
@@ -281,3 +311,14 @@ class Eraser:
         _log.info("namespace_erased", sessions=rows["sessions"], messages=rows["messages"])
         files = await self._means.scrubbing.done(_SCRUB_SECONDS)
         return Receipt("", rows, entries, files, self.scrub, is_blocked=False, at=now)
+
+
+def _those_that_quote(requests: Sequence[LoneRequest], pieces: Pieces) -> list[str]:
+    found = []
+    for one in requests:
+        quoting = quotation(
+            [all_words_of([body]) for body in one.instructions], [all_words_of([body]) for body in one.asked]
+        )
+        if quoting is not None and quoted_bytes(quoting, pieces, one.at):
+            found.append(one.session)
+    return found

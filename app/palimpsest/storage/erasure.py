@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from palimpsest.core.history.message import INSTRUCTION_ROLES
 from palimpsest.errors import StoreError
 from palimpsest.storage import erasure_rules as rules
 from palimpsest.storage.database import (
@@ -44,19 +45,35 @@ from palimpsest.storage.retention import AT_REST
 from palimpsest.storage.search_index import WordIndex, forgetting, scrub_words
 from palimpsest.storage.sql import (
     AFTER_ALL_IDS,
+    HAS_BODY,
     LIMIT,
     ONE,
     SESSION_ROW,
     among,
+    bodies_of,
+    columns_of,
     grouped,
     most,
     new_row,
     of_namespace,
     of_session,
     packed,
+    rows_among,
+    sized,
     there_is,
+    unpacked,
 )
-from palimpsest.storage.tables import EVENTS, MESSAGES, METADATA, NAMESPACES, REBASES, SESSIONS, TOMBSTONES
+from palimpsest.storage.tables import (
+    BODIES,
+    EVENTS,
+    MESSAGES,
+    METADATA,
+    NAMESPACES,
+    PREAMBLES,
+    REBASES,
+    SESSIONS,
+    TOMBSTONES,
+)
 
 # A unit of 100,000 messages takes some seconds, during which the caller and all other writers wait.
 _SECONDS = 120.0
@@ -64,6 +81,7 @@ _SECONDS = 120.0
 # is stored within an hour of its start.
 _CLOCK_SECONDS = 3600.0
 _SESSIONS_AT_ONCE = 50
+_SHORT_AT_ONCE = 256
 # Namespaces erased in one call: each is a transaction that blocks other writers.
 _NAMESPACES_AT_ONCE = most(16)
 _MOST_MARKS = most(4096)
@@ -73,6 +91,16 @@ _MARKS = 64
 REMEMBERED = 50_000
 # Steps whose rows are not reported: tombstones are not erased, and the word index has no rows of a caller.
 _UNCOUNTED = frozenset({"claim", "hold", "bury", "recall_marks"})
+
+
+@dataclass(frozen=True, slots=True)
+class LoneRequest:
+    """A session whose requests nobody continued: when it was asked, and with which bodies."""
+
+    session: str
+    at: float
+    instructions: list[bytes]
+    asked: list[bytes]
 
 
 class RecentlyErased:
@@ -171,6 +199,16 @@ class Erasure:
         asked = {"namespace": namespace, "before": before or AFTER_ALL_IDS, "limit": limit}
         return [(ident, name) for ident, name in await self._db.read_snapshot(rows_of(_SESSIONS, **asked))]
 
+    async def lone_requests(
+        self, namespace: str, session: str, before: str | None
+    ) -> tuple[list[LoneRequest], str | None]:
+        """Sessions other than this one whose requests nobody continued, the newest first, and where to go on.
+
+        Of 256 sessions before the id `before` (None: all); None: there are no more.
+        """
+        asked = {"namespace": namespace, "session": session, "before": before or AFTER_ALL_IDS}
+        return await self._db.read_snapshot(_lone_requests(asked))
+
     async def body_digests(self, namespace: str, session: str) -> list[bytes]:
         """The sha256 of every body of the session."""
         rows = await self._db.read_snapshot(rows_of(_DIGESTS, namespace=namespace, session=session))
@@ -242,6 +280,22 @@ def _counted(steps: Mapping[str, Step], touched: Sequence[int]) -> dict[str, int
 def _marks(key: Params) -> Reading[list[bytes]]:
     found = yield from rows_of(_FIRST_ANSWERS, **key)
     return [chain for (chain,) in found or (yield from rows_of(_REQUESTS, **key))]
+
+
+def _lone_requests(asked: Params) -> Reading[tuple[list[LoneRequest], str | None]]:
+    sessions = [row[0] for row in (yield from rows_of(_SHORT_SESSIONS, **asked))]
+    rows = yield from rows_among(_ASKED_IN, "session", sessions, namespace=asked["namespace"])
+    packs = {pack for *_, pack in rows if pack}
+    digests = {digest for pack in packs for digest in unpacked(pack)}
+    bodies = yield from bodies_of(str(asked["namespace"]), digests)
+    found: dict[str, LoneRequest] = {}
+    continued = {row[0] for row in rows if row[3] or row[2] not in ("user", *INSTRUCTION_ROLES)}
+    for session, at, _, _, body, pack in rows:
+        if session not in continued:
+            one = found.setdefault(session, LoneRequest(session, at, [], []))
+            one.asked.append(body)
+            one.instructions[:] = [bodies[digest] for digest in unpacked(pack or b"") if digest in bodies]
+    return list(found.values()), sessions[-1] if len(sessions) == _SHORT_AT_ONCE else None
 
 
 def _is_buried(namespace: str, marks: Sequence[bytes]) -> Reading[bool]:
@@ -341,6 +395,43 @@ _SESSIONS = Statement(
     .where(of_namespace(SESSIONS), SESSIONS.c.id < p("before"))
     .order_by(SESSIONS.c.id.desc())
     .limit(LIMIT)
+)
+# A request that was answered takes some eight numbers of its session's counter, a repeated one a few more.
+_SHORT_SESSIONS = Statement(
+    sa.select(SESSIONS.c.id)
+    .where(
+        of_namespace(SESSIONS),
+        SESSIONS.c.id < p("before"),
+        SESSIONS.c.id != p("session"),
+        SESSIONS.c.arrivals <= sa.literal_column("64"),
+    )
+    .order_by(SESSIONS.c.id.desc())
+    .limit(most(_SHORT_AT_ONCE))
+)
+_ASKED_IN = sized(
+    lambda size: (
+        sa.select(
+            *columns_of(MESSAGES, "session", "created_at", "role", "answers"),
+            BODIES.c.body,
+            PREAMBLES.c.bodies,
+        )
+        .join(BODIES, HAS_BODY)
+        .join(
+            PREAMBLES,
+            sa.and_(
+                PREAMBLES.c.digest == MESSAGES.c.preamble,
+                PREAMBLES.c.session == MESSAGES.c.session,
+                PREAMBLES.c.namespace == MESSAGES.c.namespace,
+            ),
+            isouter=True,
+        )
+        .where(
+            of_namespace(MESSAGES),
+            among(MESSAGES.c.session, "session", size),
+            MESSAGES.c.relayed.is_(sa.false()),
+        )
+        .order_by(MESSAGES.c.session, MESSAGES.c.arrival)
+    )
 )
 _DIGESTS = Statement(rules.digests(rules.SESSION))
 _FIRST_ANSWERS = Statement(_first_answers())

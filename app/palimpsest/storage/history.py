@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from palimpsest.core.history.branches import BranchKind, BranchRequest, SessionTree, Texts, TreePoint
-from palimpsest.core.history.quotes import words_of
+from palimpsest.core.history.quotes import Said, all_words_of, words_of
 from palimpsest.core.history.stored_points import (
     MessageState,
     Point,
@@ -42,6 +42,9 @@ _MIN_PREFIX_BYTES = 12
 _NEAR = sum(sql.PROBE_SIZES[:2])
 # States of a newest exchange that ended without a whole answer; an open one may still be answered.
 _FAILED = frozenset({"failed", "rejected", "refused", "incomplete"})
+# Of what was said last: sessions, and messages of each; a turn may have several side requests.
+_SESSIONS_LAST, _MESSAGES_LAST = 16, 48
+_AFTER_ALL_ARRIVALS = 2**62
 _ARRIVAL, _DIGEST = sql.FACTS.index("arrival"), sql.FACTS.index("digest")
 
 
@@ -87,17 +90,6 @@ class StoredResponse:
     preamble: bytes
     has_hidden: bool = False
     begins_unseen: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LastAnswer:
-    """A relayed answer and the user message it answers, as bytes; `answers` includes this one."""
-
-    session: str
-    chain: bytes
-    answers: int
-    question: bytes
-    answer: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +266,19 @@ class History:
         session, chain, preamble, hidden, mode = rows[0]
         return StoredResponse(session, chain, preamble, bool(hidden), mode == BEGINS_UNSEEN)
 
-    async def last_answers(self, namespace: str) -> list[LastAnswer]:
-        """The last answers of the namespace, newest first, of at most 8 exchanges; no side requests.
+    async def said_last(self, namespace: str) -> list[Said]:
+        """What users and assistants said last in the 16 newest sessions, as text; not in side requests alone.
 
-        Only the newest 64 exchanges of all namespaces are read: callers ask right after an answer.
+        Only the newest 256 exchanges of all namespaces are read: callers ask right after an answer.
         """
-        return await self._db.read_bounded(_last_answers(namespace))
+        return await self._db.read_snapshot(_said_last(namespace))
+
+    async def said(self, namespace: str, session: str, before: int | None) -> tuple[list[Said], int | None]:
+        """What users and assistants said before the arrival `before` (None: all), the newest first.
+
+        At most 500, and where to go on; None: there are no more.
+        """
+        return await self._db.read_snapshot(_said({"namespace": namespace, "session": session}, before, 500))
 
     async def heads(self, namespace: str, session: str) -> list[Head]:
         """Branches, the default one first: the newest path of main turns (rule 33)."""
@@ -434,18 +433,23 @@ def _preamble(namespace: str, session: str, digest: bytes) -> Reading[list[bytes
     return [bodies[each] for each in digests]
 
 
-def _last_answers(namespace: str) -> Reading[list[LastAnswer]]:
+def _said_last(namespace: str) -> Reading[list[Said]]:
     newest = yield from rows_of(sql.NEWEST_OF_ALL, namespace=namespace)
-    found: list[tuple[str, bytes, int, bytes, bytes]] = []
-    for session, head in newest:
-        key: Params = {"namespace": namespace, "session": session, "chain": head}
-        answers = yield from rows_of(sql.ANSWER, **key)
-        questions = yield from rows_of(sql.QUESTION, **key)
-        if answers and questions:
-            _, chain, count, answer = max(answers, key=itemgetter(0))
-            found.append((session, chain, count, questions[0][0], answer))
-    bodies = yield from bodies_of(namespace, [digest for row in found for digest in row[3:]])
-    return [LastAnswer(*row[:3], bodies[row[3]], bodies[row[4]]) for row in found]
+    found: list[Said] = []
+    for session in list(dict.fromkeys(row[0] for row in newest))[:_SESSIONS_LAST]:
+        said, _ = yield from _said({"namespace": namespace, "session": session}, None, _MESSAGES_LAST)
+        found += said
+    return found
+
+
+def _said(key: Params, before: int | None, limit: int) -> Reading[tuple[list[Said], int | None]]:
+    first = _AFTER_ALL_ARRIVALS if before is None else before
+    rows = yield from rows_of(sql.SAID_BEFORE, **key, before=first, limit=limit)
+    said = [
+        Said(str(key["session"]), all_words_of([body]), role == "assistant", at, chain, bool(relayed))
+        for _, chain, role, relayed, at, body in rows
+    ]
+    return said, rows[-1][0] if len(rows) == limit else None
 
 
 def _heads(key: Params) -> Reading[list[Head]]:

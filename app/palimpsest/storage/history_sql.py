@@ -51,10 +51,8 @@ _TWINS = most(64)
 # Digests per look-up. For most requests the first four suffice: they include the last answer.
 PROBE_SIZES = (4, 32, 256)
 CANONICALS = 8
-# For the last answers: the newest exchanges of all namespaces, and how many of this namespace's are read.
-_LOOKED_AT, _READ = most(64), most(8)
-# The most messages between a user's question and its newest answer.
-_MOST_STEPS = 64
+# The newest exchanges of all namespaces, for what was said last.
+_LOOKED_AT = most(256)
 # A message row without its body, in this order; kept as the driver's tuple because a path has thousands.
 FACTS = (
     *("chain", "canonical", "role", "tokens", "depth", "arrival"),
@@ -227,30 +225,13 @@ def _until_since(start: sa.CTE, _: sa.ColumnElement[int]) -> Where:
     return sa.or_(start.c.chain.is_distinct_from(p("since", sa.LargeBinary)), start.c.members.is_not(None))
 
 
-def _question() -> sa.Select[Any]:
-    """The newest user message at or before the request's last message."""
-    columns = columns_of(MESSAGES, "parent", "role", "digest")
-    first = sa.select(*columns, sa.literal(1, sa.Integer).label("step")).where(
-        of_session(MESSAGES), MESSAGES.c.chain == p("chain")
-    )
-    walk = first.cte("walk", recursive=True)
-    step = (
-        sa.select(*columns, walk.c.step + 1)
-        .select_from(walk)
-        .join(MESSAGES, MESSAGES.c.chain == walk.c.parent)
-        .where(of_session(MESSAGES), walk.c.role != "user", walk.c.step < _MOST_STEPS)
-    )
-    walk = walk.union_all(step)
-    return sa.select(walk.c.digest).where(walk.c.role == "user").limit(ONE)
-
-
 def _newest_of_all() -> sa.Select[Any]:
     """Ids grow with time: the newest exchanges are at the end of the key."""
-    columns = columns_of(EXCHANGES, "id", "namespace", "session", "head", "state", "mark")
+    columns = columns_of(EXCHANGES, "id", "namespace", "session", "mark")
     newest = sa.select(*columns).order_by(EXCHANGES.c.id.desc()).limit(_LOOKED_AT).subquery()
     is_main = newest.c.mark.is_(None) | (newest.c.mark != "side")
-    own = (newest.c.namespace == p("namespace"), newest.c.state == "done", is_main)
-    return sa.select(newest.c.session, newest.c.head).where(*own).order_by(newest.c.id.desc()).limit(_READ)
+    own = (newest.c.namespace == p("namespace"), is_main)
+    return sa.select(newest.c.session).where(*own).order_by(newest.c.id.desc())
 
 
 BY_BASE = Statement(walk("base", FACTS, _until_since))
@@ -275,15 +256,17 @@ PREAMBLE = Statement(
     sa.select(PREAMBLES.c.bodies).where(of_session(PREAMBLES), PREAMBLES.c.digest == p("digest"))
 )
 NEWEST_OF_ALL = Statement(_newest_of_all())
-QUESTION = Statement(_question())
-# Without ORDER BY, for which SQLite would read the session backwards from its newest message; callers sort.
-ANSWER = Statement(
-    sa.select(*columns_of(MESSAGES, "arrival", "chain", "answers", "digest")).where(
+# What was said in a session before an arrival, the newest first.
+SAID_BEFORE = Statement(
+    sa.select(*columns_of(MESSAGES, "arrival", "chain", "role", "relayed", "created_at"), BODIES.c.body)
+    .join(BODIES, HAS_BODY)
+    .where(
         of_session(MESSAGES),
-        MESSAGES.c.parent == p("chain"),
-        MESSAGES.c.relayed.is_(sa.true()),
-        MESSAGES.c.state.in_(ON_PATH),
+        MESSAGES.c.arrival < p("before", sa.BigInteger),
+        MESSAGES.c.role.in_([sa.literal_column("'user'"), sa.literal_column("'assistant'")]),
     )
+    .order_by(MESSAGES.c.arrival.desc())
+    .limit(LIMIT)
 )
 
 

@@ -70,7 +70,7 @@ class UiPages:
             # The password may be mistyped.
             raise Unauthorized(f"Nothing is stored for you yet. {ASKS}")
         history = self._of.store.history
-        rows = await history.sessions(caller.namespace, limit + 1, after, with_side=False, only=only)
+        rows = await history.sessions(caller.namespace, limit + 1, after, only=only)
         page = rows[:limit]
         return await self._of.paper.page(
             request,
@@ -97,9 +97,9 @@ class UiPages:
 
     async def _findings(self, namespace: str) -> list[tuple[SessionRow, Sequence[Found]]]:
         """What makes the newest sessions dearer than need be; of long ones their own pages tell it."""
-        rows = await self._of.store.history.sessions(namespace, _LOOKED_AT, None, with_side=False)
+        rows = await self._of.store.history.sessions(namespace, _LOOKED_AT, None)
         every = []
-        for row in (row for row in rows if row.messages <= _SHORT):
+        for row in (row for row in rows if row.messages <= _SHORT and not row.is_side):
             # One that is erased meanwhile is left out.
             with suppress(NotFound):
                 every.append((row, await self._of.exchanges.findings(namespace, row)))

@@ -1,14 +1,19 @@
-"""Requests that quote a conversation inside one message (rule 33), and texts that differ only in wording."""
+"""Requests that quote a conversation instead of continuing it (rule 47); texts that differ only in wording.
+
+A request that continues no conversation belongs to the session that it quotes: parts of two of its messages,
+one of them an answer; or, within ten minutes, the beginning of one, in a prompt that speaks of a chat.
+"""
 
 from __future__ import annotations
 
+import html
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palimpsest.core.history.message import Conversation, Message
+from palimpsest.core.history.message import Message
 
 # Two texts that begin or end with this many equal characters come from one template.
 _TEMPLATE_CHARS = 40
@@ -42,7 +47,12 @@ def are_alike(words: Mapping[bytes, str], one: bytes, other: bytes) -> bool:
 
 
 def words_of(bodies: Iterable[bytes]) -> str:
-    """The text contents of messages given as raw JSON, joined by newlines."""
+    """The text contents of messages given as raw JSON, joined by newlines; their first 20,000 characters."""
+    return all_words_of(bodies)[:_COMPARED_CHARS]
+
+
+def all_words_of(bodies: Iterable[bytes]) -> str:
+    """As `words_of`, whole."""
     texts: list[str] = []
     for body in bodies:
         try:
@@ -50,7 +60,7 @@ def words_of(bodies: Iterable[bytes]) -> str:
         except (ValueError, RecursionError):
             # Not JSON that can be read: its bytes are compared instead.
             texts.append(body.decode("utf-8", "replace"))
-    return "\n".join(texts)[:_COMPARED_CHARS]
+    return "\n".join(texts)
 
 
 def _texts(value: Any) -> list[str]:
@@ -65,21 +75,40 @@ def _shared(a: str, b: str) -> float:
     return len(one & other) / max(1, len(one | other))
 
 
-# A line that names the speaker of a quoted message, or the role of one quoted as JSON.
-_ASKED = re.compile(r"^\W{0,4}(?:user|human)\b\W{1,4}|\"role\"\s*:\s*\"user\"", re.IGNORECASE | re.MULTILINE)
-_ANSWERED = re.compile(
-    r"^\W{0,4}(?:assistant|ai|model|bot)\b\W{1,4}|\"role\"\s*:\s*\"assistant\"", re.IGNORECASE | re.MULTILINE
-)
-# A tagged block around a conversation: it is recognised as a quotation by itself.
+# How a program quotes: a tagged block, or messages as JSON.
 _BLOCK = re.compile(
-    r"<(?P<tag>chat_history|conversation_history|conversation|messages|history)>(.*?)</(?P=tag)>", re.S
+    r"<(?P<tag>chat_history|conversation_history|conversation|transcript|messages|history)\b"
+    r"|\"role\"\s*:\s*\"(?:user|assistant)\"",
+    re.IGNORECASE,
 )
-# Characters. A quotation of a question and its answer is at least this long; no prompt for a title is longer
-# than the most.
-_LEAST_CHARS = 40
+# A line that names the speaker of a quoted message.
+_SPEAKER = re.compile(r"^\W{0,4}(?:user|human|assistant|ai|model|bot)\b\W{1,4}", re.IGNORECASE | re.MULTILINE)
+# What a front end asks for beside a chat, and what it calls the chat.
+_WANTED = re.compile(
+    r"\b(?:tit(?:le|el|re|olo|ulo)|título|tags?\b|topic|thema|tema|sujet|summar|zusammenfass|résum|resum"
+    r"|riassun|schlagw|stichw|etiquet|étiquet|follow|facts?\b|memor|keyword|quer|заголов|тем)"
+    r"|标题|标签|摘要|总结|主题|タイトル|要約|제목|요약",
+    re.IGNORECASE,
+)
+_CHAT = re.compile(
+    r"\b(?:chat|conversa|dialog|discussion|gespräch|unterhaltung|messag|mensa|nachricht|user\b|разговор|диалог)"
+    r"|对话|会話|会话|聊天|대화",
+    re.IGNORECASE,
+)
+# Bytes of letters and digits, UTF-8, by which the beginning or the end of a message is recognized: some six
+# words, or eleven Chinese characters. A shorter message must be quoted whole, on a line or in a string.
+_PIECE_BYTES = 32
+# Together the pieces of two messages have at least these, and a whole message that is quoted alone these.
+_LEAST_BYTES = 16
+_ALONE_BYTES = 8
+# Seconds between a message and a request that quotes only its beginning.
+_NEAR_SECONDS = 600.0
+# Characters of a request that is compared; no prompt for a title is longer.
 _MOST_CHARS = 400_000
-# Characters between a quoted question and its answer: at most a label.
-_LABEL_CHARS = 80
+_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|[nrtbf])")
+_NO_LETTERS = re.compile(r"[\W_]+")
+_LINE_END = re.compile(r"\\+n|[\n\"<>]")
+_COLON = re.compile("[:：]")
 # A summary found verbatim in a message is no coincidence from this many characters on: among all answers of
 # a namespace, and among those of the session that the client named.
 _LEAST_SUMMARY_CHARS = 100
@@ -87,48 +116,116 @@ _LEAST_NAMED_CHARS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged:
-    """A question and its answer as text, with the answer's session, chain digest and number."""
+class Said:
+    """A message of a session as text; `at` is when it was stored (UTC seconds), `chain` its digest.
+
+    `relayed`: an answer that we relayed.
+    """
 
     session: str
-    chain: bytes
-    answers: int
-    question: str
-    answer: str
+    text: str
+    is_answer: bool
+    at: float
+    chain: bytes = b""
+    relayed: bool = False
 
 
-def quotation_in(conversation: Conversation) -> str | None:
-    """The text of a request of one user message that quotes both sides of a conversation; else None."""
-    if len(conversation.messages) != 1 or conversation.messages[0].role != "user":
-        return None
-    text = text_of(conversation.messages[0])
-    if text is None or not _LEAST_CHARS <= len(text) <= _MOST_CHARS:
-        return None
-    return text if _ASKED.search(text) and _ANSWERED.search(text) else None
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The message that a piece is of, by its first piece; `begins` it, or is all of it."""
+
+    message: bytes
+    is_answer: bool
+    begins: bool
+    at: float
 
 
-def quoted_session(text: str, exchanged: Iterable[Exchanged]) -> str | None:
-    """The session whose newest question and answer the text quotes, one after the other.
+Pieces = Mapping[bytes, _Piece]
 
-    None where no session fits, or more than one.
+
+def pieces_of(said: Iterable[Said]) -> Pieces:
+    """The beginnings and the ends of messages, short ones whole; of equal ones the newest."""
+    pieces: dict[bytes, _Piece] = {}
+    for one in sorted(said, key=lambda one: one.at):
+        letters = _letters(one.text)
+        first, last = letters[:_PIECE_BYTES], letters[-_PIECE_BYTES:]
+        if last:
+            pieces[last] = _Piece(first, one.is_answer, last == first, one.at)
+            pieces[first] = _Piece(first, one.is_answer, True, one.at)
+    return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Quotation:
+    """The texts of a request without answers; `about_chat`: it asks for something about a chat.
+
+    `opening` is how its first user message begins: a message that begins alike is of one template with it.
     """
-    newest: dict[str, Exchanged] = {}
-    for each in exchanged:
-        newest.setdefault(each.session, each)
-    fitting = [each.session for each in newest.values() if _quotes(text, each)]
-    return fitting[0] if len(fitting) == 1 else None
+
+    texts: tuple[str, ...]
+    opening: bytes
+    about_chat: bool
+
+    @property
+    def may_quote(self) -> bool:
+        """True where the form alone suggests a quotation."""
+        return self.about_chat or any(_SPEAKER.search(text) for text in self.texts)
+
+    @property
+    def is_tagged(self) -> bool:
+        """True where the quotation stands in a tagged block, as programs write it and people do not."""
+        blocks = [(text, block) for text in self.texts for block in _BLOCK.finditer(text) if block["tag"]]
+        return any(
+            _SPEAKER.search(text, block.end()) or _BLOCK.search(text, block.end()) for text, block in blocks
+        )
 
 
-def is_tagged_quotation(text: str) -> bool:
-    """True where the quotation stands in a tagged block, as programs write it and people do not."""
-    blocks = [block[2] for block in _BLOCK.finditer(text)]
-    return any(_ASKED.search(block) and _ANSWERED.search(block) for block in blocks)
+def quotation_of(instructions: Sequence[Message], messages: Sequence[Message]) -> Quotation | None:
+    """What the request may quote; None for one with answers, results of tools, or no text."""
+    if any(message.role != "user" and not message.is_instruction for message in messages):
+        return None
+    words = ["\n".join(_texts(message.fields)) for message in (*instructions, *messages)]
+    return quotation(words[: len(instructions)], words[len(instructions) :])
 
 
-def summarized_answer(
-    message: Message, exchanged: Iterable[Exchanged], session: str | None
-) -> Exchanged | None:
-    """The answer that the message contains verbatim; None where there is none, or several sessions gave it.
+def quotation(instructions: Sequence[str], asked: Sequence[str]) -> Quotation | None:
+    """As `quotation_of`, by texts; None where they are too long."""
+    texts = tuple(filter(None, (*instructions, *asked)))
+    if not any(asked) or sum(map(len, texts)) > _MOST_CHARS:
+        return None
+    speaks = any(_CHAT.search(text) or _SPEAKER.search(text) for text in texts)
+    wants = any(_WANTED.search(text) for text in texts)
+    about = any(_BLOCK.search(text) for text in texts) or (speaks and wants)
+    return Quotation(texts, _letters(next(filter(None, asked))[: 8 * _PIECE_BYTES])[:_PIECE_BYTES], about)
+
+
+def quoted_bytes(quoting: Quotation, pieces: Pieces, at: float) -> int:
+    """How much of a session the request of time `at` quotes, bytes; 0 where it does not belong to it."""
+    found = {piece for text in quoting.texts for piece in _parts(text) & pieces.keys()}
+    hits = {piece: pieces[piece] for piece in found if pieces[piece].message != quoting.opening}
+    total = sum(map(len, hits))
+    if len({hit.message for hit in hits.values()}) > 1 and any(hit.is_answer for hit in hits.values()):
+        return total if total >= _LEAST_BYTES else 0
+    begins = any(
+        hit.begins and len(piece) >= _ALONE_BYTES and abs(hit.at - at) <= _NEAR_SECONDS
+        for piece, hit in hits.items()
+    )
+    return total if begins and quoting.about_chat else 0
+
+
+def quoted_session(quoting: Quotation, said: Iterable[Said], at: float) -> str | None:
+    """The session of which the request quotes most; None where it quotes none, or several as much."""
+    sessions: dict[str, list[Said]] = {}
+    for one in said:
+        sessions.setdefault(one.session, []).append(one)
+    sizes = {session: quoted_bytes(quoting, pieces_of(each), at) for session, each in sessions.items()}
+    most = max(sizes.values(), default=0)
+    fitting = [session for session, size in sizes.items() if size == most]
+    return fitting[0] if most and len(fitting) == 1 else None
+
+
+def summarized_answer(message: Message, said: Iterable[Said], session: str | None) -> Said | None:
+    """The relayed answer that the message contains verbatim; None where several sessions gave it.
 
     `session` is the one that the client named, None where it named none.
     """
@@ -137,11 +234,14 @@ def summarized_answer(
         return None
     least = _LEAST_SUMMARY_CHARS if session is None else _LEAST_NAMED_CHARS
     found = [
-        each
-        for each in exchanged
-        if session in (None, each.session) and len(answer := each.answer.strip()) >= least and answer in text
+        one
+        for one in said
+        if one.relayed
+        and session in (None, one.session)
+        and least <= len(answer := one.text.strip())
+        and answer in text
     ]
-    return found[0] if len({each.session for each in found}) == 1 else None
+    return found[0] if len({one.session for one in found}) == 1 else None
 
 
 def text_of(message: Message) -> str | None:
@@ -156,24 +256,20 @@ def text_of(message: Message) -> str | None:
     return "\n".join(strings) if strings and len(strings) == len(texts) else None
 
 
-def _quotes(text: str, exchanged: Exchanged) -> bool:
-    question, answer = exchanged.question.strip(), exchanged.answer.strip()
-    if not question or not answer:
-        return False
-    return _follows(text, question, answer) or _follows(text, _as_json(question), _as_json(answer))
+def _letters(text: str) -> bytes:
+    """The letters and digits of a text: what remains of it whatever a quotation escapes, joins or indents."""
+    text = html.unescape(text) if "&" in text else text
+    text = (
+        _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else " ", text) if "\\" in text else text
+    )
+    return _NO_LETTERS.sub("", text.casefold()).encode()
 
 
-def _follows(text: str, question: str, answer: str) -> bool:
-    """True where the answer follows the question, with only a label naming the assistant between them."""
-    at = text.rfind(question)
-    while at >= 0:
-        end = at + len(question)
-        place = text.find(answer, end, end + _LABEL_CHARS + len(answer))
-        if place >= 0 and _ANSWERED.search(text[end:place]):
-            return True
-        at = text.rfind(question, 0, at)
-    return False
-
-
-def _as_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+def _parts(text: str) -> set[bytes]:
+    """Every run of so many letters, and every shorter line or string, with and without a label before it."""
+    letters = _letters(text)
+    parts = {letters[at : at + _PIECE_BYTES] for at in range(len(letters) - _PIECE_BYTES + 1)}
+    for line in _LINE_END.split(text):
+        if len(line) < 4 * _PIECE_BYTES:
+            parts.update(_letters(part) for part in (line, *_COLON.split(line, maxsplit=1)[1:]))
+    return parts

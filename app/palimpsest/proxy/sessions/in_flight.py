@@ -24,6 +24,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._points: Counter[tuple[str, bytes]] = Counter()
+        self._turns: dict[int, Turn] = {}
         self._given: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._locks: dict[str, asyncio.Lock] = {}
         self._holders: Counter[str] = Counter()
@@ -33,13 +34,20 @@ class InFlight:
         """Context manager: the point that the turn continues from and its last message count as taken."""
         points = [(turn.session, turn.placement.base), (turn.session, turn.conversation.head)]
         self._points.update(points)
+        self._turns[id(turn)] = turn
         try:
             yield
         finally:
+            del self._turns[id(turn)]
             for point in points:
                 self._points[point] -= 1
                 if not self._points[point]:
                     del self._points[point]
+
+    @property
+    def turns(self) -> Collection[Turn]:
+        """The requests that are being answered, the oldest first."""
+        return self._turns.values()
 
     @property
     def sessions(self) -> Collection[str]:

@@ -188,7 +188,7 @@ class Resolver:
         found = await self._found(namespace, talk, facts)
         if _is_compaction(incoming, request):
             return found, "client_compaction"
-        return await self._beside.placed(namespace, talk, found, request.model, may_join=not facts.named)
+        return await self._beside.placed(namespace, talk, found, time.time(), may_join=not facts.named)
 
     async def _found(self, namespace: str, talk: Conversation, facts: RequestFacts) -> Placement:
         known: Sequence[StoredPoint] = ()
