@@ -85,7 +85,7 @@ bench-peers: $(DEV_STAMP) ## Measure conversations beside nginx, LiteLLM, Portke
 
 lock: $(DEV_STAMP) ## Resolve the dependencies again and write both lock files
 	@$(BIN)/python -m piptools compile $(LOCK_OPTIONS) --extra postgres --extra mcp -o requirements.lock pyproject.toml
-	@$(BIN)/python -m piptools compile $(LOCK_OPTIONS) --extra dev --extra postgres --extra mcp --extra vectors --extra otel -c requirements.lock \
+	@$(BIN)/python -m piptools compile $(LOCK_OPTIONS) --extra dev --extra postgres --extra mcp --extra otel -c requirements.lock \
 		-o requirements-dev.lock pyproject.toml
 
 # No index addresses: a lock file must install from any mirror.

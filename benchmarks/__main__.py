@@ -25,7 +25,6 @@ _NAMED = (
     *_ALL,
     "presets",
     "recall_quality",
-    "recall_vectors",
     "recall_store",
     "policy",
     "day",

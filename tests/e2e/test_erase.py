@@ -109,8 +109,7 @@ async def test_nothing_of_an_erased_session_is_in_any_file(tmp_path: Path) -> No
         counts = receipt["rows"]
         # Of an exchange that was answered nothing is left to erase but itself.
         # Nor was anything looked up, or named by items: see test_recall_kept.py, test_responses_names.py.
-        # There are no vectors: see tests/api/test_recall_vectors.py.
-        empty = {"rebases", "leases", "hidden_rounds", "items", "prepared", "recall_vectors"}
+        empty = {"rebases", "leases", "hidden_rounds", "items", "prepared"}
         assert {table for table, rows in counts.items() if not rows} <= empty
         assert receipt["daily_log_entries"]
         assert remains(tmp_path, CANARY, accented(CANARY)) == {}

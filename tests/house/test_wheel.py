@@ -66,9 +66,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     (site / "app").mkdir()
     (site / "app/__init__.py").write_text("WHOSE = 'somebody else'\n")
     (folder / "missing").mkdir()
-    for extra in ("asyncpg", "mcp", "numpy"):
+    for extra in ("asyncpg", "mcp"):
         (folder / f"missing/{extra}.py").write_text(_MISSING)
-    (folder / "vectors.yaml").write_text("recall: {vectors: true}\n")
     return Installed(wheel, python, folder)
 
 
@@ -106,7 +105,6 @@ def test_all_that_belongs_to_it_is_inside(installed: Installed) -> None:
     [
         (("db", "migrate", "--database", "postgresql://127.0.0.1:1/none"), "postgres"),
         (("mcp",), "mcp"),
-        (("serve", "--port", "0", "--config", "vectors.yaml"), "vectors"),
     ],
 )
 def test_what_needs_an_extra_names_it(installed: Installed, words: tuple[str, ...], extra: str) -> None:

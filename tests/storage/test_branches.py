@@ -61,7 +61,7 @@ async def test_what_was_said_last(store: Store) -> None:
     assert ([one.text for one in newest], rest) == (texts[3:], None)
 
 
-async def test_a_session_of_side_requests_is_listed_only_when_asked_for(store: Store) -> None:
+async def test_sessions_of_side_requests_can_be_left_out(store: Store) -> None:
     talk, aside = Talk(store), Talk(store)
     aside.mark = "side"
     for one in (talk, aside):

@@ -40,15 +40,11 @@ async def rows_in(url: str) -> dict[str, int]:
 
 
 async def is_indexed(store: Store, talk: Talk) -> None:
-    """Words and vectors of all of it are there."""
+    """The words of all of it are there."""
     missing = await store.search.unindexed(talk.namespace, talk.session, 64)
     assert missing is not None
     words = [Indexed(row.arrival, ["word"]) for row in missing.rows]
     assert await store.search.index(talk.namespace, talk.session, missing.stretch, words)
-    said = await store.search.unembedded(talk.namespace, talk.session, 64)
-    assert said is not None
-    vectors = {row.arrival: b"\x01" for row in said.rows}
-    assert await store.search.embed(talk.namespace, talk.session, said.epoch, vectors)
 
 
 async def fills_every_table(store: Store, credential: bytes) -> Talk:

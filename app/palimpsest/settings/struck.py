@@ -22,6 +22,7 @@ STRUCK: Mapping[str, str] = {
     "policy.advanced.summary_input_assistant_chars": _INPUT,
     "policy.advanced.summary_input_tool_result_chars": _INPUT,
     "policy.advanced.summary_input_tool_call_chars": _INPUT,
+    "recall.vectors": "messages are found by their words (docs/recall.md).",
 }
 
 

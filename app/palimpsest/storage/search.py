@@ -6,7 +6,6 @@ Guarantees
 * The index lags: it is updated oldest first, outside the transactions that record, so no commit waits for it.
   `unindexed` returns what is missing; `index` adds it and moves the session's mark in one transaction, and
   only once when several callers try.
-* The caller computes and compares vectors, too. They lag behind the words: only indexed messages get one.
 * Results are read from the current rows: an answer rejected since says so. The caller decides whether to
   show it.
 * Rows of other namespaces are never found or counted and never influence an order; the same holds for other
@@ -105,23 +104,6 @@ class Indexed:
 
     arrival: int
     words: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Unembedded:
-    """Messages of users and models without a vector, oldest first; `epoch` was the session's at the read."""
-
-    epoch: int
-    rows: Sequence[RecallRow]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredVector:
-    """The vector of the message at `arrival`, as it was given to `embed`; never empty."""
-
-    session: str
-    arrival: int
-    vector: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,34 +206,6 @@ class Search:
         scope = {"namespace": namespace, "session": session}
         return await self._db.read_snapshot(_find(scope, words, min(limit, _MOST_FOUND), most_bytes))
 
-    async def unembedded(self, namespace: str, session: str, limit: int) -> Unembedded | None:
-        """The oldest indexed messages without a vector, at most `limit`; None when all have one."""
-        return await self._db.read_snapshot(_unembedded({"namespace": namespace, "session": session}, limit))
-
-    async def embed(self, namespace: str, session: str, epoch: int, vectors: Mapping[int, bytes]) -> bool:
-        """Store the messages' vectors, by arrival; a message with an empty one is not found by meaning.
-
-        False, and nothing changed, when the epoch has changed, the session is gone or forgotten, or all the
-        vectors exist.
-        """
-        key = {"namespace": namespace, "session": session}
-        rows = [{**key, "place": place, "vector": vector} for place, vector in vectors.items()]
-        steps = [arrivals_step({**key, "epoch": epoch}, 0), Step(sql.ADD_VECTOR, rows, "touched")]
-        return (await self._db.write(steps))[1] > 0
-
-    async def vectors(self, namespace: str, session: str | None, limit: int) -> list[StoredVector]:
-        """The session's newest vectors; None: those of the namespace's 256 newest sessions in turn."""
-        return await self._db.read_snapshot(_vectors(namespace, session, limit))
-
-    async def messages_at(
-        self, namespace: str, places: Sequence[tuple[str, int]], most_bytes: int
-    ) -> list[RecallRow]:
-        """The messages at these (session, arrival) places, in this order.
-
-        The first always; others only if they fit into `most_bytes` together.
-        """
-        return await self._db.read_snapshot(_messages_at(namespace, places, most_bytes))
-
     async def neighbours(
         self, namespace: str, session: str, chains: Sequence[bytes]
     ) -> dict[bytes, Neighbours]:
@@ -307,7 +261,7 @@ class Search:
         """Remove the session from the index; returns the number of entries. Bytes stay until `scrub`."""
         key = {"namespace": namespace, "session": session}
         held = await self._db.read_snapshot(rows_of(sql.ENTRIES, **key))
-        await self._db.write([forgetting(key), Step(sql.DROP_VECTORS, [key])])
+        await self._db.write([forgetting(key)])
         return int(held[0][0]) if held else 0
 
     async def scrub(self) -> None:
@@ -393,42 +347,6 @@ def _unindexed(key: Params, limit: int) -> Reading[Unindexed | None]:
     # Events use the session's counter too: after the last row, the mark moves to the counter's end.
     upto = newest if len(rows) < limit and len(first) == len(rows) else _arrival(first[-1])
     return Unindexed(Stretch(epoch, after, upto), (yield from _read(str(key["namespace"]), first)))
-
-
-def _unembedded(key: Params, limit: int) -> Reading[Unembedded | None]:
-    places = yield from rows_of(sql.EMBEDDED_UPTO, **key)
-    if not places or places[0][1] >= places[0][2]:
-        return None
-    epoch, after, upto = places[0]
-    found = yield from rows_of(sql.SAID_AFTER, **key, after=after, upto=upto, limit=limit)
-    first = _within(map(_message_of, found), _MOST_INDEXED_BYTES)
-    return Unembedded(epoch, (yield from _read(str(key["namespace"]), first))) if first else None
-
-
-def _vectors(namespace: str, session: str | None, limit: int) -> Reading[list[StoredVector]]:
-    named = [session]
-    if session is None:
-        named = [row[0] for row in (yield from rows_of(sql.NEWEST_SESSIONS, namespace=namespace))]
-    found: list[StoredVector] = []
-    for name in named:
-        asked: Params = {"namespace": namespace, "session": name, "limit": limit - len(found)}
-        found += [StoredVector(str(name), *row) for row in (yield from rows_of(sql.VECTORS, **asked))]
-        if len(found) >= limit:
-            break
-    return found
-
-
-def _messages_at(
-    namespace: str, places: Sequence[tuple[str, int]], most_bytes: int
-) -> Reading[list[RecallRow]]:
-    found: dict[tuple[str, int], _Unread] = {}
-    for session in {session for session, _ in places}:
-        arrivals = [arrival for name, arrival in places if name == session]
-        key: Params = {"namespace": namespace, "session": session}
-        rows = yield from rows_among(sql.MESSAGES_AT, "arrival", arrivals, **key)
-        found.update(((session, _arrival(each)), each) for each in map(_message_of, rows))
-    there = [found[place] for place in places if place in found]
-    return (yield from _read(namespace, _fitting(there, most_bytes)))
 
 
 def _arrival(each: _Unread) -> int:

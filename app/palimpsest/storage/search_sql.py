@@ -31,7 +31,6 @@ from palimpsest.storage.tables import (
     MESSAGES,
     REBASES,
     RECALL_MARKS,
-    RECALL_VECTORS,
     RECALL_WORDS,
     SESSIONS,
 )
@@ -129,54 +128,6 @@ ADD_WORDS = Statement(
     )
 )
 ENTRIES = Statement(sa.select(RECALL_MARKS.c.entries).where(of_session(RECALL_MARKS)))
-
-
-# Vectors: only indexed messages get one, so forgotten sessions get none.
-
-
-def _embedded_upto() -> sa.Select[Any]:
-    """A session's epoch, the arrival of its last message with a vector, and the last that may get one."""
-    last = sa.select(sa.func.coalesce(sa.func.max(RECALL_VECTORS.c.arrival), 0)).where(
-        of_session(RECALL_VECTORS)
-    )
-    return (
-        sa.select(SESSIONS.c.epoch, last.scalar_subquery(), _MARKED)
-        .select_from(SESSIONS)
-        .outerjoin(RECALL_MARKS, _MARK)
-        .where(of_namespace(SESSIONS), SESSIONS.c.id == p("session"))
-    )
-
-
-EMBEDDED_UPTO = Statement(_embedded_upto())
-SAID_AFTER = Statement(
-    _MESSAGES.where(
-        MESSAGES.c.arrival > p("after", sa.BigInteger),
-        MESSAGES.c.arrival <= p("upto", sa.BigInteger),
-        MESSAGES.c.role.in_([sa.literal_column("'user'"), sa.literal_column("'assistant'")]),
-    )
-    .order_by(MESSAGES.c.arrival)
-    .limit(LIMIT)
-)
-ADD_VECTOR = Statement(
-    insert(RECALL_VECTORS)
-    .from_select(
-        ["session", "namespace", "arrival", "vector"],
-        sa.select(
-            RECALL_MARKS.c.session,
-            RECALL_MARKS.c.namespace,
-            p("place", sa.BigInteger),
-            p("vector", sa.LargeBinary),
-        ).where(of_session(RECALL_MARKS)),
-    )
-    .on_conflict_do_nothing()
-)
-VECTORS = Statement(
-    sa.select(RECALL_VECTORS.c.arrival, RECALL_VECTORS.c.vector)
-    .where(of_session(RECALL_VECTORS), sa.func.length(RECALL_VECTORS.c.vector) > 0)
-    .order_by(RECALL_VECTORS.c.arrival.desc())
-    .limit(LIMIT)
-)
-DROP_VECTORS = Statement(sa.delete(RECALL_VECTORS).where(of_session(RECALL_VECTORS)))
 
 
 # Matching entries.

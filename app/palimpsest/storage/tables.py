@@ -299,15 +299,6 @@ RECALL_WORDS = table(
 )
 sa.Index(None, RECALL_WORDS.c.words, postgresql_using="gin", postgresql_with={"fastupdate": "off"})
 
-# A message's embedding (`app/palimpsest/embedding/minilm.py`). Empty: the message has no text to embed.
-RECALL_VECTORS = table(
-    "recall_vectors",
-    *(text("session", key=True), text("namespace", key=True)),
-    sa.Column("arrival", sa.BigInteger, primary_key=True, autoincrement=False),
-    binary("vector"),
-    sqlite_with_rowid=False,
-)
-
 SESSION_SETTINGS = table("session_settings", *session_key(), binary("payload"), sqlite_with_rowid=False)
 
 # `day` is a UTC date, YYYY-MM-DD.

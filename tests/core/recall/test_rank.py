@@ -31,13 +31,6 @@ def order(question: str, entries: list[SearchEntry], weights: Weights = FOUND) -
     return [found.entry.id for found in ranked(query, entries, holdings_of(entries), WORDS, weights)]
 
 
-def order_with(alike: dict[str, float], question: str, entries: list[SearchEntry]) -> list[str]:
-    """The order where some are this much alike to the question."""
-    query = query_of(question, WORDS)
-    scored = ranked(query, entries, holdings_of(entries), WORDS, FOUND, alike)
-    return [found.entry.id for found in scored]
-
-
 def hits(question: str, entries: list[SearchEntry], limit: int = 10) -> list[Hit]:
     query = query_of(question, WORDS)
     scored = ranked(query, entries, holdings_of(entries), WORDS)
@@ -334,25 +327,3 @@ def test_of_a_long_text_the_piece_with_the_words_is_shown(place: int) -> None:
     quote = quoted(entry(1, text), query_of("copper needle", WORDS), WORDS, 300)
     assert "needle is copper" in quote.text
     assert len(quote.text) <= 300
-
-
-def test_what_means_the_same_needs_no_word_of_the_question() -> None:
-    talk = [entry(1, "We rowed to the island."), *FILLER]
-    assert order("boat trips", talk) == []
-    assert order_with({"e1": 0.5, "e10": 0.2}, "boat trips", talk)[:2] == ["e1", "e10"]
-
-
-def test_meaning_is_measured_by_the_best_of_the_words() -> None:
-    """A cosine of 0.8 is worth as much as what holds the words best; neighbours borrow of it, as of words."""
-    talk = [entry(1, "the lighthouse harbour"), entry(5, "Nobody was in."), entry(6, "All gone."), *FILLER]
-    for alike, best in ((0.7, "e1"), (0.9, "e5")):
-        found = order_with({"e5": alike}, "lighthouse harbour", talk)
-        assert found[:2] == [best, {"e1": "e5", "e5": "e1"}[best]]
-        assert "e6" in found
-
-
-def test_without_cosines_nothing_changes() -> None:
-    talk = [entry(1, "the lighthouse harbour"), entry(5, "a lighthouse"), *FILLER]
-    assert order_with({}, "lighthouse harbour", talk) == order("lighthouse harbour", talk)
-    nothing = {each.id: 0.0 for each in talk}
-    assert order_with(nothing, "lighthouse harbour", talk) == order("lighthouse harbour", talk)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 
 from palimpsest.core.recall.talk import Query, Speakers, is_talk, questions_in, speakers_in, tells
 from palimpsest.core.recall.words import CorpusStatistics, SearchEntry, Words, plain
@@ -35,8 +34,6 @@ class Weights:
     - `brief`: in a dialogue, the exponent of (length / mean length) by which shorter messages count less.
     - `specifics`: the share that a time, number or name adds when the question asks for one; `phrase`: that
       of a quoted phrase.
-    - `alike`: the share of the best score that similarity of embeddings adds
-      (docs/decisions/0017-vectors-optional.md).
     """
 
     saturation: float = 1.2
@@ -55,7 +52,6 @@ class Weights:
     brief: float = 0.3
     specifics: float = 0.2
     phrase: float = 1.0
-    alike: float = 1.25
 
 
 FOUND = Weights()
@@ -94,16 +90,12 @@ def ranked(
     holdings: CorpusStatistics,
     words: Words,
     weights: Weights = FOUND,
-    alike: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Scored]:
     """The entries that match the question, best first; among equals the newest first.
 
-    `entries` should include the neighbours of matching entries, whose scores count towards theirs. `alike`:
-    the similarity of embeddings to the question's, by id, from 0 to 1; such entries need not hold a word of
-    it.
+    `entries` should include the neighbours of matching entries, whose scores count towards theirs.
     """
-    alone = judged(query, entries, holdings, words, weights)
-    return lent(_with_similarity(alone, alike, weights) if alike else alone, entries, weights)
+    return lent(judged(query, entries, holdings, words, weights), entries, weights)
 
 
 def judged(
@@ -131,17 +123,6 @@ def lent(alone: Mapping[str, EntryScores], entries: Sequence[SearchEntry], weigh
         if score > 0:
             scored.append(Scored(entry, score * _kind_factor(entry)))
     return sorted(scored, key=lambda s: (-s.score, -s.entry.at, -s.entry.place, s.entry.id))
-
-
-def _with_similarity(
-    alone: Mapping[str, EntryScores], alike: Mapping[str, float], weights: Weights
-) -> dict[str, EntryScores]:
-    """Adds the similarity of embeddings, before neighbours' shares and factors are applied."""
-    best = max((each.own for each in alone.values()), default=0.0) or 1.0
-    share = weights.alike * best
-    return {
-        ident: replace(each, own=each.own + share * alike.get(ident, 0.0)) for ident, each in alone.items()
-    }
 
 
 class _Scale:

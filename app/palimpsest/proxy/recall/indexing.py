@@ -70,11 +70,8 @@ class Indexer:
         background: Background,
         stopping: asyncio.Event,
         switch: RecallSwitch,
-        then: Callable[[str, str], None] | None = None,
     ) -> None:
-        """`then` is called with each session that was indexed in the background."""
         self._search = search
-        self._then = then
         self._jobs = jobs
         self._background = background
         self._stopping = stopping
@@ -125,8 +122,6 @@ class Indexer:
                     is_left = await self._went_on(namespace, session)
                     rest = asyncio.sleep(REST_SHARE * (time.monotonic() - began))
                     await unless(self._stopping, rest)
-            if self._then is not None:
-                self._then(namespace, session)
         except (StoreError, BackgroundFailed) as error:
             # A search catches up by itself.
             _log.warning("indexing_failed", error=type(error).__name__, session=session)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
 from typing import Literal
 
 from palimpsest.core.recall.filters import ANY, Filters
@@ -21,7 +20,6 @@ from palimpsest.core.recall.tool_results import payload_id, summary_id
 from palimpsest.core.recall.words import CorpusStatistics, Kind, SearchEntry, Words, joined, plain
 from palimpsest.core.view.compaction import context_id
 from palimpsest.proxy.recall.indexing import IndexCatchUp, IndexLag, RecallSwitch, text_of
-from palimpsest.proxy.recall.vectors import Place, Vectors
 from palimpsest.settings.compacting import RecallSettings
 from palimpsest.storage.search import RecallRow, Search
 
@@ -31,9 +29,6 @@ Scope = Literal["branch", "session", "namespace"]
 _CANDIDATES = 200
 _MOST_CANDIDATES = 500
 _IN_CONTEXT = 40
-# Messages ranked by their vectors, and the least cosine for that: half of a chat has 0.2 or less to a
-# question about it (docs/decisions/0017-vectors-optional.md).
-_MOST_ALIKE, _ALIKE = 20, 0.3
 _SHOWN = frozenset({"live", "incomplete"})
 _NOTHING = CorpusStatistics(1, 1.0, {})
 _CURRENT = IndexLag((), is_all=True)
@@ -81,13 +76,11 @@ class _Matching:
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    """The input of the ranking; `alike` are cosines, `near` the rows found by them."""
+    """The input of the ranking."""
 
     query: Query
     rows: Sequence[RecallRow]
-    near: Sequence[RecallRow]
     around: Sequence[RecallRow]
-    alike: Mapping[Place, float]
     holdings: CorpusStatistics
     weights: Weights
     only: Filters
@@ -102,13 +95,11 @@ class Searcher:
         catching_up: IndexCatchUp,
         switch: RecallSwitch,
         how: RecallSettings,
-        vectors: Vectors | None = None,
     ) -> None:
         self._search = search
         self._catching_up = catching_up
         self._switch = switch
         self._how = how
-        self._vectors = vectors
         self._words = Words()
 
     async def search(self, where: Where, text: str, limit: int, only: Filters = ANY) -> SearchAnswer:
@@ -126,15 +117,11 @@ class Searcher:
         if late:
             holdings = joined(holdings, await asyncio.to_thread(self._holdings, query, late))
         rows, others = await asyncio.to_thread(_chosen, matching, late, only)
-        # Rows that match by substring alone need no ranking by meaning.
-        by_meaning = has_index and (not rows or any(holdings.holding.values()))
-        alike = await self._alike(where, text) if by_meaning else {}
-        near = await self._near(where, rows, alike, only)
-        around = await self._around(where, rows, near)
+        around = await self._around(where, rows)
         weights = FOUND if where.scope == "branch" else APART
-        ranking = _Ranking(query, rows, near, around, alike, holdings, weights, only)
+        ranking = _Ranking(query, rows, around, holdings, weights, only)
         hits = await asyncio.to_thread(self._hits, ranking, limit)
-        every = {self._id(row): row for row in (*rows, *near, *around)}
+        every = {self._id(row): row for row in (*rows, *around)}
         hit_rows = {hit.quote.entry.id: every[hit.quote.entry.id] for hit in hits}
         # Hits found through their neighbours count as matches too.
         found = len({*map(self._id, (*rows, *others)), *hit_rows})
@@ -248,40 +235,14 @@ class Searcher:
         )
         return [row for row in rows if row.chain in on_path]
 
-    async def _alike(self, where: Where, text: str) -> Mapping[Place, float]:
-        """Cosines between the question and messages, if vectors are on; missing vectors are queued."""
-        if self._vectors is None:
-            return {}
-        session = None if where.scope == "namespace" else where.session
-        if session is not None:
-            self._vectors.later(where.namespace, session)
-        return await self._vectors.alike(where.namespace, session, text)
-
-    async def _near(
-        self, where: Where, rows: Sequence[RecallRow], alike: Mapping[Place, float], only: Filters
-    ) -> list[RecallRow]:
-        """The messages most similar to the question, in `rows` or not; at most 20."""
-        likely = [place for place, cosine in alike.items() if cosine >= _ALIKE]
-        # Three times as many, because some are on other branches or filtered out.
-        best = nlargest(3 * _MOST_ALIKE, likely, key=alike.__getitem__)
-        known = {_place(row): row for row in rows}
-        unread = [place for place in best if place not in known]
-        if unread:
-            found = await self._search.messages_at(where.namespace, unread, self._how.search_bytes)
-            allowed = _meant(await self._allowed(where, found), only)
-            known |= {_place(row): row for row in allowed}
-        return [known[place] for place in best if place in known][:_MOST_ALIKE]
-
-    async def _around(
-        self, where: Where, rows: Sequence[RecallRow], near: Sequence[RecallRow]
-    ) -> list[RecallRow]:
+    async def _around(self, where: Where, rows: Sequence[RecallRow]) -> list[RecallRow]:
         """The best of these rows, and the messages up to two places before and after them on the path.
 
         Empty for other scopes than a branch. Neighbours beyond `search_bytes` are left out.
         """
         if where.scope != "branch":
             return []
-        here = {row.chain: row for row in (*rows[:_IN_CONTEXT], *near) if row.kind == "message"}
+        here = {row.chain: row for row in rows[:_IN_CONTEXT] if row.kind == "message"}
         known = dict(here)
         fresh = list(here)
         for _ in range(2):
@@ -298,10 +259,9 @@ class Searcher:
 
     def _hits(self, ranking: _Ranking, limit: int) -> list[Hit]:
         query, words = ranking.query, self._words
-        every = {self._id(row): row for row in (*ranking.rows, *ranking.near, *ranking.around)}
+        every = {self._id(row): row for row in (*ranking.rows, *ranking.around)}
         entries = {ident: self._entry(row) for ident, row in every.items()}
-        alike = {ident: ranking.alike.get(_place(row), 0.0) for ident, row in every.items() if ranking.alike}
-        scored = ranked(query, list(entries.values()), ranking.holdings, words, ranking.weights, alike)
+        scored = ranked(query, list(entries.values()), ranking.holdings, words, ranking.weights)
         if ranking.only != ANY:
             scored = [found for found in scored if _is_meant(every[found.entry.id], ranking.only)]
         if not scored:
@@ -373,10 +333,6 @@ def _shown(rows: Sequence[RecallRow], question: str) -> list[RecallRow]:
 
 def _is_question(row: RecallRow, question: str) -> bool:
     return row.kind == "message" and row.role == "user" and text_of(row).strip() == question
-
-
-def _place(row: RecallRow) -> Place:
-    return row.session, row.arrival
 
 
 def _is_echo(row: RecallRow) -> bool:
