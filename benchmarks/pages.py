@@ -27,7 +27,7 @@ _PAINTED = "performance.getEntriesByName('first-contentful-paint')"
 _PAGES = (
     "/ui",
     "/ui/overview",
-    "/ui/search?q=word",
+    "/ui?q=word",
     "{home}",
     "{home}/turns/1",
     "{home}/messages",

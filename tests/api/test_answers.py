@@ -85,14 +85,14 @@ async def listed(proxy: Proxy, chat: Chat, path: str, name: str) -> list[Json]:
 async def reads(proxy: Proxy, chat: Chat, home: str) -> list[Case]:
     """All that can be read of a session, in every form."""
     paths = ["", "/messages", "/messages?limit=2&after=1&hidden=1", "/view", "/view?explain=1", "/status"]
-    paths += ["/state", "/settings", "/compactions", "/compactions?limit=1", "/compactions?graph=1"]
+    paths += ["/state", "/settings", "/compactions", "/compactions?limit=1"]
     paths += ["/pins", "/report", "/events?limit=1000", "/exchanges", "/exchanges?limit=1", "/checkpoints"]
     paths += ["/memory", "/memory?kind=summary&limit=1", "/export", "/export?hidden=1"]
     paths += [f"/export?format={form}" for form in ("jsonl", "markdown", "html")]
     paths += [f"/search?q=port+berth&{more}" for more in ("", "scope=session&role=user", "scope=namespace")]
     paths += ["/search?q=harbour&kind=summary", "/search?q=file&kind=error&scope=session"]
     for one in await listed(proxy, chat, f"{home}/exchanges", "exchanges"):
-        ends = ["", "/view", "/diff", "/diff?against=said", "/lost", *["/body"] * one_is_sent(one)]
+        ends = ["", "?against=previous&lost=1", "?against=said", *["/body"] * one_is_sent(one)]
         paths += [f"/exchanges/{one['n']}{end}" for end in ends]
     for name in ("compactions", "checkpoints"):
         paths += [f"/{name}/{one['id']}" for one in await listed(proxy, chat, f"{home}/{name}", name)]
@@ -126,8 +126,8 @@ ACCOUNT = [
         for more in ("", "?details=1&side=1", "?named=my", "?error=429&limit=1")
     ),
     Case("GET", "overview?days=0"),
-    *(Case("GET", path) for path in ("overview", "configuration", "windows", "scrub")),
-    *(Case("GET", path) for path in ("memory/search", "memory/search?q=port&limit=1", "openapi.json")),
+    *(Case("GET", path) for path in ("overview", "windows")),
+    *(Case("GET", path) for path in ("memory/search", "memory/search?q=port&limit=1")),
 ]
 
 

@@ -1,4 +1,4 @@
-"""`/api/openapi.json` describes what there is, and nothing that it allows or forbids is answered by a 5xx."""
+"""`/openapi.json` describes what there is, and nothing that it allows or forbids is answered by a 5xx."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BODIES_TO_TRY = [
 
 
 async def described(proxy: Proxy, chat: Chat) -> Json:
-    reply = await proxy.http.get("/api/openapi.json", headers=chat.headers)
+    reply = await proxy.http.get("/openapi.json", headers=chat.headers)
     assert reply.status_code == 200
     document: Json = reply.json()
     return document

@@ -49,12 +49,6 @@ async def compact(proxy: Proxy, chat: Chat) -> str:
     return ident
 
 
-async def graph(proxy: Proxy, chat: Chat) -> dict[str, Json]:
-    path = f"/api/sessions/{chat.session}/compactions?graph=1"
-    reply = await proxy.http.get(path, headers=chat.headers)
-    return {node["id"]: node for node in reply.json()["nodes"]}
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def told(proxy: Proxy) -> Chat:
     talk = proxy.chat(system="Be kind.", session="garden")
@@ -208,28 +202,20 @@ async def test_how_many_hits_and_sources_are_shown_is_bounded(proxy: Proxy) -> N
 
 
 @pytest.mark.spec("C12")
-async def test_the_graph_shows_depths_and_parents(proxy: Proxy, folded: tuple[Chat, str, str]) -> None:
+async def test_summaries_have_parents_and_a_depth(proxy: Proxy, folded: tuple[Chat, str, str]) -> None:
     chat, first, second = folded
-    nodes = await graph(proxy, chat)
-    assert (nodes[first]["node"], nodes[first]["depth"], nodes[first]["parents"]) == ("leaf", 0, [])
-    assert (nodes[second]["node"], nodes[second]["depth"], nodes[second]["parents"]) == ("node", 1, [first])
     records = {one["id"]: one for one in await chat.compactions()}
     newly = records[second]["messages_folded"] - records[first]["messages_folded"]
-    assert nodes[second]["source_messages"] == newly
-
-
-async def test_a_summary_is_found_with_its_depth(proxy: Proxy, folded: tuple[Chat, str, str]) -> None:
-    chat, first, second = folded
+    leaf, node = [await describe(proxy, chat, summary_id(ident)) or {} for ident in (first, second)]
+    assert (leaf["node"], leaf["depth"], leaf["parents"]) == ("leaf", 0, [])
+    assert (node["node"], node["depth"], node["parents"]) == ("node", 1, [summary_id(first)])
+    assert node["sourceMessageCount"] == newly
     found = await grep(proxy, chat, "lighthouse summary question", limit=50, kind="summary")
-    hits = {hit["id"]: hit for hit in found["results"]}
-    nodes = {summary_id(ident): node for ident, node in (await graph(proxy, chat)).items()}
-    assert hits
-    for ident, hit in hits.items():
-        assert ident in map(summary_id, (first, second))
-        assert (hit["depth"], hit["sourceMessageCount"]) == (
-            nodes[ident]["depth"],
-            nodes[ident]["source_messages"],
-        )
+    shown = {summary_id(first): leaf, summary_id(second): node}
+    assert found["results"]
+    for hit in found["results"]:
+        for fact in ("depth", "sourceMessageCount"):
+            assert hit[fact] == shown[hit["id"]][fact]
 
 
 @pytest.mark.spec("C06", "P5")
@@ -268,7 +254,7 @@ async def test_an_empty_session_has_no_hits_and_no_error(proxy: Proxy) -> None:
 async def test_without_compactions_messages_are_found_and_elsewhere_nothing(proxy: Proxy, told: Chat) -> None:
     found = await grep(proxy, told, "gate code")
     assert {hit["kind"] for hit in found["results"]} == {"message"}
-    assert await graph(proxy, told) == {}
+    assert await told.compactions() == []
     empty = await grep(proxy, told, "zeppelin")
     assert (empty["results"], empty["totalFound"]) == ([], 0)
 

@@ -55,7 +55,7 @@ async def test_a_password_is_the_key(proxy: Proxy, chat: Chat, user: str) -> Non
         # What a password cannot open is not linked: it is named.
         page = page_of(by_password.text)
         links = {link.attributes["href"].partition("?")[0] for link in page.all("a")}
-        assert all(link.startswith("/ui") or link in ("#main", "/docs") for link in links)
+        assert all(link.startswith("/ui") or link in ("#main", "/openapi.json") for link in links)
         assert page.one("footer").all("code")
         assert page_of(by_header.text).one("footer").all("code") == []
 

@@ -126,15 +126,6 @@ async def test_the_list_says_when_and_an_event_says_what(proxy: Proxy, twice: tu
     assert [event["payload"] for event in events] == [{"compactionId": second, "restoredId": first}]
 
 
-async def test_the_graph_says_what_each_was_made_from(proxy: Proxy, twice: tuple[Chat, str, str]) -> None:
-    chat, first, second = twice
-    path = f"/api/sessions/{chat.session}/compactions?graph=1"
-    graph: Json = (await proxy.http.get(path, headers=chat.headers)).json()
-    assert [node["id"] for node in graph["nodes"]] == [first, second]
-    assert graph["edges"] == [{"from": first, "to": second}]
-    assert all(node["tokens_after"] < node["tokens_before"] for node in graph["nodes"])
-
-
 async def restore(proxy: Proxy, chat: Chat, checkpoint: str) -> httpx.Response:
     path = f"/api/sessions/{chat.session}/checkpoints/{checkpoint}/restore"
     return await proxy.http.post(path, headers=chat.headers)

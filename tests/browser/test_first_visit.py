@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser
 
 from tests.browser.conftest import Elsewhere
@@ -35,12 +34,7 @@ async def test_a_first_visit_finds_its_way(
         await page.wait_for_url(f"{proxy.url}/ui")
         assert await page.locator(".clients tbody tr").count() > 10
         assert f"{proxy.url}/v1" in await page.inner_text("main")
-        await page.click("text=API and clients")
-        await page.wait_for_url(f"{proxy.url}/docs")
-        assert await page.locator("section.operation").count() > 30
-        for path in ("/ui", "/docs"):
-            await page.goto(proxy.url + path)
-            assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
+        assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
         await proxy.http.post(
             "/v1/chat/completions", json={"model": "m", "messages": [{"role": "user", "content": "hello"}]}
         )
@@ -48,28 +42,4 @@ async def test_a_first_visit_finds_its_way(
         assert await page.locator("tbody th a").inner_text() == "hello"
         assert complaints == []
         assert {url.split("/")[2] for url in asked} <= {proxy.url[7:], f"evil.test:{elsewhere.port}"}
-        await context.close()
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_the_page_of_the_api_is_small_and_its_commands_can_be_copied(
-    tmp_path: Path, browser: Browser, theme: str
-) -> None:
-    async with proxied(ModelServer(), tmp_path) as proxy:
-        context = await browser.new_context(color_scheme="dark" if theme == "dark" else "light")
-        await context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page = await context.new_page()
-        loaded: list[tuple[str, int]] = []
-        page.on("response", lambda told: loaded.append((told.url, int(told.headers["content-length"]))))
-        await page.goto(f"{proxy.url}/docs")
-        assert {url for url, _ in loaded} == {f"{proxy.url}/docs", f"{proxy.url}/ui.js"}
-        assert sum(size for _, size in loaded) < 300_000
-        assert (await Axe().run(page)).response["violations"] == []
-        await page.click("#list_sessions .shell button")
-        # Not `wait_for_function`: its second look evaluates a string, which the page's policy forbids.
-        await page.locator("#list_sessions button").first.get_by_text("Copied", exact=True).wait_for()
-        copied = await page.evaluate("navigator.clipboard.readText()")
-        assert copied == f"curl '{proxy.url}/api/sessions' -H \"Authorization: Bearer $KEY\""
-        await page.click("#list_sessions a[href='#SessionPage']")
-        assert await page.locator("#SessionPage").is_visible()
         await context.close()

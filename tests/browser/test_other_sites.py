@@ -35,7 +35,7 @@ WRITES = {
     "/s/named/v1/chat/completions": TALK,
     "/api/sessions/named/memory-block": MEMORY,
     "/api/sessions/named/compact": "{}",
-    "/ui/sessions/named/compact": "",
+    "/ui/sessions/named": "action=compact",
     "/mcp": '{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}',
 }
 # Every way a page has of sending a request; each tells what it read, "" for nothing.

@@ -64,7 +64,7 @@ async def test_what_the_model_saw_is_printed(tmp_path: Path) -> None:
     async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
         chat = await told(proxy)
         last = len(chat.replies)
-        seen = await read(proxy.http, chat, f"sessions/{chat.session}/exchanges/{last}/view")
+        seen = await read(proxy.http, chat, f"sessions/{chat.session}/exchanges/{last}")
         newest = await as_json(proxy, "view", "the work")
         assert newest["parts"] == seen["parts"]
         lines = (await runs(proxy, "view", "the work")).stdout

@@ -103,7 +103,7 @@ class Caller:
             "/status",
             "/export",
             "/exchanges",
-            *(f"/exchanges/1{end}" for end in ("", "/view", "/body", "/diff", "/lost")),
+            *(f"/exchanges/1{end}" for end in ("?against=previous&lost=1", "/body")),
         )
         paths = [base + end for end in ends]
         paths += [f"/ui/sessions/{session}{end}" for end in ("", "/events", "/turns/1")]

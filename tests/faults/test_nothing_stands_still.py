@@ -153,7 +153,7 @@ async def long_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "page",
     [
         *(f"/api/sessions/{{}}/{end}" for end in ("status", "view", "messages")),
-        *(f"/api/sessions/{{}}/exchanges/1{end}" for end in ("", "/view", "/body", "/diff", "/lost")),
+        *(f"/api/sessions/{{}}/exchanges/1{end}" for end in ("", "?against=previous", "?lost=1", "/body")),
         *(f"/ui/sessions/{{}}{end}" for end in ("", "/events", "/turns/1", "/turns/1?from=0")),
     ],
 )

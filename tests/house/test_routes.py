@@ -11,9 +11,7 @@ VERBS = frozenset({"get", "post", "put", "patch", "delete", "head", "options"})
 
 # Answered for anybody: they say nothing of anybody's conversations.
 OPEN = frozenset(
-    f"{verb} {path}"
-    for verb in ("GET", "HEAD")
-    for path in ("/healthz", "/readyz", "/", "/docs", "/openapi.json")
+    f"{verb} {path}" for verb in ("GET", "HEAD") for path in ("/healthz", "/readyz", "/", "/openapi.json")
 ) | {"GET /ui.js"}
 # Asks for a key of its own, or answers this machine alone (tests/e2e/test_metrics.py).
 OPERATORS = frozenset({"GET /metrics", "HEAD /metrics"})
@@ -30,7 +28,6 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}",
         "DELETE /sessions/{name:path}",
         "DELETE /namespace",
-        "GET /scrub",
         "GET /sessions/{name:path}/messages",
         "GET /sessions/{name:path}/view",
         "GET /sessions/{name:path}/search",
@@ -51,18 +48,13 @@ SCOPED = frozenset(
         "GET /sessions/{name:path}/checkpoints/{checkpoint}",
         "POST /sessions/{name:path}/checkpoints/{checkpoint}/restore",
         "GET /overview",
-        "GET /configuration",
         "GET /sessions/{name:path}/report",
         "GET /sessions/{name:path}/exchanges",
-        *(
-            f"GET /sessions/{{name:path}}/exchanges/{{n}}{end}"
-            for end in ("", "/view", "/body", "/diff", "/lost")
-        ),
+        *(f"GET /sessions/{{name:path}}/exchanges/{{n}}{end}" for end in ("", "/body")),
         "GET /sessions/{name:path}/events",
         "GET /sessions/{name:path}/memory",
         "POST /sessions/{name:path}/memory-block",
         "POST /sessions/{name:path}/complete",
-        "GET /openapi.json",
         "GET /memory/search",
         "GET /windows",
         "DELETE /windows/{model:path}",
@@ -78,18 +70,13 @@ PAGES = frozenset(
         "GET /ui",
         "GET /ui/overview",
         "GET /ui/configuration",
-        "GET /ui/search",
         "GET /ui/sessions/{name:path}",
         "GET /ui/sessions/{name:path}/messages",
         "GET /ui/sessions/{name:path}/compactions/{compaction}",
         "GET /ui/sessions/{name:path}/state",
         "GET /ui/sessions/{name:path}/settings",
-        *(
-            f"POST /ui/sessions/{{name:path}}/{action}"
-            for action in ("compact", "undo", "pin", "unpin", "settings")
-        ),
+        "POST /ui/sessions/{name:path}",
         "GET /ui/sessions/{name:path}/events",
-        "GET /ui/sessions/{name:path}/turns",
         "GET /ui/sessions/{name:path}/turns/{n}",
     }
 )

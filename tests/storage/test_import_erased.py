@@ -136,7 +136,8 @@ async def erases_all(proxy: Proxy, chat: Chat) -> tuple[int, str]:
         if files != "pending":
             break
         await asyncio.sleep(0.05)
-        files = (await proxy.http.get("/api/scrub", headers=chat.headers)).json()["files"]
+        again = await proxy.http.delete("/api/namespace?confirm=everything", headers=chat.headers)
+        files = again.json()["files"]
     return receipt.json()["rows"]["sessions"], files
 
 

@@ -1,9 +1,8 @@
-"""The endpoint that lists a session's compactions, also as a graph."""
+"""The endpoint that lists a session's compactions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Path, Query
 
@@ -18,7 +17,6 @@ from palimpsest.api.replies import (
     utc_time,
     utc_time_or_none,
 )
-from palimpsest.core.recall.lineage import Lineage
 from palimpsest.core.view.compaction import (
     Author,
     Compaction,
@@ -26,10 +24,8 @@ from palimpsest.core.view.compaction import (
     SpentTokens,
     Trigger,
     context_id,
-    edges,
 )
 from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.recall.describing import lineages_in
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.store import Store
 
@@ -95,34 +91,6 @@ class CompactionPage(TypedDict):
     next: Annotated[str | None, described("The `after` of the next page; null on the last one.")]
 
 
-class CompactionNode(TypedDict):
-    """A compaction in the graph. `node` and `depth` are null where it only shortened tool results."""
-
-    id: str
-    kind: CompactionKind
-    trigger: Trigger
-    policy: str
-    tokens_before: Tokens
-    tokens_after: Tokens
-    created_at: UtcTime
-    undone_at: UtcTime | None
-    node: Literal["node", "leaf"] | None
-    depth: int | None
-    parents: list[str]
-    source_messages: int
-
-
-CompactionEdge = TypedDict("CompactionEdge", {"from": str, "to": str})
-
-
-class CompactionGraph(TypedDict):
-    """All compactions of a session, and what each was made from."""
-
-    session: str
-    nodes: list[CompactionNode]
-    edges: list[CompactionEdge]
-
-
 class CompactionPages:
     """Compactions of a session."""
 
@@ -138,27 +106,17 @@ class CompactionPages:
         self,
         caller: Admitted,
         name: SessionName,
-        graph: Annotated[
-            bool, Query(description="All of them as a graph of what was made from what.")
-        ] = False,
         limit: Annotated[int, Query(ge=1, le=_MOST_COMPACTIONS, description="At most so many.")] = 100,
         after: Annotated[str, Query(max_length=100, description="The `next` of the page before.")] = "",
-    ) -> Reply[CompactionPage] | Reply[CompactionGraph]:
-        """List the compactions of a session, oldest first.
-
-        `graph`: all of them, as nodes and edges.
-        """
+    ) -> Reply[CompactionPage]:
+        """List the compactions of a session, oldest first."""
         row = await self._archive.session(caller.namespace, name)
         stored = await self._store.compactions.of_session(caller.namespace, row.id)
-        if graph:
-            lineages = await lineages_in(self._store.history, caller.namespace, row.id, stored)
-            return reply(_graph(row.id, stored, lineages))
         start = 1 + next((at for at, one in enumerate(stored) if one.compaction.id == after), -1)
         page = stored[start : start + limit]
         more = page[-1].compaction.id if start + limit < len(stored) else None
         shown = [stored_fields(one) for one in page]
-        listed: CompactionPage = {"session": row.id, "compactions": shown, "next": more}
-        return reply(listed)
+        return reply({"session": row.id, "compactions": shown, "next": more})
 
 
 def compaction_fields(compaction: Compaction) -> MadeCompaction:
@@ -206,34 +164,4 @@ def stored_fields(stored: StoredCompaction) -> StoredCompactionFields:
         **compaction_fields(stored.compaction),
         "created_at": utc_time(stored.created_at),
         "undone_at": utc_time_or_none(stored.undone_at),
-    }
-
-
-def _graph(
-    session: str, stored: Sequence[StoredCompaction], lineages: Mapping[str, Lineage]
-) -> CompactionGraph:
-    nodes = [_node(one, lineages.get(one.compaction.id)) for one in stored]
-    pairs = edges([one.compaction for one in stored])
-    return {
-        "session": session,
-        "nodes": nodes,
-        "edges": [{"from": parent, "to": child} for parent, child in pairs],
-    }
-
-
-def _node(one: StoredCompaction, lineage: Lineage | None) -> CompactionNode:
-    """`lineage`: what a summary was made from (C12); None for masks alone."""
-    return {
-        "id": one.compaction.id,
-        "kind": one.compaction.kind,
-        "trigger": one.compaction.trigger,
-        "policy": one.compaction.policy,
-        "tokens_before": one.compaction.tokens_before,
-        "tokens_after": one.compaction.tokens_after,
-        "created_at": utc_time(one.created_at),
-        "undone_at": utc_time_or_none(one.undone_at),
-        "node": lineage.kind if lineage else None,
-        "depth": lineage.depth if lineage else None,
-        "parents": list(lineage.parents) if lineage else [],
-        "source_messages": len(lineage.sources) if lineage else 0,
     }

@@ -70,7 +70,7 @@ TAGS = (
     Tag(
         "Exchanges",
         "Requests with their answers: what was said, what was sent, and what it cost.",
-        "list_exchanges get_exchange get_exchange_view get_exchange_body get_exchange_diff get_exchange_lost",
+        "list_exchanges get_exchange get_exchange_body",
     ),
     Tag(
         "Kept",
@@ -81,8 +81,8 @@ TAGS = (
     Tag("Recall tools", "What a model gets from its tools.", "grep_context describe_context"),
     Tag(
         "Account",
-        "Everything of a key: sums, learned windows, settings in force, erasing.",
-        "get_overview list_windows forget_window get_configuration erase_everything get_scrub get_openapi",
+        "Everything of a key: sums, learned windows, erasing.",
+        "get_overview list_windows forget_window erase_everything",
     ),
 )
 # Bodies are read after authentication, by us and not by the framework, which therefore does not know them.
@@ -170,10 +170,6 @@ class DescriptionPages:
     def __init__(self, api: APIRouter, *, needs_key: bool) -> None:
         self._api = api
         self._needs_key = needs_key
-
-    def on(self, api: APIRouter) -> None:
-        """Register the route."""
-        api.add_api_route("/openapi.json", self.get_openapi, methods=["GET"])
 
     async def get_openapi(self) -> Reply[dict[str, Any]]:
         """Get the OpenAPI 3.1 document of these endpoints."""

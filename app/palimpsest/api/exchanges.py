@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
 from fastapi import APIRouter, Path, Query
@@ -30,6 +31,7 @@ from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 
 _MOST = 500
+Against = Literal["previous", "said"]
 ExchangeName = Annotated[str, Path(description="Number of an exchange in its session, from 1, or its id.")]
 
 
@@ -83,15 +85,6 @@ class ExchangePage(TypedDict):
     next: Annotated[int | None, described("The `after` of the next page; null on the last one.")]
 
 
-class SeenExchangeFields(ExchangeFields):
-    """An exchange, with what its prompt was for and what became of the messages."""
-
-    shares: Annotated[dict[Category, int], described("The tokens of the prompt by what they are for.")]
-    fates: Annotated[dict[Fate, int], described("How many messages were sent how.")]
-    is_body_kept: bool
-    is_exact: Annotated[bool | None, described("The body has the digest of what was sent; null: unknown.")]
-
-
 class SaidMessageHead(TypedDict):
     """What became of a message of the conversation."""
 
@@ -128,18 +121,10 @@ class SentPart(SentPartHead):
     message: StoredMessage
 
 
-class ExchangeView(ExchangeFields):
-    """What was said and what was sent."""
-
-    messages: list[SaidMessage]
-    parts: list[SentPart]
-
-
 class PromptDifferenceHead(TypedDict):
     """How many messages two prompts share; an upstream's cache can serve those before."""
 
-    n: int
-    against: Literal["previous", "said"]
+    against: Against
     same_before: int
     same_after: int
 
@@ -152,19 +137,29 @@ class PromptDifference(PromptDifferenceHead):
 
 
 class LostFact(TypedDict):
-    """Something that a folded message says and the prompt does not."""
+    """A rule, file, command, failure or number that a folded message says and the prompt does not."""
 
     kind: str
     text: str
     message: MessageId
 
 
-class LostFacts(TypedDict):
-    """What folded messages say and the prompt does not."""
+class SeenExchangeHead(ExchangeFields):
+    """What is known of an exchange beside its messages."""
 
-    n: int
-    compaction: str | None
-    lost: list[LostFact]
+    shares: Annotated[dict[Category, int], described("The tokens of the prompt by what they are for.")]
+    fates: Annotated[dict[Fate, int], described("How many messages were sent how.")]
+    lost: Annotated[list[LostFact] | None, described("Where `lost` asks for it.")]
+    is_body_kept: bool
+    is_exact: Annotated[bool | None, described("The body has the digest of what was sent; null: unknown.")]
+
+
+class SeenExchangeFields(SeenExchangeHead):
+    """An exchange: what was said, what was sent, and what its prompt was for."""
+
+    messages: Annotated[list[SaidMessage], described("The conversation.")]
+    parts: Annotated[list[SentPart], described("The messages of the prompt, in their order.")]
+    difference: Annotated[PromptDifference | None, described("Where `against` asks for it.")]
 
 
 class ExchangePages:
@@ -178,10 +173,7 @@ class ExchangePages:
         """Register the routes."""
         api.add_api_route("/sessions/{name:path}/exchanges", self.list_exchanges, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/exchanges/{n}", self.get_exchange, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/exchanges/{n}/view", self.get_exchange_view, methods=["GET"])
         api.add_api_route("/sessions/{name:path}/exchanges/{n}/body", self.get_exchange_body, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/exchanges/{n}/diff", self.get_exchange_diff, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/exchanges/{n}/lost", self.get_exchange_lost, methods=["GET"])
 
     async def list_exchanges(
         self,
@@ -199,34 +191,39 @@ class ExchangePages:
         return reply({"session": row.id, "exchanges": [exchange_fields(*one) for one in page], "next": more})
 
     async def get_exchange(
-        self, caller: Admitted, name: SessionName, n: ExchangeName
+        self,
+        caller: Admitted,
+        name: SessionName,
+        n: ExchangeName,
+        against: Annotated[
+            Against | None, Query(description="Its difference to the turn before, or to what was said.")
+        ] = None,
+        lost: Annotated[bool, Query(description="What folded messages say and the prompt does not.")] = False,
     ) -> Reply[SeenExchangeFields]:
-        """Get an exchange, with the tokens of its prompt by what they are for."""
+        """Get an exchange: what was said and what was sent, every message with its fate."""
         seen = await self._seen(caller.namespace, name, n)
         weight = MESSAGE_WEIGHT * len(seen.talk.messages)
-        return reply(
-            {
-                **await self._fields(caller.namespace, seen),
-                "shares": await offload(weight, self._views.shares, seen),
-                "fates": _counted(seen),
-                "is_body_kept": seen.body is not None,
-                "is_exact": seen.is_exact,
-            }
-        )
-
-    async def get_exchange_view(
-        self, caller: Admitted, name: SessionName, n: ExchangeName
-    ) -> Reply[ExchangeView]:
-        """Get what was said and what was sent.
-
-        Every message with its fate, and the parts of the prompt.
-        `messages` is the conversation; `is_said`: the request contained the message. `parts` are the messages
-        of the prompt in their order.
-        """
-        seen = await self._seen(caller.namespace, name, n)
-        fields = await self._fields(caller.namespace, seen)
-        weight = MESSAGE_WEIGHT * len(seen.talk.messages)
-        return raw_reply(await offload(weight, _view, fields, seen))
+        facts: list[LostFact] = [
+            {"kind": one.kind, "text": one.text, "message": context_id(seen.talk.names[one.index])}
+            for one in (await self._views.lost(seen) if lost else ())
+        ]
+        cost = await self._views.cost_of(caller.namespace, seen.exchange)
+        fates = [fate.fate for fate in seen.fates]
+        head: SeenExchangeHead = {
+            **exchange_fields(seen.number, seen.exchange, seen.ratio, cost),
+            "shares": await offload(weight, self._views.shares, seen),
+            "fates": {fate: fates.count(fate) for fate in dict.fromkeys(fates)},
+            "lost": facts if lost else None,
+            "is_body_kept": seen.body is not None,
+            "is_exact": seen.is_exact,
+        }
+        before: Sequence[bytes] = ()
+        if against == "said":
+            before = seen.said
+        elif against == "previous" and seen.number > 1:
+            before = (await self._seen(caller.namespace, name, str(seen.number - 1))).shown
+        differs = b"null" if against is None else _difference(against, before, seen)
+        return raw_reply(await offload(weight, _whole, head, seen, differs))
 
     async def get_exchange_body(
         self, caller: Admitted, name: SessionName, n: ExchangeName
@@ -241,57 +238,8 @@ class ExchangePages:
         exact = {} if seen.is_exact is None else {"x-palimpsest-exact": str(seen.is_exact).lower()}
         return raw_reply(seen.body, headers=exact)
 
-    async def get_exchange_diff(
-        self,
-        caller: Admitted,
-        name: SessionName,
-        n: ExchangeName,
-        against: Annotated[
-            Literal["previous", "said"], Query(description="The turn before, or what was said.")
-        ] = "previous",
-    ) -> Reply[PromptDifference]:
-        """Show how the prompt differs from that of the turn before, or from what was said.
-
-        `same_before` and `same_after` count the messages that both share; an upstream's cache can serve the
-        former.
-        """
-        seen = await self._seen(caller.namespace, name, n)
-        if against == "said":
-            before = seen.said
-        elif seen.number == 1:
-            before = ()
-        else:
-            before = (await self._seen(caller.namespace, name, str(seen.number - 1))).shown
-        found = difference(before, seen.shown)
-        head: PromptDifferenceHead = {
-            "n": seen.number,
-            "against": against,
-            "same_before": found.same_before,
-            "same_after": found.same_after,
-        }
-        return raw_reply(object_with(head, gone=array_of(found.gone), new=array_of(found.new)))
-
-    async def get_exchange_lost(
-        self, caller: Admitted, name: SessionName, n: ExchangeName
-    ) -> Reply[LostFacts]:
-        """List what the folded messages say and the prompt does not.
-
-        Rules, files, commands, failures, numbers.
-        """
-        seen = await self._seen(caller.namespace, name, n)
-        found = await self._views.lost(seen)
-        lost: list[LostFact] = [
-            {"kind": one.kind, "text": one.text, "message": context_id(seen.talk.names[one.index])}
-            for one in found
-        ]
-        return reply({"n": seen.number, "compaction": seen.exchange.compaction, "lost": lost})
-
     async def _seen(self, namespace: str, name: str, n: str) -> SeenExchange:
         return await self._views.seen(namespace, await self._archive.session(namespace, name), n)
-
-    async def _fields(self, namespace: str, seen: SeenExchange) -> ExchangeFields:
-        cost = await self._views.cost_of(namespace, seen.exchange)
-        return exchange_fields(seen.number, seen.exchange, seen.ratio, cost)
 
 
 def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: Cost | None) -> ExchangeFields:
@@ -337,10 +285,20 @@ def cost_fields(cost: Cost | None) -> ExchangeCostFields | None:
     return {"prompt": cost.prompt, "completion": cost.completion, "total": cost.total, "saved": cost.saved}
 
 
-def _view(fields: ExchangeFields, seen: SeenExchange) -> bytes:
+def _whole(head: SeenExchangeHead, seen: SeenExchange, difference: bytes) -> bytes:
     said = [object_with(_said(seen, fate), message=seen.talk.messages[fate.index].raw) for fate in seen.fates]
     parts = [object_with(_part(seen, part), message=part.raw) for part in seen.view.parts]
-    return object_with(fields, messages=array_of(said), parts=array_of(parts))
+    return object_with(head, messages=array_of(said), parts=array_of(parts), difference=difference)
+
+
+def _difference(against: Against, before: Sequence[bytes], seen: SeenExchange) -> bytes:
+    found = difference(before, seen.shown)
+    head: PromptDifferenceHead = {
+        "against": against,
+        "same_before": found.same_before,
+        "same_after": found.same_after,
+    }
+    return object_with(head, gone=array_of(found.gone), new=array_of(found.new))
 
 
 def _part(seen: SeenExchange, part: ViewPart) -> SentPartHead:
@@ -366,8 +324,3 @@ def _said(seen: SeenExchange, fate: SeenMessage) -> SaidMessageHead:
         "tokens_sent": seen.for_model(fate.tokens),
         "is_said": fate.index >= seen.start,
     }
-
-
-def _counted(seen: SeenExchange) -> dict[Fate, int]:
-    fates = [fate.fate for fate in seen.fates]
-    return {fate: fates.count(fate) for fate in dict.fromkeys(fates)}

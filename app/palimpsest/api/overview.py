@@ -113,28 +113,15 @@ class SettingFields(TypedDict):
     source: str
 
 
-class ConfigurationFields(TypedDict):
-    """The settings in force that decide what is sent."""
-
-    settings: list[SettingFields]
-
-
 class OverviewPages:
-    """`/overview` and `/configuration`."""
+    """`/overview`."""
 
-    def __init__(self, overviews: Overviews, settings: Settings) -> None:
+    def __init__(self, overviews: Overviews) -> None:
         self._overviews = overviews
-        self._settings = settings
 
     def on(self, api: APIRouter) -> None:
         """Register the routes."""
         api.add_api_route("/overview", self.get_overview, methods=["GET"])
-        api.add_api_route("/configuration", self.get_configuration, methods=["GET"])
-
-    async def get_configuration(self, caller: Admitted) -> Reply[ConfigurationFields]:
-        """Get the settings in force that decide what is sent, each with its source."""
-        del caller
-        return reply({"settings": configuration_of(self._settings)})
 
     async def get_overview(self, caller: Admitted, days: DaysOrAll = 7) -> Reply[OverviewFields]:
         """Sum up the turns of the last days.

@@ -161,13 +161,12 @@ def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
         # Before `/sessions/{name}/view`, which would match too.
         ExchangePages(archive, views.exchanges).on(api)
         CompactionReports(archive, views.compactions, views.exchanges).on(api)
-        OverviewPages(views.overviews, pages.settings).on(api)
+        OverviewPages(views.overviews).on(api)
     ViewPages(archive, pages.contexts, pages.viewing).on(api)
     PinPages(archive, pages.store.history, pages.contexts).on(api)
     ContextPages(archive).on(api)
     settings.on(api)
     _on_session(api, pages, archive)
-    _description(api, pages).on(api)
     if pages.windows is not None:
         WindowPages(pages.windows).on(api)
     sessions.on_last(api)

@@ -1,15 +1,13 @@
-"""The root, the OpenAPI description and a page made of it: without authentication or conversation data."""
+"""The root, the OpenAPI description and the pages' script: without authentication or conversation data."""
 
 from __future__ import annotations
 
-import asyncio
 from importlib.metadata import version
 
 from fastapi import APIRouter, Request, Response
 
-from palimpsest.api.clients import address_of, base_url_of, settings_lines
+from palimpsest.api.clients import address_of, base_url_of
 from palimpsest.api.description import DescriptionPages
-from palimpsest.api.reference import groups_of, shapes_of
 from palimpsest.api.replies import reply
 from palimpsest.api.ui.paper import PageTemplates
 
@@ -17,7 +15,7 @@ _UI = "/ui"
 
 
 class RootPages:
-    """`/`, `/docs`, `/ui.js` and `/openapi.json`."""
+    """`/`, `/ui.js` and `/openapi.json`."""
 
     def __init__(self, described: DescriptionPages) -> None:
         self._described = described
@@ -27,7 +25,6 @@ class RootPages:
         """Register the routes."""
         router.add_api_route("/", self.root, methods=["GET", "HEAD"])
         router.add_api_route("/ui.js", self.script, methods=["GET"])
-        router.add_api_route("/docs", self.docs, methods=["GET", "HEAD"])
         router.add_api_route(
             "/openapi.json", self._described.get_openapi, methods=["GET", "HEAD"], response_model=None
         )
@@ -39,7 +36,6 @@ class RootPages:
         here = address_of(request.scope)
         links = {
             "base_url": base_url_of(request.scope),
-            "docs": f"{here}/docs",
             "openapi": f"{here}/openapi.json",
             "sessions": f"{here}/api/sessions",
             "ui": here + _UI,
@@ -53,19 +49,3 @@ class RootPages:
     async def script(self) -> Response:
         """The script of the pages: it holds no data."""
         return self._paper.script()
-
-    async def docs(self, request: Request) -> Response:
-        """The endpoints as a page, which loads nothing but our own script."""
-        document = await asyncio.to_thread(lambda: self._described.document)
-        schemes = document["components"]["securitySchemes"].values()
-        facts = {
-            "version": version("palimpsest"),
-            "base_url": base_url_of(request.scope),
-            "clients": settings_lines(request.scope),
-            "about": document["info"]["description"],
-            "needs_key": {} not in document["security"],
-            "key_headers": [scheme["name"] for scheme in schemes if "name" in scheme],
-            "groups": groups_of(document, address_of(request.scope)),
-            "shapes": shapes_of(document),
-        }
-        return await self._paper.page(request, "docs.html", facts)

@@ -86,13 +86,6 @@ class ScrubFields(TypedDict):
     trouble: Annotated[str | None, described("The kind of the database's error; null: a reader prevents it.")]
 
 
-class ScrubProgress(TypedDict):
-    """How far erased data are scrubbed from the database's files; null: nothing since the start."""
-
-    files: Scrub | None
-    scrub: ScrubFields | None
-
-
 class EraseReceipt(TypedDict):
     """What was erased: deleted rows by table, and what is left in the database's files."""
 
@@ -223,10 +216,6 @@ def _name_of(place: Place) -> str | None:
 class SessionEraser(Protocol):
     """Erases sessions and namespaces."""
 
-    @property
-    def scrub(self) -> Scrubbed:
-        """The progress of scrubbing the database's files."""
-
     async def session(self, namespace: str, name: str, *, block: bool) -> Receipt:
         """Erase the session."""
 
@@ -242,18 +231,8 @@ class ErasePages:
 
     def on(self, api: APIRouter) -> None:
         """Register the routes, after all others: a bare name matches every path."""
-        api.add_api_route("/scrub", self.get_scrub, methods=["GET"])
         api.add_api_route("/namespace", self.erase_everything, methods=["DELETE"])
         api.add_api_route("/sessions/{name:path}", self.erase_session, methods=["DELETE"])
-
-    async def get_scrub(self, caller: Admitted) -> Reply[ScrubProgress]:
-        """Show how far erased data are scrubbed from the database's files.
-
-        Those of any caller.
-        """
-        del caller
-        scrub = self._erases.scrub
-        return reply({"files": scrub.files, "scrub": _progress(scrub)})
 
     async def erase_session(
         self,

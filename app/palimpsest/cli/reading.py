@@ -134,8 +134,7 @@ async def _turn(proxy: Proxy, name: str, at: int | None) -> AsyncIterator[tuple[
 async def view(proxy: Proxy, name: str, at: int | None) -> Json:
     """What the model was sent at a turn, by default the newest one."""
     async with _turn(proxy, name, at) as (api, path):
-        one = await api.fields(path)
-        return one | await api.fields(f"{path}/view")
+        return await api.fields(path)
 
 
 async def body(proxy: Proxy, name: str, at: int | None) -> bytes:
@@ -157,7 +156,8 @@ def lines_of_view(told: Json) -> Iterator[str]:
 async def diff(proxy: Proxy, name: str, at: int | None, against: str) -> Json:
     """How a turn's prompt differs from that of the turn before, or from what was said."""
     async with _turn(proxy, name, at) as (api, path):
-        return await api.fields(f"{path}/diff?against={against}")
+        told: Json = (await api.fields(f"{path}?against={against}"))["difference"]
+        return told
 
 
 def lines_of_diff(told: Json) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palimpsest.core.view.compaction import Compaction, builders, edges, restored
+from palimpsest.core.view.compaction import Compaction, builders, restored
 
 
 def made(ident: str, *parents: str) -> Compaction:
@@ -50,7 +50,3 @@ def test_the_nearest_ancestor_that_stands_is_in_force_again() -> None:
 def test_a_parent_that_is_gone_or_names_itself_ends_the_search() -> None:
     loop = made("x", "x", "gone")
     assert restored(loop, (loop,), ()) is None
-
-
-def test_every_parent_is_an_edge() -> None:
-    assert edges(EVERY) == (("a", "b"), ("b", "c"), ("a", "d"))

@@ -6,6 +6,8 @@ front door by its origin (`core.wire.web_origins`), as any request of another or
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Request, Response
@@ -39,57 +41,54 @@ class ActionPages:
         self._viewing = viewing
 
     def on(self, ui: APIRouter) -> None:
-        """Register the routes."""
-        ui.add_api_route("/ui/sessions/{name:path}/compact", self.compact, methods=["POST"])
-        ui.add_api_route("/ui/sessions/{name:path}/settings", self.set, methods=["POST"])
-        ui.add_api_route("/ui/sessions/{name:path}/undo", self.undo, methods=["POST"])
-        ui.add_api_route("/ui/sessions/{name:path}/pin", self.pin, methods=["POST"])
-        ui.add_api_route("/ui/sessions/{name:path}/unpin", self.unpin, methods=["POST"])
+        """Register the route."""
+        ui.add_api_route("/ui/sessions/{name:path}", self.act, methods=["POST"])
 
-    async def set(self, request: Request, caller: Admitted, name: str) -> Response:
-        """Merge the JSON of the form into the session's settings."""
+    async def act(self, request: Request, caller: Admitted, name: str) -> Response:
+        """Do what the form's button says."""
+        form = await _fields(request)
         row = await self._archive.session(caller.namespace, name)
-        try:
-            patch = decoded((await _field(request, "patch")).encode("latin-1"))
-        except InvalidJson as error:
-            raise InvalidParameter(f"The settings are not JSON: {error.message}", param="patch") from None
-        if not isinstance(patch, dict):
-            raise InvalidParameter("The settings are no JSON object.", param="patch")
-        await self._settings.patched(caller.namespace, row, patch)
-        return _shown(row.id, "/settings")
-
-    async def compact(self, request: Request, caller: Admitted, name: str) -> Response:
-        """Compact the default branch now."""
-        place = await self._archive.place(caller.namespace, name, None)
-        made = await self._viewing.by_hand(await self._archive.branch(place, credentials_of(request)), "")
-        return _shown(place.row.id, "" if made else "?nothing=1")
-
-    async def undo(self, request: Request, caller: Admitted, name: str) -> Response:
-        """Undo the compaction that the form names."""
-        await self._undoing.undo_compaction(caller, name, await _field(request, "compaction"))
-        return _shown((await self._archive.session(caller.namespace, name)).id)
-
-    async def pin(self, request: Request, caller: Admitted, name: str) -> Response:
-        """Pin the message that the form names."""
-        row = await self._archive.session(caller.namespace, name)
-        await self._pins.pin(request, caller.namespace, row, await _field(request, "message"))
-        return _shown(row.id, "/state")
-
-    async def unpin(self, request: Request, caller: Admitted, name: str) -> Response:
-        """Take back the pin of the message that the form names."""
-        row = await self._archive.session(caller.namespace, name)
-        await self._pins.unpin_message(caller, name, await _field(request, "message"))
-        return _shown(row.id, "/state")
+        match _field(form, "action"):
+            case "compact":
+                place = await self._archive.place(caller.namespace, name, None)
+                subject = await self._archive.branch(place, credentials_of(request))
+                end = "" if await self._viewing.by_hand(subject, "") else "?nothing=1"
+            case "undo":
+                await self._undoing.undo_compaction(caller, name, _field(form, "compaction"))
+                end = ""
+            case "pin":
+                await self._pins.pin(request, caller.namespace, row, _field(form, "message"))
+                end = "/state"
+            case "unpin":
+                await self._pins.unpin_message(caller, name, _field(form, "message"))
+                end = "/state"
+            case "settings":
+                await self._settings.patched(caller.namespace, row, _patch(_field(form, "patch")))
+                end = "/settings"
+            case other:
+                raise InvalidParameter(f"There is no action {other}.", param="action")
+        return Response(status_code=303, headers={"location": f"/ui/sessions/{quote(row.id)}{end}"})
 
 
-async def _field(request: Request, name: str) -> str:
-    """A field of the form. InvalidParameter when it is missing, or there twice."""
+def _patch(text: str) -> dict[str, Any]:
+    """JSON that is merged into the session's settings."""
+    try:
+        patch = decoded(text.encode("latin-1"))
+    except InvalidJson as error:
+        raise InvalidParameter(f"The settings are not JSON: {error.message}", param="patch") from None
+    if not isinstance(patch, dict):
+        raise InvalidParameter("The settings are no JSON object.", param="patch")
+    return patch
+
+
+async def _fields(request: Request) -> Mapping[str, list[str]]:
     body = await read_body(request.scope, request.receive, ORDER_BYTES, ORDER_SECONDS)
-    found = parse_qs(body.decode("latin-1"), encoding="latin-1").get(name, [])
+    return parse_qs(body.decode("latin-1"), encoding="latin-1")
+
+
+def _field(form: Mapping[str, list[str]], name: str) -> str:
+    """A field of the form. InvalidParameter when it is missing, or there twice."""
+    found = form.get(name, [])
     if len(found) != 1:
         raise InvalidParameter(f"The form needs one field {name}.", param=name)
     return found[0]
-
-
-def _shown(session: str, end: str = "") -> Response:
-    return Response(status_code=303, headers={"location": f"/ui/sessions/{quote(session)}{end}"})

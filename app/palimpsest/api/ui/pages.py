@@ -50,7 +50,6 @@ class UiPages:
         ui.add_api_route("/ui", self.sessions, methods=["GET"])
         ui.add_api_route("/ui/overview", self.overview, methods=["GET"])
         ui.add_api_route("/ui/configuration", self.configuration, methods=["GET"])
-        ui.add_api_route("/ui/search", self.search, methods=["GET"])
 
     async def sessions(
         self,
@@ -60,8 +59,15 @@ class UiPages:
         limit: Annotated[int, Query(ge=1, le=_MOST_SESSIONS)] = 25,
         after: Annotated[IdText | None, Query()] = None,
         ask: bool = False,
+        q: Annotated[str | None, Query(max_length=2_000)] = None,
+        session: Annotated[str, Query(max_length=200)] = "",
     ) -> Response:
-        """The caller's sessions as a page, newest first. `ask`: a browser without a key asks for one."""
+        """The caller's sessions as a page, newest first; or quotes of what was said, with `q` or `session`.
+
+        `ask`: a browser without a key asks for one.
+        """
+        if q is not None or session:
+            return await self._search(request, caller, q or "", session)
         way = way_of(request)
         if ask and way == "none":
             raise Unauthorized(ASKS)
@@ -111,14 +117,8 @@ class UiPages:
         facts = {"settings": self._configuration, "default": DEFAULT}
         return await self._of.paper.page(request, "configuration.html", facts)
 
-    async def search(
-        self,
-        request: Request,
-        caller: Admitted,
-        q: Annotated[str, Query(max_length=2_000)] = "",
-        session: Annotated[str, Query(max_length=200)] = "",
-    ) -> Response:
-        """Exact quotes of the caller's sessions, or of one, as a page, best first."""
+    async def _search(self, request: Request, caller: Admitted, q: str, session: str) -> Response:
+        """Exact quotes of the caller's sessions, or of one, best first."""
         history = self._of.store.history
         newest = await history.sessions(caller.namespace, 1, None)
         row = await self._of.row(request, caller.namespace, session) if session else None

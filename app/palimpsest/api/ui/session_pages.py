@@ -64,7 +64,6 @@ class SessionUi:
         ui.add_api_route("/ui/sessions/{name:path}/state", self.state, methods=["GET"])
         ui.add_api_route("/ui/sessions/{name:path}/settings", self.settings, methods=["GET"])
         ui.add_api_route("/ui/sessions/{name:path}/events", self.events, methods=["GET"])
-        ui.add_api_route("/ui/sessions/{name:path}/turns", self.chosen, methods=["GET"])
         ui.add_api_route("/ui/sessions/{name:path}/turns/{n}", self.turn, methods=["GET"])
         ui.add_api_route("/ui/sessions/{name:path}", self.session, methods=["GET"])
 
@@ -76,11 +75,14 @@ class SessionUi:
         after: Annotated[int, Query(ge=0, le=NEWEST)] = NEWEST,
         limit: Annotated[int, Query(ge=1, le=_MOST_TURNS)] = 50,
         nothing: bool = False,
+        turn: Annotated[int | None, Query(ge=1, le=10**11)] = None,
     ) -> Response:
         """One session as a page: how full its window is, its compactions, and its turns, newest first.
 
-        `nothing`: a compaction by hand has just found nothing to fold.
+        `nothing`: a compaction by hand has just found nothing to fold. `turn`: to the page of that turn.
         """
+        if turn is not None:
+            return Response(status_code=303, headers={"location": f"/ui/sessions/{quote(name)}/turns/{turn}"})
         row = await self._of.row(request, caller.namespace, name)
         made = await self._of.store.compactions.of_session(caller.namespace, row.id)
         followed = await self._of.compactions.followed(caller.namespace, row) if made else ()
@@ -103,10 +105,6 @@ class SessionUi:
         """The turns of a session's page."""
         page, after = await self._of.exchanges.priced(namespace, row.id, before, limit)
         return {"turns": turns_of(page), "is_newest": before == NEWEST, "next": after}
-
-    async def chosen(self, name: str, n: Annotated[int, Query(ge=1, le=10**11)] = 1) -> Response:
-        """Redirect the form that asks for a turn by its number."""
-        return Response(status_code=303, headers={"location": f"/ui/sessions/{quote(name)}/turns/{n}"})
 
     async def turn(
         self,

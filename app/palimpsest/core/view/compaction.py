@@ -231,8 +231,3 @@ def restored(
         seen.add(parent.id)
         parents += parent.parents
     return None
-
-
-def edges(everything: Sequence[Compaction]) -> tuple[tuple[str, str], ...]:
-    """Every (parent, child), children in the order given."""
-    return tuple((parent, child.id) for child in everything for parent in child.parents)
