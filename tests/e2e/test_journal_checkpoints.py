@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.chat import Chat
-from tests.kit.journal import Json, checkpoints, events
+from tests.kit.journal import Json, carries_out, checkpoints, events
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.words import prose
@@ -80,6 +80,14 @@ async def test_twenty_four_exchanges_give_two_checkpoints_and_replays_none(tmp_p
         assert [event["payload"]["checkpointId"] for event in told] == [
             checkpoint["id"] for checkpoint in kept
         ]
+
+
+@pytest.mark.spec("A33")
+async def test_a_turn_without_a_compaction_writes_nothing_beside_its_messages(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        await talked(proxy.chat(session="work"), 11)
+    for table in ("events", "checkpoints", "memories", "compactions"):
+        assert carries_out(tmp_path, f"SELECT count(*) FROM {table}") == ["0"], table
 
 
 @pytest.mark.spec("A37")

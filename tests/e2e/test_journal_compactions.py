@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from tests.kit.chat import Chat
-from tests.kit.journal import AT_THE_END, checkpoints, compacted, events, memories, of_compactions
+from tests.kit.journal import (
+    AT_THE_END,
+    carries_out,
+    checkpoints,
+    compacted,
+    events,
+    memories,
+    of_compactions,
+)
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import proxied
 from tests.kit.words import prose
@@ -112,8 +120,7 @@ async def test_every_section_of_a_snapshot_says_what_happened(tmp_path: Path) ->
         assert payload["files"]["touched"] == ["/srv/part0.txt", "/srv/part1.txt"]
         counted(payload, chat, await chat.compactions())
         # Stated by other systems alone.
-        assert payload["queues"] == {"pending": {}}
-        assert (payload["worker"]["state"], payload["verification"]["audits"]) == ("idle", 0)
+        assert payload["queues"] == payload["worker"] == payload["verification"] == {}
 
 
 def counted(payload: Json, chat: Chat, made: list[Json]) -> None:
@@ -159,6 +166,11 @@ async def test_a_snapshot_after_every_compaction_tells_what_the_model_saw_and_co
         # Every answer but the one that this compaction was made for had been counted.
         assert snapshot["usage"]["requests"] == len(chat.replies) - 1
         assert snapshot["usage"]["inputTokens"] == sum(seen.tokens for seen in model.prompts[:-1])
+    # Of a state its place is stored, of a checkpoint its place and its kind.
+    sizes = "SELECT length(payload) FROM events WHERE type = 'conversation_snapshot'"
+    assert carries_out(tmp_path, sizes) == ["66", "66"]
+    columns = carries_out(tmp_path, "SELECT name FROM pragma_table_info('checkpoints')")
+    assert set(columns) == {"session", "id", "namespace", "arrival", "kind", "point", "created_at"}
 
 
 def first_watermark(told: list[Json]) -> str:

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from palimpsest.api.replies import utc_time
-from palimpsest.core.runtime.session_import import COMPACTION, HIDDEN, ITEMS, RecordedEvent, written
+from palimpsest.core.runtime.restore import RecordedEvent
+from palimpsest.core.runtime.session_import import COMPACTION, HIDDEN, ITEMS, written
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.wire.json_text import decoded, encoded
 from palimpsest.core.wire.responses.items import as_chat

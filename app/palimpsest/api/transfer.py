@@ -16,7 +16,7 @@ from palimpsest.api.documents import MEDIA_TYPES, Exported, Form, document_of
 from palimpsest.api.replies import PRIVATE, Reply, UtcTime, described, reply, utc_time, utc_time_or_none
 from palimpsest.api.ui.paper import PageTemplates
 from palimpsest.core.history.session_sources import NAME_CHARS
-from palimpsest.core.runtime.session_import import RecordedEvent
+from palimpsest.core.runtime.restore import RecordedEvent
 from palimpsest.proxy.archive import Archive, Place, ReadBranch
 from palimpsest.proxy.erasing import Receipt, Scrubbed
 from palimpsest.proxy.incoming import Incoming, plain_body
@@ -190,7 +190,7 @@ class TransferPages:
             "session": made.session,
             "name": made.name,
             "form": made.restored.form,
-            "event": made.source or None,
+            "event": made.restored.source or None,
             "is_upgraded": made.restored.is_upgraded,
             "messages": made.messages,
             "events": made.events,

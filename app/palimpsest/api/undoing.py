@@ -11,7 +11,7 @@ from palimpsest.api.callers import Admitted, Branch, SessionName
 from palimpsest.api.compactions import CompactionId
 from palimpsest.api.replies import Reply, UtcTime, reply, utc_time
 from palimpsest.api.sessions import PlaceFields, place_fields
-from palimpsest.core.runtime.events import compaction_undone
+from palimpsest.core.runtime.events import Event
 from palimpsest.core.view.compaction import Compaction, builders, restored
 from palimpsest.core.view.view import applicable, applies
 from palimpsest.core.wire.json_text import encoded
@@ -132,7 +132,8 @@ class UndoPages:
         """Undo it and record an event; False when it was undone before."""
         if not await self._store.compactions.undo(namespace, session, compaction.id, now):
             return False
-        said = compaction_undone(compaction, back)
+        payload = {"compactionId": compaction.id, "restoredId": back.id if back else None}
+        said = Event("compaction_undone", payload)
         # The id makes repeated calls record a single event.
         event = EventRow(f"{compaction.id}:undone", said.type, encoded(said.payload), now)
         await self._store.journal.add_events(namespace, session, [event])

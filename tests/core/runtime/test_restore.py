@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from palimpsest.core.runtime.checkpoint import checkpoint_of
 from palimpsest.core.runtime.events import compaction_made
-from palimpsest.core.runtime.restore import DECODERS, RestoredForm, StoredRecord, restored
+from palimpsest.core.runtime.restore import DECODERS, RecordedEvent, RestoredForm, restored
 from palimpsest.core.runtime.snapshot import (
     FlushMark,
     LoopSection,
@@ -25,6 +26,12 @@ from palimpsest.core.wire.json_text import plain_values
 
 from tests.core.histories import conversation
 from tests.core.runtime.records import NEW_YEAR, compaction, entries, exchanges
+
+
+def record(kind: str, payload: Any, at: float = 0.0, id: str = "") -> RecordedEvent:  # noqa: A002
+    """An event with this payload: JSON, or what to write as it."""
+    raw = payload.encode() if isinstance(payload, str) else payload
+    return RecordedEvent(id, kind, raw if isinstance(raw, bytes) else json.dumps(raw).encode(), at)
 
 
 def said(text: str) -> list[dict[str, Any]]:
@@ -41,19 +48,17 @@ def checkpoint(head: str | None) -> bytes:
 
 
 # One event of each form, the preferred form first; the events they stand for are last.
-FORMS: dict[RestoredForm, StoredRecord] = {
-    "checkpoint_v2": StoredRecord("checkpoint", checkpoint("c2"), id="e1"),
-    "snapshot_v2": StoredRecord("conversation_snapshot", plain_values(runtime("s2")), id="e2"),
-    "checkpoint_legacy": StoredRecord("checkpoint", {"conversationHistory": said("from c1")}, id="e3"),
-    "snapshot_legacy": StoredRecord(
-        "conversation_snapshot", {"conversationHistory": said("from s1")}, id="e4"
-    ),
-    "events_derived": StoredRecord("user_message", {"content": "from events"}, id="e5"),
+FORMS: dict[RestoredForm, RecordedEvent] = {
+    "checkpoint_v2": record("checkpoint", checkpoint("c2"), id="e1"),
+    "snapshot_v2": record("conversation_snapshot", plain_values(runtime("s2")), id="e2"),
+    "checkpoint_legacy": record("checkpoint", {"conversationHistory": said("from c1")}, id="e3"),
+    "snapshot_legacy": record("conversation_snapshot", {"conversationHistory": said("from s1")}, id="e4"),
+    "events_derived": record("user_message", {"content": "from events"}, id="e5"),
 }
 ORDER = list(FORMS)
 
 
-def found(events: list[StoredRecord]) -> tuple[RestoredForm, str]:
+def found(events: list[RecordedEvent]) -> tuple[RestoredForm, str]:
     result = restored(events)
     assert result is not None
     transcript = result.snapshot.transcript
@@ -61,9 +66,8 @@ def found(events: list[StoredRecord]) -> tuple[RestoredForm, str]:
     return result.form, transcript.head or first
 
 
-def damaged(event: StoredRecord) -> StoredRecord:
-    body = event.payload if isinstance(event.payload, bytes) else msgspec.json.encode(event.payload)
-    return replace(event, payload=body[:-1])
+def damaged(event: RecordedEvent) -> RecordedEvent:
+    return replace(event, payload=event.payload[:-1])
 
 
 @pytest.mark.parametrize("place", range(5))
@@ -87,8 +91,8 @@ def test_the_table_is_in_the_order_of_the_forms() -> None:
 
 
 def test_within_a_form_the_newest_that_can_be_read_wins() -> None:
-    older = StoredRecord("conversation_snapshot", plain_values(runtime("old")))
-    newer = StoredRecord("conversation_snapshot", plain_values(runtime("new")))
+    older = record("conversation_snapshot", plain_values(runtime("old")))
+    newer = record("conversation_snapshot", plain_values(runtime("new")))
     assert found([older, newer]) == ("snapshot_v2", "new")
     assert found([older, damaged(newer)]) == ("snapshot_v2", "old")
 
@@ -115,20 +119,17 @@ def test_within_a_form_the_newest_that_can_be_read_wins() -> None:
     ],
 )
 def test_what_is_no_checkpoint_falls_to_the_next(payload: Any) -> None:
-    events = [FORMS["snapshot_legacy"], StoredRecord("checkpoint", payload)]
+    events = [FORMS["snapshot_legacy"], record("checkpoint", payload)]
     assert found(events) == ("snapshot_legacy", "from s1")
 
 
 def test_with_nothing_to_restore_from_there_is_nothing() -> None:
     assert restored([]) is None
-    assert (
-        restored([StoredRecord("checkpoint", b"{"), StoredRecord("compaction_failed", {"reason": "timeout"})])
-        is None
-    )
+    assert restored([record("checkpoint", b"{"), record("compaction_failed", {"reason": "timeout"})]) is None
 
 
 def test_a_checkpoint_that_is_the_state_itself_is_read() -> None:
-    assert found([StoredRecord("checkpoint", plain_values(runtime("ab")))]) == ("checkpoint_v2", "ab")
+    assert found([record("checkpoint", plain_values(runtime("ab")))]) == ("checkpoint_v2", "ab")
 
 
 @pytest.mark.parametrize("form", ["checkpoint_legacy", "snapshot_legacy", "events_derived"])
@@ -141,7 +142,7 @@ def test_an_older_form_becomes_v2_with_its_messages(form: RestoredForm) -> None:
     again = msgspec.json.encode(checkpoint_of("periodic", entries(exchanges(12)), NEW_YEAR, result.snapshot))
     value = msgspec.json.decode(again)
     assert (value["schema"], value["runtime"]["schema"]) == ("session_checkpoint_v2", "session_runtime_v2")
-    next_time = restored([FORMS[form], StoredRecord("checkpoint", again)])
+    next_time = restored([FORMS[form], record("checkpoint", again)])
     assert next_time is not None
     assert (next_time.form, next_time.is_upgraded) == ("checkpoint_v2", False)
     assert next_time.history == result.history
@@ -154,18 +155,18 @@ def test_messages_of_an_older_form_are_kept_as_they_were() -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "fine"},
     ]
-    result = restored([StoredRecord("checkpoint", {"conversationHistory": history})])
+    result = restored([record("checkpoint", {"conversationHistory": history})])
     assert result is not None
     assert list(result.history) == history
 
 
 def test_usage_of_zero_is_counted_from_usage_events() -> None:
     events = [
-        StoredRecord("llm_usage", {"delta": {"inputTokens": 100, "outputTokens": 20}}),
-        StoredRecord("usage", b'{"usage": {"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 5}}'),
-        StoredRecord("usage", b"{"),
-        StoredRecord("usage", {"inputTokens": -4, "outputTokens": True}),
-        StoredRecord("user_message", {"content": "a", "inputTokens": 1}),
+        record("llm_usage", {"delta": {"inputTokens": 100, "outputTokens": 20}}),
+        record("usage", b'{"usage": {"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 5}}'),
+        record("usage", b"{"),
+        record("usage", {"inputTokens": -4, "outputTokens": True}),
+        record("user_message", {"content": "a", "inputTokens": 1}),
     ]
     wanted = UsageSection(input_tokens=107, output_tokens=23, cached_tokens=5, requests=2)
     for form in ORDER:
@@ -176,10 +177,10 @@ def test_usage_of_zero_is_counted_from_usage_events() -> None:
 
 def test_usage_that_is_known_is_left_alone() -> None:
     usage = UsageSection(input_tokens=1)
-    known = StoredRecord("conversation_snapshot", plain_values(runtime("ab", usage=usage)))
+    known = record("conversation_snapshot", plain_values(runtime("ab", usage=usage)))
     legacy = {"conversationHistory": said("a"), "usageTotals": {"inputTokens": 1, "outputTokens": 0}}
-    more = StoredRecord("usage", {"inputTokens": 50, "outputTokens": 50})
-    for event in (known, StoredRecord("checkpoint", legacy)):
+    more = record("usage", {"inputTokens": 50, "outputTokens": 50})
+    for event in (known, record("checkpoint", legacy)):
         result = restored([event, more])
         assert result is not None
         assert result.snapshot.usage.input_tokens == 1
@@ -187,17 +188,17 @@ def test_usage_that_is_known_is_left_alone() -> None:
 
 def test_events_tell_messages_compactions_flushes_and_overflows() -> None:
     told = [
-        StoredRecord("user_message", {"content": "one"}, 1.0),
-        StoredRecord("assistant_message", {"message": {"role": "assistant", "content": "two"}}, 2.0),
-        StoredRecord("tool_result", {"text": "three", "tool_call_id": "c1"}, 3.0),
-        StoredRecord("assistant_message", b"{", 3.5),
-        StoredRecord("flush", {"text": "note", "pathTokens": 900}, 4.0),
+        record("user_message", {"content": "one"}, 1.0),
+        record("assistant_message", {"message": {"role": "assistant", "content": "two"}}, 2.0),
+        record("tool_result", {"text": "three", "tool_call_id": "c1"}, 3.0),
+        record("assistant_message", b"{", 3.5),
+        record("flush", {"text": "note", "pathTokens": 900}, 4.0),
         *(
-            StoredRecord(event.type, event.payload, 5.0)
+            record(event.type, event.payload, 5.0)
             for event in compaction_made(compaction(), None, conversation(exchanges(2)), "mem_1", 0)
         ),
-        StoredRecord("overflow_recovery_started", {"attempt": 1}, 6.0),
-        StoredRecord("overflow_recovery_completed", {"attempts": 1}, 7.0),
+        record("overflow_recovery_started", {"attempt": 1}, 6.0),
+        record("overflow_recovery_completed", {"attempts": 1}, 7.0),
     ]
     result = restored(told)
     assert result is not None
@@ -247,8 +248,8 @@ TYPES = st.sampled_from(
 )
 
 
-@given(st.lists(st.builds(StoredRecord, TYPES, CONTENTS, st.floats()), max_size=6))
-def test_no_payload_whatever_raises_and_what_is_restored_can_be_stored(events: list[StoredRecord]) -> None:
+@given(st.lists(st.builds(record, TYPES, CONTENTS, st.floats()), max_size=6))
+def test_no_payload_whatever_raises_and_what_is_restored_can_be_stored(events: list[RecordedEvent]) -> None:
     result = restored(events)
     if result is not None:
         body = msgspec.json.encode(result.snapshot)
@@ -257,6 +258,6 @@ def test_no_payload_whatever_raises_and_what_is_restored_can_be_stored(events: l
 
 @pytest.mark.parametrize("text", ["\x00", "\ud800"])
 def test_messages_that_cannot_be_sent_as_they_are_still_restore(text: str) -> None:
-    result = restored([StoredRecord("checkpoint", {"conversationHistory": said(f"a{text}b")})])
+    result = restored([record("checkpoint", {"conversationHistory": said(f"a{text}b")})])
     assert result is not None
     assert msgspec.json.encode(result.snapshot)

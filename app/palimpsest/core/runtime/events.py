@@ -1,4 +1,4 @@
-"""The vocabulary of events: every type, and the payload of each.
+"""The vocabulary of events: every type, and the payloads of those that compactions and imports leave.
 
 An event informs users of what happened to a session; the store adds order and time. Payload names are those
 of the sources (camel case), payloads plain JSON values.
@@ -50,9 +50,6 @@ EVENT_TYPES: tuple[EventType, ...] = get_args(EventType)
 SUMMARIZED_TITLE = "Session context compacted"
 # Triggers of a full window (A26); other compactions were made before it was full.
 _REACTIVE = frozenset({"reactive", "overflow"})
-
-# Who called a recall tool: the model in its conversation, a person or program by HTTP, an MCP client.
-Via = Literal["model", "rest", "mcp"]
 
 
 class Event(NamedTuple):
@@ -177,98 +174,10 @@ def _note(compaction: Compaction, window_tokens: int) -> str:
     return f"{strategy}: {before} % -> {after} % of {window_tokens:,} tokens"
 
 
-def compaction_failed(reason: str, trigger: str, watermark: bytes = b"") -> Event:
-    """A compaction failed; `reason` is a stable word without content. The history stays."""
-    return Event("compaction_failed", {"reason": reason, "trigger": trigger, "watermark": watermark.hex()})
-
-
-def overflow_recovery_started(attempt: int, most: int, tokens: int) -> Event:
-    """The upstream refused a prompt of `tokens` as too long (A29); attempts count from 1 to `most`."""
-    return Event("overflow_recovery_started", {"attempt": attempt, "most": most, "tokens": tokens})
-
-
-def overflow_recovery_completed(attempts: int, compaction_id: str, tokens: int) -> Event:
-    """The upstream accepted `tokens` after this many attempts."""
-    return Event(
-        "overflow_recovery_completed",
-        {"attempts": attempts, "compactionId": compaction_id, "tokens": tokens},
-    )
-
-
-def overflow_recovery_failed(attempts: int, code: str) -> Event:
-    """The client received an error with this `code`."""
-    return Event("overflow_recovery_failed", {"attempts": attempts, "code": code})
-
-
-def prompt_cut(tokens: int, counted: int, window: int | None) -> Event:
-    """The upstream counted so few of the `tokens` sent that it must have truncated the prompt (W39).
-
-    `window` is the window assumed from now on; None while it is not clear.
-    """
-    return Event("prompt_cut", {"tokens": tokens, "counted": counted, "window": window})
-
-
-def session_not_continued(messages: int) -> Event:
-    """A request with only new messages came under the session's name and was taken for a whole list.
-
-    Nothing of the session was put before them. Reported once, for clients that meant to append.
-    """
-    return Event("session_not_continued", {"messages": messages})
-
-
-def client_changed_prefix(messages: int, kept: int) -> Event:
-    """The client's list of `messages` does not continue its last one: only the first `kept` are equal.
-
-    The upstream's cache of the prompt is lost, and not because of a compaction (rule 14).
-    """
-    return Event("client_changed_prefix", {"messages": messages, "kept": kept})
-
-
-def compaction_undone(compaction: Compaction, restored: Compaction | None) -> Event:
-    """A compaction is no longer in force; `restored` is the one in force again."""
-    return Event(
-        "compaction_undone",
-        {"compactionId": compaction.id, "restoredId": restored.id if restored else None},
-    )
-
-
-def spending_limit(spent: float, limit: float, what: str) -> Event:
-    """No model is asked any more until the limit allows it; `what` names the unit."""
-    return Event("spending_limit", {"spent": spent, "limit": limit, "what": what})
-
-
-def session_restored(restored: Restored, source: str, messages: int, brought: BroughtState) -> Event:
-    """A state was restored (A40): from which form and event ("" when from several), with how many messages.
+def session_restored(restored: Restored, messages: int, brought: BroughtState) -> Event:
+    """A state was restored (A40): from which form and event, with how many messages.
 
     The state of the session is computed from `brought`, which the messages do not show, and what came since.
     """
-    fields = {"form": restored.form, "eventId": source, "isUpgraded": restored.is_upgraded}
+    fields = {"form": restored.form, "eventId": restored.source, "isUpgraded": restored.is_upgraded}
     return Event("session_restored", fields | {"messages": messages} | plain_values(brought))
-
-
-class Recalled(NamedTuple):
-    """A use of a recall tool: what was asked (a query or an id), how much was returned and found."""
-
-    tool: str
-    asked: str
-    given: int
-    found: int
-
-
-def context_recalled(
-    recalled: Recalled, via: Via, requested: str | None, is_explicit: bool, effective: str
-) -> Event:
-    """A recall tool was used (C18): `requested` is the session asked for, `effective` the one read."""
-    return Event(
-        "context_recalled",
-        {
-            "tool": recalled.tool,
-            "asked": sendable(recalled.asked),
-            "via": via,
-            "requestedSession": sendable(requested) if requested is not None else None,
-            "explicitUserRequest": is_explicit,
-            "effectiveSession": effective,
-            "resultCount": recalled.given,
-            "totalFound": recalled.found,
-        },
-    )

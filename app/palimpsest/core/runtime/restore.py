@@ -1,14 +1,14 @@
 """The state of an imported session, from its events, by decoders in order of precedence (A40).
 
-A payload that cannot be read, or has another form, falls to the next decoder; only `StoredRecord.value`
-raises. The result is always a `session_runtime_v2` (A41). Flushes and overflows are counted from our own
-events the same way.
+A payload that cannot be read, or has another form, falls to the next decoder. The result is always a
+`session_runtime_v2` (A41). Flushes and overflows are counted from our own events the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from typing import Any, Literal
 
@@ -25,8 +25,11 @@ from palimpsest.core.runtime.snapshot import (
     TranscriptSection,
     UsageSection,
     new_snapshot,
+    sum_of,
 )
 from palimpsest.core.text.fence import sendable
+from palimpsest.core.wire.json_text import decoded
+from palimpsest.errors import InvalidJson
 
 USAGE_TYPES = frozenset({"usage", "llm_usage", "usage_recorded"})
 MESSAGE_ROLES = {
@@ -49,39 +52,34 @@ _LATEST = 1e11
 CONTENT_KEYS = ("content", "message", "text")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
-    """An event from a store, or from a file of exported ones.
+@dataclass(frozen=True)
+class RecordedEvent:
+    """An event of an import or a store: `payload` is JSON as spelled; `at` UTC seconds; `id` may be ""."""
 
-    `payload` is JSON (bytes or str) or a value decoded from it; `at` UTC seconds, 0 when unknown.
-    """
-
+    id: str
     type: str
-    payload: Any
-    at: float = 0.0
-    id: str = ""
+    payload: bytes
+    at: float
 
+    @cached_property
     def value(self) -> Any:
-        """The decoded payload; ValueError or RecursionError when it is damaged."""
-        if isinstance(self.payload, bytes | str):
-            return msgspec.json.decode(self.payload)
-        return self.payload
+        """The decoded payload; InvalidJson when it is damaged."""
+        return decoded(self.payload)
 
+    @property
     def fields(self) -> dict[str, Any]:
-        """The payload if it is an object, else an empty one."""
+        """The payload if it is a readable object, else an empty one."""
         try:
-            value = self.value()
-        except (ValueError, RecursionError):
-            # Damaged.
+            return self.value if isinstance(self.value, dict) else {}
+        except InvalidJson:
             return {}
-        return value if isinstance(value, dict) else {}
 
     def as_message(self) -> dict[str, Any] | None:
         """The chat message in an event of a message's type; None for any other event."""
         role = MESSAGE_ROLES.get(self.type)
         if role is None:
             return None
-        fields = self.fields()
+        fields = self.fields
         content = next((fields[key] for key in CONTENT_KEYS if key in fields), None)
         if isinstance(content, dict):
             # It holds the whole message.
@@ -98,19 +96,12 @@ def messages_in(value: object) -> tuple[dict[str, Any], ...] | None:
     return None if None in messages else tuple(each for each in messages if each is not None)
 
 
-def counted_usage(events: Iterable[StoredRecord]) -> UsageSection:
+def counted_usage(events: Iterable[RecordedEvent]) -> UsageSection:
     """Token totals: the sum over usage events; events without counts are ignored."""
-    reported = [_usage_in(event.fields()) for event in events if event.type in USAGE_TYPES]
-    counted = [usage for usage in reported if not usage.is_zero]
-    return UsageSection(
-        input_tokens=sum(usage.input_tokens for usage in counted),
-        output_tokens=sum(usage.output_tokens for usage in counted),
-        cached_tokens=sum(usage.cached_tokens for usage in counted),
-        requests=len(counted),
-    )
+    return sum_of(_usage_in(event.fields) for event in events if event.type in USAGE_TYPES)
 
 
-def derived_state(events: Sequence[StoredRecord]) -> BroughtState:
+def derived_state(events: Sequence[RecordedEvent]) -> BroughtState:
     """Turns, compactions, flushes, overflows and tokens, counted from events, oldest first."""
     # Our logs have the first type for every compaction; other logs may have the second only.
     compactions = [event for event in events if event.type == "compaction_completed"] or [
@@ -118,7 +109,7 @@ def derived_state(events: Sequence[StoredRecord]) -> BroughtState:
     ]
     flushes = [event for event in events if event.type == "flush"]
     started = [event for event in events if event.type == "overflow_recovery_started"]
-    last = compactions[-1].fields() if compactions else {}
+    last = compactions[-1].fields if compactions else {}
     flush = flushes[-1] if flushes else None
     return BroughtState(
         loop=LoopSection(
@@ -128,7 +119,7 @@ def derived_state(events: Sequence[StoredRecord]) -> BroughtState:
             last_compaction_tokens_before=_count(last, ("tokensBefore",)),
             last_compaction_tokens_after=_count(last, ("tokensAfter",)),
             last_flush=FlushMark(
-                at=_milliseconds(flush.at), path_tokens=_count(flush.fields(), ("pathTokens",))
+                at=_milliseconds(flush.at), path_tokens=_count(flush.fields, ("pathTokens",))
             )
             if flush
             else None,
@@ -183,10 +174,9 @@ def _sendable(value: Any) -> Any:
 def _usage_in(fields: dict[str, Any]) -> UsageSection:
     nested = (fields.get(key) for key in _NESTED)
     counts = next((each for each in nested if isinstance(each, dict)), fields)
+    tokens = [_count(counts, names) for names in (_INPUT, _OUTPUT, _CACHED)]
     return UsageSection(
-        input_tokens=_count(counts, _INPUT),
-        output_tokens=_count(counts, _OUTPUT),
-        cached_tokens=_count(counts, _CACHED),
+        input_tokens=tokens[0], output_tokens=tokens[1], cached_tokens=tokens[2], requests=int(any(tokens))
     )
 
 
@@ -208,11 +198,16 @@ HISTORY_KEYS = ("conversationHistory", "conversation_history")
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The state, from which form and which event ("" when from several)."""
+    """The state, from which form and which event (None: from several)."""
 
     form: RestoredForm
     snapshot: RuntimeSnapshot
-    event_id: str
+    event: RecordedEvent | None
+
+    @property
+    def source(self) -> str:
+        """The id of the event, "" from several."""
+        return self.event.id if self.event else ""
 
     @property
     def is_upgraded(self) -> bool:
@@ -226,7 +221,7 @@ class Restored:
 
 
 def restored(
-    events: Sequence[StoredRecord], belongs: Callable[[RuntimeSnapshot], bool] = lambda _: True
+    events: Sequence[RecordedEvent], belongs: Callable[[RuntimeSnapshot], bool] = lambda _: True
 ) -> Restored | None:
     """The session's state from its events, oldest first; None when nothing can be made of them.
 
@@ -240,14 +235,16 @@ def restored(
             if event.type not in types:
                 continue
             try:
-                snapshot = decode(event.value())
+                snapshot = decode(event.value)
                 # It must be writable to become the next checkpoint.
                 msgspec.json.encode(snapshot)
-            except (ValueError, RecursionError):
+            except (InvalidJson, ValueError, RecursionError):
                 # Damaged, or of another form. msgspec's errors are ValueErrors.
                 continue
             if belongs(snapshot):
-                return Restored(form, _backfilled(snapshot, counted_usage(events)), event.id)
+                if snapshot.usage.is_zero:
+                    snapshot = msgspec.structs.replace(snapshot, usage=counted_usage(events))
+                return Restored(form, snapshot, event)
     # The state that the events show: messages, compactions, flushes, overflows, usage.
     history = tuple(message for event in events if (message := event.as_message()) is not None)
     derived = derived_state(events)
@@ -257,11 +254,7 @@ def restored(
     snapshot = msgspec.structs.replace(
         new_snapshot(transcript), loop=derived.loop, recovery=derived.recovery, usage=derived.usage
     )
-    return Restored("events_derived", snapshot, "")
-
-
-def _backfilled(snapshot: RuntimeSnapshot, usage: UsageSection) -> RuntimeSnapshot:
-    return msgspec.structs.replace(snapshot, usage=usage) if snapshot.usage.is_zero else snapshot
+    return Restored("events_derived", snapshot, None)
 
 
 class _NotThisForm(ValueError):
@@ -301,8 +294,9 @@ def _legacy(value: Any) -> RuntimeSnapshot:
         history = messages_in(value.get(key))
         if history:
             transcript = TranscriptSection(message_count=len(history), conversation_history=history)
-            totals = StoredRecord("usage", value.get("usageTotals", value.get("usage")))
-            return msgspec.structs.replace(new_snapshot(transcript), usage=counted_usage([totals]))
+            totals = value.get("usageTotals", value.get("usage"))
+            usage = _usage_in(totals if isinstance(totals, dict) else {})
+            return msgspec.structs.replace(new_snapshot(transcript), usage=usage)
     raise _NotThisForm
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,8 +19,8 @@ from palimpsest.core.runtime.restore import (
     CONTENT_KEYS,
     HISTORY_KEYS,
     MESSAGE_ROLES,
+    RecordedEvent,
     Restored,
-    StoredRecord,
     restored,
 )
 from palimpsest.core.runtime.snapshot import RuntimeSnapshot
@@ -38,16 +38,6 @@ _ID_CHARS = 200
 _MODEL_CHARS = 200
 LATEST = 1e11
 """UTC seconds in the year 5138: a larger number counts milliseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedEvent:
-    """An event of the document: `payload` is valid JSON as spelled; `at` UTC seconds; `id` may be ""."""
-
-    id: str
-    type: str
-    payload: bytes
-    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +219,7 @@ MESSAGE = "message"
 """The type of an event that is a message of a role without a type of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedMessage:
+class ImportedMessage(NamedTuple):
     """A message as spelled in the records; `at` is UTC seconds, `name` its id there, or ""."""
 
     raw: bytes
@@ -240,23 +229,11 @@ class ImportedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The result of an import: its messages, instructions first; the events that are kept; the state.
-
-    `source` is the id of the event that the state is from, "" when it is from several.
-    """
+    """The result of an import: its messages, instructions first; the events that are kept; the state."""
 
     messages: tuple[ImportedMessage, ...]
     events: tuple[RecordedEvent, ...]
     restored: Restored
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class _EventMessage:
-    """The message in an event. `is_all`: the event contains nothing else."""
-
-    message: ImportedMessage
-    is_all: bool
 
 
 def imported_of(record: ImportedRecord) -> Imported:
@@ -266,45 +243,35 @@ def imported_of(record: ImportedRecord) -> Imported:
     those of all events. NothingToRestore when there is no message other than instructions; InvalidParameter
     for a role that is no text. An event that is nothing but one of these messages is not kept as an event.
     """
-    kept = tuple([event for event in record.events if event.type != HIDDEN])
-    record = replace(record, events=kept)
-    values = [decoded(event.payload) for event in record.events]
-    # Named by position: ids of other systems may repeat.
-    stored = [
-        StoredRecord(event.type, value, event.at, str(place))
-        for place, (event, value) in enumerate(zip(record.events, values, strict=True))
-    ]
-    parsed = [_event_message(event, given) for event, given in zip(record.events, stored, strict=True)]
-    has_event_messages = any(parsed)
+    events = [event for event in record.events if event.type != HIDDEN]
+    parsed = [_event_message(event) for event in events]
 
     def has_messages(snapshot: RuntimeSnapshot) -> bool:
         # A state that only names messages of its own archive is usable where the messages came along.
-        return has_event_messages or bool(snapshot.transcript.conversation_history)
+        return any(parsed) or bool(snapshot.transcript.conversation_history)
 
-    found = restored(stored, has_messages)
+    found = restored(events, has_messages)
     if found is None:
         raise NothingToRestore("None of the events holds a session's state or messages.")
-    place = int(found.event_id) if found.event_id else None
-    carried = _carried(record.events[place], found) if place is not None and found.history else []
-    start = place + 1 if carried and place is not None else 0
-    later = {at: each for at, each in enumerate(parsed) if each is not None and at >= start}
-    overlap = _overlap(carried, [each.message for each in later.values()])
-    used = dict(list(later.items())[overlap:])
-    messages = (*carried, *(each.message for each in used.values()))
+    carried = _carried(found.event, found.history) if found.event is not None and found.history else []
+    # Ids of other systems may repeat: the event itself is looked for.
+    start = next(at for at, event in enumerate(events) if event is found.event) + 1 if carried else 0
+    later = [(at, *each) for at, each in enumerate(parsed) if each is not None and at >= start]
+    # Some systems record a message again after the state: of `later` the history may end with some.
+    ours = [decoded(message.raw) for message in carried]
+    theirs = [decoded(message.raw) for _, message, _ in later]
+    sizes = range(min(len(ours), len(theirs)), 0, -1)
+    later = later[next((size for size in sizes if ours[-size:] == theirs[:size]), 0) :]
+    messages = (*carried, *(message for _, message, _ in later))
     roles = [_role(message, number) for number, message in enumerate(messages, 1)]
     if INSTRUCTION_ROLES.issuperset(roles):
         raise NothingToRestore("The events hold no message other than instructions.")
-    return Imported(
-        messages=messages,
-        events=tuple(
-            event for at, event in enumerate(record.events) if at not in used or not used[at].is_all
-        ),
-        restored=found,
-        source=record.events[place].id if place is not None else "",
-    )
+    used = {at for at, _, is_all in later if is_all}
+    kept = tuple(event for at, event in enumerate(events) if at not in used)
+    return Imported(messages, kept, found)
 
 
-def _carried(event: RecordedEvent, found: Restored) -> list[ImportedMessage]:
+def _carried(event: RecordedEvent, history: Sequence[dict[str, Any]]) -> list[ImportedMessage]:
     """The history in the event that was restored from, as spelled there."""
     for place in _PLACES:
         members = raw_members(event.payload)
@@ -312,41 +279,28 @@ def _carried(event: RecordedEvent, found: Restored) -> list[ImportedMessage]:
             members = raw_members(members.get(key, b"{}"))
         for key in HISTORY_KEYS:
             raws = raw_elements(members[key]) if members.get(key, b"").startswith(b"[") else []
-            if len(raws) == len(found.history):
+            if len(raws) == len(history):
                 return [ImportedMessage(raw, event.at) for raw in raws]
-    return [ImportedMessage(encoded(message), event.at) for message in found.history]
+    return [ImportedMessage(encoded(message), event.at) for message in history]
 
 
-def _event_message(event: RecordedEvent, stored: StoredRecord) -> _EventMessage | None:
+def _event_message(event: RecordedEvent) -> tuple[ImportedMessage, bool] | None:
+    """The message in an event, and whether the event contains nothing else; None without one."""
     if event.type not in MESSAGE_ROLES and event.type != MESSAGE:
         return None
     members = raw_members(event.payload)
-    raw = _whole(members)
-    if raw:
-        return _EventMessage(ImportedMessage(raw, event.at, event.id), is_all=True)
-    message = stored.as_message()
+    if len(members) == 1:
+        items, raw = members.get(ITEMS, b""), members.get("message", b"")
+        if items.startswith(b"[") and isinstance(as_chat(decoded(items)), dict):
+            raw = items
+        if raw.startswith((b"[", b"{")):
+            return ImportedMessage(raw, event.at, event.id), True
+    message = event.as_message()
     if message is None:
         return None
     key = next((key for key in CONTENT_KEYS if key in members), "")
     raw = members[key] if members.get(key, b"").startswith(b"{") else encoded(message)
-    return _EventMessage(ImportedMessage(raw, event.at), is_all=False)
-
-
-def _whole(members: Mapping[str, bytes]) -> bytes:
-    """The message, where the event contains nothing else; else b""."""
-    raw = members.get(ITEMS, b"")
-    if len(members) == 1 and raw.startswith(b"["):
-        return raw if isinstance(as_chat(decoded(raw)), dict) else b""
-    raw = members.get("message", b"")
-    return raw if len(members) == 1 and raw.startswith(b"{") else b""
-
-
-def _overlap(carried: Sequence[ImportedMessage], later: Sequence[ImportedMessage]) -> int:
-    """How many of `later` the history ends with: some systems record a message again after the state."""
-    ours = [decoded(message.raw) for message in carried]
-    theirs = [decoded(message.raw) for message in later]
-    sizes = range(min(len(ours), len(theirs)), 0, -1)
-    return next((size for size in sizes if ours[-size:] == theirs[:size]), 0)
+    return ImportedMessage(raw, event.at), False
 
 
 def _role(message: ImportedMessage, number: int) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -28,8 +28,10 @@ VERSION: Literal[2] = 2
 Count = Annotated[int, msgspec.Meta(ge=0)]
 """A count, at least 0."""
 
+StatedSection: TypeAlias = dict[str, Any]
+"""What another system stated of its jobs, as it stated it: empty in states of ours."""
+
 ViewKind = Literal["preamble", "instruction", "task", "pin", "summary", "memory", "acknowledgement", "tail"]
-JobState = Literal["idle", "running", "failed"]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -111,30 +113,6 @@ class RecoverySection(_Part, frozen=True, kw_only=True, rename="camel"):
     last_overflow_at: Count | None = None
 
 
-class QueuesSection(_Part, frozen=True, kw_only=True, rename="camel"):
-    """Waiting jobs, by kind, as another system stated them; this and the next two are empty in our own."""
-
-    pending: dict[str, Count] = {}
-
-
-class WorkerSection(_Part, frozen=True, kw_only=True, rename="camel"):
-    """The compaction job: its state, the message up to which it works, consecutive failures."""
-
-    state: JobState = "idle"
-    watermark: str = ""
-    started_at: Count | None = None
-    failures: Count = 0
-
-
-class VerificationSection(_Part, frozen=True, kw_only=True, rename="camel"):
-    """The last quality audit of a summary: its sections of those wanted, faults as stable words."""
-
-    audits: Count = 0
-    sections_present: Count = 0
-    sections_wanted: Count = 9
-    faults: tuple[str, ...] = ()
-
-
 class UsageSection(_Part, frozen=True, kw_only=True, rename="camel"):
     """Token totals of the session as the upstream counted them; `requests` that reported any."""
 
@@ -149,6 +127,17 @@ class UsageSection(_Part, frozen=True, kw_only=True, rename="camel"):
         return not (self.input_tokens or self.output_tokens or self.cached_tokens)
 
 
+def sum_of(usages: Iterable[UsageSection]) -> UsageSection:
+    """The totals of all."""
+    every = list(usages)
+    return UsageSection(
+        input_tokens=sum(usage.input_tokens for usage in every),
+        output_tokens=sum(usage.output_tokens for usage in every),
+        cached_tokens=sum(usage.cached_tokens for usage in every),
+        requests=sum(usage.requests for usage in every),
+    )
+
+
 class RuntimeSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The payload of `conversation_snapshot` (A34, A35). Every section is required on reading."""
 
@@ -159,9 +148,9 @@ class RuntimeSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     files: FilesSection
     loop: LoopSection
     recovery: RecoverySection
-    queues: QueuesSection
-    worker: WorkerSection
-    verification: VerificationSection
+    queues: StatedSection
+    worker: StatedSection
+    verification: StatedSection
     usage: UsageSection
 
 
@@ -175,9 +164,9 @@ def new_snapshot(transcript: TranscriptSection) -> RuntimeSnapshot:
         files=FilesSection(),
         loop=LoopSection(),
         recovery=RecoverySection(),
-        queues=QueuesSection(),
-        worker=WorkerSection(),
-        verification=VerificationSection(),
+        queues={},
+        worker={},
+        verification={},
         usage=UsageSection(),
     )
 
@@ -187,9 +176,9 @@ class BroughtState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     loop: LoopSection = LoopSection()
     recovery: RecoverySection = RecoverySection()
-    queues: QueuesSection = QueuesSection()
-    worker: WorkerSection = WorkerSection()
-    verification: VerificationSection = VerificationSection()
+    queues: StatedSection = {}
+    worker: StatedSection = {}
+    verification: StatedSection = {}
     usage: UsageSection = UsageSection()
 
 
@@ -257,12 +246,7 @@ def runtime_of(
         queues=brought.queues,
         worker=brought.worker,
         verification=brought.verification,
-        usage=UsageSection(
-            input_tokens=brought.usage.input_tokens + since.usage.input_tokens,
-            output_tokens=brought.usage.output_tokens + since.usage.output_tokens,
-            cached_tokens=brought.usage.cached_tokens + since.usage.cached_tokens,
-            requests=brought.usage.requests + since.usage.requests,
-        ),
+        usage=sum_of([brought.usage, since.usage]),
     )
 
 

@@ -17,7 +17,7 @@ import structlog
 from palimpsest.core.budget.upstream_counts import Counted, PromptGrowth, is_cut, window_of
 from palimpsest.core.budget.window import LEAST_TOKENS, is_credible
 from palimpsest.core.history.message import Message
-from palimpsest.core.runtime.events import prompt_cut
+from palimpsest.core.runtime.events import Event
 from palimpsest.errors import RequestError, StoreError
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compacting.windows import Windows
@@ -91,19 +91,19 @@ class Recovery:
         if last.overflow.kind != "prompt" or self._retries == 0:
             return None
         if attempt > self._retries:
-            await self._journal.recovery_failed(turn, attempt - 1, "still_too_long")
+            await self._failed(turn, attempt - 1, "still_too_long")
             return None
-        await self._journal.recovery_started(
-            turn, attempt, self._retries, last.shown.for_model(last.shown.tokens)
-        )
+        tokens = last.shown.for_model(last.shown.tokens)
+        started = {"attempt": attempt, "most": self._retries, "tokens": tokens}
+        await self._journal.tell(turn, Event("overflow_recovery_started", started))
         self._windows.doubt(turn.model)
         try:
             smaller = await self._viewing.recovered(turn, last.shown, last.window)
         except RequestError as failed:
-            await self._journal.recovery_failed(turn, attempt, failed.code)
+            await self._failed(turn, attempt, failed.code)
             return None
         if smaller is None:
-            await self._journal.recovery_failed(turn, attempt, "no_smaller_view")
+            await self._failed(turn, attempt, "no_smaller_view")
         return smaller
 
     async def succeeded(self, turn: Turn, shown: ForwardedView, refused: Sequence[RefusedView]) -> None:
@@ -112,9 +112,17 @@ class Recovery:
         if named is not None and named.window is not None:
             await self._learn(turn, named.shown, named.window)
         compaction = shown.view.compaction
-        await self._journal.recovery_completed(
-            turn, len(refused), compaction.id if compaction else "", shown.for_model(shown.tokens)
-        )
+        completed = {
+            "attempts": len(refused),
+            "compactionId": compaction.id if compaction else "",
+            "tokens": shown.for_model(shown.tokens),
+        }
+        await self._journal.tell(turn, Event("overflow_recovery_completed", completed))
+
+    async def _failed(self, turn: Turn, attempts: int, code: str) -> None:
+        """The client gets an error with this `code`."""
+        failed = Event("overflow_recovery_failed", {"attempts": attempts, "code": code})
+        await self._journal.tell(turn, failed)
 
     async def _learn(self, turn: Turn, shown: ForwardedView, window: int) -> None:
         if self._windows.is_configured(turn.model):
@@ -227,7 +235,8 @@ class CutPrompts:
         self._reported[place] = None
         if len(self._reported) > REMEMBERED:
             self._reported.popitem(last=False)
-        await self._journal.tell(turn, prompt_cut(sent, read, window if learned else None))
+        cut = {"tokens": sent, "counted": read, "window": window if learned else None}
+        await self._journal.tell(turn, Event("prompt_cut", cut))
 
 
 def _messages_of(turn: Turn, shown: ForwardedView) -> Iterator[Message]:

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from palimpsest.core.budget.economy import Costs, Prices
-from palimpsest.core.runtime.events import spending_limit
+from palimpsest.core.runtime.events import Event
 from palimpsest.core.utc import day_of, left_of_day
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.errors import StoreError
@@ -134,7 +134,8 @@ class SpendingLimit:
         self._remember(namespace, (day, tokens, True))
         _spending_log.warning("spending_limit", session=session, tokens=tokens, limit=self._limit)
         now = self._clock()
-        said = spending_limit(tokens, self._limit, "tokens of summaries a day")
+        what = "tokens of summaries a day"
+        said = Event("spending_limit", {"spent": tokens, "limit": self._limit, "what": what})
         event = EventRow(f"{said.type}-{day}", said.type, msgspec.json.encode(said.payload), now)
         try:
             # Held until the end of the day, so that no other run or server repeats the event.

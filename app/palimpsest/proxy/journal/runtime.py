@@ -15,7 +15,7 @@ import msgspec
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.runtime.checkpoint import CheckpointPayload, checkpoint_of, periodic_spans
 from palimpsest.core.runtime.evidence import ArchivedMessage
-from palimpsest.core.runtime.restore import StoredRecord, derived_state
+from palimpsest.core.runtime.restore import RecordedEvent, derived_state
 from palimpsest.core.runtime.snapshot import (
     BroughtState,
     RuntimeSnapshot,
@@ -76,13 +76,7 @@ class RuntimeReader:
         earlier = [each for each in events if each.seq < before]
         restored = next((each for each in reversed(earlier) if each.event.type == "session_restored"), None)
         start = restored.seq if restored else 0
-        since = derived_state(
-            [
-                StoredRecord(each.event.type, each.event.payload, each.event.created_at)
-                for each in earlier
-                if each.seq > start
-            ]
-        )
+        since = derived_state([recorded(each) for each in earlier if each.seq > start])
         used = UsageSection(
             input_tokens=tokens[0], output_tokens=tokens[1], cached_tokens=tokens[2], requests=tokens[3]
         )
@@ -152,6 +146,12 @@ class RuntimeReader:
             else:
                 found.append(each)
         return found[::-1]
+
+
+def recorded(stored: StoredEvent) -> RecordedEvent:
+    """A stored event, for counting."""
+    event = stored.event
+    return RecordedEvent(event.id, event.type, event.payload, event.created_at)
 
 
 def entries_of(branch: ReadBranch) -> list[ArchivedMessage]:

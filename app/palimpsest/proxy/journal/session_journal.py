@@ -23,18 +23,8 @@ from palimpsest.core.runtime.checkpoint import (
     flush_of,
     periodic_spans,
 )
-from palimpsest.core.runtime.events import (
-    Event,
-    client_changed_prefix,
-    compaction_failed,
-    compaction_made,
-    compaction_started,
-    overflow_recovery_completed,
-    overflow_recovery_failed,
-    overflow_recovery_started,
-    session_not_continued,
-)
-from palimpsest.core.runtime.restore import StoredRecord, derived_state
+from palimpsest.core.runtime.events import Event, compaction_made, compaction_started
+from palimpsest.core.runtime.restore import derived_state
 from palimpsest.core.text.fence import sendable, unfenced
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import cut_in
@@ -42,7 +32,7 @@ from palimpsest.errors import StoreError
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.journal.daily_log import DailyLog
-from palimpsest.proxy.journal.runtime import CHECKPOINTS_READ, READ_BYTES, since_completion
+from palimpsest.proxy.journal.runtime import CHECKPOINTS_READ, READ_BYTES, recorded, since_completion
 from palimpsest.proxy.journal_rows import NewId, event_rows
 from palimpsest.proxy.sessions.recorder import Outcome
 from palimpsest.proxy.turn import Subject, Turn
@@ -133,8 +123,7 @@ class SessionJournal:
             return (), b""
         where = context.turn.namespace, context.turn.session
         told = await self._store.journal.events(*where, 0, _FLUSHES_READ, ["flush"])
-        records = [StoredRecord(each.event.type, each.event.payload, each.event.created_at) for each in told]
-        last = derived_state(records).loop.last_flush
+        last = derived_state([recorded(each) for each in told]).loop.last_flush
         before = (last.at / 1_000, last.path_tokens) if last else None
         if not flush_due(slack, len(unfolded), at, path_tokens, before):
             return (), b""
@@ -196,22 +185,9 @@ class SessionJournal:
         return row.id
 
     async def failed(self, subject: Subject, reason: str, trigger: str, watermark: bytes = b"") -> None:
-        """A compaction failed, and history is unchanged; `reason` is a stable word."""
-        await self.tell(subject, compaction_failed(reason, trigger, watermark))
-
-    async def recovery_started(self, subject: Subject, attempt: int, most: int, tokens: int) -> None:
-        """The upstream refused a prompt of `tokens`; attempts count from 1 to `most` (A29)."""
-        await self.tell(subject, overflow_recovery_started(attempt, most, tokens))
-
-    async def recovery_completed(
-        self, subject: Subject, attempts: int, compaction_id: str, tokens: int
-    ) -> None:
-        """The upstream answered a prompt of `tokens` after so many attempts."""
-        await self.tell(subject, overflow_recovery_completed(attempts, compaction_id, tokens))
-
-    async def recovery_failed(self, subject: Subject, attempts: int, code: str) -> None:
-        """The client got the error `code`."""
-        await self.tell(subject, overflow_recovery_failed(attempts, code))
+        """A compaction failed, and history is unchanged; `reason` is a stable word without content."""
+        payload = {"reason": reason, "trigger": trigger, "watermark": watermark.hex()}
+        await self.tell(subject, Event("compaction_failed", payload))
 
     def placed(self, turn: Turn) -> None:
         """Write, in the background, an event if the client's list does not continue what is stored.
@@ -220,16 +196,17 @@ class SessionJournal:
         were not appended to it, which is reported once.
         """
         if turn.placement.rebase is not None:
-            brought, said = len(turn.placement.new), len(turn.conversation.messages)
-            self._jobs.start(self.tell(turn, client_changed_prefix(said, said - brought)))
+            said = len(turn.conversation.messages)
+            changed = {"messages": said, "kept": said - len(turn.placement.new)}
+            self._jobs.start(self.tell(turn, Event("client_changed_prefix", changed)))
         if turn.is_apart and has_only_new_messages((*turn.instructions, *turn.conversation.messages)):
             # Under a fixed id, so that the store keeps the first alone.
-            event = session_not_continued(len(turn.conversation.messages))
+            event = Event("session_not_continued", {"messages": len(turn.conversation.messages)})
             self._jobs.start(self.tell(turn, event, new_id=lambda: event.type))
 
-    async def tell(self, subject: Subject, *events: Event, new_id: NewId | None = None) -> None:
-        """Store the events in this order; a store error is logged."""
-        rows = event_rows(events, self._clock(), new_id or self._new_id)
+    async def tell(self, subject: Subject, event: Event, new_id: NewId | None = None) -> None:
+        """Store the event; a store error is logged."""
+        rows = event_rows([event], self._clock(), new_id or self._new_id)
         try:
             await self._store.journal.add_events(subject.namespace, subject.session, rows)
         except StoreError as error:

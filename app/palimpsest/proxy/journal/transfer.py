@@ -15,7 +15,7 @@ from palimpsest.core.history.message import Conversation, Message, conversation_
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.runtime.events import Event, session_restored
 from palimpsest.core.runtime.evidence import TYPES
-from palimpsest.core.runtime.restore import Restored
+from palimpsest.core.runtime.restore import RecordedEvent, Restored
 from palimpsest.core.runtime.session_import import (
     COMPACTION,
     HIDDEN,
@@ -23,7 +23,6 @@ from palimpsest.core.runtime.session_import import (
     MESSAGE,
     Imported,
     ImportedRecord,
-    RecordedEvent,
     RecordLimits,
     exported_compaction,
     imported_compaction,
@@ -100,12 +99,11 @@ def _message(ident: str, message: Message, at: float) -> RecordedEvent:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSession:
-    """The result of an import. `source`: id of the event that the state is from, "" if from several."""
+    """The result of an import."""
 
     session: str
     name: str | None
     restored: Restored
-    source: str
     messages: int
     events: int
 
@@ -158,7 +156,7 @@ class Imports:
             for event in imported.events
         ]
         brought = _brought_by(imported.restored, talk, len(made))
-        restored = session_restored(imported.restored, imported.source, len(talk.messages), brought)
+        restored = session_restored(imported.restored, len(talk.messages), brought)
         snapshot = Event("conversation_snapshot", talk.head.hex())
         events += event_rows([restored, snapshot], now, self._new_id)
         times = [message.at for message in imported.messages[len(talk.preamble) :]]
@@ -170,7 +168,6 @@ class Imports:
             session=opened.session,
             name=record.name,
             restored=imported.restored,
-            source=imported.source,
             messages=len(imported.messages),
             events=len(imported.events),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
@@ -31,7 +31,8 @@ from palimpsest.core.recall.tool_results import (
     error_result,
     grep_result,
 )
-from palimpsest.core.runtime.events import Recalled, Via, context_recalled
+from palimpsest.core.runtime.events import Event
+from palimpsest.core.text.fence import sendable
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import RecallDisabled, StoreError
 from palimpsest.proxy.archive import session_named
@@ -49,7 +50,7 @@ _log = structlog.get_logger("palimpsest.recall")
 class ToolCaller:
     """Who calls a tool: `via`, and the session that the event is written to ("": the one that is read)."""
 
-    via: Via
+    via: Literal["model", "rest", "mcp"]
     session: str = ""
 
 
@@ -101,11 +102,25 @@ class RecallTools:
             stored = {ident: _stored(row) for ident, row in found.rows.items()}
             many = Many(found.found, found.is_counted)
             result: Json | None = grep_result(where.session, many, found.hits, stored, lineages)
-            recalled = Recalled(GREP, asked.query, len(found.hits), found.found)
+            recalled: Json = {"tool": GREP, "asked": sendable(asked.query)}
+            recalled |= {"resultCount": len(found.hits), "totalFound": found.found}
         else:
             result = await self._describing.described(where, asked)
-            recalled = Recalled(DESCRIBE, asked.ident, int(result is not None), int(result is not None))
-        await self._tell(where, asked.scope, recalled, asking)
+            recalled = {"tool": DESCRIBE, "asked": sendable(asked.ident)}
+            recalled |= dict.fromkeys(("resultCount", "totalFound"), int(result is not None))
+        scope = asked.scope
+        # `requestedSession` is the one asked for, `effectiveSession` the one read.
+        recalled |= {
+            "via": asking.via,
+            "requestedSession": sendable(scope.task) if scope.task is not None else None,
+            "explicitUserRequest": scope.explicit,
+            "effectiveSession": where.session,
+        }
+        rows = event_rows([Event("context_recalled", recalled)], time.time(), self._new_id)
+        try:
+            await self._store.journal.add_events(where.namespace, asking.session or where.session, rows)
+        except StoreError as error:
+            _log.warning("event_not_stored", error=type(error).__name__, session=where.session)
         return result
 
     async def newest(self, namespace: str) -> str | None:
@@ -142,15 +157,6 @@ class RecallTools:
             stored = await self._store.compactions.of_session(where.namespace, session)
             known |= await lineages_in(self._store.history, where.namespace, session, stored)
         return known
-
-    async def _tell(self, where: Where, scope: CallScope, recalled: Recalled, asking: ToolCaller) -> None:
-        """Store the event of the call; a store error is logged."""
-        event = context_recalled(recalled, asking.via, scope.task, scope.explicit, where.session)
-        rows = event_rows([event], time.time(), self._new_id)
-        try:
-            await self._store.journal.add_events(where.namespace, asking.session or where.session, rows)
-        except StoreError as error:
-            _log.warning("event_not_stored", error=type(error).__name__, session=where.session)
 
 
 def _stored(row: RecallRow) -> HitFacts:
