@@ -367,7 +367,7 @@ async def test_the_configuration_says_where_each_value_comes_from(tmp_path: Path
     given = {"policy.trigger_ratio": 0.8, "upstream.api_key": "sk-operators-own"}
     async with proxied(ModelServer(), tmp_path, given) as proxy:
         chat = proxy.chat(session="work")
-        page = (await proxy.http.get("/ui/configuration", headers=chat.headers)).text
+        page = (await proxy.http.get("/ui/overview", headers=chat.headers)).text
         set_ones, _, defaults = page.partition("Defaults in force")
         assert "policy.trigger_ratio" in set_ones
         assert "recall.enabled" in defaults

@@ -69,7 +69,6 @@ PAGES = frozenset(
     {
         "GET /ui",
         "GET /ui/overview",
-        "GET /ui/configuration",
         "GET /ui/sessions/{name:path}",
         "GET /ui/sessions/{name:path}/messages",
         "GET /ui/sessions/{name:path}/compactions/{compaction}",

@@ -49,7 +49,6 @@ class UiPages:
         """Register the routes."""
         ui.add_api_route("/ui", self.sessions, methods=["GET"])
         ui.add_api_route("/ui/overview", self.overview, methods=["GET"])
-        ui.add_api_route("/ui/configuration", self.configuration, methods=["GET"])
 
     async def sessions(
         self,
@@ -95,10 +94,11 @@ class UiPages:
         )
 
     async def overview(self, request: Request, caller: Admitted, days: Days = 7) -> Response:
-        """What the turns of the last days add up to, and whose fault failures were, as a page."""
+        """Sums of the last days, whose fault failures were, and the settings in force, as a page."""
         found = await self._of.overviews.of(caller.namespace, days, time.time())
         widest = max([sums.tokens_full for sums in found.by_day.values()], default=0)
         facts = {"found": found, "widest": widest, "findings": await self._findings(caller.namespace)}
+        facts |= {"settings": self._configuration, "default": DEFAULT}
         return await self._of.paper.page(request, "overview.html", facts)
 
     async def _findings(self, namespace: str) -> list[tuple[SessionRow, Sequence[Found]]]:
@@ -110,12 +110,6 @@ class UiPages:
             with suppress(NotFound):
                 every.append((row, await self._of.exchanges.findings(namespace, row)))
         return [(row, found) for row, found in every if found]
-
-    async def configuration(self, request: Request, caller: Admitted) -> Response:
-        """The settings in force that decide what is sent, each with its source, as a page."""
-        del caller
-        facts = {"settings": self._configuration, "default": DEFAULT}
-        return await self._of.paper.page(request, "configuration.html", facts)
 
     async def _search(self, request: Request, caller: Admitted, q: str, session: str) -> Response:
         """Exact quotes of the caller's sessions, or of one, best first."""

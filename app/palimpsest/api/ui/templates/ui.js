@@ -1,4 +1,4 @@
-// Keys, the slider of turns, commands to copy and live pages. Every page works without it.
+// Keys, the slider of turns and live pages. Every page works without it.
 "use strict";
 addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, textarea, select");
@@ -18,16 +18,6 @@ for (const line of document.querySelectorAll("[data-lights]")) {
   for (const [kind, on] of [["mouseenter", true], ["focusin", true], ["mouseleave", false], ["focusout", false]]) {
     line.addEventListener(kind, () => light(on));
   }
-}
-// Browsers let pages write to the clipboard on https and localhost only; elsewhere a click selects the command.
-if (navigator.clipboard) for (const shell of document.querySelectorAll(".shell")) {
-  const text = shell.textContent;
-  const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy" });
-  button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
-  });
-  shell.prepend(button);
 }
 const live = document.querySelector("[data-live]");
 live?.addEventListener("click", () => {
