@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any, cast
 
 import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from palimpsest.api.callers import CallerAuthentication
-from palimpsest.api.pages import Pages, Views, api_of, settings_of, ui_of
+from palimpsest.api.pages import Pages, api_of, ui_of
+from palimpsest.api.status import SettingsPages
+from palimpsest.api.ui.paper import PageTemplates
+from palimpsest.settings.settings import Settings
 from palimpsest.storage.search_index import POSTGRES_INDEX
 from palimpsest.storage.store import Store
 
@@ -135,15 +139,14 @@ async def said(port: int, request: str) -> bytes:
 
 
 async def test_the_doorkeeper_stands_before_every_route() -> None:
-    parts = cast("Any", None)
-    store = Store(parts, POSTGRES_INDEX, str)
     some = cast("Any", object())
-    views = Views(some, some, some, some, some)
-    pages = Pages(store, parts, parts, parts, parts, parts, completes=some, views=views)
-    settings = settings_of(pages)
+    given = {field.name: some for field in fields(Pages)}
+    given |= {"store": Store(cast("Any", None), POSTGRES_INDEX, str), "settings": Settings()}
+    pages, paper = Pages(**given), PageTemplates()
+    settings = SettingsPages(pages.archive, pages.store.journal, pages.settings, pages.unindexes)
     for router, prefix, least in (
-        (api_of(pages, settings), "/api/", 30),
-        (ui_of(pages, settings), "/ui", 10),
+        (api_of(pages, settings, paper), "/api/", 30),
+        (ui_of(pages, settings, paper), "/ui", 10),
     ):
         routes = cast("list[APIRoute]", router.routes)
         assert len(routes) >= least

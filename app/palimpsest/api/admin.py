@@ -121,9 +121,9 @@ class AdminDoor:
 
 
 class AdminPages:
-    """The endpoints; `erases` None: no namespace can be erased here."""
+    """The endpoints."""
 
-    def __init__(self, views: NamespaceViews, erases: SessionEraser | None) -> None:
+    def __init__(self, views: NamespaceViews, erases: SessionEraser) -> None:
         self._views = views
         self._erases = erases
 
@@ -131,8 +131,7 @@ class AdminPages:
         """Register the routes."""
         admin.add_api_route("/api/admin/namespaces", self.list_namespaces, methods=["GET"])
         admin.add_api_route("/api/admin/namespaces/{ident}", self.get_namespace, methods=["GET"])
-        if self._erases is not None:
-            admin.add_api_route("/api/admin/namespaces/{ident}", self.erase_namespace, methods=["DELETE"])
+        admin.add_api_route("/api/admin/namespaces/{ident}", self.erase_namespace, methods=["DELETE"])
 
     async def list_namespaces(
         self,
@@ -166,7 +165,6 @@ class AdminPages:
     ) -> Reply[NamespaceEraseReceipt]:
         """Erase all sessions of a namespace; answers with a receipt."""
         del confirm
-        assert self._erases is not None
         if await self._views.row(ident) is None:
             raise missing()
         _log.info("admin_erase", namespace=ident)

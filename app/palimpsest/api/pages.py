@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import uuid_utils
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -58,7 +57,6 @@ from palimpsest.proxy.overview import Overviews
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.session_lists import SessionLists
-from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.store import Store
 
@@ -69,67 +67,52 @@ _BELOW_V1 = re.compile(
 )
 
 
-def _new_id() -> str:
-    return str(uuid_utils.uuid7())
-
-
 @dataclass(frozen=True, slots=True)
-class Views:
-    """What reads stored turns and compactions for people."""
+class Pages:
+    """What the endpoints work with.
 
+    `completes` writes completion checkpoints, `summarizer` may fold memories. Event streams end when `ended`
+    is set: a stopping server sets it first, since it waits for open responses.
+    """
+
+    store: Store
+    archive: Archive
+    access: Access
+    operator: OperatorAccess
+    settings: Settings
+    contexts: ContextLoader
+    viewing: ViewPlanner
+    states: RuntimeReader
+    completes: CompletionWriter
+    summarizer: Asks
+    moving: SessionTransfer
+    erases: SessionEraser
+    searching: Searcher
+    recall: RecallTools
+    unindexes: IndexRemoval
+    windows: Windows
     exchanges: ExchangeViews
     compactions: CompactionViews
     overviews: Overviews
     lists: SessionLists
     namespaces: NamespaceViews
-
-
-@dataclass(frozen=True, slots=True)
-class Pages:
-    """The dependencies of the endpoints.
-
-    `operator` decides about the admin key. `completes` writes completion checkpoints. `summarizer` may fold
-    memories; without one code does. Event streams end when `ended` is set: a stopping server sets it first,
-    since it waits for open responses.
-    """
-
-    store: Store
-    access: Access
-    reader: MessageReader
-    contexts: ContextLoader
-    viewing: ViewPlanner
-    states: RuntimeReader
-    settings: Settings = field(default_factory=Settings)
-    operator: OperatorAccess = field(default_factory=OperatorAccess)
-    completes: CompletionWriter | None = None
-    summarizer: Asks | None = None
-    moving: SessionTransfer | None = None
-    erases: SessionEraser | None = None
-    searching: Searcher | None = None
-    recall: RecallTools | None = None
-    unindexes: IndexRemoval | None = None
-    windows: Windows | None = None
-    views: Views | None = None
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    new_id: Callable[[], str] = _new_id
+    ended: asyncio.Event
+    new_id: Callable[[], str]
 
 
 def pages_of(pages: Pages) -> FastAPI:
     """The ASGI application that serves our endpoints."""
     own = APIRouter(redirect_slashes=False)
     # Concurrent changes of one session's settings take turns, wherever they were asked for.
-    settings = settings_of(pages)
-    api = api_of(pages, settings)
+    settings = SettingsPages(pages.archive, pages.store.journal, pages.settings, pages.unindexes)
+    paper = PageTemplates()
+    api, ui, admin = api_of(pages, settings, paper), ui_of(pages, settings, paper), admin_router()
+    RootPages(DescriptionPages(api, needs_key=pages.settings.access.mode == "keys"), paper).on(own)
+    McpPages(pages.access, pages.archive, pages.recall).on(own)
+    AdminPages(pages.namespaces, pages.erases).on(admin)
     # Not `include_router`: the first request would then build each route again (30 ms on the loop).
-    own.routes.extend(api.routes)
-    own.routes.extend(ui_of(pages, settings).routes)
-    RootPages(_description(api, pages)).on(own)
-    if pages.recall is not None:
-        McpPages(pages.access, Archive(pages.store, pages.reader), pages.recall).on(own)
-    if pages.views is not None:
-        admin = admin_router()
-        AdminPages(pages.views.namespaces, pages.erases).on(admin)
-        own.routes.extend(admin.routes)
+    for router in (api, ui, admin):
+        own.routes.extend(router.routes)
     kinds = (PalimpsestError, HTTPException, RequestValidationError)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     # Not mounted: the pattern of a mount matches no path with a line break.
@@ -138,13 +121,7 @@ def pages_of(pages: Pages) -> FastAPI:
     return app
 
 
-def settings_of(pages: Pages) -> SettingsPages:
-    """The settings of sessions."""
-    archive = Archive(pages.store, pages.reader)
-    return SettingsPages(archive, pages.store.journal, pages.settings, pages.unindexes)
-
-
-def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
+def api_of(pages: Pages, settings: SettingsPages, paper: PageTemplates) -> APIRouter:
     """Everything under `/api`; every route authenticates its caller."""
     asked = [Depends(CallerAuthentication(pages.access, pages.operator).refuse_unknown)]
     api = APIRouter(
@@ -152,74 +129,52 @@ def api_of(pages: Pages, settings: SettingsPages) -> APIRouter:
         dependencies=[Depends(CallerAuthentication(pages.access, pages.operator).admit), *asked],
         route_class=OperationRoute,
     )
-    archive = Archive(pages.store, pages.reader)
-    views = pages.views
-    sessions = SessionPages(archive, pages.store, views.lists if views else None)
+    archive, store, contexts, journal = pages.archive, pages.store, pages.contexts, pages.store.journal
+    sessions = SessionPages(archive, store, pages.lists)
     sessions.on(api)
-    MessagePages(archive, pages.store).on(api)
-    if views is not None:
-        # Before `/sessions/{name}/view`, which would match too.
-        ExchangePages(archive, views.exchanges).on(api)
-        CompactionReports(archive, views.compactions, views.exchanges).on(api)
-        OverviewPages(views.overviews).on(api)
-    ViewPages(archive, pages.contexts, pages.viewing).on(api)
-    PinPages(archive, pages.store.history, pages.contexts).on(api)
+    MessagePages(archive, store).on(api)
+    # Before `/sessions/{name}/view`, which would match too.
+    ExchangePages(archive, pages.exchanges).on(api)
+    CompactionReports(archive, pages.compactions, pages.exchanges).on(api)
+    OverviewPages(pages.overviews).on(api)
+    ViewPages(archive, contexts, pages.viewing).on(api)
+    PinPages(archive, store.history, contexts).on(api)
     ContextPages(archive).on(api)
     settings.on(api)
-    _on_session(api, pages, archive)
-    if pages.windows is not None:
-        WindowPages(pages.windows).on(api)
+    StatusPages(archive, store, contexts, pages.viewing).on(api)
+    CompactionPages(archive, store).on(api)
+    UndoPages(archive, store).on(api)
+    CheckpointPages(archive, journal, pages.states).on(api)
+    streams = EventStreams(journal, pages.states, pages.settings.limits.event_streams, pages.ended)
+    EventPages(archive, journal, pages.states, streams).on(api)
+    blocks = MemoryBlocks(journal, pages.summarizer, pages.new_id)
+    MemoryPages(archive, journal, contexts, blocks).on(api)
+    CompletionPages(archive, pages.completes).on(api)
+    TransferPages(archive, pages.moving, paper).on(api)
+    SearchPages(archive, pages.searching).on(api)
+    ToolPages(archive, pages.recall).on(api)
+    WindowPages(pages.windows).on(api)
     sessions.on_last(api)
-    if pages.erases is not None:
-        ErasePages(pages.erases).on(api)
+    ErasePages(pages.erases).on(api)
     return api
 
 
-def _description(api: APIRouter, pages: Pages) -> DescriptionPages:
-    return DescriptionPages(api, needs_key=pages.settings.access.mode == "keys")
-
-
-def ui_of(pages: Pages, settings: SettingsPages) -> APIRouter:
+def ui_of(pages: Pages, settings: SettingsPages, paper: PageTemplates) -> APIRouter:
     """Everything under `/ui`; every route authenticates its caller."""
-    paper = PageTemplates()
     ui = APIRouter(
         dependencies=[Depends(CallerAuthentication(pages.access, pages.operator).admit)],
         route_class=route_of(paper),
     )
-    if (views := pages.views) is not None:
-        archive = Archive(pages.store, pages.reader)
-        pins = PinPages(archive, pages.store.history, pages.contexts)
-        ActionPages(archive, UndoPages(archive, pages.store), pins, settings, pages.viewing).on(ui)
-        parts = UiParts(
-            *(paper, archive, pages.store, pages.contexts, views.exchanges, views.compactions),
-            *(views.overviews, views.lists, pins, settings, pages.searching),
-        )
-        UiPages(parts, configuration_of(pages.settings)).on(ui)
-        SessionUi(parts).on(ui)
+    archive, store = pages.archive, pages.store
+    pins = PinPages(archive, store.history, pages.contexts)
+    ActionPages(archive, UndoPages(archive, store), pins, settings, pages.viewing).on(ui)
+    parts = UiParts(
+        *(paper, archive, store, pages.contexts, pages.exchanges, pages.compactions),
+        *(pages.overviews, pages.lists, pins, settings, pages.searching),
+    )
+    UiPages(parts, configuration_of(pages.settings)).on(ui)
+    SessionUi(parts).on(ui)
     return ui
-
-
-def _on_session(api: APIRouter, pages: Pages, archive: Archive) -> None:
-    """Register the endpoints of one session other than its messages."""
-    store, contexts = pages.store, pages.contexts
-    most_streams = pages.settings.limits.event_streams
-    streams = EventStreams(store.journal, pages.states, most_streams, pages.ended)
-    StatusPages(archive, store, contexts, pages.viewing).on(api)
-    CompactionPages(archive, store).on(api)
-    UndoPages(archive, store).on(api)
-    CheckpointPages(archive, store.journal, pages.states).on(api)
-    EventPages(archive, store.journal, pages.states, streams).on(api)
-    MemoryPages(
-        archive, store.journal, contexts, MemoryBlocks(store.journal, pages.summarizer, pages.new_id)
-    ).on(api)
-    if pages.completes is not None:
-        CompletionPages(archive, pages.completes).on(api)
-    if pages.moving is not None:
-        TransferPages(archive, pages.moving, PageTemplates()).on(api)
-    if pages.searching is not None:
-        SearchPages(archive, pages.searching).on(api)
-    if pages.recall is not None:
-        ToolPages(archive, pages.recall).on(api)
 
 
 class Wall:

@@ -17,9 +17,9 @@ _UI = "/ui"
 class RootPages:
     """`/`, `/ui.js` and `/openapi.json`."""
 
-    def __init__(self, described: DescriptionPages) -> None:
+    def __init__(self, described: DescriptionPages, paper: PageTemplates) -> None:
         self._described = described
-        self._paper = PageTemplates()
+        self._paper = paper
 
     def on(self, router: APIRouter) -> None:
         """Register the routes."""

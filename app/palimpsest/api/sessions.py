@@ -114,7 +114,7 @@ OnlyWith = Annotated[Mapping[str, str], Depends(fields_asked)]
 class SessionPages:
     """The endpoints of sessions that only read."""
 
-    def __init__(self, archive: Archive, store: Store, lists: SessionLists | None) -> None:
+    def __init__(self, archive: Archive, store: Store, lists: SessionLists) -> None:
         self._archive = archive
         self._store = store
         self._lists = lists
@@ -145,7 +145,7 @@ class SessionPages:
         rows = await history.sessions(caller.namespace, limit + 1, after, with_side=side, only=only)
         page = rows[:limit]
         shown = [cast(SessionRowFields, session_fields(row)) for row in page]
-        if details and self._lists is not None:
+        if details:
             listed = await self._lists.of(caller.namespace, page)
             more = map(_details, listed)
             shown = [cast(SessionRowFields, {**one, **two}) for one, two in zip(shown, more, strict=True)]

@@ -112,7 +112,7 @@ class SettingsPages:
     """Settings of a session; `unindexes` is called for one that switches recall off."""
 
     def __init__(
-        self, archive: Archive, journal: Journal, settings: Settings, unindexes: IndexRemoval | None = None
+        self, archive: Archive, journal: Journal, settings: Settings, unindexes: IndexRemoval
     ) -> None:
         self._archive = archive
         self._journal = journal
@@ -154,7 +154,7 @@ class SettingsPages:
             stored = patched(current, patch, self._settings, row.model)
             if stored != current:
                 await self._journal.put_settings(namespace, row.id, stored)
-            if self._unindexes and not recall_enabled(self._settings, stored):
+            if not recall_enabled(self._settings, stored):
                 # Also where nothing changed: a repeated call completes one that failed here.
                 await self._unindexes(namespace, row.id)
         return self._fields(row, stored)

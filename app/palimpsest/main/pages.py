@@ -6,7 +6,7 @@ import time
 
 from fastapi import FastAPI
 
-from palimpsest.api.pages import Pages, Views, pages_of
+from palimpsest.api.pages import Pages, pages_of
 from palimpsest.api.status import IndexRemoval
 from palimpsest.api.transfer import SessionTransfer
 from palimpsest.core.runtime.session_import import RecordLimits
@@ -58,32 +58,31 @@ def own_pages(
     )
     return pages_of(
         Pages(
-            store,
-            parts.access,
-            parts.reader,
-            contexts,
-            viewing,
-            states,
-            parts.settings,
-            parts.operator,
+            store=store,
+            archive=archive,
+            access=parts.access,
+            operator=parts.operator,
+            settings=parts.settings,
+            contexts=contexts,
+            viewing=viewing,
+            states=states,
             completes=journal,
             summarizer=writer,
             moving=SessionTransfer(
                 *(Exports(store, states, time.time), imports, parts.storage),
                 *(limits.body_bytes, limits.body_idle_seconds),
             ),
+            erases=Eraser(parts.erasure),
             searching=searching,
             recall=tools,
             unindexes=unindexes,
             windows=parts.windows,
-            views=Views(
-                exchanges,
-                CompactionViews(store, archive, exchanges, costs),
-                overviews,
-                SessionLists(store, overviews, parts.calibrations, parts.windows),
-                NamespaceViews(store, costs),
-            ),
-            erases=Eraser(parts.erasure),
+            exchanges=exchanges,
+            compactions=CompactionViews(store, archive, exchanges, costs),
+            overviews=overviews,
+            lists=SessionLists(store, overviews, parts.calibrations, parts.windows),
+            namespaces=NamespaceViews(store, costs),
             ended=parts.stopping,
+            new_id=new_id,
         )
     )

@@ -117,7 +117,7 @@ class UiPages:
         newest = await history.sessions(caller.namespace, 1, None)
         row = await self._of.row(request, caller.namespace, session) if session else None
         words, found, named = q.strip(), None, []
-        if words and newest and self._of.searching is not None:
+        if words and newest:
             base = row or newest[0]
             where = Where(caller.namespace, base.id, b"", "session" if row else "namespace")
             found = await self._of.searching.search(where, q, _MOST_HITS, Filters(None, None))
@@ -133,6 +133,5 @@ class UiPages:
                 "hits": hits_of(found, q) if found else [],
                 "total": found.found if found else 0,
                 "is_asked": found is not None,
-                "can_search": self._of.searching is not None,
             },
         )

@@ -35,7 +35,7 @@ class UiParts:
     lists: SessionLists
     pins: PinPages
     settings: SettingsPages
-    searching: Searcher | None
+    searching: Searcher
 
     async def row(self, request: Request, namespace: str, name: str) -> SessionRow:
         """The session. NotFound; Unauthorized when a browser has sent no key, or perhaps a mistyped one."""
