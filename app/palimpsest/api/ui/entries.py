@@ -5,7 +5,7 @@ A payload is whatever was stored: a missing field, or one of another type, is sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import groupby
@@ -38,6 +38,7 @@ _CHECKPOINTS = {
     "periodic": "after another twelve exchanges",
     "completion": "something was completed",
 }
+_ASKERS = {"model": "The model", "mcp": "An MCP client", "rest": "Somebody"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,128 @@ class EventText:
     tone: Tone = "plain"
 
 
+# Title, sentence and tone of each event; `{name}` is a field of its payload, or a phrase of `_phrases`.
+_TOLD: Mapping[str, tuple[str, str, Tone]] = {
+    "checkpoint": ("Checkpoint", "Written {written}.", "plain"),
+    "flush": ("Note kept", "{tokens} tokens, with {slackTokens} left before the window.", "plain"),
+    "compaction_started": ("Compaction started", "At {tokensBefore} tokens, because {why}.", "plain"),
+    # Its title is the event's own (A23).
+    "context_summarized": ("{title}", "{removedCount} messages gave way to a summary, {size}.", "good"),
+    "overflow_guard": (
+        "Summary shortened",
+        "{size}, so that the view stays below {ceilingTokens}.",
+        "warning",
+    ),
+    "pinned_insert": ("Summary in the view", "The model is shown it from now on{again}.", "plain"),
+    "memory": ("Summary in memory", "It can be found again with the caller's other memories.", "plain"),
+    "compaction_completed": ("Compaction in force", "{size}{shortened}{noted}.", "good"),
+    "compaction_failed": (
+        "Compaction failed",
+        "It came to nothing: {reason}. No message is lost.",
+        "failure",
+    ),
+    "overflow_recovery_started": (
+        "Prompt too long",
+        "The upstream refused {tokens} tokens; attempt {attempt} of {most}.",
+        "warning",
+    ),
+    "overflow_recovery_completed": (
+        "Prompt accepted",
+        "The upstream took {tokens} tokens; attempts: {attempts}.",
+        "good",
+    ),
+    "overflow_recovery_failed": (
+        "Prompt still too long",
+        "The client was told {code}; attempts: {attempts}.",
+        "failure",
+    ),
+    "prompt_cut": (
+        "Prompt cut",
+        "Of {tokens} tokens the upstream read {counted}, without a word.{since}",
+        "warning",
+    ),
+    "session_not_continued": (
+        "Session not continued",
+        "{messages} message(s) came alone and were taken for a list of their own: the stored conversation was"
+        " not put before them. X-Session-Mode: append does that.",
+        "warning",
+    ),
+    "client_changed_prefix": (
+        "Client changed its list",
+        "{kept} of its {messages} messages had been said before.",
+        "plain",
+    ),
+    "conversation_snapshot": ("Snapshot", "What the session was doing was written down.", "plain"),
+    "compaction_undone": ("Compaction undone", "{back}.", "warning"),
+    "session_restored": (
+        "Session restored",
+        "From records of the form {form}, {messages} messages.",
+        "plain",
+    ),
+    "state_delta_invalid": (
+        "State not read",
+        "The summary counts, its state does not: {unread}.",
+        "warning",
+    ),
+    "spending_limit": (
+        "Spending limit reached",
+        "{spent} of {limit} {what}: no model is asked meanwhile.",
+        "warning",
+    ),
+    "context_recalled": ("History read", "{by} {looked} {asked}: {resultCount} found.", "plain"),
+}
+
+
+class _Phrases(dict[str, str]):
+    """What a sentence is made of; "?" for what an event does not say."""
+
+    def __missing__(self, _: str) -> str:
+        return _UNKNOWN
+
+
 def told_of(kind: str, payload: Payload) -> EventText:
     """The event as text; an unknown type is its own title."""
-    tell = _TELLERS.get(kind)
-    return tell(payload) if tell else EventText(kind, "An event of a kind that this page has no words for.")
+    if kind not in _TOLD:
+        return EventText(kind, "An event of a kind that this page has no words for.")
+    title, sentence, tone = _TOLD[kind]
+    phrases = _phrases(payload)
+    return EventText(title.format_map(phrases), sentence.format_map(phrases), tone)
+
+
+def _phrases(payload: Payload) -> _Phrases:
+    """The fields of a payload as text, and what follows from several."""
+    figures = {
+        name: f"{value:,}"
+        for name, value in payload.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    said = _Phrases({name: value for name, value in payload.items() if isinstance(value, str) and value})
+    said |= figures
+    kind, masked, faults = text_of(payload, "kind"), number_of(payload, "maskedCount"), payload.get("faults")
+    unread = [fault for fault in faults if isinstance(fault, str)] if isinstance(faults, list) else []
+    looked_for = text_of(payload, "tool") == "context_grep"
+    return _Phrases(
+        said
+        | {
+            "title": text_of(payload, "title") or SUMMARIZED_TITLE,
+            "written": _CHECKPOINTS.get(kind, kind) or _UNKNOWN,
+            "why": why_of(payload),
+            "size": f"{said['tokensBefore']} \u2192 {said['tokensAfter']} tokens",
+            "again": " in the place of the earlier one" if payload.get("replaces") else "",
+            "shortened": f", {masked:,} tool results shortened" if masked else "",
+            "noted": f" ({text_of(payload, 'note')})" if text_of(payload, "note") else "",
+            "since": f" Its window is taken for {said['window']} from now on."
+            if payload.get("window")
+            else "",
+            "back": "The one before it is in force again"
+            if payload.get("restoredId")
+            else "All messages are shown again",
+            "unread": ", ".join(unread) or _UNKNOWN,
+            "asked": " ".join(text_of(payload, "asked").split())[:_ASKED_CHARS] or _UNKNOWN,
+            "by": _ASKERS.get(text_of(payload, "via"), _UNKNOWN),
+            "looked": "looked for" if looked_for else "read",
+        }
+    )
 
 
 def number_of(payload: Payload, name: str) -> int | None:
@@ -87,179 +206,6 @@ def grouped(number: int | None) -> str:
     return _UNKNOWN if number is None else f"{number:,}"
 
 
-def _figure(payload: Payload, name: str) -> str:
-    return grouped(number_of(payload, name))
-
-
-def _tokens(payload: Payload) -> str:
-    return f"{_figure(payload, 'tokensBefore')} \u2192 {_figure(payload, 'tokensAfter')} tokens"
-
-
-def _checkpoint(payload: Payload) -> EventText:
-    kind = text_of(payload, "kind")
-    return EventText("Checkpoint", f"Written {_CHECKPOINTS.get(kind, kind) or _UNKNOWN}.")
-
-
-def _flush(payload: Payload) -> EventText:
-    slack = _figure(payload, "slackTokens")
-    return EventText(
-        "Note kept", f"{_figure(payload, 'tokens')} tokens, with {slack} left before the window."
-    )
-
-
-def _started(payload: Payload) -> EventText:
-    return EventText(
-        "Compaction started", f"At {_figure(payload, 'tokensBefore')} tokens, because {why_of(payload)}."
-    )
-
-
-def _told_summarized(payload: Payload) -> EventText:
-    """The entry of A23: its title is the event's own."""
-    removed = _figure(payload, "removedCount")
-    sentence = f"{removed} messages gave way to a summary, {_tokens(payload)}."
-    return EventText(text_of(payload, "title") or SUMMARIZED_TITLE, sentence, "good")
-
-
-def _guarded(payload: Payload) -> EventText:
-    ceiling = _figure(payload, "ceilingTokens")
-    return EventText(
-        "Summary shortened", f"{_tokens(payload)}, so that the view stays below {ceiling}.", "warning"
-    )
-
-
-def _inserted(payload: Payload) -> EventText:
-    again = " in the place of the earlier one" if payload.get("replaces") else ""
-    return EventText("Summary in the view", f"The model is shown it from now on{again}.")
-
-
-def _remembered(_: Payload) -> EventText:
-    return EventText("Summary in memory", "It can be found again with the caller's other memories.")
-
-
-def _completed(payload: Payload) -> EventText:
-    masked = number_of(payload, "maskedCount")
-    shortened = f", {masked:,} tool results shortened" if masked else ""
-    note = f" ({text_of(payload, 'note')})" if text_of(payload, "note") else ""
-    return EventText("Compaction in force", f"{_tokens(payload)}{shortened}{note}.", "good")
-
-
-def _failed(payload: Payload) -> EventText:
-    reason = text_of(payload, "reason") or _UNKNOWN
-    return EventText("Compaction failed", f"It came to nothing: {reason}. No message is lost.", "failure")
-
-
-def _recovering(payload: Payload) -> EventText:
-    attempt, most = _figure(payload, "attempt"), _figure(payload, "most")
-    tokens = _figure(payload, "tokens")
-    return EventText(
-        "Prompt too long", f"The upstream refused {tokens} tokens; attempt {attempt} of {most}.", "warning"
-    )
-
-
-def _recovered(payload: Payload) -> EventText:
-    tokens, attempts = _figure(payload, "tokens"), _figure(payload, "attempts")
-    return EventText("Prompt accepted", f"The upstream took {tokens} tokens; attempts: {attempts}.", "good")
-
-
-def _unrecovered(payload: Payload) -> EventText:
-    code, attempts = text_of(payload, "code") or _UNKNOWN, _figure(payload, "attempts")
-    return EventText("Prompt still too long", f"The client was told {code}; attempts: {attempts}.", "failure")
-
-
-def _cut(payload: Payload) -> EventText:
-    sent, read, window = _figure(payload, "tokens"), _figure(payload, "counted"), payload.get("window")
-    since = f" Its window is taken for {_figure(payload, 'window')} from now on." if window else ""
-    return EventText(
-        "Prompt cut", f"Of {sent} tokens the upstream read {read}, without a word.{since}", "warning"
-    )
-
-
-def _not_continued(payload: Payload) -> EventText:
-    return EventText(
-        "Session not continued",
-        f"{_figure(payload, 'messages')} message(s) came alone and were taken for a list of their own: the "
-        "stored conversation was not put before them. X-Session-Mode: append does that.",
-        "warning",
-    )
-
-
-def _changed(payload: Payload) -> EventText:
-    kept, messages = _figure(payload, "kept"), _figure(payload, "messages")
-    return EventText("Client changed its list", f"{kept} of its {messages} messages had been said before.")
-
-
-def _snapshot(_: Payload) -> EventText:
-    return EventText("Snapshot", "What the session was doing was written down.")
-
-
-def _undone(payload: Payload) -> EventText:
-    back = (
-        "The one before it is in force again" if payload.get("restoredId") else "All messages are shown again"
-    )
-    return EventText("Compaction undone", f"{back}.", "warning")
-
-
-def _restored(payload: Payload) -> EventText:
-    form = text_of(payload, "form") or _UNKNOWN
-    return EventText(
-        "Session restored", f"From records of the form {form}, {_figure(payload, 'messages')} messages."
-    )
-
-
-def _unread(payload: Payload) -> EventText:
-    faults = payload.get("faults")
-    words = ", ".join(fault for fault in faults if isinstance(fault, str)) if isinstance(faults, list) else ""
-    return EventText(
-        "State not read", f"The summary counts, its state does not: {words or _UNKNOWN}.", "warning"
-    )
-
-
-def _spent(payload: Payload) -> EventText:
-    spent, limit = _amount(payload, "spent"), _amount(payload, "limit")
-    what = text_of(payload, "what") or _UNKNOWN
-    return EventText(
-        "Spending limit reached", f"{spent} of {limit} {what}: no model is asked meanwhile.", "warning"
-    )
-
-
-def _recalled(payload: Payload) -> EventText:
-    asked = " ".join(text_of(payload, "asked").split())[:_ASKED_CHARS] or _UNKNOWN
-    by = {"model": "The model", "mcp": "An MCP client", "rest": "Somebody"}.get(
-        text_of(payload, "via"), _UNKNOWN
-    )
-    looked = "looked for" if text_of(payload, "tool") == "context_grep" else "read"
-    return EventText("History read", f"{by} {looked} {asked}: {_figure(payload, 'resultCount')} found.")
-
-
-def _amount(payload: Payload, name: str) -> str:
-    """A number that may have a fraction, such as money."""
-    value = payload.get(name)
-    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else _UNKNOWN
-
-
-_TELLERS: Mapping[str, Callable[[Payload], EventText]] = {
-    "checkpoint": _checkpoint,
-    "flush": _flush,
-    "compaction_started": _started,
-    "context_summarized": _told_summarized,
-    "overflow_guard": _guarded,
-    "pinned_insert": _inserted,
-    "memory": _remembered,
-    "compaction_completed": _completed,
-    "compaction_failed": _failed,
-    "overflow_recovery_started": _recovering,
-    "overflow_recovery_completed": _recovered,
-    "overflow_recovery_failed": _unrecovered,
-    "prompt_cut": _cut,
-    "session_not_continued": _not_continued,
-    "client_changed_prefix": _changed,
-    "conversation_snapshot": _snapshot,
-    "compaction_undone": _undone,
-    "session_restored": _restored,
-    "state_delta_invalid": _unread,
-    "spending_limit": _spent,
-    "context_recalled": _recalled,
-}
 # The filters of events. Trouble: events that a user may want to act on.
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "all": (),
