@@ -106,4 +106,4 @@ def _bring(connection: sa.Connection, row: dict[str, Any]) -> None:
 def _point_at_head(connection: sa.Connection, row: dict[str, Any]) -> None:
     head = _part(_payload(connection, "events", row), "transcript", "head")
     if isinstance(head, str) and len(head) == 64:
-        connection.execute(_EVENT, row | {"payload": json.dumps(head).encode()})
+        connection.execute(_EVENT, row | {"payload": json.dumps({"point": head}).encode()})

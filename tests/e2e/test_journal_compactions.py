@@ -166,9 +166,12 @@ async def test_a_snapshot_after_every_compaction_tells_what_the_model_saw_and_co
         # Every answer but the one that this compaction was made for had been counted.
         assert snapshot["usage"]["requests"] == len(chat.replies) - 1
         assert snapshot["usage"]["inputTokens"] == sum(seen.tokens for seen in model.prompts[:-1])
+        page = await proxy.http.get(f"/ui/sessions/{chat.session}/events", headers=chat.headers)
+        assert page.status_code == 200
+        assert "cannot be read" not in page.text
     # Of a state its place is stored, of a checkpoint its place and its kind.
     sizes = "SELECT length(payload) FROM events WHERE type = 'conversation_snapshot'"
-    assert carries_out(tmp_path, sizes) == ["66", "66"]
+    assert carries_out(tmp_path, sizes) == ["76", "76"]
     columns = carries_out(tmp_path, "SELECT name FROM pragma_table_info('checkpoints')")
     assert set(columns) == {"session", "id", "namespace", "arrival", "kind", "point", "created_at"}
 

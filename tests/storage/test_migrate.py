@@ -308,6 +308,6 @@ async def test_checkpoints_become_places_and_states_are_no_longer_stored(empty_u
         # What an import brought stays, its state beside what the event said.
         assert told[3] == STATE
         assert told[4] == {"form": "checkpoint_v2", "loop": STATE["loop"], "usage": STATE["usage"]}
-        assert told[5:] == [CHAIN.hex(), {}]
+        assert told[5:] == [{"point": CHAIN.hex()}, {}]
     finally:
         await store.close()

@@ -180,15 +180,19 @@ def since_completion(rows: Sequence[StoredCheckpoint], talk: Conversation) -> in
     )
 
 
+class _Point(msgspec.Struct, forbid_unknown_fields=True):
+    """What is stored of a snapshot's event: the chain, in hexadecimal, of the message at which it was."""
+
+    point: str
+
+
 def _point_in(stored: StoredEvent) -> bytes:
     """The point that a snapshot's event names; b"" for any other event. Imported ones hold their state."""
-    payload = stored.event.payload
-    if stored.event.type != _SNAPSHOT or not payload.startswith(b'"'):
+    if stored.event.type != _SNAPSHOT:
         return b""
     try:
-        return bytes.fromhex(payload.strip(b'"').decode())
-    except ValueError:
-        # An imported one of another form.
+        return bytes.fromhex(msgspec.json.decode(stored.event.payload, type=_Point).point)
+    except (ValueError, RecursionError):
         return b""
 
 

@@ -99,7 +99,7 @@ class SessionJournal:
             await self._store.journal.add_checkpoint(turn.namespace, turn.session, checkpoint, beside, notes)
         else:
             made = [started, *made]
-        snapshot = Event("conversation_snapshot", point.hex())
+        snapshot = Event("conversation_snapshot", {"point": point.hex()})
         also = JournalEntries(
             [MemoryRow(memory, "summary", summary, compaction.id, at)] if removes else [],
             event_rows([*made, snapshot], at, self._new_id),

@@ -157,7 +157,7 @@ class Imports:
         ]
         brought = _brought_by(imported.restored, talk, len(made))
         restored = session_restored(imported.restored, len(talk.messages), brought)
-        snapshot = Event("conversation_snapshot", talk.head.hex())
+        snapshot = Event("conversation_snapshot", {"point": talk.head.hex()})
         events += event_rows([restored, snapshot], now, self._new_id)
         times = [message.at for message in imported.messages[len(talk.preamble) :]]
         try:
