@@ -52,11 +52,15 @@ class ResponsesBody(msgspec.Struct):
     max_output_tokens: int | None = None
 
 
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (ChatBody, ResponsesBody)}
+
+
 def body_of(content: bytes, kind: type[ChatBody | ResponsesBody]) -> dict[str, Any]:
     """The body, whole. BadRequest unless it is one JSON object in UTF-8 that `kind` describes."""
     try:
-        body: dict[str, Any] = msgspec.json.decode(content, type=dict[str, Any])
-        msgspec.convert(body, kind)
+        _DECODERS[kind].decode(content)
+        body: dict[str, Any] = _OBJECT.decode(content)
     except RecursionError:
         raise BadRequest("The body is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as refused:

@@ -85,6 +85,9 @@ def compaction_started(compaction: Compaction) -> Event:
     )
 
 
+_DETAILS = msgspec.json.Decoder(_Details)
+
+
 def compaction_made(
     compaction: Compaction,
     previous: Compaction | None,
@@ -100,7 +103,7 @@ def compaction_made(
     compaction removed from the view, `foldedCount` all that its summary covers.
     """
     try:
-        details = msgspec.json.decode(compaction.details, type=_Details)
+        details = _DETAILS.decode(compaction.details)
     except ValueError:
         # Details are for people and may have any form.
         details = _Details()

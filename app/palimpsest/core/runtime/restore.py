@@ -257,6 +257,11 @@ def restored(
     return Restored("events_derived", snapshot, None)
 
 
+# So that `convert` builds nothing: see `core/wire/json_text.py`.
+msgspec.json.Decoder(CheckpointPayload)
+msgspec.json.Decoder(RuntimeSnapshot)
+
+
 class _NotThisForm(ValueError):
     """The payload is readable but of another form."""
 

@@ -175,6 +175,11 @@ def exported_compaction(compaction: Compaction, talk: Conversation) -> bytes | N
     return encoded(record)
 
 
+# So that `convert` builds nothing: see `core/wire/json_text.py`.
+msgspec.json.Decoder(Compaction)
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+
+
 def imported_compaction(record: bytes, talk: Conversation, names: Mapping[str, str]) -> Compaction | None:
     """The compaction in the JSON, for `talk`; None when it cannot be read.
 
@@ -194,7 +199,7 @@ def imported_compaction(record: bytes, talk: Conversation, names: Mapping[str, s
             "details": values["details"].encode(),
         }
         # Which is an object, whatever else it says.
-        msgspec.json.decode(values["details"], type=dict[str, Any])
+        _OBJECT.decode(values["details"])
         return msgspec.convert(values, Compaction, builtin_types=(bytes,))
     except (InvalidJson, ValueError, TypeError, KeyError, IndexError, AttributeError):
         # Damaged, or in another form: the messages are complete without it.

@@ -182,10 +182,13 @@ class BroughtState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     usage: UsageSection = UsageSection()
 
 
+_BROUGHT = msgspec.json.Decoder(BroughtState)
+
+
 def brought_in(payload: bytes) -> BroughtState:
     """The state in the payload of a `session_restored` event; empty when it has another form."""
     try:
-        return msgspec.json.decode(payload, type=BroughtState)
+        return _BROUGHT.decode(payload)
     except (ValueError, RecursionError):
         # Another system's event of that name.
         return BroughtState()

@@ -49,9 +49,9 @@ def recall_id(chain: bytes) -> str:
     return "dcm_" + chain.hex()[:32]
 
 
-def stored_as(kind: type[T], stored: bytes | str) -> T | None:
-    """The JSON value decoded as `kind`; None for b"", damaged bytes and any other value."""
+def stored_as(decoder: msgspec.json.Decoder[T], stored: bytes | str) -> T | None:
+    """The decoded JSON value; None for b"", damaged bytes and any other value."""
     try:
-        return msgspec.json.decode(stored, type=kind)
+        return decoder.decode(stored)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None

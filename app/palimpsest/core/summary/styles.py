@@ -52,6 +52,9 @@ class ModelRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     is_behind: bool = False
 
 
+_RECORD = msgspec.json.Decoder(ModelRecord)
+
+
 @dataclass(frozen=True, slots=True)
 class HandoffStyle:
     """See `Style`. `tag` is that of the fence (A31)."""
@@ -90,7 +93,7 @@ class HandoffStyle:
 
 def record_in(state: bytes) -> ModelRecord:
     """The record in the stored state of a block; an empty one for b"" and for damaged bytes."""
-    return stored_as(ModelRecord, state) or ModelRecord()
+    return stored_as(_RECORD, state) or ModelRecord()
 
 
 DEFAULT_TEMPLATE = (

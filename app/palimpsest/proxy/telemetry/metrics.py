@@ -45,6 +45,9 @@ class Snapshot(msgspec.Struct):
     jobs: int
 
 
+_SNAPSHOT = msgspec.json.Decoder(Snapshot)
+
+
 _NOW: Mapping[str, tuple[str, Callable[[Snapshot], float]]] = {
     "requests_in_progress": ("Requests below /v1 that are being answered.", lambda each: each.in_progress),
     "background_jobs": ("Jobs behind the answers that have not ended.", lambda each: each.jobs),
@@ -101,7 +104,7 @@ class Metrics:
         snapshots = {siblings.name if siblings else "": await self._snapshot()}
         if siblings is not None:
             for name, packed in (await siblings.asked()).items():
-                snapshots[name] = msgspec.json.decode(packed, type=Snapshot)
+                snapshots[name] = _SNAPSHOT.decode(packed)
         unready = await self._store.unready()
         try:
             size = None if unready else await self._store.size_bytes()

@@ -56,6 +56,9 @@ class _Tail:
     notes: tuple[str, ...]
 
 
+_TAIL, _STORED = msgspec.json.Decoder(_Tail), msgspec.json.Decoder(_Stored)
+
+
 def encoded(record: RollingRecord) -> bytes:
     """The bytes that `decoded_record` reads."""
     return msgspec.json.encode(_Stored(VERSION, sendable(record.summary), record.state))
@@ -97,10 +100,10 @@ def decoded_reply(text: str) -> AcceptedReply | None:
     summary, opening, tail = text.rpartition(_OPENING)
     if not opening or not tail.endswith(_CLOSING):
         return None
-    read = stored_as(_Tail, tail.removesuffix(_CLOSING))
+    read = stored_as(_TAIL, tail.removesuffix(_CLOSING))
     return AcceptedReply(summary, read.whole_state, read.notes) if read else None
 
 
 def _read(data: bytes) -> RollingRecord | None:
-    stored = stored_as(_Stored, data)
+    stored = stored_as(_STORED, data)
     return RollingRecord(stored.summary, stored.state) if stored and stored.rolling == VERSION else None

@@ -25,6 +25,7 @@ CLOSED = frozenset(
     }
 )
 OPEN = "open"
+_VALUE = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ def _candidates(text: str) -> Iterator[tuple[int, int, str]]:
 
 def _lists(body: str) -> Mapping[str, Any] | None:
     """The object with the lists; None for other content."""
-    found = stored_as(object, body)
+    found = stored_as(_VALUE, body)
     if not isinstance(found, Mapping):
         return None
     inner = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), Mapping)), found)
@@ -225,7 +226,7 @@ def _without_torn(text: str) -> str:
     last = next(reversed(list(_FENCED.finditer(text))), None)
     if last is None or text[last.end() :].strip() or last["info"].lower() not in ("json", ""):
         return text.strip()
-    if not last["body"].lstrip().startswith("{") or stored_as(object, last["body"]) is not None:
+    if not last["body"].lstrip().startswith("{") or stored_as(_VALUE, last["body"]) is not None:
         return text.strip()
     return _unlabelled(text[: last.start()]).strip()
 

@@ -126,6 +126,9 @@ class _Stored:
     state: WorkingState
 
 
+_STORED = msgspec.json.Decoder(_Stored)
+
+
 def encoded(state: WorkingState) -> bytes:
     """The state as JSON; `decoded` is the inverse."""
     return msgspec.json.encode(_Stored("working_state", VERSION, state))
@@ -133,5 +136,5 @@ def encoded(state: WorkingState) -> bytes:
 
 def decoded(stored: bytes) -> WorkingState:
     """The stored state; an empty one for b"", damaged bytes, another version or another kind."""
-    found = stored_as(_Stored, stored)
+    found = stored_as(_STORED, stored)
     return found.state if found and found.version == VERSION else EMPTY
