@@ -190,7 +190,7 @@ def test_nobody_is_refused_while_it_holds_nothing_and_a_place_is_free(
         assert sum(held.values()) <= total
     for caller, count in held.items():
         for _ in range(count):
-            places.release_slot(caller)
+            places.release(caller)
     assert all(places.has_room(caller) for caller in range(6))
 
 

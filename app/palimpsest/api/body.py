@@ -94,8 +94,14 @@ async def read_body(scope: Scope, receive: Receive, limit: int, idle_seconds: fl
     first = await body.piece()
     if body.finished:
         return first
-    parts = [first, *[part async for part in body]]
-    return await offload(sum(map(len, parts)), b"".join, parts)
+    parts = [first]
+    try:
+        async for part in body:
+            parts.append(part)  # noqa: PERF401  # a comprehension's list could not be cleared
+        return await offload(sum(map(len, parts)), b"".join, parts)
+    finally:
+        # An error's traceback would hold them while the rest of the body is discarded.
+        parts.clear()
 
 
 def is_unread(scope: Scope) -> bool:

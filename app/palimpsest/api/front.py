@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from urllib.parse import unquote
 
 from palimpsest.api.body import entry_of, is_unread
@@ -35,7 +34,7 @@ from palimpsest.proxy.incoming import ASGIApp, ASGIMessage, Receive, Scope, Send
 
 
 class ConcurrencyLimit:
-    """`total` slots, of which a single active caller may hold `share`.
+    """`total` slots or bytes, of which a single active caller may hold `share`.
 
     A caller may hold `share / (1 - share)` times as many slots as are free (dynamic thresholds: Choudhury and
     Hahne, 1998): with 0.8 one caller holds 4 of 5, two hold 4 of 9 each, and a slot is left for the next.
@@ -53,17 +52,17 @@ class ConcurrencyLimit:
         free = self._total - self._taken
         return free > 0 and self._held[caller] < max(1, self._ratio * free)
 
-    def take(self, caller: Hashable) -> None:
-        """Take a slot. ServerBusy when there is none for this caller."""
+    def take(self, caller: Hashable, amount: int = 1) -> None:
+        """Take a slot, or bytes, whose last piece may exceed the limit. ServerBusy when nothing is free."""
         if not self.has_room(caller):
             raise ServerBusy("As many requests as are allowed at a time are being answered; try again soon.")
-        self._held[caller] += 1
-        self._taken += 1
+        self._held[caller] += amount
+        self._taken += amount
 
-    def release_slot(self, caller: Hashable) -> None:
-        """Release a slot."""
-        self._taken -= 1
-        self._held[caller] -= 1
+    def release(self, caller: Hashable, amount: int = 1) -> None:
+        """Release a slot or bytes."""
+        self._taken -= amount
+        self._held[caller] -= amount
         if not self._held[caller]:
             del self._held[caller]
 
@@ -81,37 +80,40 @@ class AdmissionSlot:
         """Move from uploads to answers. ServerBusy when there is no slot for this caller."""
         if self._place is not self._answered:
             self._answered.take(self._caller)
-            self._place.release_slot(self._caller)
+            self._place.release(self._caller)
             self._place = self._answered
 
     def ends(self) -> None:
         """Release the slot."""
-        self._place.release_slot(self._caller)
+        self._place.release(self._caller)
 
 
 class Admission:
-    """The limits of uploads and of answers, and of header bytes."""
+    """The limits of uploads and of answers, of bytes of unfinished bodies, and of header bytes."""
 
-    def __init__(self, *, answered: ConcurrencyLimit, arriving: ConcurrencyLimit, header_bytes: int) -> None:
+    def __init__(
+        self,
+        *,
+        answered: ConcurrencyLimit,
+        arriving: ConcurrencyLimit,
+        body_bytes: ConcurrencyLimit,
+        header_bytes: int,
+    ) -> None:
         self._answered = answered
         self._arriving = arriving
+        self.body_bytes = body_bytes
         self.header_bytes = header_bytes
 
     def has_room(self, caller: Hashable) -> bool:
         """True when one more request of the caller would be accepted."""
         return self._arriving.has_room(caller) and self._answered.has_room(caller)
 
-    @contextmanager
-    def visit(self, caller: Hashable) -> Iterator[AdmissionSlot]:
-        """Hold a slot for the request's duration. ServerBusy when there is none."""
+    def slot(self, caller: Hashable) -> AdmissionSlot:
+        """A slot for the request, until its `ends`. ServerBusy when there is none."""
         if not self._answered.has_room(caller):
             # Raises: its body need not be read.
             self._answered.take(caller)
-        visit = AdmissionSlot(self._arriving, self._answered, caller)
-        try:
-            yield visit
-        finally:
-            visit.ends()
+        return AdmissionSlot(self._arriving, self._answered, caller)
 
 
 # The paths of recorded exchanges; Azure's clients put a deployment's name into them.
@@ -121,6 +123,8 @@ WIRES: Sequence[tuple[re.Pattern[str], Wire]] = (
 )
 # All callers that the upstream has never accepted share the slots of this one.
 UNPROVEN = ""
+# All who send bodies to our own endpoints share the bytes of this one.
+_OWN_ENDPOINTS = "/"
 _HOST_REFUSED = (
     "The proxy does not answer to the name in the Host header: without keys it answers to localhost, IP "
     "addresses and its own names only. Add the name to server.allowed_hosts."
@@ -209,11 +213,28 @@ class Front:
             return
         session, path = split_session(_path_of(scope))
         if not path.startswith("/v1/"):
-            await self._pages(scope, receive, send)
+            await self._own(scope, receive, send)
             return
         scope["palimpsest.session"] = session
         scope["palimpsest.wire"] = self._wire(scope["method"], path)
         await guarded(self._admitted, scope, receive, send)
+
+    async def _own(self, scope: Scope, receive: Receive, send: Send) -> None:
+        bodies, held = self._admission.body_bytes, 0
+
+        async def noting() -> ASGIMessage:
+            nonlocal held
+            message = await receive()
+            if message.get("more_body"):
+                bodies.take(_OWN_ENDPOINTS, len(message["body"]))
+                held += len(message["body"])
+            return message
+
+        try:
+            await self._pages(scope, noting, send)
+        finally:
+            if held:
+                bodies.release(_OWN_ENDPOINTS, held)
 
     def _objection(self, scope: Scope) -> PalimpsestError | None:
         """Why the request is refused for any caller; None when it is not. Costs a few us."""
@@ -252,16 +273,29 @@ class Front:
     async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request in a slot. Its caller is identified before its body is read."""
         is_exchange = scope["palimpsest.wire"] is not None
-        with self._admission.visit(await self._caller(scope)) as visit:
+        caller = await self._caller(scope)
+        slot, bodies, held = self._admission.slot(caller), self._admission.body_bytes, 0
 
-            async def noting() -> ASGIMessage:
-                message = await receive()
-                # A request that is passed through uses an upstream connection from its first piece on.
-                if message["type"] == "http.request" and not (is_exchange and message.get("more_body")):
-                    visit.start_answering()
-                return message
+        async def noting() -> ASGIMessage:
+            nonlocal held
+            message = await receive()
+            # A request that is passed through uses an upstream connection from its first piece on.
+            if is_exchange and message.get("more_body"):
+                bodies.take(caller, len(message["body"]))
+                held += len(message["body"])
+            elif message["type"] == "http.request":
+                slot.start_answering()
+                if held:
+                    bodies.release(caller, held)
+                    held = 0
+            return message
 
+        try:
             await (self._chat if is_exchange else self._passthrough)(scope, noting, send)
+        finally:
+            slot.ends()
+            if held:
+                bodies.release(caller, held)
 
     async def _caller(self, scope: Scope) -> str:
         """The caller that the slot is counted for; `UNPROVEN` for one never accepted upstream."""

@@ -3,6 +3,8 @@
 * Java's own HTTP client offers HTTP/2 with its first request over plain HTTP. A server may ignore that (RFC
   9110, 7.8); uvicorn's parser treats the request as finished and loses its body.
 * uvicorn treats trailers as headers, which no trailer may add to (RFC 9110, 6.5.1).
+* uvicorn lets a connection without a request stay for ever. Here it has some seconds to send a request's
+  head, and of too many idle connections those that have waited longest are closed.
 * A client may half-close its connection after the request and wait for the answer, as `nc -N` does. uvicorn,
   like nginx and Node.js, treats it as gone, since a client that has left sends the same FIN. But only a
   client that has left answers further bytes with a reset. So a half-closed client is sent bytes without
@@ -14,12 +16,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import select
 import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -43,15 +48,83 @@ _RESET = select.POLLHUP | select.POLLERR
 _OFFER = re.compile(rb"(?i)\r\nupgrade:[ \t]*h2c[ \t]*(?=\r\n)")
 
 
+# Seconds for the head of a request: nginx allows 60, Apache's mod_reqtimeout 20 to 40.
+_HEAD_SECONDS = 30.0
+# Connections without a request, of which a client keeps a few open. Beyond them the oldest are closed.
+_MOST_IDLE = 1_000
+_IDLE_SHARE_OF_FILES = 4
+# `on_tick` is called ten times a second.
+_TICKS = 10
+
+
+def raise_file_limit() -> None:
+    """Allow as many open files, and so connections, as the system allows this process."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS refuses to set what it states as unlimited.
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class IdleConnections:
+    """The connections of one server that have sent no request yet, or none since the last answer."""
+
+    def __init__(self) -> None:
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = min(_MOST_IDLE, max(files, 0) // _IDLE_SHARE_OF_FILES or _MOST_IDLE)
+        self._due: dict[PlainHttp, float] = {}
+
+    def wait(self, connection: PlainHttp, seconds: float) -> None:
+        """Close the connection unless a request's head arrives in so many seconds; the oldest if too many."""
+        self._due.pop(connection, None)
+        self._due[connection] = connection.loop.time() + seconds
+        if len(self._due) > self._most:
+            oldest = next(iter(self._due))
+            del self._due[oldest]
+            oldest.transport.close()
+
+    def leave(self, connection: PlainHttp) -> None:
+        """The connection has sent a request, or is closed."""
+        self._due.pop(connection, None)
+
+    def close_late(self, now: float) -> None:
+        """Close those whose time is over."""
+        for connection in [each for each, due in self._due.items() if due < now]:
+            del self._due[connection]
+            connection.transport.close()
+
+
 class PlainHttp(HttpToolsProtocol):
     """HTTP/1.1 without upgrades to HTTP/2, trailers dropped, half-closed connections kept."""
 
     _is_head = True
 
+    def __init__(self, config: uvicorn.Config, *args: Any, idle: IdleConnections, **named: Any) -> None:
+        super().__init__(config, *args, **named)
+        self._idle = idle
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As uvicorn does it."""
+        super().connection_made(transport)
+        self._idle.wait(self, _HEAD_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As uvicorn does it."""
+        self._idle.leave(self)
+        super().connection_lost(exc)
+
     def on_message_begin(self) -> None:
         """As uvicorn does it."""
         self._is_head = True
+        # A request behind one that is being answered waits for its turn, which has no bound.
+        if self.cycle is None or self.cycle.response_complete:
+            self._idle.wait(self, _HEAD_SECONDS)
         super().on_message_begin()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn does it, which closes the connection in time; sooner if too many are idle."""
+        super().on_response_complete()
+        if self.timeout_keep_alive_task is not None:
+            self._idle.wait(self, inf)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """As uvicorn does it; trailers are dropped."""
@@ -61,6 +134,7 @@ class PlainHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """As uvicorn does it."""
         self._is_head = False
+        self._idle.leave(self)
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
@@ -179,9 +253,10 @@ class NoNotices:
 class NotifyingServer(uvicorn.Server):
     """Calls `notices` once it answers, when it begins to stop, and when it has stopped."""
 
-    def __init__(self, config: uvicorn.Config, notices: Notices) -> None:
+    def __init__(self, config: uvicorn.Config, notices: Notices, idle: IdleConnections) -> None:
         super().__init__(config)
         self._notices = notices
+        self._idle = idle
         self._stopped_by: str | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -189,6 +264,12 @@ class NotifyingServer(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._notices.started()
+
+    async def on_tick(self, counter: int) -> bool:
+        """As uvicorn does it; closes connections that send no request."""
+        if counter % _TICKS == 0:
+            self._idle.close_late(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """As uvicorn does it."""
@@ -204,10 +285,11 @@ class NotifyingServer(uvicorn.Server):
 
 def http_server(application: Any, settings: Server, notices: Notices | None = None) -> uvicorn.Server:
     """A server, not yet started; pass the socket to its `run`."""
+    idle = IdleConnections()
     return NotifyingServer(
         uvicorn.Config(
             application,
-            http=PlainHttp,
+            http=partial(PlainHttp, idle=idle),  # type: ignore[arg-type]
             ws="none",
             lifespan="on",
             log_config=None,
@@ -222,6 +304,7 @@ def http_server(application: Any, settings: Server, notices: Notices | None = No
             timeout_graceful_shutdown=settings.shutdown_seconds,
         ),
         notices or NoNotices(),
+        idle,
     )
 
 

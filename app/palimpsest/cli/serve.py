@@ -17,7 +17,7 @@ from importlib.metadata import version
 import structlog
 import typer
 
-from palimpsest.cli.http_server import address_of, bound_socket, http_server, running_demo
+from palimpsest.cli.http_server import address_of, bound_socket, http_server, raise_file_limit, running_demo
 from palimpsest.cli.logs import configure_logs
 from palimpsest.cli.schema import ready
 from palimpsest.cli.start_checks import check_start
@@ -50,6 +50,7 @@ def serve(settings: Settings) -> None:
     """Serve until a stop signal. Raises SettingsError, SchemaMismatch or StoreUnavailable."""
     check_start(settings)
     configure_logs(settings.logging)
+    raise_file_limit()
     # Closing the terminal does not end it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.setswitchinterval(_SWITCH_SECONDS)

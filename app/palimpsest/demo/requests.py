@@ -29,17 +29,13 @@ class _Message(msgspec.Struct):
     tool_calls: list[_Call] | None = None
 
 
-class _Options(msgspec.Struct):
-    include_usage: bool | None = None
-
-
 class ChatBody(msgspec.Struct):
     """What is looked at in a body of chat completions."""
 
     messages: Annotated[list[_Message], msgspec.Meta(min_length=1)]
     model: str | None = None
     tools: list[_Tool] | None = None
-    stream_options: _Options | None = None
+    stream_options: dict[str, bool | None] | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
 
@@ -52,17 +48,16 @@ class ResponsesBody(msgspec.Struct):
     max_output_tokens: int | None = None
 
 
-_OBJECT = msgspec.json.Decoder(dict[str, Any])
-_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (ChatBody, ResponsesBody)}
+CHAT_BODY, RESPONSES_BODY = msgspec.json.Decoder(ChatBody), msgspec.json.Decoder(ResponsesBody)
 
 
-def body_of(content: bytes, kind: type[ChatBody | ResponsesBody]) -> dict[str, Any]:
-    """The body, whole. BadRequest unless it is one JSON object in UTF-8 that `kind` describes."""
+def body_of(content: bytes, decoder: msgspec.json.Decoder[Any]) -> dict[str, Any]:
+    """The body, whole. BadRequest unless it is one JSON object in UTF-8 that `decoder` reads."""
     try:
-        _DECODERS[kind].decode(content)
-        body: dict[str, Any] = _OBJECT.decode(content)
+        decoder.decode(content)
+        body: dict[str, Any] = msgspec.json.decode(content)
     except RecursionError:
         raise BadRequest("The body is nested too deeply.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as refused:
+    except ValueError as refused:
         raise BadRequest(f"The body cannot be read: {refused}.") from None
     return body

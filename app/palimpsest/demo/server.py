@@ -29,7 +29,7 @@ from palimpsest.demo.model import (
     shown,
     tokens_of,
 )
-from palimpsest.demo.requests import BadRequest, ChatBody, ResponsesBody, body_of
+from palimpsest.demo.requests import CHAT_BODY, RESPONSES_BODY, BadRequest, body_of
 from palimpsest.demo.summaries import asks_for_summary, summary_of
 
 # Small enough that a dozen turns fill it.
@@ -63,10 +63,10 @@ def create_demo(window_tokens: int = DEFAULT_WINDOW_TOKENS) -> Starlette:
         return JSONResponse({"object": "list", "data": [_model(window_tokens)]})
 
     async def complete(request: Request) -> Response:
-        return _completion(body_of(await request.body(), ChatBody), window_tokens)
+        return _completion(body_of(await request.body(), CHAT_BODY), window_tokens)
 
     async def respond(request: Request) -> Response:
-        return _response(body_of(await request.body(), ResponsesBody), window_tokens)
+        return _response(body_of(await request.body(), RESPONSES_BODY), window_tokens)
 
     return Starlette(
         routes=[

@@ -75,6 +75,10 @@ PATIENCE = 3
 _TRANSCRIPTS_PART = 8
 
 
+# Of the largest size, so many unfinished bodies are held in memory.
+_BODIES = 4
+
+
 def front_of(parts: Parts, metrics: MetricsPage | None) -> tuple[Front, Retention]:
     """The whole application, made of opened parts; and what erases sessions that are kept too long."""
     settings, limits = parts.settings, parts.settings.limits
@@ -137,6 +141,7 @@ def front_of(parts: Parts, metrics: MetricsPage | None) -> tuple[Front, Retentio
         admission=Admission(
             answered=ConcurrencyLimit(limits.concurrent_requests, limits.caller_share),
             arriving=ConcurrencyLimit(limits.concurrent_uploads, limits.caller_share),
+            body_bytes=ConcurrencyLimit(_BODIES * limits.body_bytes, limits.caller_share),
             header_bytes=limits.header_bytes,
         ),
         access=parts.access,

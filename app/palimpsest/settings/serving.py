@@ -185,7 +185,8 @@ class Limits(Section):
 
     body_bytes: int = setting(
         64 * 1024 * 1024,
-        "Largest request body that is recorded, decoded; unrecorded requests may have any size.",
+        "Largest request body that is recorded, decoded; unrecorded requests may have any size. Unfinished"
+        " bodies together hold four times as much; further ones get 503 with retry-after.",
         "A 1M-token conversation is about 5 MB; the rest is room for images.",
         within("bytes", ge=1024),
     )
