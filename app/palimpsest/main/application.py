@@ -78,7 +78,12 @@ class Application:
         settings = self._settings
         parts = await opened_parts(settings, self._tokenizer, stack, self._stopping)
         self.requests = parts.log
-        observers = await _observers(settings, stack)
+        how, observers = settings.telemetry, list[Observer]()
+        if how.otlp_url is not None:
+            # On a thread: the import takes 70 ms.
+            tracer = (await asyncio.to_thread(tracer_class))(how.otlp_url, content=how.trace_content)
+            stack.push_async_callback(tracer.close)
+            observers.append(tracer.ended)
         front, retention = front_of(parts, metrics_of(parts, self.siblings, stack))
         keep(
             settings,
@@ -91,17 +96,6 @@ class Application:
             # Requests are answered meanwhile.
             parts.chores.start(parts.store.warm())
         return LoggedRequests(front, parts.log, observers)
-
-
-async def _observers(settings: Settings, stack: AsyncExitStack) -> list[Observer]:
-    """What is called with every request that has ended. SettingsError: an extra is missing."""
-    how = settings.telemetry
-    if how.otlp_url is None:
-        return []
-    # On a thread: the import takes 70 ms.
-    tracer = (await asyncio.to_thread(tracer_class))(how.otlp_url, content=how.trace_content)
-    stack.push_async_callback(tracer.close)
-    return [tracer.ended]
 
 
 def create_app(settings: Settings, tokenizer: Tokenizer | None = None) -> Application:

@@ -283,6 +283,20 @@ def _exchange(
 ) -> Exchange:
     """The exchange that answers chat requests."""
     settings, limits, store = parts.settings, parts.settings.limits, parts.store
+    how, in_flight = settings.sessions, parts.in_flight
+    sources = SessionSources(how.headers, how.codex_headers, how.body_keys, how.metadata_keys)
+    deltas = Deltas(
+        store.history,
+        parts.reader,
+        in_flight,
+        default_mode=how.default_mode,
+        waiting_appends=how.waiting_appends,
+        transcript_bytes=limits.message_cache_bytes // _TRANSCRIPTS_PART,
+    )
+    beside = SideRequests(store.history, in_flight)
+    resolver = Resolver(
+        *(store, parts.reader, deltas, beside, sources, parts.calibrations, new_id, in_flight)
+    )
     recorder = Recorder(store, parts.jobs, parts.newcomers, quotas)
     on_failure = settings.database.on_store_failure
     bounds = RelayLimits(
@@ -300,7 +314,7 @@ def _exchange(
     return Exchange(
         access=parts.access,
         references=References(store.exchanges, parts.reader),
-        resolver=_resolver(parts),
+        resolver=resolver,
         tombstones=parts.erasure.tombstones,
         recorder=recorder,
         viewing=viewing,
@@ -315,23 +329,6 @@ def _exchange(
             settings.access.allow_off,
             on_failure,
         ),
-    )
-
-
-def _resolver(parts: Parts) -> Resolver:
-    how, in_flight = parts.settings.sessions, parts.in_flight
-    sources = SessionSources(how.headers, how.codex_headers, how.body_keys, how.metadata_keys)
-    deltas = Deltas(
-        parts.store.history,
-        parts.reader,
-        in_flight,
-        default_mode=how.default_mode,
-        waiting_appends=how.waiting_appends,
-        transcript_bytes=parts.settings.limits.message_cache_bytes // _TRANSCRIPTS_PART,
-    )
-    beside = SideRequests(parts.store.history, in_flight)
-    return Resolver(
-        *(parts.store, parts.reader, deltas, beside, sources, parts.calibrations, new_id, in_flight)
     )
 
 

@@ -40,7 +40,7 @@ from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.pepper import Pepper, load_pepper, wrong_pepper
 from palimpsest.proxy.reports import RequestLog
 from palimpsest.proxy.sessions.in_flight import InFlight
-from palimpsest.proxy.sessions.reader import CountMessage, MessageReader
+from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recovery import Presence, recover
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.proxy.store_watch import StoreWatch
@@ -116,7 +116,12 @@ async def opened_parts(
     """
     store, pepper = await _opened_store(settings, stack)
     tokenizer.load()
-    tokens, reader = _reading(settings, tokenizer)
+    tokens = _tokens(settings, tokenizer)
+    reader = MessageReader(
+        lambda model: tokens.counter_of(model).count_message,
+        settings.limits.message_cache_bytes,
+        tokens.knows,
+    )
     await _present(settings, store, reader, stack)
     destinations = await opened_destinations(settings, stack)
     summarizers = await opened_summarizers(settings, destinations, stack)
@@ -151,7 +156,13 @@ async def opened_parts(
         tokens=tokens,
         reader=reader,
         calibrations=Calibrations(store.accounts, jobs, tokens),
-        costs=_costs(settings, jobs),
+        costs=ModelCosts(
+            jobs,
+            partial(configured_prices, settings),
+            lambda model: prices_from_model_data(asked_name(settings, model)),
+            lru_cache(REMEMBERED_MODELS)(partial(cache_seconds, settings)),
+            asks_model=settings.compaction.deadline_seconds > 0 or settings.compaction.background,
+        ),
         windows=_windows(settings, store, jobs, destinations),
         access=access,
         operator=operator,
@@ -230,17 +241,12 @@ def keep(settings: Settings, stack: AsyncExitStack, *works: Coroutine[Any, Any, 
         running.start(work)
 
 
-def _reading(settings: Settings, tokenizer: Tokenizer) -> tuple[ModelTokens, MessageReader]:
+def _tokens(settings: Settings, tokenizer: Tokenizer) -> ModelTokens:
     def counter_for(model: str) -> Counter:
         entry = model_settings(settings, model)
         return tokenizer.counter_for(asked_name(settings, model), entry.tokenizer if entry else None)
 
-    tokens = ModelTokens(counter_for)
-
-    def count_of(model: str) -> CountMessage:
-        return tokens.counter_of(model).count_message
-
-    return tokens, MessageReader(count_of, settings.limits.message_cache_bytes, tokens.knows)
+    return ModelTokens(counter_for)
 
 
 def _access(settings: Settings, store: Store, pepper: Pepper, jobs: Jobs) -> tuple[Access, OperatorAccess]:
@@ -264,18 +270,6 @@ def _newcomers(settings: Settings, access: Access, erasure: EraseMeans) -> Unpro
 
     return UnprovenNamespaces(
         erasure.store, erased, time.time, messages=who.unproven_messages, seconds=who.unproven_seconds
-    )
-
-
-def _costs(settings: Settings, jobs: Jobs) -> ModelCosts:
-    """The costs of conversations."""
-    how = settings.compaction
-    return ModelCosts(
-        jobs,
-        partial(configured_prices, settings),
-        lambda model: prices_from_model_data(asked_name(settings, model)),
-        lru_cache(REMEMBERED_MODELS)(partial(cache_seconds, settings)),
-        asks_model=how.deadline_seconds > 0 or how.background,
     )
 
 
