@@ -15,7 +15,6 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from palimpsest.api.admin import AdminDoor, AdminPages, admin_router
 from palimpsest.api.callers import CallerAuthentication, problem_of
 from palimpsest.api.clients import base_url_of
-from palimpsest.api.compaction_reports import CompactionReports
 from palimpsest.api.compactions import CompactionPages
 from palimpsest.api.description import DescriptionPages, OperationRoute
 from palimpsest.api.events import EventPages, EventStreams
@@ -133,16 +132,14 @@ def api_of(pages: Pages, settings: SettingsPages, paper: PageTemplates) -> APIRo
     sessions = SessionPages(archive, store, pages.lists)
     sessions.on(api)
     MessagePages(archive, store).on(api)
-    # Before `/sessions/{name}/view`, which would match too.
     ExchangePages(archive, pages.exchanges).on(api)
-    CompactionReports(archive, pages.compactions, pages.exchanges).on(api)
     OverviewPages(pages.overviews).on(api)
     ViewPages(archive, contexts, pages.viewing).on(api)
     PinPages(archive, store.history, contexts).on(api)
     ContextPages(archive).on(api)
     settings.on(api)
     StatusPages(archive, store, contexts, pages.viewing).on(api)
-    CompactionPages(archive, store).on(api)
+    CompactionPages(archive, store, pages.compactions, pages.exchanges).on(api)
     UndoPages(archive, store).on(api)
     CheckpointPages(archive, journal, pages.states).on(api)
     streams = EventStreams(journal, pages.states, pages.settings.limits.event_streams, pages.ended)

@@ -5,9 +5,12 @@ Everything that pages show is also an endpoint under `/api`, which they name.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -17,13 +20,13 @@ from palimpsest.api.clients import base_url_of, settings_lines
 from palimpsest.api.overview import Days
 from palimpsest.api.sessions import IdText, OnlyWith
 from palimpsest.api.ui.entries import lines_of
-from palimpsest.api.ui.kept import hits_of
 from palimpsest.api.ui.paper import ASKS, way_of
 from palimpsest.api.ui.parts import UiParts
 from palimpsest.core.recall.filters import Filters
+from palimpsest.core.utc import moment
 from palimpsest.core.view.findings import Found
 from palimpsest.errors import NotFound, Unauthorized
-from palimpsest.proxy.recall.searching import Where
+from palimpsest.proxy.recall.searching import SearchAnswer, Where
 from palimpsest.settings.settings import DEFAULT
 from palimpsest.storage.history import SessionRow
 
@@ -36,6 +39,10 @@ _LOOKED_AT, _SHORT = 5, 2_000
 _ASKED_AS = {"code": "error", "status": "error"}
 # Sessions whose name or id begins with what is looked for.
 _MOST_NAMED = 5
+
+_WORD = re.compile(r"\w+")
+# Of a word with more letters any form of it is marked, as the index finds it.
+_STEM_LETTERS = 5
 
 
 class UiPages:
@@ -135,3 +142,39 @@ class UiPages:
                 "is_asked": found is not None,
             },
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundText:
+    """A hit: `pieces` are its text in order, each with whether it is one of the words asked for."""
+
+    id: str
+    role: str
+    at: datetime
+    session: str
+    pieces: Sequence[tuple[str, bool]]
+
+
+def hits_of(answer: SearchAnswer, asked: str) -> list[FoundText]:
+    """The hits, best first."""
+    return [
+        FoundText(
+            hit.quote.entry.id,
+            hit.quote.entry.role or hit.quote.entry.kind,
+            moment(hit.quote.entry.at),
+            answer.rows[hit.quote.entry.id].session,
+            marked(hit.quote.text, asked),
+        )
+        for hit in answer.hits
+    ]
+
+
+def marked(text: str, asked: str) -> list[tuple[str, bool]]:
+    """The text in pieces; words that begin like one asked for are marked."""
+    stems = tuple({word[:_STEM_LETTERS].casefold() for word in _WORD.findall(asked)})
+    pieces, end = [], 0
+    for found in _WORD.finditer(text):
+        if stems and found[0].casefold().startswith(stems):
+            pieces += [(text[end : found.start()], False), (found[0], True)]
+            end = found.end()
+    return [piece for piece in (*pieces, (text[end:], False)) if piece[0]]

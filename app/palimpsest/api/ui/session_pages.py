@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from palimpsest.api.callers import Admitted, credentials_of
-from palimpsest.api.compaction_reports import folding_fields, followed_fields
-from palimpsest.api.compactions import compaction_fields
+from palimpsest.api.compactions import compaction_fields, folding_fields, followed_fields
 from palimpsest.api.events import MOST_SEQ
 from palimpsest.api.ui.conversations import MOST_ROWS, Asked, folding_facts, talk_facts
 from palimpsest.api.ui.entries import CHOICES, Use, days_of, entry_of, use_of
-from palimpsest.api.ui.kept import lines_of
 from palimpsest.api.ui.parts import UiParts
 from palimpsest.api.ui.turns import About, TextRow, message_rows, text_row, turn_facts, turns_of
 from palimpsest.core.summary.styles import state_fields
@@ -210,7 +209,7 @@ class SessionUi:
             {
                 "session": row,
                 "strategy": context.policy.name,
-                "state": lines_of(state_fields(kept)),
+                "state": _state_lines(state_fields(kept)),
                 "pins": list(zip(pins, message_rows(texts), strict=True)),
                 "memories": [
                     (kept.memory.kind, text_of(kept), moment(kept.memory.created_at))
@@ -282,3 +281,16 @@ class SessionUi:
         subject = await self._of.archive.branch(place, credentials_of(request))
         context = await self._of.contexts.of(subject, by_hand=True)
         return await context.done(use_of)
+
+
+def _state_lines(state: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Each filled field of a state with its value as text; a list has a line for each element."""
+    return [(name.replace("_", " "), _state_text(value)) for name, value in state.items() if value]
+
+
+def _state_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        return "\n".join(f"- {_state_text(each)}" for each in value)
+    return json.dumps(value, ensure_ascii=False, default=str)
