@@ -78,7 +78,7 @@ class Days:
     async def erases_all(self) -> None:
         """A namespace goes."""
         namespace = self.chance.choice(NAMESPACES)
-        await self.store.erasure.namespace(namespace)
+        await self.store.erasure.namespace(namespace, 1.0)
         self.talks = [talk for talk in self.talks if talk.namespace != namespace]
 
     async def retires(self) -> None:
@@ -115,7 +115,7 @@ async def test_the_total_is_the_sum_after_anything(store: Store, url: str, seed:
     rows = await with_connection(url, partial(_rows, "SELECT namespace FROM body_bytes"))
     assert len(rows) == len(set(rows))
     for namespace in NAMESPACES:
-        await store.erasure.namespace(namespace)
+        await store.erasure.namespace(namespace, 1.0)
     assert await is_right(store, url) == {}
 
 

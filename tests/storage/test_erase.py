@@ -215,13 +215,13 @@ async def test_a_namespace_is_erased_and_its_key_goes_on(store: Store, url: str)
     await store.erasure.session(talk.namespace, talk.session, [b"mark"], 1.0)
     other = await fills_every_table(store, b"other")
     untouched = await of_namespace(url, other.namespace)
-    counts = await store.erasure.namespace(talk.namespace)
+    counts = await store.erasure.namespace(talk.namespace, 1.0)
     assert (counts["sessions"], counts["messages"], counts["tombstones"], counts["spending"]) == (1, 2, 2, 1)
     assert not any((await of_namespace(url, talk.namespace)).values())
     assert await of_namespace(url, other.namespace) == untouched
     assert await store.accounts.namespace_of(b"one", 2.0) == talk.namespace
     assert (await store.accounts.status(talk.namespace)).proven
-    assert not any((await store.erasure.namespace(talk.namespace)).values())
+    assert not any((await store.erasure.namespace(talk.namespace, 1.0)).values())
 
 
 async def test_the_marks_of_a_session_are_its_first_answers(store: Store) -> None:

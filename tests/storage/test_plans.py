@@ -66,6 +66,7 @@ ONE_SESSION = {
     "NEWEST_FINISHED",
     # Exchanges as they are read for people: listed, counted or summed up, of a session or of some.
     *("_PAGE", "_NUMBERED", "_COUNT", "_NEWEST", "_OPENINGS", "_TOTALS_OF", "_COMPACTED_AT"),
+    "_TOKENS_UNTIL",
     "_OF_SESSION",
     "PINS_OF",
 }
@@ -106,7 +107,7 @@ def _is_whole_namespace(step: str) -> bool:
 
 def _is_listed(step: str) -> bool:
     """Lists that a statement makes; a handful of leases; and every body's digest, when a namespace goes."""
-    lists = ("own_", "others_", "recent_", "shared_", "all_", "leases", "bodies USING COVERING")
+    lists = ("own_", "others_", "recent_", "alone_", "all_", "leases", "bodies USING COVERING")
     return step.startswith(tuple(f"SCAN {name}" for name in lists))
 
 
@@ -152,13 +153,14 @@ OPEN = {
 }
 # Of all namespaces: which are to be erased, and what a crash left behind.
 UPSTREAM_NAMESPACE = {"_UNPROVEN", "FAIL_OPEN", "INTERRUPTED", "_BEATS", "FAIL_OPEN_OF"}
-UPSTREAM_NAMESPACE |= LEARNED | {"_THERE"}
+UPSTREAM_NAMESPACE |= LEARNED | {"_THERE", "_UNFINISHED", "GIVE_UP_IMPORTS"}
 # What is kept too long, of anybody, and how much there is of each.
 UPSTREAM_NAMESPACE |= {"_BEFORE", "_ALL", "_OF_EACH", "_ADD_UP"}
 # The scrub of the index of words: by the numbers of marks that name nobody.
 UPSTREAM_NAMESPACE |= {"_MERGE", "_PAGES", "_HAS_REMOVED", "_FORGOTTEN", "_REMOVE", "_DROP", "_DROP_ANYHOW"}
 # A query of the index of words is scoped by the digest of its namespace or session, which it begins with.
-SCOPES = {"namespace", "scoped_0"}
+# That of a session that is imported or erased is the namespace with a mark.
+SCOPES = {"namespace", "hidden", "scoped_0"}
 
 
 @pytest.mark.spec("P5")

@@ -49,7 +49,7 @@ async def test_an_answer_and_its_charge_are_stored_together_and_survive_an_erase
     await store.erasure.session(talk.namespace, talk.session, [], 1.0)
     # Nothing is recorded any more, but it was used.
     await store.exchanges.close(closed)
-    await store.erasure.namespace(talk.namespace)
+    await store.erasure.namespace(talk.namespace, 1.0)
     assert await store.accounts.used(talk.namespace, DAY) == Used(14, 1.0)
 
 

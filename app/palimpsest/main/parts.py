@@ -224,7 +224,7 @@ async def _taken_up(parts: Parts, stack: AsyncExitStack) -> None:
     store = parts.store
     await parts.calibrations.load()
     await recover(store.exchanges, parts.reader, time.time())
-    if await store.search.needs_scrub():
+    if await store.search.needs_scrub() or await store.erasure.is_unfinished():
         # The last server stopped between an erase and the end of its scrub.
         parts.erasure.scrubbing.begin()
     keep(parts.settings, stack, StoreWatch(store, parts.settings.database.erase_reserve_bytes).keep())

@@ -267,6 +267,8 @@ class Eraser:
             rows = await store.erasure.session(*place, marks, self._means.clock(), unused_since=unused_since)
         except StoreError:
             self._means.gone.discard(place)
+            # What is hidden already is deleted by a scrub.
+            self.begin_scrub()
             raise
         if rows is None:
             if unused_since is not None:
@@ -302,7 +304,7 @@ class Eraser:
             self._means.gone.add((namespace, ident))
         try:
             entries = await self._means.erased_from_logs(namespace)
-            rows = await store.erasure.namespace(namespace)
+            rows = await store.erasure.namespace(namespace, now)
         except StoreError:
             for ident in there:
                 self._means.gone.discard((namespace, ident))

@@ -33,6 +33,7 @@ from palimpsest.storage.sql import (
     arrivals_step,
     columns_of,
     fields_of,
+    new_row,
     of_namespace,
     of_session,
     packed,
@@ -240,6 +241,7 @@ ADD_COMPACTION_IN_EPOCH = Statement(
         COMPACTIONS, IN_EPOCH, names=("namespace", "session", *_VALUES, "created_at")
     ).on_conflict_do_nothing()
 )
+ADD_DATED_COMPACTION = Statement(new_row(COMPACTIONS, undone_at=sa.null()).on_conflict_do_nothing())
 _UNDO = Statement(
     sa.update(COMPACTIONS)
     .where(of_session(COMPACTIONS), COMPACTIONS.c.id == p("id"), COMPACTIONS.c.undone_at.is_(None))

@@ -2,8 +2,9 @@
 
 Guarantees
 ----------
-* A session's rows are deleted in one transaction: a reader sees all of them or none. Bodies that another row
-  of the namespace names stay.
+* A session is hidden in one transaction: a reader sees all of it or nothing. Its rows are then deleted in
+  slices, between which other callers write; a scrub deletes what a kill leaves of them. Bodies that another
+  row of the namespace names stay.
 * A later write for an erased session, or for one of its exchanges, stores nothing and raises nothing:
   requests, answers, partial answers, compactions with their entries, events, checkpoints, memories,
   settings, pins (rule 30). Its id is never used again.
@@ -11,16 +12,18 @@ Guarantees
   request in progress would store rows that nobody could find or erase again.
 * Deleting is not scrubbing: copies of deleted rows stay in the database's files until `scrub` has run.
 
-The session's row is locked first, so other writers of the session come before or after. On PostgreSQL the
-erase also blocks inserts of bodies: a body shared by two sessions must not be judged while the other session
-is being written.
+The session's row is locked first, so other writers of the session come before or find it gone. On PostgreSQL
+a slice of bodies also blocks inserts of bodies: one that two sessions share must not be judged while the
+other session is being written.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -33,10 +36,12 @@ from palimpsest.storage import erasure_rules as rules
 from palimpsest.storage.database import (
     Params,
     Reading,
+    Row,
     Scrub,
     SqlDatabase,
     Statement,
     Step,
+    Unit,
     p,
     rows_of,
     step,
@@ -45,10 +50,12 @@ from palimpsest.storage.retention import AT_REST
 from palimpsest.storage.search_index import WordIndex, forgetting, scrub_words
 from palimpsest.storage.sql import (
     AFTER_ALL_IDS,
+    AFTER_UNFINISHED,
     HAS_BODY,
     LIMIT,
     ONE,
     SESSION_ROW,
+    UNFINISHED,
     among,
     bodies_of,
     columns_of,
@@ -61,6 +68,7 @@ from palimpsest.storage.sql import (
     rows_among,
     sized,
     there_is,
+    unfinished,
     unpacked,
 )
 from palimpsest.storage.tables import (
@@ -75,14 +83,14 @@ from palimpsest.storage.tables import (
     TOMBSTONES,
 )
 
-# A unit of 100,000 messages takes some seconds, during which the caller and all other writers wait.
+# What is read of a large namespace takes seconds.
 _SECONDS = 120.0
 # `updated_at` comes from the writing server's clock, which is assumed to be right within an hour; a request
 # is stored within an hour of its start.
 _CLOCK_SECONDS = 3600.0
 _SESSIONS_AT_ONCE = 50
 _SHORT_AT_ONCE = 256
-# Namespaces erased in one call: each is a transaction that blocks other writers.
+# Namespaces erased in one call: each is a transaction.
 _NAMESPACES_AT_ONCE = most(16)
 _MOST_MARKS = most(4096)
 # Tombstones looked up by one statement.
@@ -134,6 +142,8 @@ class Erasure:
         self._db = database
         self._index = index
         self._erased = erased
+        # The sessions whose rows are being deleted.
+        self._erasing: set[tuple[str, str]] = set()
 
     async def session(
         self,
@@ -146,41 +156,41 @@ class Erasure:
     ) -> Mapping[str, int] | None:
         """Erase the session; returns the deleted rows by table, or None when it does not exist.
 
-        The tombstones `marks` are stored in the same transaction. With `unused_since`, also None, and nothing
+        The tombstones `marks` are stored when it is hidden. With `unused_since`, also None, and nothing
         deleted, when it was written to after that or has an open exchange.
         """
-        key = {"namespace": namespace, "session": session}
-        # Before the first read, so no writer is missed between it and the transaction.
-        since = now - _CLOCK_SECONDS
-        shared = await self._db.read_snapshot(rows_of(rules.SHARED, **key), seconds=_SECONDS)
-        bodies = {**key, "shared": packed([row[0] for row in shared]), "updated_at": since}
+        key = _key(namespace, session)
         tombstones = [{"namespace": namespace, "mark": mark, "created_at": now} for mark in marks]
-        first = {"hold": Step(_HOLD_BODIES, [{}]), "bodies": Step(rules.BODIES_OF_SESSION, [bodies])}
-        first |= {"bury": Step(_BURY, tombstones)} if tombstones else {}
-        return await self._erase(key, first, unused_since)
+        return await self._erase(key, tombstones, partial(self._delete_session, now=now), unused_since)
 
-    async def namespace(self, namespace: str) -> dict[str, int]:
+    async def namespace(self, namespace: str, now: float) -> dict[str, int]:
         """Erase the sessions that exist at the call, and the namespace's sums, tombstones and leases.
 
-        Returns the deleted rows by table. One transaction per session: a reader may see some of them gone and
-        others not yet. A repeated call after a failure continues.
+        Returns the deleted rows by table. A reader may see some sessions gone and others not yet. A repeated
+        call after a failure continues.
         """
         counts: Counter[str] = Counter()
         before: str | None = None
         while found := await self.sessions(namespace, before, _SESSIONS_AT_ONCE):
             for session, _ in found:
-                counts.update(await self._erase({"namespace": namespace, "session": session}, {}) or {})
+                counts.update(await self._erase(_key(namespace, session), [], self._delete_rows) or {})
             before = found[-1][0]
-        key: Params = {"namespace": namespace}
-        steps = {
-            "hold": Step(_HOLD_BODIES, [{}]),
-            "bodies": Step(rules.BODIES_OF_NAMESPACE, [key]),
-            **{name: Step(statement, [key]) for name, statement in rules.OF_NAMESPACE.items()},
-        }
+        key = _key(namespace, "")
+        unnamed = await self._db.read_snapshot(rows_of(rules.UNNAMED, **key), seconds=_SECONDS)
+        counts["bodies"] += await self._delete_bodies(key, unnamed, now)
+        steps = {name: Step(statement, [key]) for name, statement in rules.OF_NAMESPACE.items()}
         counts.update(
             _counted(steps, await self._db.write(list(steps.values()), pace="urgent", seconds=_SECONDS))
         )
         return counts
+
+    async def drop_import(self, namespace: str, session: str) -> None:
+        """The import has failed: the next scrub deletes what was written of it."""
+        await self._db.write([step(_GIVE_UP_IMPORT, **_key(namespace, session))])
+
+    async def is_unfinished(self) -> bool:
+        """True when rows of hidden sessions are left, which the next scrub deletes."""
+        return bool(await self._db.read_snapshot(rows_of(_UNFINISHED)))
 
     async def unproven(self, before: float) -> list[str]:
         """Erase unproven namespaces that were created and last used before `before`; returns their ids.
@@ -231,38 +241,84 @@ class Erasure:
         return await self._db.read_snapshot(_is_buried(namespace, marks))
 
     async def scrub(self) -> Scrub:
-        """Scrub deleted rows, as far as the database can. Raises StoreError."""
+        """Finish erases that were cut, and scrub deleted rows, as far as the database can. StoreError."""
+        for hidden, session in await self._db.read_snapshot(rows_of(_UNFINISHED)):
+            if (place := (hidden.removeprefix(UNFINISHED), session)) not in self._erasing:
+                await self._delete_session(_key(*place), time.time())
         await scrub_words(self._db, self._index)
         return await self._db.scrub([table.name for table in METADATA.sorted_tables])
 
     async def _erase(
-        self, key: Params, first: Mapping[str, Step], unused_since: float | None = None
+        self,
+        key: Params,
+        tombstones: Sequence[Params],
+        delete: Callable[[Params], Awaitable[Mapping[str, int]]],
+        unused_since: float | None = None,
     ) -> Mapping[str, int] | None:
+        """Hide the session and delete its rows; None when it may stay, or does not exist."""
+        place = str(key["namespace"]), str(key["session"])
+        self._erasing.add(place)
+        try:
+            return await delete(key) if await self._hide(key, tombstones, unused_since) else None
+        finally:
+            self._erasing.discard(place)
+
+    async def _hide(
+        self, key: Params, tombstones: Sequence[Params], unused_since: float | None = None
+    ) -> bool:
+        """From here on nobody reads the session or writes to it. False: it may stay, or does not exist."""
         place = str(key["namespace"]), str(key["session"])
         claim = step(_CLAIM, **key) if unused_since is None else step(_CLAIM_UNUSED, **key, at=unused_since)
-        steps = {
-            "claim": replace(claim, needed=True),
-            **first,
-            **{name: Step(statement, [key]) for name, statement in rules.OF_SESSION.items()},
-            "recall_marks": forgetting(key),
-        }
+        steps = [replace(claim, needed=True), forgetting(key)]
         # Before the unit is queued: a request queued behind it must find this entry. A session that may stay
         # exists: the request's own unit finds out what became of it.
         if unused_since is None:
             self._erased.add(place)
         try:
-            touched = await self._db.write(list(steps.values()), pace="urgent", seconds=_SECONDS)
+            bury = [Step(_BURY, tombstones)] if tombstones else []
+            touched = await self._db.write([*steps, *bury], pace="urgent", seconds=_SECONDS)
         except StoreError:
             self._erased.discard(place)
             raise
-        if not touched[0]:
-            return None
-        self._erased.add(place)
-        return _counted(steps, touched)
+        if touched[0]:
+            self._erased.add(place)
+        return touched[0] > 0
+
+    async def _delete_session(self, key: Params, now: float) -> Mapping[str, int]:
+        """Delete all of a hidden session; returns the rows by table."""
+        alone = await self._db.read_snapshot(rows_of(rules.ALONE, **key), seconds=_SECONDS)
+        counts = Counter(bodies=await self._delete_bodies(key, alone, now))
+        counts.update(await self._delete_rows(key))
+        return counts
+
+    async def _delete_bodies(self, key: Params, rows: Sequence[Row], now: float) -> int:
+        """Delete these bodies in slices; those stay that another session has come to name meanwhile."""
+        given = {**key, "updated_at": now - _CLOCK_SECONDS}
+        deleted = 0
+        for start in range(0, len(rows), rules.SLICE_ROWS):
+            alone = packed([row[0] for row in rows[start : start + rules.SLICE_ROWS]])
+            bodies = step(rules.SOME_BODIES, **given, alone=alone)
+            deleted += (await self._delete([Step(_HOLD_BODIES, [{}]), bodies]))[1]
+        return deleted
+
+    async def _delete_rows(self, key: Params) -> Mapping[str, int]:
+        """Delete the rows of a hidden session, its own row last; returns how many by table."""
+        counts: Counter[str] = Counter()
+        held = await self._db.read_snapshot(rows_of(_ARRIVALS, **key))
+        if held and held[0][0] > rules.SLICE_ROWS:
+            for name, statement in rules.SOME_OF_SESSION.items():
+                while gone := (await self._delete([step(statement, **key)]))[0]:
+                    counts[name] += gone
+        steps = {name: Step(statement, [key]) for name, statement in rules.OF_SESSION.items()}
+        counts.update(_counted(steps, await self._delete(list(steps.values()))))
+        return counts
+
+    async def _delete(self, unit: Unit) -> Sequence[int]:
+        return await self._db.write(unit, pace="urgent", seconds=_SECONDS)
 
     async def _erase_unproven(self, namespace: str) -> bool:
         """False, and nothing deleted, when the namespace has been proven in the meantime."""
-        key: Params = {"namespace": namespace}
+        key = _key(namespace, "")
         # A request in progress would begin a session nobody can find: its credential gets a new namespace.
         self._erased.add((namespace, ""))
         claim = Step(_CLAIM_UNPROVEN, [key], needed=True)
@@ -271,6 +327,10 @@ class Erasure:
             self._erased.discard((namespace, ""))
             return False
         return True
+
+
+def _key(namespace: str, session: str) -> Params:
+    return {"namespace": namespace, "session": session, "hidden": unfinished(namespace)}
 
 
 def _counted(steps: Mapping[str, Step], touched: Sequence[int]) -> dict[str, int]:
@@ -374,13 +434,19 @@ def _unproven() -> sa.Select[Any]:
 
 _HOLD_BODIES = Statement(_HoldBodies())
 # Locks the row, and makes writes fail that are fenced by the old epoch.
-_CLAIM = Statement(sa.update(SESSIONS).where(SESSION_ROW).values(epoch=SESSIONS.c.epoch + ONE))
+_HIDDEN = {
+    "namespace": p("hidden", sa.Text),
+    "external_id": sa.null(),
+    "found_by": rules.ERASED,
+    "epoch": SESSIONS.c.epoch + ONE,
+}
+_CLAIM = Statement(sa.update(SESSIONS).where(SESSION_ROW).values(_HIDDEN))
 # As `_CLAIM`. On PostgreSQL a row that another server has just written is looked at again: a request and its
 # answer both change `updated_at`.
 _CLAIM_UNUSED = Statement(
     sa.update(SESSIONS)
     .where(SESSION_ROW, SESSIONS.c.updated_at <= p("at", sa.Double), AT_REST)
-    .values(epoch=SESSIONS.c.epoch + ONE)
+    .values(_HIDDEN)
 )
 # Locks the row on PostgreSQL: nobody proves the namespace while its rows are deleted.
 _CLAIM_UNPROVEN = Statement(
@@ -389,6 +455,26 @@ _CLAIM_UNPROVEN = Statement(
     .values(created_at=NAMESPACES.c.created_at)
 )
 _UNPROVEN = Statement(_unproven())
+_ARRIVALS = Statement(
+    sa.select(SESSIONS.c.arrivals).where(
+        SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden", sa.Text)
+    )
+)
+_IS_HIDDEN = sa.and_(SESSIONS.c.namespace >= UNFINISHED, SESSIONS.c.namespace < AFTER_UNFINISHED)
+_UNFINISHED = Statement(
+    sa.select(SESSIONS.c.namespace, SESSIONS.c.id).where(_IS_HIDDEN, SESSIONS.c.found_by == rules.ERASED)
+)
+_GIVE_UP_IMPORT = Statement(
+    sa.update(SESSIONS)
+    .where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden", sa.Text))
+    .values(found_by=rules.ERASED)
+)
+# At a start: imports that a kill has cut, of a time at which no other server writes them any more.
+GIVE_UP_IMPORTS = Statement(
+    sa.update(SESSIONS)
+    .where(_IS_HIDDEN, SESSIONS.c.updated_at < p("before", sa.Double))
+    .values(found_by=rules.ERASED)
+)
 _BURY = Statement(new_row(TOMBSTONES).on_conflict_do_nothing())
 _SESSIONS = Statement(
     sa.select(SESSIONS.c.id, SESSIONS.c.external_id)

@@ -7,7 +7,7 @@ in a subquery.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from palimpsest.storage.database import Statement, p
 from palimpsest.storage.search_index import nameless
-from palimpsest.storage.sql import ONE, of_namespace, of_session
+from palimpsest.storage.sql import ONE, most, of_namespace, of_session
 from palimpsest.storage.tables import (
     BODIES,
     BODY_BYTES,
@@ -30,6 +30,7 @@ from palimpsest.storage.tables import (
     NAMESPACES,
     PREAMBLES,
     REBASES,
+    RECALL_MARKS,
     SESSIONS,
     SPENDING,
     TOMBSTONES,
@@ -50,9 +51,14 @@ class Scope:
     of: Callable[[sa.Table], Where]
 
 
+# Of a session whose rows are being deleted; that of one that is being imported is another.
+ERASED: sa.ColumnElement[str] = sa.literal_column("'erased'", sa.Text)
+
+
 def _in_sessions(name: str, *where: Where) -> Scope:
-    """By session id, which every table has near the beginning of its key."""
-    ids = sa.select(SESSIONS.c.id).where(of_namespace(SESSIONS), *where)
+    """By session id, which every table has near the beginning of its key. Also of sessions being imported."""
+    hidden = sa.and_(SESSIONS.c.namespace == p("hidden", sa.Text), SESSIONS.c.found_by != ERASED)
+    ids = sa.select(SESSIONS.c.id).where(sa.or_(of_namespace(SESSIONS), hidden), *where)
     return Scope(name, lambda table: sa.and_(table.c.session.in_(ids), of_namespace(table)))
 
 
@@ -108,13 +114,11 @@ def digests(scope: Scope) -> sa.Select[Any]:
 
 
 def _bodies() -> sa.Delete:
-    """Delete the session's bodies that nothing else in the namespace names.
+    """Delete the bodies `alone` but those that recently written sessions name.
 
-    Bodies that were `shared` at the first read stay, and so do those that recently written sessions name. The
-    difference of sets, not a subquery per body: both databases compute each set once.
+    The difference of sets, not a subquery per body: both databases compute each set once.
     """
-    shared = _unpacked(p("shared", sa.LargeBinary), "shared")
-    alone = sa.except_(digests(SESSION), digests(RECENT), shared)
+    alone = sa.except_(_unpacked(p("alone", sa.LargeBinary), "alone"), digests(RECENT))
     return sa.delete(BODIES).where(BODIES.c.digest.in_(alone), of_namespace(BODIES))
 
 
@@ -127,25 +131,37 @@ def _of_namespace(table: sa.Table) -> Statement:
     return Statement(sa.delete(table).where(of_namespace(table)))
 
 
-def _in_scope(scope: Scope) -> dict[str, Statement]:
+def _in_scope(scope: Scope) -> dict[sa.Table, Where]:
     """Rows of every table with a session, except bodies, the word index and the session itself."""
-    rows = {"variants": _variants(scope), "preambles": _preambles(scope)}
+    rows = {VARIANTS: _variants(scope), PREAMBLES: _preambles(scope)}
     others = (table for table in METADATA.sorted_tables if {"session", "namespace"} <= set(table.c.keys()))
-    rows |= {table.name: scope.of(table) for table in others if table.name not in (*rows, "recall_marks")}
-    return {name: Statement(sa.delete(METADATA.tables[name]).where(where)) for name, where in rows.items()}
+    return rows | {table: scope.of(table) for table in others if table not in (*rows, RECALL_MARKS)}
 
 
-# Reads a whole namespace, so it must not run while a lock is held.
-SHARED = Statement(sa.intersect(digests(SESSION), digests(OTHERS)))
-BODIES_OF_SESSION = Statement(_bodies())
+def _all_of(rows: Mapping[sa.Table, Where]) -> dict[str, Statement]:
+    return {table.name: Statement(sa.delete(table).where(where)) for table, where in rows.items()}
+
+
+def _some_of(table: sa.Table, where: Where) -> Statement:
+    keys = sa.select(*table.primary_key).where(where).limit(most(SLICE_ROWS))
+    return Statement(sa.delete(table).where(sa.tuple_(*table.primary_key).in_(keys)))
+
+
+# Rows that are deleted while others wait, some 10 ms.
+SLICE_ROWS = 256
+# Bodies that only the session names, and those that nothing in the namespace names any more. They read a
+# whole namespace, so they must not run while a lock is held.
+ALONE = Statement(sa.except_(digests(SESSION), digests(OTHERS)))
+UNNAMED = Statement(sa.except_(sa.select(BODIES.c.digest).where(of_namespace(BODIES)), digests(NAMESPACE)))
+SOME_BODIES = Statement(_bodies())
+SOME_OF_SESSION = {table.name: _some_of(table, where) for table, where in _in_scope(SESSION).items()}
 OF_SESSION = {
-    **_in_scope(SESSION),
+    **_all_of(_in_scope(SESSION)),
     "leases": _leases("session"),
-    "sessions": Statement(sa.delete(SESSIONS).where(SESSIONS.c.id == p("session"), of_namespace(SESSIONS))),
+    "sessions": Statement(
+        sa.delete(SESSIONS).where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden"))
+    ),
 }
-# Bodies that nothing in the namespace names any more.
-_UNNAMED = sa.except_(sa.select(BODIES.c.digest).where(of_namespace(BODIES)), digests(NAMESPACE))
-BODIES_OF_NAMESPACE = Statement(sa.delete(BODIES).where(BODIES.c.digest.in_(_UNNAMED), of_namespace(BODIES)))
 # Rows of a namespace that belong to no session.
 OF_NAMESPACE = {
     "spending": _of_namespace(SPENDING),
@@ -165,11 +181,13 @@ OF_UNPROVEN = {
     "body_bytes": Statement(
         sa.delete(BODY_BYTES).where(of_namespace(BODY_BYTES), BODY_BYTES.c.bytes == sa.literal_column("0"))
     ),
-    **_in_scope(NAMESPACE),
+    **_all_of(_in_scope(NAMESPACE)),
     **OF_NAMESPACE,
     "recall_marks": Statement(nameless()),
     "usage": Statement(sa.delete(USAGE).where(USAGE.c.account == p("namespace"))),
-    "sessions": _of_namespace(SESSIONS),
+    "sessions": Statement(
+        sa.delete(SESSIONS).where(sa.or_(of_namespace(SESSIONS), SESSIONS.c.namespace == p("hidden")))
+    ),
     "credentials": _of_namespace(CREDENTIALS),
     "namespaces": Statement(sa.delete(NAMESPACES).where(NAMESPACES.c.id == p("namespace"))),
 }

@@ -8,8 +8,11 @@ client did not) and items belong to no path or transcript.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 from palimpsest.core.history.branches import Mark
@@ -19,10 +22,10 @@ from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.json_text import array_of
 from palimpsest.storage import exchanges_sql as sql
 from palimpsest.storage.accounts import Charge
-from palimpsest.storage.compactions import ADD_COMPACTION_IN_EPOCH, DatedCompaction, compaction_rows
-from palimpsest.storage.database import Params, Step, Unit
-from palimpsest.storage.journal import ADD_EVENT, EventRow, event_rows
-from palimpsest.storage.sql import fields_of, packed, plain
+from palimpsest.storage.compactions import ADD_DATED_COMPACTION, DatedCompaction, compaction_rows
+from palimpsest.storage.database import Params, Statement, Step, Unit
+from palimpsest.storage.journal import ADD_NUMBERED_EVENT, EventRow
+from palimpsest.storage.sql import arrivals_step, fields_of, packed, plain, unfinished
 
 ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
 
@@ -34,6 +37,9 @@ _WITHDRAWN = frozenset({"rejected", "refused"})
 # the writer's thread.
 INLINE_MESSAGES = 256
 _INLINE_BYTES = 256 * 1024
+# Rows of a unit of an import, some 10 ms, where this many bytes more count as a further row.
+_SLICE_ROWS = 256
+_ROW_BYTES = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,21 +224,51 @@ def closing(exchange: CloseExchange) -> Unit:
 
 def importing(
     opened: OpenExchange, times: Sequence[float], events: Sequence[EventRow], made: Sequence[DatedCompaction]
-) -> Unit:
-    """The steps of an import. Repeating them changes only the counter."""
+) -> Iterator[Unit]:
+    """The units of an import, each of some rows: other callers' units are written between them.
+
+    The session's row is put in its place by the last one; until then no reader finds the session. Each unit
+    ends with its first step, which touches no row, when the session is there already or was erased meanwhile.
+    """
+    hidden = {"namespace": unfinished(opened.namespace), "session": opened.session, "into": opened.namespace}
+    begun = _given(opened, len(opened.messages) + len(made) + len(events)) | hidden | {"external_id": None}
+    first, size = Step(sql.BEGIN_IMPORT, [begun], needed=True), 0
+    rows: defaultdict[Statement, list[Params]] = defaultdict(list)
+    for statement, row in _imported(opened, times, events, made):
+        rows[statement].append(row)
+        size += 1 + sum([len(value) for value in row.values() if isinstance(value, bytes)]) // _ROW_BYTES
+        # Bodies are written with the messages that name them: an erase finds them by these.
+        if size >= _SLICE_ROWS and statement not in (sql.PUT_BODY, sql.PUT_PREAMBLE):
+            yield [first, *_steps(rows)]
+            first, size = replace(arrivals_step(hidden, 0), needed=True), 0
+            rows.clear()
+    yield [first, *_steps(rows), Step(sql.END_IMPORT, [hidden | {"external_id": opened.external_id}])]
+
+
+def _steps(rows: Mapping[Statement, list[Params]]) -> Iterator[Step]:
+    for statement, own in rows.items():
+        yield Step(statement, sorted(own, key=itemgetter("digest")) if statement is sql.PUT_BODY else [*own])
+
+
+def _imported(
+    opened: OpenExchange, times: Sequence[float], events: Sequence[EventRow], made: Sequence[DatedCompaction]
+) -> Iterator[tuple[Statement, Params]]:
+    """The rows of an import with the statements that add them; a body comes before what names it."""
     key = {"namespace": opened.namespace, "session": opened.session}
-    behind = len(made) + len(events)
-    messages = _message_rows(opened, behind + len(opened.messages) - 1)
-    dated = [row | {"created_at": at} for row, at in zip(messages, times, strict=True)]
-    steps = [
-        Step(sql.PUT_SESSION, [_given(opened, len(opened.messages) + behind)]),
-        Step(sql.PUT_BODY, _body_rows(opened.namespace, _bodies(opened))),
-        Step(sql.PUT_MESSAGE, dated),
-        Step(sql.PUT_PREAMBLE, _set_rows(opened, opened.preamble_digest, opened.preamble)),
-        Step(ADD_COMPACTION_IN_EPOCH, compaction_rows({**key, "epoch": 0}, made, len(events))),
-        Step(ADD_EVENT, event_rows(key, events)),
-    ]
-    return [each for each in steps if each.rows]
+    arrivals = count(1)
+    for body, digest in opened.preamble:
+        yield sql.PUT_BODY, {**key, "digest": digest, "body": body}
+    for preamble in _set_rows(opened, opened.preamble_digest, opened.preamble):
+        yield sql.PUT_PREAMBLE, preamble
+    for message, at in zip(opened.messages, times, strict=True):
+        yield sql.PUT_BODY, {**key, "digest": message.digest, "body": message.body}
+        (row,) = _message_rows(replace(opened, messages=[message]), 0)
+        yield sql.ADD_MESSAGE, {**row, "created_at": at, "arrival": next(arrivals)}
+    for each in made:
+        (values,) = compaction_rows(key, [each], 0)
+        yield ADD_DATED_COMPACTION, {**values, "arrival": next(arrivals)}
+    for event in events:
+        yield ADD_NUMBERED_EVENT, {**key, **fields_of(event), "seq": next(arrivals)}
 
 
 def _heads_after(exchange: CloseExchange, given: Params) -> Iterator[Step]:

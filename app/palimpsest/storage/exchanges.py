@@ -169,11 +169,16 @@ class Exchanges:
     ) -> None:
         """Create a session without exchanges from `opened.messages`, with their `times`, and `events`.
 
-        `made` are compactions, oldest first, each with the time it was made.
-        Conflict, and nothing stored, when `external_id` names another session already.
+        `made` are compactions, oldest first, each with the time it was made. It is written in slices, and
+        found by nobody before the last one; after a failure `Erasure.drop_import` is called for the others.
+        Conflict when `external_id` names another session already.
         """
         self._known.writes(opened.namespace, opened.session)
-        await self._db.write(importing(opened, times, events, made))
+        units = importing(opened, times, events, made)
+        while (unit := await asyncio.to_thread(next, units, None)) is not None:
+            if not (await self._db.write(unit))[0]:
+                # It is there already, or was erased meanwhile.
+                return
 
     async def save_partial(self, namespace: str, session: str, exchange: str, body: bytes) -> None:
         """Save the answer so far, replacing the earlier one; `close` erases it.

@@ -84,6 +84,15 @@ def _release_name() -> sa.Update:
     return sa.update(SESSIONS).where(*named, ~begun).values(external_id=sa.null())
 
 
+def _begin_import() -> Insert:
+    """Unless it is there in its place. An import that was cut is taken up again."""
+    row = {column.name: p(column) for column in SESSIONS.c} | {"id": p("session", sa.Text)}
+    own = SESSIONS.alias("own_session")
+    there = there_is(own.c.namespace == p("into", sa.Text), own.c.id == p("session", sa.Text))
+    new = insert(SESSIONS).from_select(list(row), sa.select(*row.values()).where(~there))
+    return replacing(new, "updated_at")
+
+
 def _put_message() -> Insert:
     """A message sent again returns to the path; the request's head becomes a branch head."""
     new = row_in_session(MESSAGES)
@@ -156,6 +165,13 @@ TOUCH_SESSION = Statement(
     .where(SESSION_ROW)
     .values(arrivals=SESSIONS.c.arrivals + p(SESSIONS.c.arrivals), updated_at=p(SESSIONS.c.updated_at))
 )
+BEGIN_IMPORT = Statement(_begin_import())
+END_IMPORT = Statement(
+    sa.update(SESSIONS)
+    .where(SESSION_ROW)
+    .values(namespace=p("into", sa.Text), external_id=p(SESSIONS.c.external_id))
+)
+ADD_MESSAGE = Statement(new_row(MESSAGES).on_conflict_do_nothing())
 PUT_BODY = Statement(new_row(BODIES).on_conflict_do_nothing())
 PUT_MESSAGE = Statement(_put_message())
 PUT_ANSWER = Statement(_put_answer())

@@ -94,7 +94,12 @@ def is_extended(at: Any) -> sa.ColumnElement[bool]:
 
 def _scope(table: sa.FromClause, *, scoped: bool) -> list[sa.ColumnElement[bool]]:
     where = [table.c.namespace == p("namespace")]
-    return [*where, table.c.session == p("session")] if scoped else where
+    return [*where, table.c.session == p("session") if scoped else _is_whole(table)]
+
+
+def _is_whole(table: sa.FromClause) -> sa.ColumnElement[bool]:
+    """The row's session is not being imported or erased."""
+    return there_is(SESSIONS.c.id == table.c.session, of_namespace(SESSIONS))
 
 
 def _deepest(size: int, *, scoped: bool, answered: bool) -> sa.ScalarSelect[Any]:
@@ -246,6 +251,7 @@ MESSAGE = Statement(
     .join(BODIES, HAS_BODY)
     .where(
         of_namespace(MESSAGES),
+        _is_whole(MESSAGES),
         MESSAGES.c.chain >= p("first", sa.LargeBinary),
         MESSAGES.c.chain <= p("last", sa.LargeBinary),
     )

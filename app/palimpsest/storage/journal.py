@@ -426,6 +426,7 @@ def _remove_all() -> sa.Delete:
 
 
 ADD_EVENT = Statement(row_in_session(EVENTS).on_conflict_do_nothing())
+ADD_NUMBERED_EVENT = Statement(new_row(EVENTS).on_conflict_do_nothing())
 ADD_EVENT_IN_EPOCH = Statement(row_in_session(EVENTS, IN_EPOCH).on_conflict_do_nothing())
 _EVENTS = {False: _events(), True: _events(among(EVENTS.c.type, "type", _MOST_TYPES))}
 

@@ -22,11 +22,21 @@ DIGEST_BYTES = 32
 SIZES = (8, 256)
 # Sorts after every id.
 AFTER_ALL_IDS = "\U0010ffff"
+# Begins the namespace of a session that is not whole, see `unfinished`; and what sorts after all of these.
+UNFINISHED, AFTER_UNFINISHED = "unfinished:", "unfinished;"
 ONE: sa.ColumnElement[int] = sa.literal_column("1")
 LIMIT = p("limit", sa.Integer)
 
 SESSION_ROW = sa.and_(SESSIONS.c.namespace == p("namespace"), SESSIONS.c.id == p("session"))
 IN_EPOCH = SESSIONS.c.epoch == p("epoch")
+
+
+def unfinished(namespace: str) -> str:
+    """The namespace in which the row of a session stands while the session is imported or erased in slices.
+
+    Readers find a session by its row, and so nothing of it.
+    """
+    return f"{UNFINISHED}{namespace}"
 
 
 def of_namespace(table: sa.FromClause) -> sa.ColumnElement[bool]:

@@ -20,7 +20,9 @@ The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `acco
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 
@@ -31,7 +33,7 @@ from palimpsest.storage.accounts import Accounts, ProvenNamespaces
 from palimpsest.storage.body_bytes import BodyBytes
 from palimpsest.storage.compactions import Compactions
 from palimpsest.storage.database import SqlDatabase, Statement, Step, StoreFault, p, rows_of, step
-from palimpsest.storage.erasure import Erasure, RecentlyErased
+from palimpsest.storage.erasure import GIVE_UP_IMPORTS, Erasure, RecentlyErased
 from palimpsest.storage.exchange_log import ExchangeLog
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History
@@ -46,6 +48,9 @@ from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.sqlite.driver import Synchronous
 from palimpsest.storage.sqlite.files import ServerLock
 from palimpsest.storage.tables import HEARTBEAT
+
+# Another server of a shared database may write an import for so long.
+LONGEST_IMPORT_SECONDS = 3_600.0
 
 
 class Store:
@@ -141,6 +146,7 @@ async def open_store(
     """
     database = await open_database(url, synchronous, deadline_seconds)
     if not isinstance(database, SqliteDatabase):
+        await database.write([step(GIVE_UP_IMPORTS, before=time.time() - LONGEST_IMPORT_SECONDS)])
         return Store(database, POSTGRES_INDEX, new_id, server=new_id() if sole else None)
     if not sole:
         return Store(database, await word_index_of(database), new_id)
@@ -149,7 +155,7 @@ async def open_store(
         on_failure.push_async_callback(database.close)
         use.take()
         on_failure.callback(use.release)
-        await database.write([Step(FAIL_OPEN, [{}])])
+        await database.write([Step(FAIL_OPEN, [{}]), step(GIVE_UP_IMPORTS, before=math.inf)])
         # A kill between an erase and its scrub leaves erased rows in the log.
         await database.empty_log()
         index = await word_index_of(database)

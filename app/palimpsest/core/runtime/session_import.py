@@ -64,11 +64,12 @@ def record_of(body: bytes, limits: RecordLimits, now: float) -> ImportedRecord:
     that is unknown or of a wrong type; BodyTooLarge for too many events.
     """
     verify(body)
-    refuse_deeper(body, limits.depth)
     if not body.lstrip(b" \t\r\n").startswith(b"{"):
         raise InvalidJson("The body must be a JSON object.")
     members = raw_members(body)
     _refuse_unknown(members, _FIELDS, "")
+    for key in members.keys() - {"events"}:
+        refuse_deeper(members[key], limits.depth - 1)
     if decoded(members.get("format", b"null")) not in (None, FORMAT):
         raise InvalidParameter(f"The only format is {FORMAT}.", param="format")
     if not members.get("events", b"").startswith(b"["):
@@ -76,6 +77,9 @@ def record_of(body: bytes, limits: RecordLimits, now: float) -> ImportedRecord:
     raws = raw_elements(members["events"])
     if len(raws) > limits.events:
         raise BodyTooLarge(f"More than {limits.events} events at once.", param="events")
+    # One by one: what runs in C for the whole document would let no other thread run meanwhile.
+    for raw in raws:
+        refuse_deeper(raw, limits.depth - 2)
     return ImportedRecord(
         name=_name(members.get("name", b"null")),
         model=_model(members.get("model", b'""')),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -32,7 +33,7 @@ from palimpsest.core.runtime.session_import import (
 from palimpsest.core.runtime.snapshot import BroughtState
 from palimpsest.core.summary.source import recall_id
 from palimpsest.core.wire.json_text import encoded as encoded_json
-from palimpsest.errors import BodyTooLarge, Conflict, NameTaken
+from palimpsest.errors import BodyTooLarge, Conflict, NameTaken, StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.archive import ReadBranch
 from palimpsest.proxy.journal.runtime import RuntimeReader, entries_of, is_of
@@ -138,6 +139,7 @@ class Imports:
         NamespaceUnproven or StoreUnavailable.
         """
         now = self._clock()
+        # All that grows with the document is done on another thread: it takes seconds for 100,000 events.
         record = await asyncio.to_thread(record_of, body, self._limits, now)
         imported = await asyncio.to_thread(imported_of, record)
         if len(imported.messages) > self._most_messages:
@@ -147,23 +149,18 @@ class Imports:
         await self._newcomers.admit(namespace, len(imported.messages) + len(imported.events))
         raws = [message.raw for message in imported.messages]
         messages = await self._reader.read_stored(raws, record.model)
-        talk = conversation_of(messages, seed_of(namespace))
+        talk = await asyncio.to_thread(conversation_of, messages, seed_of(namespace))
         await self._tombstones.admit_list(namespace, talk.chains, record.name)
-        made = _made(imported, talk)
-        opened = _opened(namespace, self._new_id(), record, talk, now)
-        events = [
-            EventRow(event.id or self._new_id(), event.type, event.payload, event.at)
-            for event in imported.events
-        ]
-        brought = _brought_by(imported.restored, talk, len(made))
-        restored = session_restored(imported.restored, len(talk.messages), brought)
-        snapshot = Event("conversation_snapshot", {"point": talk.head.hex()})
-        events += event_rows([restored, snapshot], now, self._new_id)
+        opened = await asyncio.to_thread(_opened, namespace, self._new_id(), record, talk, now)
+        made = await asyncio.to_thread(_made, imported, talk)
+        events = await asyncio.to_thread(self._events, imported, talk, len(made), now)
         times = [message.at for message in imported.messages[len(talk.preamble) :]]
         try:
             await self._store.exchanges.import_session(opened, times, events, made)
-        except Conflict:
-            raise _taken() from None
+        except StoreError as failure:
+            with suppress(StoreError):
+                await self._store.erasure.drop_import(namespace, opened.session)
+            raise (_taken() if isinstance(failure, Conflict) else failure) from None
         return ImportedSession(
             session=opened.session,
             name=record.name,
@@ -171,6 +168,17 @@ class Imports:
             messages=len(imported.messages),
             events=len(imported.events),
         )
+
+    def _events(self, imported: Imported, talk: Conversation, compactions: int, now: float) -> list[EventRow]:
+        """The imported events, then that of the restore, and a snapshot."""
+        came = [
+            EventRow(event.id or self._new_id(), event.type, event.payload, event.at)
+            for event in imported.events
+        ]
+        brought = _brought_by(imported.restored, talk, compactions)
+        restored = session_restored(imported.restored, len(talk.messages), brought)
+        snapshot = Event("conversation_snapshot", {"point": talk.head.hex()})
+        return [*came, *event_rows([restored, snapshot], now, self._new_id)]
 
 
 def _brought_by(restored: Restored, talk: Conversation, compactions: int) -> BroughtState:
