@@ -36,7 +36,8 @@ SERVICES: dict[str, dict[str, Any]] = {
     for service, given in file["services"].items()
 }
 OURS = {name: given for name, given in SERVICES.items() if given["image"] == "palimpsest:local"}
-PROXIES = {name: given for name, given in OURS.items() if given.get("command", ["", "serve"])[1] == "serve"}
+_SERVE = ["palimpsest", "serve"]
+PROXIES = {name: given for name, given in OURS.items() if given.get("command", _SERVE) == _SERVE}
 # What a person has put into .env; the keys and passwords of the files' CHANGEME.
 _DOT_ENV = {
     "POSTGRES_PASSWORD": "0123abcd",
@@ -158,7 +159,7 @@ def test_a_compose_file_is_consistent(name: str) -> None:
 
 def _is_checked(service: dict[str, Any]) -> bool:
     # The image brings a check of the proxy.
-    is_proxy = service["image"] == "palimpsest:local" and service.get("command", ["", "serve"])[1] == "serve"
+    is_proxy = service["image"] == "palimpsest:local" and service.get("command", _SERVE) == _SERVE
     return is_proxy or bool(service.get("healthcheck", {}).get("test"))
 
 
@@ -202,7 +203,7 @@ def _filled(text: str) -> str:
 
 @pytest.mark.parametrize("service", OURS)
 def test_commands_exist(service: str) -> None:
-    command = OURS[service].get("command", ["palimpsest", "serve"])
+    command = OURS[service].get("command", _SERVE)
     assert command[0] == "palimpsest"
     shown = subprocess.run(
         [sys.executable, "-m", "palimpsest", command[1], "--help"],

@@ -122,7 +122,7 @@ def test_the_endpoint_that_needs_an_extra_names_it(installed: Installed) -> None
         words = process.stdout.readline().split()
         url = next(word for word in words if word.startswith("http://")).removesuffix("/v1")
         assert httpx.get(f"{url}/healthz").status_code == 200
-        refused = httpx.post(f"{url}/mcp", json={}, headers={"authorization": "Bearer key"})
+        refused = httpx.post(f"{url}/mcp", json={}, headers={"authorization": "Bearer key"}, timeout=30)
     finally:
         process.terminate()
         process.communicate()
