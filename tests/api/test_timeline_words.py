@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from palimpsest.api.ui.entries import CHOICES, age_of, entry_of, told_of
 from palimpsest.core.runtime.events import EVENT_TYPES, SUMMARIZED_TITLE
 from palimpsest.core.wire.json_text import encoded
-from palimpsest.storage.journal import EventRow, StoredEvent
+from palimpsest.storage.journal import EventRow
 
 FIELDS = (
     *("title", "summary", "removedCount", "tokensBefore", "tokensAfter", "tokensFreed", "proactive", "kind"),
@@ -26,8 +26,8 @@ PLAIN = st.recursive(
 )
 
 
-def stored(kind: str, payload: bytes, at: float = 0.0) -> StoredEvent:
-    return StoredEvent(EventRow("e1", kind, payload, at), 7)
+def stored(kind: str, payload: bytes, at: float = 0.0) -> EventRow:
+    return EventRow("e1", kind, payload, at, 7)
 
 
 @pytest.mark.parametrize("kind", EVENT_TYPES)

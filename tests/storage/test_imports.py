@@ -61,7 +61,7 @@ async def test_what_was_imported_reads_back_once_however_often_it_is_written(sto
     assert (head.chain, head.depth, head.answers) == (session.head, 3, 0)
     assert await store.history.preamble("ns", talk.session, head.preamble) == [b"be kind"]
     told = await store.journal.events("ns", talk.session, 0, 10)
-    assert [row.event for row in told] == EVENTS
+    assert told == EVENTS
     places = [*(row.arrival for row in rows), *(row.arrival for row in made), *(row.seq for row in told)]
     assert places == sorted(set(places))
     row = await store.history.session("ns", "tour")

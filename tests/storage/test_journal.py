@@ -24,7 +24,7 @@ def checkpoint(ident: str, kind: CheckpointKind = "periodic", point: bytes = b"\
 
 
 async def types_of(store: Store, session: str, after: int = 0, limit: int = 99) -> list[str]:
-    return [stored.event.id for stored in await store.journal.events("ns", session, after, limit)]
+    return [stored.id for stored in await store.journal.events("ns", session, after, limit)]
 
 
 async def test_events_read_back_in_their_order_and_page_by_page(store: Store) -> None:
@@ -35,7 +35,7 @@ async def test_events_read_back_in_their_order_and_page_by_page(store: Store) ->
     await store.journal.add_events("ns", talk.session, [event("d")])
     await store.journal.add_events("ns", talk.session, [])
     stored = await store.journal.events("ns", talk.session, 0, 99)
-    assert [row.event for row in stored] == [said[0], replace(said[1], type="na\\x00me"), said[2], event("d")]
+    assert stored == [said[0], replace(said[1], type="na\\x00me"), said[2], event("d")]
     places = [row.seq for row in stored]
     assert places == sorted(set(places))
     assert await types_of(store, talk.session, limit=2) == ["a", "b"]
@@ -61,7 +61,7 @@ async def test_events_are_found_by_their_types(store: Store) -> None:
     )
     for types in (["a"], ["a", "c"], ["a"] * 3, [*"abc", "z\0", "none"]):
         found = await store.journal.events("ns", talk.session, 0, 99, types)
-        assert {row.event.type for row in found} == {t.replace("\0", "\\x00") for t in types} - {"none"}
+        assert {row.type for row in found} == {t.replace("\0", "\\x00") for t in types} - {"none"}
     assert len(await store.journal.events("ns", talk.session, 0, 2, ["a", "b"])) == 2
     assert await store.journal.events("ns", talk.session, 0, 9, ["none"]) == []
 
@@ -73,7 +73,7 @@ async def test_an_event_added_again_changes_nothing(store: Store) -> None:
         await store.journal.add_events("ns", talk.session, [event("a"), event("b")])
     await store.journal.add_events("ns", talk.session, [event("a", "other"), event("c")])
     stored = await store.journal.events("ns", talk.session, 0, 99)
-    assert [row.event for row in stored] == [event("a"), event("b"), event("c")]
+    assert stored == [event("a"), event("b"), event("c")]
 
 
 async def test_two_servers_that_add_events_lose_none(store: Store, url: str) -> None:
@@ -88,7 +88,7 @@ async def test_two_servers_that_add_events_lose_none(store: Store, url: str) -> 
     await other.close()
     stored = await store.journal.events("ns", talk.session, 0, 99)
     assert len({row.seq for row in stored}) == 60
-    named = [row.event.id for row in stored]
+    named = [row.id for row in stored]
     # What came in one call stands together.
     assert all(named[i : i + 3] == [f"{named[i][:-2]}-{j}" for j in range(3)] for i in range(0, 60, 3))
 
@@ -102,7 +102,7 @@ async def test_checkpoints_are_kept_once_newest_first(store: Store) -> None:
     assert not await store.journal.add_checkpoint("ns", talk.session, first)
     assert not await store.journal.add_checkpoint("ns", talk.session, checkpoint("3", point=b"other"))
     stored = await store.journal.checkpoints("ns", talk.session, 9)
-    assert [row.checkpoint for row in stored] == [third, second, first]
+    assert stored == [third, second, first]
     assert [row.arrival for row in stored] == sorted((row.arrival for row in stored), reverse=True)
     assert await store.journal.checkpoints("ns", talk.session, 2) == stored[:2]
     assert await store.journal.checkpoints("ns", talk.session, 9, stored[0].arrival) == stored[1:]
@@ -125,7 +125,7 @@ async def test_what_is_told_with_a_checkpoint_comes_behind_it(store: Store) -> N
     (kept,) = await store.journal.checkpoints("ns", talk.session, 9)
     (memory,) = await store.journal.memories("ns", talk.session, 9)
     told = await store.journal.events("ns", talk.session, 0, 9)
-    assert [row.event.id for row in told] == ["a", "b"]
+    assert [row.id for row in told] == ["a", "b"]
     assert [kept.arrival, memory.arrival, *(row.seq for row in told)] == list(
         range(kept.arrival, kept.arrival + 4)
     )
@@ -178,11 +178,11 @@ async def test_no_journal_crosses_a_namespace(store: Store) -> None:
         await store.journal.put_settings(namespace, "same", payload)
 
     async def read(namespace: str) -> list[bytes | None]:
-        events = [row.event.payload for row in await store.journal.events(namespace, "same", 0, 9)]
-        listed = [row.checkpoint.point for row in await store.journal.checkpoints(namespace, "same", 9)]
+        events = [row.payload for row in await store.journal.events(namespace, "same", 0, 9)]
+        listed = [row.point for row in await store.journal.checkpoints(namespace, "same", 9)]
         one = await store.journal.checkpoint(namespace, "same", "c")
         settings = await store.journal.settings_of(namespace, "same")
-        return [*events, *listed, one.checkpoint.point if one else None, settings]
+        return [*events, *listed, one.point if one else None, settings]
 
     await written("ns", b"mine")
     # There is no such session over there yet: nothing is written, nothing is seen.

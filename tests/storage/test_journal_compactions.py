@@ -24,8 +24,8 @@ async def beside(store: Store, session: str) -> list[str]:
     """Ids of all that was stored together, in order of arrival."""
     compactions = await store.compactions.of_session("ns", session)
     rows = [(row.arrival, row.compaction.id) for row in compactions]
-    rows += [(row.arrival, row.memory.id) for row in await store.journal.memories("ns", session, 9)]
-    rows += [(row.seq, row.event.id) for row in await store.journal.events("ns", session, 0, 9)]
+    rows += [(row.arrival, row.id) for row in await store.journal.memories("ns", session, 9)]
+    rows += [(row.seq, row.id) for row in await store.journal.events("ns", session, 0, 9)]
     return [ident for _, ident in sorted(rows)]
 
 

@@ -18,11 +18,11 @@ def memory(ident: str, text: str = "text", kind: MemoryKind = "entry") -> Memory
 
 
 async def ids_of(store: Store, session: str, *kinds: MemoryKind) -> list[str]:
-    return [row.memory.id for row in await store.journal.memories("ns", session, 99, kinds)]
+    return [row.id for row in await store.journal.memories("ns", session, 99, kinds)]
 
 
 async def found(store: Store, *words: str) -> list[str]:
-    return [row.memory.id for row in await store.journal.search_memories("ns", words, 99)]
+    return [row.id for row in await store.journal.search_memories("ns", words, 99)]
 
 
 async def remembers(store: Store, *memories: MemoryRow) -> Talk:
@@ -41,7 +41,7 @@ async def test_memories_are_listed_newest_first_and_kept_once(store: Store) -> N
     ]
     talk = await remembers(store, *kept, replace(kept[0], text=b"other"))
     stored = await store.journal.memories("ns", talk.session, 99)
-    assert [row.memory for row in stored] == kept[::-1]
+    assert stored == kept[::-1]
     assert {row.session for row in stored} == {talk.session}
     assert [row.arrival for row in stored] == sorted((row.arrival for row in stored), reverse=True)
     assert await store.journal.memories("ns", talk.session, 2) == stored[:2]
@@ -60,7 +60,7 @@ async def test_every_word_must_be_there_in_upper_or_lower_case(store: Store) -> 
     assert await found(store) == ["3", "2", "1"]
     assert len(await store.journal.search_memories("ns", ["red"], 2)) == 2
     older = await store.journal.search_memories("ns", ["red"], 9, "3")
-    assert [row.memory.id for row in older] == ["2", "1"]
+    assert [row.id for row in older] == ["2", "1"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ async def test_a_block_takes_the_place_of_one_with_its_id(store: Store) -> None:
         "ns", talk.session, ["0", "b"], memory("b", "third", "block")
     )
     (stored,) = await store.journal.memories("ns", talk.session, 9)
-    assert stored.memory == memory("b", "third", "block")
+    assert stored == memory("b", "third", "block")
     assert await found(store, "second") == []
     assert await found(store, "third") == ["b"]
     with pytest.raises(ValueError, match="256"):
@@ -157,5 +157,5 @@ async def test_no_memory_crosses_a_namespace(store: Store) -> None:
         "other", "same", ["m"], memory("b", "their block", "block")
     )
     assert await found(store) == ["m"]
-    assert [row.memory.id for row in await store.journal.search_memories("other", [], 9)] == ["b"]
-    assert [row.memory.text for row in await store.journal.memories("ns", "same", 9)] == [b"mine"]
+    assert [row.id for row in await store.journal.search_memories("other", [], 9)] == ["b"]
+    assert [row.text for row in await store.journal.memories("ns", "same", 9)] == [b"mine"]

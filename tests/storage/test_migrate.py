@@ -298,12 +298,12 @@ async def test_checkpoints_become_places_and_states_are_no_longer_stored(empty_u
     store = await open_store(empty_url, new_id=new_id)
     try:
         (kept,) = await store.journal.checkpoints("n", "s", 9)
-        assert (kept.checkpoint.id, kept.checkpoint.point, kept.checkpoint.kind) == (
+        assert (kept.id, kept.point, kept.kind) == (
             "ours",
             CHAIN,
             "periodic",
         )
-        told = [json.loads(row.event.payload) for row in await store.journal.events("n", "s", 0, 9)]
+        told = [json.loads(row.payload) for row in await store.journal.events("n", "s", 0, 9)]
         assert told[0] == {"checkpointId": "ours", "kind": "periodic"}
         # What an import brought stays, its state beside what the event said.
         assert told[3] == STATE

@@ -22,7 +22,7 @@ from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.incoming import Receive, Scope, Send
 from palimpsest.proxy.journal.runtime import RuntimeReader
-from palimpsest.storage.journal import Journal, StoredEvent
+from palimpsest.storage.journal import EventRow, Journal
 
 _PAGE = 100
 _HEADERS = (
@@ -141,11 +141,11 @@ class _Stream(Reply[Any]):
         await self._streams.run(self._wanted, Client(receive, send))
 
 
-def _message(stored: StoredEvent) -> bytes:
+def _message(event: EventRow) -> bytes:
     """One event. Compact JSON has no line breaks, but a payload is whatever was stored."""
-    lines = stored.event.payload.replace(b"\r", b"").split(b"\n")
+    lines = event.payload.replace(b"\r", b"").split(b"\n")
     data = b"".join(b"data: " + line + b"\n" for line in lines)
-    return b"id: %d\nevent: %s\n%s\n" % (stored.seq, stored.event.type.encode(), data)
+    return b"id: %d\nevent: %s\n%s\n" % (event.seq, event.type.encode(), data)
 
 
 _MOST = 1_000
@@ -218,10 +218,9 @@ class EventPages:
         return raw_reply(object_with(head, events=array_of(_item(one) for one in page)))
 
 
-def _item(stored: StoredEvent) -> bytes:
-    event = stored.event
+def _item(event: EventRow) -> bytes:
     fields: EventHead = {
-        "seq": stored.seq,
+        "seq": event.seq,
         "id": event.id,
         "type": event.type,
         "created_at": utc_time(event.created_at),

@@ -18,7 +18,7 @@ from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.turn import Subject
 from palimpsest.storage.exchange_log import NEWEST
-from palimpsest.storage.journal import CheckpointKind, CheckpointRow, Journal, MemoryKind, StoredMemory
+from palimpsest.storage.journal import CheckpointKind, CheckpointRow, Journal, MemoryKind, MemoryRow
 
 _MOST_CHECKPOINTS = 500
 ArrivalAfter = Annotated[int | None, Query(ge=0, le=NEWEST, description="The `next` of the page before.")]
@@ -122,7 +122,7 @@ class CheckpointPages:
         row = await self._archive.session(caller.namespace, name)
         stored = await self._journal.checkpoints(caller.namespace, row.id, limit + 1, after)
         page = stored[:limit]
-        listed = [_checkpoint_fields(one.checkpoint) for one in page]
+        listed = [_checkpoint_fields(one) for one in page]
         more = page[-1].arrival if len(stored) > limit else None
         return reply({"session": row.id, "checkpoints": listed, "next": more})
 
@@ -138,7 +138,7 @@ class CheckpointPages:
         if stored is None:
             raise missing()
         payload = msgspec.json.encode(await self._states.checkpoint(caller.namespace, row, stored))
-        head = {"session": row.id, **_checkpoint_fields(stored.checkpoint)}
+        head = {"session": row.id, **_checkpoint_fields(stored)}
         return raw_reply(object_with(head, payload=payload))
 
 
@@ -255,7 +255,7 @@ class MemoryPages:
         """
         found = await self._journal.search_memories(caller.namespace, q.split(), limit + 1, after)
         page = found[:limit]
-        more = page[-1].memory.id if len(found) > limit else None
+        more = page[-1].id if len(found) > limit else None
         shown: list[FoundMemory] = [{"session": one.session, **_memory_fields(one)} for one in page]
         return reply({"memories": shown, "next": more})
 
@@ -279,8 +279,7 @@ class MemoryPages:
         return reply(fields, 201)
 
 
-def _memory_fields(stored: StoredMemory) -> MemoryFields:
-    memory = stored.memory
+def _memory_fields(memory: MemoryRow) -> MemoryFields:
     return {
         "id": memory.id,
         "kind": memory.kind,

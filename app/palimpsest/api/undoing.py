@@ -102,7 +102,7 @@ class UndoPages:
         at = caller.namespace, place.row.id
         found = await self._store.journal.checkpoint(*at, checkpoint)
         talk = (await self._archive.branch(place, ())).conversation
-        if found is None or found.checkpoint.point not in (*talk.names, *talk.chains):
+        if found is None or found.point not in (*talk.names, *talk.chains):
             raise missing()
         stored = await self._store.compactions.of_session(*at)
         everything = [one.compaction for one in stored]

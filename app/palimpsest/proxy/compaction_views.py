@@ -22,7 +22,7 @@ from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 from palimpsest.storage.history import SessionRow
-from palimpsest.storage.journal import StoredEvent
+from palimpsest.storage.journal import EventRow
 from palimpsest.storage.store import Store
 
 
@@ -198,6 +198,6 @@ def _folding(
     return Folding(stored, is_newest, talk, folded, since, lines)
 
 
-def _is_models(event: StoredEvent) -> bool:
-    payload = decoded(event.event.payload)
+def _is_models(event: EventRow) -> bool:
+    payload = decoded(event.payload)
     return isinstance(payload, dict) and payload.get("via") == "model"

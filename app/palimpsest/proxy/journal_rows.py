@@ -9,7 +9,7 @@ import msgspec
 
 from palimpsest.core.runtime.events import Event
 from palimpsest.core.summary.rolling.memory_block import MemoryBlock, with_entry
-from palimpsest.storage.journal import EventRow, Journal, StoredMemory
+from palimpsest.storage.journal import EventRow, Journal, MemoryRow
 
 NewId = Callable[[], str]
 
@@ -38,14 +38,14 @@ async def block_in(journal: Journal, namespace: str, session: str) -> MemoryBloc
 
 async def rows_of(
     journal: Journal, namespace: str, session: str
-) -> tuple[Sequence[StoredMemory], Sequence[StoredMemory]]:
+) -> tuple[Sequence[MemoryRow], Sequence[MemoryRow]]:
     """The block rows and the entries since, both oldest first, read in one query."""
     rows = list(reversed(await journal.memories(namespace, session, _MOST_ROWS, ["entry", "block"])))
-    kinds = {kind: [row for row in rows if row.memory.kind == kind] for kind in ("block", "entry")}
+    kinds = {kind: [row for row in rows if row.kind == kind] for kind in ("block", "entry")}
     return kinds["block"], kinds["entry"]
 
 
-def block_of(blocks: Sequence[StoredMemory], entries: Sequence[StoredMemory]) -> MemoryBlock:
+def block_of(blocks: Sequence[MemoryRow], entries: Sequence[MemoryRow]) -> MemoryBlock:
     """The rows as a memory block."""
     block = MemoryBlock("\n".join(map(text_of, blocks)))
     for row in entries:
@@ -53,6 +53,6 @@ def block_of(blocks: Sequence[StoredMemory], entries: Sequence[StoredMemory]) ->
     return block
 
 
-def text_of(row: StoredMemory) -> str:
+def text_of(row: MemoryRow) -> str:
     """The row's text."""
-    return row.memory.text.decode("utf-8", "surrogatepass")
+    return row.text.decode("utf-8", "surrogatepass")

@@ -106,7 +106,7 @@ class MemoryBlocks:
             by_model = await self._fold_by_model(context, fold)
             summary = by_model or folded_by_code(fold, _BLOCK_TOKENS, context.count_text)
             folded, rest = rows[: len(fold.entries)], rows[len(fold.entries) :]
-            gone = [row.memory.id for row in (*blocks, *folded)]
+            gone = [row.id for row in (*blocks, *folded)]
             new = self._memory("block", summary)
             if await self._journal.replace_memory_block(namespace, session, gone, new):
                 block = MemoryBlock(summary, tuple(map(text_of, rest)))

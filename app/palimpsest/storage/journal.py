@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args
 
 import sqlalchemy as sa
 
-from palimpsest.storage.database import Params, Row, SqlDatabase, Statement, Step, p, rows_of, step
+from palimpsest.storage.database import Params, SqlDatabase, Statement, Step, p, rows_of, step
 from palimpsest.storage.sql import (
     AFTER_ALL_IDS,
     IN_EPOCH,
@@ -61,45 +61,35 @@ _ESCAPE = "/"
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """An event of a session. `id` is unique there; `payload` is JSON."""
+    """An event of a session. `id` is unique there; `payload` is JSON; later ones have a higher `seq`."""
 
     id: str
     type: str
     payload: bytes
     created_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """An event with its sequence number: later ones of the session have a higher `seq`, with gaps."""
-
-    event: EventRow
-    seq: int
+    seq: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRow:
-    """A place to go back to. `point` is the chain of the newest message that it covers."""
+    """A place to go back to. `point` is the chain of the newest message that it covers.
+
+    Newer ones have a higher `arrival`.
+    """
 
     id: str
     kind: CheckpointKind
     point: bytes
     created_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class StoredCheckpoint:
-    """A stored checkpoint; newer ones have a higher `arrival`."""
-
-    checkpoint: CheckpointRow
-    arrival: int
+    arrival: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
     """A text to be found again, and the id of the compaction it came from, if any.
 
-    Ids must grow with time (UUIDv7): they order results from several sessions.
+    Ids must grow with time (UUIDv7): they order results from several sessions. Newer ones of a session have a
+    higher `arrival`.
     """
 
     id: str
@@ -107,15 +97,8 @@ class MemoryRow:
     text: bytes
     compaction: str | None
     created_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMemory:
-    """A stored memory; newer ones of the session have a higher `arrival`."""
-
-    memory: MemoryRow
-    session: str
-    arrival: int
+    session: str = field(default="", compare=False)
+    arrival: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +185,12 @@ class Journal:
 
     async def events(
         self, namespace: str, session: str, after: int, limit: int, types: Sequence[str] = ()
-    ) -> list[StoredEvent]:
+    ) -> list[EventRow]:
         """Events with a `seq` above `after`, oldest first; of these types (at most 32), or of all."""
         named = listed("type", [plain(each) for each in types], _MOST_TYPES) if types else {}
         asked = {"namespace": namespace, "session": session, "after": after, "limit": limit, **named}
         rows = await self._db.read_snapshot(rows_of(_EVENTS[bool(types)], **asked))
-        return [StoredEvent(EventRow(*event), seq) for seq, *event in rows]
+        return [EventRow(*row) for row in rows]
 
     async def add_checkpoint(
         self,
@@ -233,18 +216,18 @@ class Journal:
 
     async def checkpoints(
         self, namespace: str, session: str, limit: int, before: int | None = None
-    ) -> list[StoredCheckpoint]:
+    ) -> list[CheckpointRow]:
         """The session's checkpoints, newest first; those with a lower `arrival` than `before`."""
         asked = {"namespace": namespace, "session": session, "limit": limit}
         asked["before"] = _LATEST if before is None else before
         rows = await self._db.read_snapshot(rows_of(_CHECKPOINTS, **asked))
-        return [_checkpoint(row) for row in rows]
+        return [CheckpointRow(*row) for row in rows]
 
-    async def checkpoint(self, namespace: str, session: str, checkpoint_id: str) -> StoredCheckpoint | None:
+    async def checkpoint(self, namespace: str, session: str, checkpoint_id: str) -> CheckpointRow | None:
         """One of the session's checkpoints."""
         asked = {"namespace": namespace, "session": session, "id": plain(checkpoint_id)}
         rows = await self._db.read_snapshot(rows_of(_CHECKPOINT, **asked))
-        return _checkpoint(rows[0]) if rows else None
+        return CheckpointRow(*rows[0]) if rows else None
 
     async def add_memory(self, namespace: str, session: str, memory: MemoryRow) -> None:
         """Store the memory."""
@@ -258,16 +241,16 @@ class Journal:
         limit: int,
         kinds: Sequence[MemoryKind] = (),
         before: int | None = None,
-    ) -> list[StoredMemory]:
+    ) -> list[MemoryRow]:
         """The session's memories, newest first; of these kinds, or of all; `before` as in `checkpoints`."""
         named = listed("kind", kinds or _KINDS, len(_KINDS))
         asked = {"namespace": namespace, "session": session, "limit": limit, **named}
         asked["before"] = _LATEST if before is None else before
-        return [_memory(row) for row in await self._db.read_snapshot(rows_of(_MEMORIES, **asked))]
+        return [MemoryRow(*row) for row in await self._db.read_snapshot(rows_of(_MEMORIES, **asked))]
 
     async def search_memories(
         self, namespace: str, words: Sequence[str], limit: int, before: str | None = None
-    ) -> list[StoredMemory]:
+    ) -> list[MemoryRow]:
         """Memories of all sessions that contain every word, case-insensitive, newest first.
 
         `before`: the id of a memory, to find older ones.
@@ -278,7 +261,7 @@ class Journal:
         asked = {"namespace": namespace, "limit": limit, **patterns}
         asked["before"] = plain(before) if before else AFTER_ALL_IDS
         rows = await self._db.read_snapshot(rows_of(_SEARCH, **asked))
-        return [_memory(row) for row in rows]
+        return [MemoryRow(*row) for row in rows]
 
     async def replace_memory_block(
         self, namespace: str, session: str, folded: Sequence[str], block: MemoryRow
@@ -375,7 +358,7 @@ def memory_rows(key: Params, memories: Sequence[MemoryRow], after: int) -> list[
     """The rows of `memories`; `after` more arrive after them in the unit."""
     last = len(memories) - 1 + after
     return [
-        {**key, **fields_of(memory), "searched": _searched(memory.text), "back": last - i}
+        {**fields_of(memory), **key, "searched": _searched(memory.text), "back": last - i}
         for i, memory in enumerate(memories)
     ]
 
@@ -392,25 +375,15 @@ def _pattern(word: str) -> str:
     return f"%{found}%"
 
 
-def _checkpoint(row: Row) -> StoredCheckpoint:
-    arrival, *checkpoint = row
-    return StoredCheckpoint(CheckpointRow(*checkpoint), arrival)
-
-
-def _memory(row: Row) -> StoredMemory:
-    arrival, session, *memory = row
-    return StoredMemory(MemoryRow(*memory), session, arrival)
-
-
 def _events(*of_types: sa.ColumnElement[bool]) -> Statement:
-    rows = sa.select(*columns_of(EVENTS, "seq", "id", "type", "payload", "created_at"))
+    rows = sa.select(*columns_of(EVENTS, "id", "type", "payload", "created_at", "seq"))
     after = EVENTS.c.seq > p("after", sa.BigInteger)
     rows = rows.where(of_session(EVENTS), after, *of_types).order_by(EVENTS.c.seq)
     return Statement(rows.limit(LIMIT))
 
 
 def _memories(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    columns = columns_of(MEMORIES, "arrival", "session", "id", "kind", "text", "compaction", "created_at")
+    columns = columns_of(MEMORIES, "id", "kind", "text", "compaction", "created_at", "session", "arrival")
     return sa.select(*columns).where(of_namespace(MEMORIES), *where).limit(LIMIT)
 
 
@@ -431,7 +404,7 @@ ADD_EVENT_IN_EPOCH = Statement(row_in_session(EVENTS, IN_EPOCH).on_conflict_do_n
 _EVENTS = {False: _events(), True: _events(among(EVENTS.c.type, "type", _MOST_TYPES))}
 
 _STORED_CHECKPOINTS = sa.select(
-    *columns_of(CHECKPOINTS, "arrival", "id", "kind", "point", "created_at")
+    *columns_of(CHECKPOINTS, "id", "kind", "point", "created_at", "arrival")
 ).where(of_session(CHECKPOINTS))
 _ADD_CHECKPOINT = Statement(row_in_session(CHECKPOINTS).on_conflict_do_nothing())
 _CHECKPOINTS = Statement(

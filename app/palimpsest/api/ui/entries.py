@@ -19,7 +19,7 @@ from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.session_lists import ListedSession
-from palimpsest.storage.journal import StoredEvent
+from palimpsest.storage.journal import EventRow
 
 Tone = Literal["plain", "good", "warning", "failure"]
 Payload = Mapping[str, Any]
@@ -370,15 +370,14 @@ def use_of(context: CompactionContext) -> Use:
     )
 
 
-def entry_of(stored: StoredEvent) -> TimelineEntry:
+def entry_of(event: EventRow) -> TimelineEntry:
     """A stored event as an entry of the page."""
-    event = stored.event
     payload = _payload(event.payload)
     if payload is None:
         told = EventText(event.type, "What was stored of it cannot be read.", "warning")
-        return TimelineEntry(stored.seq, event.type, moment(event.created_at), told)
+        return TimelineEntry(event.seq, event.type, moment(event.created_at), told)
     return TimelineEntry(
-        stored.seq,
+        event.seq,
         event.type,
         moment(event.created_at),
         told_of(event.type, payload),

@@ -212,11 +212,11 @@ class SessionUi:
                 "state": _state_lines(state_fields(kept)),
                 "pins": list(zip(pins, message_rows(texts), strict=True)),
                 "memories": [
-                    (kept.memory.kind, text_of(kept), moment(kept.memory.created_at))
+                    (kept.kind, text_of(kept), moment(kept.created_at))
                     for kept in await self._of.store.journal.memories(*at, _MOST_KEPT)
                 ],
                 "checkpoints": [
-                    (one.checkpoint.kind, one.checkpoint.id, moment(one.checkpoint.created_at))
+                    (one.kind, one.id, moment(one.created_at))
                     for one in await self._of.store.journal.checkpoints(*at, _MOST_KEPT)
                 ],
             },

@@ -29,7 +29,7 @@ from palimpsest.proxy.archive import Archive, ReadBranch, missing
 from palimpsest.proxy.token_counts import ModelTokens
 from palimpsest.storage.exchange_log import NEWEST
 from palimpsest.storage.history import SessionRow
-from palimpsest.storage.journal import StoredCheckpoint, StoredEvent
+from palimpsest.storage.journal import CheckpointRow, EventRow
 from palimpsest.storage.store import Store
 
 # Content of a checkpoint that is computed from at most so many bytes of the newest messages: it takes a
@@ -74,7 +74,7 @@ class RuntimeReader:
             if each.arrival < before and (each.undone_at is None or each.undone_at > at)
         ]
         earlier = [each for each in events if each.seq < before]
-        restored = next((each for each in reversed(earlier) if each.event.type == "session_restored"), None)
+        restored = next((each for each in reversed(earlier) if each.type == "session_restored"), None)
         start = restored.seq if restored else 0
         since = derived_state([recorded(each) for each in earlier if each.seq > start])
         used = UsageSection(
@@ -91,22 +91,21 @@ class RuntimeReader:
             ]
             view = view_of(talk, force, self._tokens.counter_of(branch.model).count_text)
             relayed = sum(row.relayed for row in branch.rows)
-            brought = brought_in(restored.event.payload) if restored else BroughtState()
+            brought = brought_in(restored.payload) if restored else BroughtState()
             return runtime_of(
                 talk, view, relayed, own, msgspec.structs.replace(since, usage=used), brought
             ), force
 
         return await asyncio.to_thread(computed)
 
-    async def checkpoint(self, namespace: str, row: SessionRow, kept: StoredCheckpoint) -> CheckpointPayload:
+    async def checkpoint(self, namespace: str, row: SessionRow, kept: CheckpointRow) -> CheckpointPayload:
         """The content of a checkpoint of the session; NotFound when its messages are gone."""
-        made = kept.checkpoint
-        branch = await self.branch(namespace, row, made.point)
+        branch = await self.branch(namespace, row, kept.point)
         if branch is None:
             raise missing()
-        runtime, force = await self.state(branch, made.created_at, kept.arrival)
+        runtime, force = await self.state(branch, kept.created_at, kept.arrival)
         entries, talk = entries_of(branch), branch.conversation
-        match made.kind:
+        match kept.kind:
             case "pre_compaction":
                 # The newest messages are always included: the checkpoint shows the current work, not only
                 # what is folded.
@@ -119,7 +118,7 @@ class RuntimeReader:
                     namespace, row.id, CHECKPOINTS_READ, kept.arrival
                 )
                 start = since_completion(rows, talk)
-        return await asyncio.to_thread(checkpoint_of, made.kind, entries[start:], made.created_at, runtime)
+        return await asyncio.to_thread(checkpoint_of, kept.kind, entries[start:], kept.created_at, runtime)
 
     async def exported(self, branch: ReadBranch, at: float) -> CheckpointPayload:
         """A checkpoint of the branch as it is now, `at` (UTC seconds); it must have messages."""
@@ -128,9 +127,9 @@ class RuntimeReader:
         newest = entries[newest_from(entries, 0) :]
         return await asyncio.to_thread(checkpoint_of, "completion", newest, at, runtime)
 
-    async def shown(self, namespace: str, session: str, events: Sequence[StoredEvent]) -> list[StoredEvent]:
+    async def shown(self, namespace: str, session: str, events: Sequence[EventRow]) -> list[EventRow]:
         """The events, with the states of those that name the point of one (A34)."""
-        found: list[StoredEvent] = []
+        found: list[EventRow] = []
         branch: ReadBranch | None = None
         # Newest first: the points of earlier ones are mostly on the path of later ones.
         for each in reversed(events):
@@ -140,17 +139,15 @@ class RuntimeReader:
                     namespace, await self._archive.session(namespace, session), point
                 )
             if point and branch is not None:
-                state, _ = await self.state(branch, each.event.created_at, each.seq)
-                event = replace(each.event, payload=msgspec.json.encode(state))
-                found.append(replace(each, event=event))
+                state, _ = await self.state(branch, each.created_at, each.seq)
+                found.append(replace(each, payload=msgspec.json.encode(state)))
             else:
                 found.append(each)
         return found[::-1]
 
 
-def recorded(stored: StoredEvent) -> RecordedEvent:
+def recorded(event: EventRow) -> RecordedEvent:
     """A stored event, for counting."""
-    event = stored.event
     return RecordedEvent(event.id, event.type, event.payload, event.created_at)
 
 
@@ -171,9 +168,9 @@ def newest_from(entries: Sequence[ArchivedMessage], place: int) -> int:
     return start
 
 
-def since_completion(rows: Sequence[StoredCheckpoint], talk: Conversation) -> int:
+def since_completion(rows: Sequence[CheckpointRow], talk: Conversation) -> int:
     """The index in `talk` after the newest of these checkpoints at a completion; 0 without one."""
-    ends = {row.checkpoint.point for row in rows if row.checkpoint.kind == "completion"}
+    ends = {row.point for row in rows if row.kind == "completion"}
     pairs = list(zip(talk.names, talk.chains, strict=True))
     return next(
         (place + 1 for place in range(len(pairs) - 1, -1, -1) if not ends.isdisjoint(pairs[place])), 0
@@ -186,12 +183,12 @@ class _Point(msgspec.Struct, forbid_unknown_fields=True):
     point: str
 
 
-def _point_in(stored: StoredEvent) -> bytes:
+def _point_in(event: EventRow) -> bytes:
     """The point that a snapshot's event names; b"" for any other event. Imported ones hold their state."""
-    if stored.event.type != _SNAPSHOT:
+    if event.type != _SNAPSHOT:
         return b""
     try:
-        return bytes.fromhex(msgspec.json.decode(stored.event.payload, type=_Point).point)
+        return bytes.fromhex(msgspec.json.decode(event.payload, type=_Point).point)
     except (ValueError, RecursionError):
         return b""
 

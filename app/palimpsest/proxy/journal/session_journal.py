@@ -157,7 +157,7 @@ class SessionJournal:
         try:
             path = [each.chain for each in await self._store.history.path(*where, talk.head)]
             rows = await self._store.journal.checkpoints(*where, CHECKPOINTS_READ)
-            known = {row.checkpoint.point for row in rows if row.checkpoint.kind == "periodic"}
+            known = {row.point for row in rows if row.kind == "periodic"}
             for span in periodic_spans(talk.messages)[-_SPANS_AT_ONCE:]:
                 if len(path) != len(talk.messages) or path[span.stop - 1] in known:
                     continue
