@@ -313,7 +313,7 @@ class StorageFull(RequestError):
 
 
 class HeadersTooLarge(RequestError):
-    """Names and values of the headers exceed `limits.header_bytes`."""
+    """Names and values of the headers exceed 64 kB."""
 
     status = 431
     code = "headers_too_large"
@@ -346,7 +346,7 @@ class ContextLengthExceeded(RequestError):
 
 
 class ServerBusy(PalimpsestError):
-    """`limits.concurrent_requests` or `limits.event_streams` is reached."""
+    """`limits.concurrent_requests`, or the most streams of events, is reached."""
 
     status = 503
     code = "server_busy"

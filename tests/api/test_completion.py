@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.kit.chat import Chat
-from tests.kit.model import ModelServer, Says
-from tests.kit.proxy import Proxy, proxied
+from tests.kit.model import Says
+from tests.kit.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -96,16 +95,6 @@ async def test_what_a_model_says_that_is_no_memory_is_left_to_code(proxy: Proxy,
     done = (await asks(proxy, chat, "POST", "/memory-block", {"text": FACT.format(14)})).json()
     assert (done["author"], done["folded"]) == ("deterministic", 10)
     assert all(FACT.format(number) in done["block"] for number in range(10))
-
-
-async def test_as_many_streams_as_the_setting_allows(tmp_path: Path) -> None:
-    """Here none is allowed."""
-    async with proxied(ModelServer(), tmp_path, {"limits.event_streams": 0}) as proxy:
-        chat = proxy.chat()
-        await chat.says("hello")
-        chat.headers["accept"] = "text/event-stream"
-        reply = await asks(proxy, chat, "GET", "/events")
-    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "server_busy")
 
 
 FACT = "Fact {0} is noted: the service of room {0} listens on port 8443 and logs to /var/log/room{0}."

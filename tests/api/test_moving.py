@@ -206,7 +206,7 @@ REFUSED: list[tuple[Any, int, str, str | None]] = [
     ({"events": [{"type": "checkpoint", "payload": {}}]}, 422, "nothing_to_restore", None),
     ({"events": [{"type": "system_message", "payload": {"content": "a"}}]}, 422, "nothing_to_restore", None),
     ({"name": "taken", "events": []}, 422, "nothing_to_restore", None),
-    ({"events": [{"type": "a"}] * 5}, 413, "body_too_large", "events"),
+    ({"events": [{"type": "a"}] * 26}, 413, "body_too_large", "events"),
     (
         {"events": [{"type": "checkpoint", "payload": {"conversationHistory": SAID * 3}}]},
         413,
@@ -219,7 +219,7 @@ REFUSED: list[tuple[Any, int, str, str | None]] = [
 
 
 async def test_what_is_no_session_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    bounds = {"limits.import_events": 4, "limits.messages": 5, "limits.body_bytes": 20_000}
+    bounds = {"limits.messages": 5, "limits.body_bytes": 20_000}
     good = {"name": "taken", "events": [{"type": "user_message", "payload": {"content": "Hello."}}]}
     async with proxied(ModelServer(), tmp_path, bounds) as proxy:
         reply = await imports(proxy, gzip.compress(json.dumps(good).encode()), **{"content-encoding": "gzip"})

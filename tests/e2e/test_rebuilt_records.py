@@ -119,7 +119,7 @@ async def test_records_are_never_written_anew_where_that_is_off(tmp_path: Path) 
 
 async def test_what_code_folded_is_told_again_when_the_model_answers(tmp_path: Path) -> None:
     model = ModelServer(summary=lambda _: broken())
-    how = ONE_CALL | {"policy.advanced.breaker_failures": 100, "compaction.summary_attempts": 1}
+    how = ONE_CALL | {"policy.advanced.breaker_failures": 100}
     async with proxied(model, tmp_path, how) as proxy:
         chat = proxy.chat(system="You keep entries.")
         (by_code,) = await folds(proxy, chat, 1, author="deterministic")

@@ -162,7 +162,7 @@ async def test_the_lists_of_the_state_keep_their_caps(tmp_path: Path) -> None:
         return told(lists)
 
     model = ModelServer(window=20_000, summary=summary)
-    async with proxied(model, tmp_path, ROLLING | {"policy.advanced.min_gain_ratio": 0}) as proxy:
+    async with proxied(model, tmp_path, ROLLING) as proxy:
         chat = proxy.chat(system="You keep notes.", session="notes")
         for _ in range(2):
             worked(chat)

@@ -97,11 +97,10 @@ async def test_large_results_are_shortened_as_what_they_are_and_nobody_is_asked(
     pages = json.dumps({"status": "ok", "content": prose(1, 74_000), "size": 1e2})
     results = {"rows.json": records, "page.json": pages, "plain.log": prose(2, 74_000)}
     results["lease.pdf"] = prose(3, 74_000)
-    model = ModelServer(window=100_000)
+    # In larger windows the limits alone count.
+    model = ModelServer(window=120_000)
     shown, kinds = {}, []
-    # In larger windows than this one the limits alone count.
-    overrides = {"policy.name": "handoff", "policy.advanced.tool_result_share": 0.5}
-    async with proxied(model, tmp_path, overrides) as proxy:
+    async with proxied(model, tmp_path, {"policy.name": "handoff"}) as proxy:
         for path, result in results.items():
             chat = proxy.chat(key=path, system="You read files.", extra={"tools": TOOLS})
             model.calls(("call_1", "read_file", {"path": path}))

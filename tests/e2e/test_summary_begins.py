@@ -62,7 +62,7 @@ async def test_a_question_never_rides_behind_calls_that_wait_for_their_results(t
 @pytest.mark.spec("E11")
 async def test_the_event_says_how_many_calls_a_summary_took_and_in_which_run(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=Writer())
-    async with proxied(model, tmp_path, ROLLING | {"policy.advanced.chunk_chars": 8_000}) as proxy:
+    async with proxied(model, tmp_path, ROLLING | {"policy.advanced.summary_input_chars": 8_000}) as proxy:
         chat = proxy.chat(system="You keep notes.")
         while not chat.replies or not await chat.compactions():
             await grown(chat, 5_600)

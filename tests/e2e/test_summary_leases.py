@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -85,24 +84,6 @@ async def test_by_hand_nobody_is_asked_either_while_another_server_writes(tmp_pa
         reply = await proxy.http.post(f"/api/sessions/{chat.session}/compact", headers=chat.headers)
         assert reply.json()["compaction"]["author"] == "deterministic"
         assert model.summaries == []
-
-
-@pytest.mark.spec("B17")
-async def test_a_lease_is_renewed_while_its_job_lives(tmp_path: Path) -> None:
-    writer = Writer(held=True)
-    model = ModelServer(window=WINDOW, summary=writer)
-    ends = "SELECT expires_at FROM leases WHERE key LIKE 'compact:%'"
-    async with proxied(model, tmp_path, ROLLING | {"compaction.summary_lease_seconds": 1}) as proxy:
-        chat = proxy.chat(system="You keep notes.")
-        await grown(chat)
-        await writer.is_asked()
-        (first,) = carries_out(tmp_path, ends)
-        async with asyncio.timeout(20):
-            # The server's own loop goes on beside the reading.
-            while await asyncio.to_thread(carries_out, tmp_path, ends) == [first]:
-                pass
-        assert await is_compacting(proxy, chat)
-        writer.let_go.set()
 
 
 @pytest.mark.spec("B13", "B17")

@@ -203,7 +203,7 @@ async def test_undoing_a_compaction_brings_back_the_memory_of_the_one_before(tmp
 
 
 @pytest.mark.spec("B16", "P9")
-async def test_it_gives_way_before_anything_is_refused_and_can_be_turned_off(tmp_path: Path) -> None:
+async def test_it_gives_way_before_anything_is_refused(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=told)
     async with proxied(model, tmp_path, {"policy.objective": "fidelity"}) as proxy:
         chat = proxy.chat(session="log")
@@ -219,13 +219,6 @@ async def test_it_gives_way_before_anything_is_refused_and_can_be_turned_off(tmp
         assert record["memory"] == ""
         assert model.prompts[-1].messages[-1]["content"] == text
         are_sound(model.prompts, chat.sent, WINDOW)
-    folder = tmp_path / "off"
-    folder.mkdir()
-    async with proxied(model, folder, {"policy.advanced.memory_tokens": 0}) as proxy:
-        chat = proxy.chat(session="log")
-        await chat.says("We begin.")
-        await add(proxy, chat, "The harbour master is called Okonkwo.")
-        assert (await until_folded(chat))["memory"] == ""
 
 
 async def goes_on(proxy: Proxy, chat: Chat, exchanges: int) -> Json:

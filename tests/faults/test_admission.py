@@ -208,8 +208,8 @@ def test_one_user_alone_hardly_notices() -> None:
 
 
 async def test_headers_beyond_the_limit_are_refused_before_anything_else(tmp_path: Path) -> None:
-    async with running(tmp_path, limits__header_bytes=1_024) as line:
-        fits, large = [(b"x", b"y" * 500)], [(b"x", b"y" * 1_100)]
+    async with running(tmp_path) as line:
+        fits, large = [(b"x", b"y" * 60_000)], [(b"x", b"y" * 66_000)]
         assert (await line.asks(post(chat_body(), fits))).status == 200
         for path in ("/v1/chat/completions", "/v1/files", "/api/sessions/x/compact"):
             reply = await line.asks(post(chat_body(), large, path=path))

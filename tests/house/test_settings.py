@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.declared import declared_in
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import PRESETS
 from palimpsest.errors import SettingsError
@@ -174,16 +175,18 @@ def test_a_removed_setting_is_refused_with_what_does_its_work(
 
 def test_what_was_removed_is_no_setting() -> None:
     assert not STRUCK.keys() & {*known_keys()}
-    assert all(said[0].islower() and said.endswith(".") for said in STRUCK.values())
+    assert all(not said[0].isupper() and said.endswith(".") for said in STRUCK.values())
 
 
 def test_advanced_numbers_come_from_file_and_environment(file: Path) -> None:
     environ = {
         "PALIMPSEST_POLICY__ADVANCED__READ_TOOLS": '["mine"]',
-        "PALIMPSEST_POLICY__ADVANCED__MIN_MESSAGES": "7",
+        "PALIMPSEST_POLICY__ADVANCED__TRIGGER_MESSAGES": "7",
     }
-    policy = to_policy(_load(file, "policy: {advanced: {min_messages: 6, tail_ratio: 0.3}}", environ), "any")
-    assert (policy.min_messages, policy.tail_ratio, policy.read_tools) == (7, 0.3, ("mine",))
+    policy = to_policy(
+        _load(file, "policy: {advanced: {trigger_messages: 6, tail_ratio: 0.3}}", environ), "any"
+    )
+    assert (policy.trigger_messages, policy.tail_ratio, policy.read_tools) == (7, 0.3, ("mine",))
     assert "is a section" in _refusal(file, "", {"PALIMPSEST_POLICY__ADVANCED": "7"})
     assert "at most 0.8" in _refusal(file, "policy: {advanced: {tail_ratio: 0.9}}")
 
@@ -285,8 +288,7 @@ def test_loopback_is_recognised(host: str, is_it: bool) -> None:
 
 @pytest.mark.spec("A42")
 def test_the_policy_has_every_number_of_the_core_with_the_same_default() -> None:
-    # What is assumed of a window is set among those of windows.
-    numbers = {field.name for field in fields(Policy)} - {"style", "assumed_window_tokens"}
+    numbers = {*declared_in(Policy)}
     every = {key.rpartition(".")[2]: field.default for key, field in keys_of(PolicySettings).items()}
     assert set(every) == numbers
     assert {name: every[name] for name in numbers} == {name: getattr(Policy(), name) for name in numbers}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+from palimpsest.proxy.compacting.leases import Leases
+from palimpsest.proxy.jobs import Jobs
 from palimpsest.storage.store import Store, open_store
 
 from tests.storage.conftest import new_id
@@ -34,6 +37,27 @@ async def test_a_lease_is_renewed_by_its_holder_alone(store: Store) -> None:
     assert await store.journal.take_lease("job", "a", 800.0, 300.0)
     assert await store.journal.take_lease("job", "b", 1100.0, 300.0)
     assert not await store.journal.renew_lease("job", "a", 1101.0, 300.0)
+
+
+@pytest.mark.spec("B17")
+async def test_a_lease_is_renewed_while_its_job_lives(store: Store) -> None:
+    looks, renewed = 0, asyncio.Event()
+
+    def clock() -> float:
+        # The third look is that of the second renewal: the first is stored.
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            renewed.set()
+        return 100.0 * looks
+
+    leases = Leases(store.journal, Jobs(), "a", clock, seconds=0.3)
+    async with leases.held("n", "s") as has_lease:
+        assert has_lease
+        async with asyncio.timeout(20):
+            await renewed.wait()
+        assert await store.journal.is_leased("compact:n:s", 200.1)
+    assert not await store.journal.is_leased("compact:n:s", 100.1)
 
 
 async def test_a_lease_let_go_is_free(store: Store) -> None:

@@ -59,6 +59,10 @@ class Wanted:
         return self if seen is None else replace(self, after=seen)
 
 
+# Each holds a connection and queries the database once a second.
+MOST_STREAMS = 100
+
+
 class EventStreams:
     """The open streams: at most `most`, at most half of them of one namespace (H05).
 

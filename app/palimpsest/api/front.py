@@ -89,20 +89,14 @@ class AdmissionSlot:
 
 
 class Admission:
-    """The limits of uploads and of answers, of bytes of unfinished bodies, and of header bytes."""
+    """The limits of uploads and of answers, and of bytes of unfinished bodies."""
 
     def __init__(
-        self,
-        *,
-        answered: ConcurrencyLimit,
-        arriving: ConcurrencyLimit,
-        body_bytes: ConcurrencyLimit,
-        header_bytes: int,
+        self, *, answered: ConcurrencyLimit, arriving: ConcurrencyLimit, body_bytes: ConcurrencyLimit
     ) -> None:
         self._answered = answered
         self._arriving = arriving
         self.body_bytes = body_bytes
-        self.header_bytes = header_bytes
 
     def has_room(self, caller: Hashable) -> bool:
         """True when one more request of the caller would be accepted."""
@@ -116,6 +110,8 @@ class Admission:
         return AdmissionSlot(self._arriving, self._answered, caller)
 
 
+# Of names and values. Other servers accept 8 to 32 kB; large cookies and traces still fit.
+HEADER_BYTES = 64 * 1024
 # The paths of recorded exchanges; Azure's clients put a deployment's name into them.
 WIRES: Sequence[tuple[re.Pattern[str], Wire]] = (
     (re.compile(r"/v1(?:/deployments/[^/]+)?/chat/completions/*"), CHAT),
@@ -238,7 +234,7 @@ class Front:
 
     def _objection(self, scope: Scope) -> PalimpsestError | None:
         """Why the request is refused for any caller; None when it is not. Costs a few us."""
-        if sum([len(name) + len(value) for name, value in scope["headers"]]) > self._admission.header_bytes:
+        if sum([len(name) + len(value) for name, value in scope["headers"]]) > HEADER_BYTES:
             return HeadersTooLarge("The request's headers are too large.")
         match self._origins.refusal(scope["method"], scope["path"], scope["headers"]):
             case "host":

@@ -17,7 +17,7 @@ from palimpsest.api.callers import CallerAuthentication, problem_of
 from palimpsest.api.clients import base_url_of
 from palimpsest.api.compactions import CompactionPages
 from palimpsest.api.description import DescriptionPages, OperationRoute
-from palimpsest.api.events import EventPages, EventStreams
+from palimpsest.api.events import MOST_STREAMS, EventPages, EventStreams
 from palimpsest.api.exchanges import ExchangePages
 from palimpsest.api.front import guarded
 from palimpsest.api.journal import CheckpointPages, CompletionPages, CompletionWriter, MemoryPages
@@ -142,7 +142,7 @@ def api_of(pages: Pages, settings: SettingsPages, paper: PageTemplates) -> APIRo
     CompactionPages(archive, store, pages.compactions, pages.exchanges).on(api)
     UndoPages(archive, store).on(api)
     CheckpointPages(archive, journal, pages.states).on(api)
-    streams = EventStreams(journal, pages.states, pages.settings.limits.event_streams, pages.ended)
+    streams = EventStreams(journal, pages.states, MOST_STREAMS, pages.ended)
     EventPages(archive, journal, pages.states, streams).on(api)
     blocks = MemoryBlocks(journal, pages.summarizer, pages.new_id)
     MemoryPages(archive, journal, contexts, blocks).on(api)

@@ -10,7 +10,7 @@ the specification.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from palimpsest.core.declared import advanced, setting, within
 from palimpsest.core.text.fence import DEFAULT_TAG
@@ -32,8 +32,33 @@ _TARGET_SHARE = "share of the target"
 class Policy:
     """One compaction policy; the defaults are those of the preset `auto`."""
 
-    # How summaries are requested and written; set by the preset.
+    # No compacted prompt takes more of the window: our counts may be a little off (A27).
+    ceiling_ratio: ClassVar[float] = 0.95
+    # Of what is available, after the upstream refused a prompt as too long: our count was too low (A29).
+    overflow_target_ratio: ClassVar[float] = 0.35
+    # Of the target: the newest tool results up to this, on which the current work depends, stay whole.
+    recent_result_share: ClassVar[float] = 0.25
+    # Room for the memory block, at most an eighth of the window: a summary and the entries since, a paragraph
+    # each, which are part of every prompt until the next fold (B16).
+    memory_tokens: ClassVar[int] = 1_000
+
+    # Set by presets alone, down to `assumed_window_tokens`. How summaries are requested and written.
     style: StyleName = "handoff"
+    # Fewer messages that no summary covers are compacted only at the ceiling: there would be nothing to fold
+    # but the current work (D13).
+    min_messages: int = 0
+    # The least share of the window less instructions and tools that the target is: on windows below 27,000
+    # tokens the reserve would leave no room for the user's own words.
+    target_floor_ratio: float = 0.45
+    # Whether a tail of tail_messages or tail_ratio starts at a user message, with the work on it (D15).
+    tail_starts_at_user: bool = False
+    # Room, of the target, for older messages that name a file path from the last four messages (A11).
+    active_path_share: float = 0.15
+    # A tool result is shortened above this share of the window, too: on a small one tool_result_tokens would
+    # be everything (A08).
+    tool_result_share: float = 0.25
+    # A summary's length, of what is available, between the smallest and the largest (A12).
+    summary_share: float = 0.10
     # Window of an unknown model (A04); the setting is window.default_window_tokens.
     assumed_window_tokens: int = 100_000
     name: PresetName = setting(
@@ -139,46 +164,11 @@ class Policy:
         "Users judge the length of a chat by its messages.",
         within("messages", ge=0, le=1_000_000),
     )
-    # D13.
-    min_messages: int = advanced(
-        0,
-        "Fewer messages that no summary covers are compacted only at the ceiling.",
-        "There would be nothing to fold but the current work.",
-        within("messages", ge=0, le=10_000),
-    )
     # B04. Whether a prompt may be sent is always decided by the count.
     estimator: Estimator = advanced(
         "tiktoken",
         "What the trigger uses: the count, characters by 3 or 4, or the last usage plus what came since.",
         "The count is right to within a few tokens; rolling estimates, as its source does.",
-    )
-    # F12.
-    min_gain_ratio: float = advanced(
-        0.05,
-        "A compaction that would free less is not made.",
-        "It would cost the prompt cache and gain nothing.",
-        within(_SHARE, ge=0, le=0.5),
-    )
-    # On windows below 27,000 tokens the reserve would leave no room for messages or identifiers.
-    target_floor_ratio: float = advanced(
-        0.45,
-        "The target is not below this, whatever is reserved.",
-        "On small windows the reserve would leave no room for the user's own words.",
-        within("share of the window less instructions and tools", ge=0, le=0.9),
-    )
-    # A27.
-    ceiling_ratio: float = advanced(
-        0.95,
-        "No compacted prompt may exceed it.",
-        "Leaves a margin for counts that are a little off.",
-        within(_SHARE, ge=0.5, le=1.0),
-    )
-    # A29.
-    overflow_target_ratio: float = advanced(
-        0.35,
-        "The target after the upstream refused a prompt as too long.",
-        "Our count was too low, so the retry leaves more room.",
-        within(_AVAILABLE, ge=0.05, le=0.9),
     )
     # Scaled to min(this, window / 2) (rule 19).
     reserved_tokens: int = advanced(
@@ -194,19 +184,6 @@ class Policy:
         "The tail grows with the window.",
         within(_SHARE, ge=0, le=0.8),
     )
-    # D15.
-    tail_starts_at_user: bool = advanced(
-        False,
-        "Whether a tail of tail_messages or tail_ratio starts at a user message.",
-        "The current request stays together with the work on it.",
-    )
-    # A11.
-    active_path_share: float = advanced(
-        0.15,
-        "Room for older messages that name a file path from the last four messages.",
-        "The file being worked on should stay in the view.",
-        within(_TARGET_SHARE, ge=0, le=0.5),
-    )
     # A08.
     tool_result_tokens: int = advanced(
         10_000,
@@ -214,24 +191,12 @@ class Policy:
         "One large result must not push out the conversation; the whole text can be read by its id.",
         within("tokens", ge=100, le=1_000_000),
     )
-    tool_result_share: float = advanced(
-        0.25,
-        "A tool result is also shortened above this.",
-        "On a small window 10,000 tokens would be everything.",
-        within(_SHARE, gt=0, le=0.9),
-    )
     # Idea 6.
     old_result_chars: int = advanced(
         720,
         "Least length to which older tool results are shortened; 0: they are not shortened for being old.",
         "They keep as much as fits; below this a summary says more.",
         within("characters", ge=0, le=1_000_000),
-    )
-    recent_result_share: float = advanced(
-        0.25,
-        "The newest tool results, up to this, are never shortened for being old.",
-        "The current work depends on them.",
-        within(_TARGET_SHARE, ge=0, le=0.9),
     )
     # Idea 3, B03.
     in_background: bool = advanced(
@@ -267,16 +232,10 @@ class Policy:
         "Nine sections do not fit into less.",
         within("tokens", ge=50, le=100_000),
     )
-    summary_share: float = advanced(
-        0.10,
-        "Summary budget, between the smallest and the largest.",
-        "16,000 tokens of window give about 640, 200,000 give the largest.",
-        within("share of what is available", gt=0, le=0.5),
-    )
-    # A21.
+    # A21, B11.
     summary_input_chars: int = advanced(
         60_000,
-        "Input of one call to the summarizer; more is folded in several calls.",
+        "Input of one call to the summarizer (in rolling: of new messages); more is folded in several calls.",
         "About 15,000 tokens, within the window of any model worth asking.",
         within("characters", ge=4_000, le=10_000_000),
     )
@@ -293,24 +252,10 @@ class Policy:
         "A name that no other program uses; handoff uses its source's.",
         within("tag name", pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"),
     )
-    # B16.
-    memory_tokens: int = advanced(
-        1_000,
-        "Room for the session's memory block in a view, at most an eighth of the window; 0: not shown.",
-        "A summary and the entries since, a paragraph each; it is part of every prompt until the next fold.",
-        within("tokens", ge=0, le=100_000),
-    )
     memory_entries: bool = advanced(
         False,
         "Whether the decisions and findings of every twelve exchanges become an entry of the memory block.",
         "On in rolling, whose memory accumulates; elsewhere the summary says the same.",
-    )
-    # B11.
-    chunk_chars: int = advanced(
-        120_000,
-        "rolling: new messages given to the summarizer in one call; more is folded in several calls.",
-        "About 30,000 tokens.",
-        within("characters", ge=2_000, le=10_000_000),
     )
     # B12.
     rollup_tokens: int = advanced(
@@ -352,6 +297,11 @@ class Policy:
         "None: a built-in one.",
         "text",
     )
+
+    @property
+    def min_gain_ratio(self) -> float:
+        """The share of the window that a compaction must free to be worth the prompt cache (F12)."""
+        return 0.0 if self.folds_by_count else 0.05
 
     @property
     def folds_by_count(self) -> bool:

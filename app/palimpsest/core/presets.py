@@ -55,6 +55,8 @@ _ROLLING = replace(
     precompute_ratio=0.70,
     target_ratio=0.40,
     tail_messages=6,
+    # B11: about 30,000 tokens.
+    summary_input_chars=120_000,
     keep_original_task=False,
     # B16: entries accumulate as the conversation goes on.
     memory_entries=True,

@@ -26,11 +26,11 @@ from palimpsest.proxy.answering.overflow_recovery import CutPrompts, Recovery
 from palimpsest.proxy.answering.own_compactions import CompactionMeans, OwnCompactions
 from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
 from palimpsest.proxy.answering.relay import AnswerHooks, Relay, RelayLimits
-from palimpsest.proxy.compacting.breaker import Breaker, LoopBreaker, SummaryGuard
+from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker, LoopBreaker, SummaryGuard
 from palimpsest.proxy.compacting.compactor import Adoption, Compactor
 from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
 from palimpsest.proxy.compacting.costs import SpendingLimit
-from palimpsest.proxy.compacting.leases import Leases, LeaseTerms
+from palimpsest.proxy.compacting.leases import Leases
 from palimpsest.proxy.compacting.questions import Prompts
 from palimpsest.proxy.compacting.summaries import JobRules, SummaryJobs, SummaryMeans
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
@@ -142,7 +142,6 @@ def front_of(parts: Parts, metrics: MetricsPage | None) -> tuple[Front, Retentio
             answered=ConcurrencyLimit(limits.concurrent_requests, limits.caller_share),
             arriving=ConcurrencyLimit(limits.concurrent_uploads, limits.caller_share),
             body_bytes=ConcurrencyLimit(_BODIES * limits.body_bytes, limits.caller_share),
-            header_bytes=limits.header_bytes,
         ),
         access=parts.access,
         compacts=settings.upstream.compaction_requests != "upstream",
@@ -225,8 +224,8 @@ def _writer(parts: Parts) -> SummaryWriter:
         instructions=instructions_of(chosen),
     )
     restraint = SummaryGuard(
-        Breaker(merged([parts.settings.policy]).breaker_failures, how.breaker_seconds, time.monotonic),
-        LoopBreaker(how.breaker_seconds, time.monotonic),
+        Breaker(merged([parts.settings.policy]).breaker_failures, BREAKER_SECONDS, time.monotonic),
+        LoopBreaker(BREAKER_SECONDS, time.monotonic),
         SpendingLimit(parts.store.journal, how.summary_tokens_per_day, time.time, new_id()),
     )
     prompts = Prompts(parts.kept, choice.instructions)
@@ -256,12 +255,10 @@ def _compactor(parts: Parts, writer: SummaryWriter, journal: SessionJournal) -> 
     rules = JobRules(
         concurrent=how.concurrent_summaries,
         key_seconds=max(how.key_ttl_seconds, how.deadline_seconds),
-        attempts=how.summary_attempts,
         backoff_seconds=how.summary_backoff_seconds,
     )
     # A SQLite file has one server, which takes over the leases of a killed one at its restart.
-    terms = LeaseTerms(store.journal.server or "sole", how.summary_lease_seconds, time.time)
-    leases = Leases(store.journal, parts.jobs, terms)
+    leases = Leases(store.journal, parts.jobs, store.journal.server or "sole", time.time)
     means = SummaryMeans(writer, store, parts.jobs, leases, journal.failed, parts.erasure.gone)
     return Compactor(
         Adoption(store, parts.jobs, journal, counts.compacted if counts else None),
@@ -284,13 +281,12 @@ def _exchange(
     """The exchange that answers chat requests."""
     settings, limits, store = parts.settings, parts.settings.limits, parts.store
     how, in_flight = settings.sessions, parts.in_flight
-    sources = SessionSources(how.headers, how.codex_headers, how.body_keys, how.metadata_keys)
+    sources = SessionSources(how.headers)
     deltas = Deltas(
         store.history,
         parts.reader,
         in_flight,
         default_mode=how.default_mode,
-        waiting_appends=how.waiting_appends,
         transcript_bytes=limits.message_cache_bytes // _TRANSCRIPTS_PART,
     )
     beside = SideRequests(store.history, in_flight)

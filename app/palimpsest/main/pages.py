@@ -27,6 +27,9 @@ from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.session_lists import SessionLists
 
+# Events that an imported session may have for each message of a request: calls, results, usages.
+EVENTS_A_MESSAGE = 5
+
 
 def own_pages(
     parts: Parts,
@@ -51,7 +54,7 @@ def own_pages(
         parts.reader,
         parts.newcomers,
         parts.erasure.tombstones,
-        RecordLimits(limits.json_depth, limits.import_events),
+        RecordLimits(limits.json_depth, EVENTS_A_MESSAGE * limits.messages),
         limits.messages,
         time.time,
         new_id,

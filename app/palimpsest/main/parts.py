@@ -137,7 +137,8 @@ async def opened_parts(
         store=store,
         jobs=chores,
         gone=RecentlyErased(),
-        scrubbing=Scrubber(store.erasure, chores, stopping, Again(settings.database.scrub_retry_seconds)),
+        # Most readers that prevent a scrub finish in a second; one that stays must not cost an attempt each.
+        scrubbing=Scrubber(store.erasure, chores, stopping, Again(60.0)),
         tombstones=Tombstones(store.erasure, pepper),
         forgetting=Forgetting(chores, stopping, in_flight),
         clock=time.time,
@@ -268,9 +269,7 @@ def _newcomers(settings: Settings, access: Access, erasure: EraseMeans) -> Unpro
         access.forget(namespaces)
         erasure.swept(namespaces)
 
-    return UnprovenNamespaces(
-        erasure.store, erased, time.time, messages=who.unproven_messages, seconds=who.unproven_seconds
-    )
+    return UnprovenNamespaces(erasure.store, erased, time.time, messages=who.unproven_messages)
 
 
 def _windows(settings: Settings, store: Store, jobs: Jobs, destinations: Destinations) -> Windows:

@@ -37,6 +37,10 @@ SWEEPS = 4
 _log = structlog.get_logger("palimpsest.newcomers")
 
 
+# Made-up keys must not fill the disk; an hour covers an outage of the upstream (rule 26).
+UNPROVEN_SECONDS = 3_600
+
+
 class UnprovenNamespaces:
     """Limits namespaces whose credential the upstream has not accepted yet.
 
@@ -51,7 +55,7 @@ class UnprovenNamespaces:
         clock: Callable[[], float],
         *,
         messages: int,
-        seconds: int,
+        seconds: int = UNPROVEN_SECONDS,
     ) -> None:
         self._store = store
         self._erased = erased

@@ -83,24 +83,6 @@ class Sessions(Section):
         "These are sent by common clients and gateways. x-parent-session-id never names a session.",
         "header names or patterns",
     )
-    codex_headers: tuple[str, ...] = advanced(
-        ("session-id", "thread-id"),
-        "Headers that count only when the user agent contains codex. Those not listed in headers come last.",
-        "These names are too common to be trusted from every client.",
-        "header names",
-    )
-    body_keys: tuple[str, ...] = advanced(
-        ("litellm_session_id",),
-        "Fields of the request body that name a session, after the headers.",
-        "LiteLLM's clients send the session there.",
-        "field names",
-    )
-    metadata_keys: tuple[str, ...] = advanced(
-        ("session_id", "thread_id", "conversation_id"),
-        "Keys of the request's metadata that name a session, after the body's own fields.",
-        "Frameworks put session ids there under these names.",
-        "field names",
-    )
     default_mode: Literal["detect", "full", "append"] = setting(
         "detect",
         "What a request without X-Session-Mode contains: the whole history (full), only new messages"
@@ -108,12 +90,6 @@ class Sessions(Section):
         " or either (detect).",
         "detect appends only results of open tool calls, and in sessions that were appended to on request"
         " before.",
-    )
-    waiting_appends: int = advanced(
-        8,
-        "Appending requests that may wait for the previous turn of their session; further ones get 409.",
-        "No person types eight turns ahead; only a loop does.",
-        within("requests", ge=0, le=1_000),
     )
 
 
@@ -149,12 +125,6 @@ class CompactionSettings(Section):
         " conversation.",
         within("share", ge=0, le=0.5),
     )
-    breaker_seconds: int = advanced(
-        300,
-        "How long no model is asked for a namespace's summaries after too many failures in a row.",
-        "Long enough for an outage to pass, short enough to recover soon after it.",
-        within("seconds", ge=1, le=86_400),
-    )
     overflow_retries: int = advanced(
         2,
         "How often a request is compacted further and sent again when the upstream says it is too long.",
@@ -168,25 +138,11 @@ class CompactionSettings(Section):
         "Background work must not slow down the conversations themselves.",
         within("calls", ge=1, le=1_000),
     )
-    summary_attempts: int = advanced(
-        2,
-        "Attempts at a background summary; each attempt may make two kinds of request.",
-        "A second attempt survives a short failure. When a request waits, code writes the summary after the"
-        " first.",
-        within("attempts", ge=1, le=10),
-    )
     summary_backoff_seconds: float = advanced(
         3.0,
-        "Pause before the second attempt; doubled before each later one.",
+        "Pause before the second attempt at a background summary.",
         "Gives a server time to recover; short compared with the minutes by which a summary is made ahead.",
         within("seconds", ge=0, le=300),
-    )
-    summary_lease_seconds: int = advanced(
-        300,
-        "How long a server that died keeps others on the same PostgreSQL from writing a session's summary.",
-        "Longer than a summary takes, so that a late renewal loses nothing; it is renewed during the"
-        " writing.",
-        within("seconds", ge=1, le=3_600),
     )
     summary_tokens_per_day: int = setting(
         0,

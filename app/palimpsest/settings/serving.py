@@ -148,14 +148,6 @@ class Database(Section):
         "Erasing writes about as much as it erases; without a reserve a full disk would prevent it.",
         within("bytes", ge=0),
     )
-    scrub_retry_seconds: float = advanced(
-        60.0,
-        "Longest pause between attempts to scrub erased data from the files while readers prevent it. The"
-        " first"
-        " pause is one second, each further one twice as long; another erase retries at once.",
-        "Most readers finish in a second; one that stays for hours must not cost an attempt each second.",
-        within("seconds", ge=1, le=3600),
-    )
     store_deadline_seconds: float = advanced(
         5.0,
         "How long a request waits for the database before it counts as down.",
@@ -220,12 +212,6 @@ class Limits(Section):
         "About a dozen active sessions of a million tokens, or a hundred of 100,000.",
         within("bytes", ge=1024 * 1024),
     )
-    header_bytes: int = advanced(
-        64 * 1024,
-        "Largest sum of header names and values of a request.",
-        "Other servers accept 8 to 32 kB; large cookies and traces still fit.",
-        within("bytes", ge=1024),
-    )
     body_idle_seconds: float = advanced(
         60.0,
         "How long a request's body may arrive at less than 500 bytes a second on average.",
@@ -251,20 +237,6 @@ class Limits(Section):
         " accepted count as one. 1: everything.",
         "No caller can use up the capacity, and a single user hardly notices the limit.",
         within("share", gt=0, le=1),
-    )
-    event_streams: int = advanced(
-        100,
-        "Event streams open at the same time, at most half of them of one namespace; further ones get 503"
-        " with "
-        "retry-after.",
-        "Each holds a connection and queries the database once a second.",
-        within("streams", ge=0, le=100_000),
-    )
-    import_events: int = advanced(
-        100_000,
-        "Most events of an imported session.",
-        "Each becomes a row or a message; five times the most messages of a request.",
-        within("events", ge=1, le=1_000_000),
     )
 
 
@@ -363,12 +335,6 @@ class AccessSettings(Section):
         "Whether the admin key may also read a namespace's conversations, under /api with the header"
         " X-Palimpsest-Namespace. Each such read is logged.",
         "Who runs a proxy need not be who may read what is said through it.",
-    )
-    unproven_seconds: int = advanced(
-        3_600,
-        "How long a namespace is kept whose credential never got a 2xx from the upstream.",
-        "Made-up keys must not fill the disk; an hour covers an outage of the upstream.",
-        within("seconds", ge=60),
     )
     unproven_messages: int = advanced(
         1_000,

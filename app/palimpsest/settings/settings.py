@@ -209,8 +209,6 @@ def contradictions_in(policy: Policy, where: str) -> Iterator[str]:
     """What compacts for ever or never (F04), or names no view; `where` prefixes the names."""
     if policy.target_ratio >= policy.trigger_ratio:
         yield f"{where}.target_ratio must be below trigger_ratio; every turn would compact again"
-    if policy.ceiling_ratio < policy.target_ratio:
-        yield f"{where}.advanced.ceiling_ratio must not be below {where}.target_ratio"
     if policy.summary_role == "system" and policy.style != "rolling":
         yield f"{where}.advanced.summary_role can be system with the preset rolling only"
     elif policy.summary_role == "system" and (

@@ -155,7 +155,7 @@ def test_no_preset_stops_compacting(preset: str) -> None:
 
 @pytest.mark.spec("A14")
 def test_a_chat_is_folded_by_its_messages_and_nothing_falls_between() -> None:
-    policy = replace(PRESETS["auto"], trigger_messages=24, tail_messages=16, min_gain_ratio=0.0)
+    policy = replace(PRESETS["auto"], trigger_messages=24, tail_messages=16)
     talk = Talk(system("rules"), user("hello"), window=128_000, policy=policy)
     folds = []
     for turn in range(40):

@@ -26,7 +26,7 @@ from tests.core.view.test_random_histories import Session, least_tokens, verbati
 HISTORIES = 120
 POLICIES: dict[str, Policy] = {
     **{name: replace(policy, trigger_reserve_tokens=0) for name, policy in PRESETS.items()},
-    "chat": replace(PRESETS["handoff"], trigger_messages=24, tail_messages=16, min_gain_ratio=0.0),
+    "chat": replace(PRESETS["handoff"], trigger_messages=24, tail_messages=16),
 }
 
 

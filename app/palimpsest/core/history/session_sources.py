@@ -26,9 +26,12 @@ class SessionSources:
     """
 
     headers: tuple[str, ...] = (OWN_HEADER,)
-    codex_headers: tuple[str, ...] = ()
-    body_keys: tuple[str, ...] = ()
-    metadata_keys: tuple[str, ...] = ()
+    # Too common names to be trusted from every client.
+    codex_headers: tuple[str, ...] = ("session-id", "thread-id")
+    # LiteLLM's clients send the session there.
+    body_keys: tuple[str, ...] = ("litellm_session_id",)
+    # Frameworks put session ids there under these names.
+    metadata_keys: tuple[str, ...] = ("session_id", "thread_id", "conversation_id")
 
 
 @dataclass(frozen=True, slots=True)

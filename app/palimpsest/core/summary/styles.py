@@ -180,7 +180,7 @@ def style_of(policy: Policy) -> Style:
             return HandoffStyle(tag)
         case "rolling":
             tools = ToolAllowList(frozenset(policy.read_tools), policy.read_tool_prefixes)
-            return RollingStyle(tag, policy.chunk_chars, policy.rollup_tokens, tools)
+            return RollingStyle(tag, policy.rollup_tokens, tools)
         case "worker":
             return WorkerStyle(tag, policy.worker_template or DEFAULT_TEMPLATE)
         case working:

@@ -21,6 +21,8 @@ REMEMBERED_SESSIONS = 10_000
 REMEMBERED_ROWS = 10_000
 
 
+# Long enough for an outage to pass, short enough to recover soon after it.
+BREAKER_SECONDS = 300
 Cause = Literal["server", "conversation", "key"]
 
 

@@ -18,19 +18,12 @@ from palimpsest.proxy.jobs import Jobs
 from palimpsest.storage.journal import Journal
 
 _log = structlog.get_logger("palimpsest.leases")
+# Longer than a summary takes, so that a late renewal loses nothing.
+LEASE_SECONDS = 300
 # Renewals within the lifetime of a lease: one may fail or come late.
 RENEWALS = 3
 # Interval at which another server's lease is polled (seconds): a summary takes seconds to a minute.
 LOOK_SECONDS = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseTerms:
-    """`holder` identifies this server; a lease lasts `seconds`; `clock` gives UTC seconds."""
-
-    holder: str
-    seconds: float
-    clock: Callable[[], float]
 
 
 @dataclass(slots=True)
@@ -42,12 +35,21 @@ class _Hold:
 
 
 class Leases:
-    """The leases of this server. Several jobs of one session share its lease."""
+    """The leases of this server, `holder`, of `seconds` each. Several jobs of one session share its lease."""
 
-    def __init__(self, journal: Journal, jobs: Jobs, tenure: LeaseTerms) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        jobs: Jobs,
+        holder: str,
+        clock: Callable[[], float],
+        seconds: float = LEASE_SECONDS,
+    ) -> None:
         self._journal = journal
         self._jobs = jobs
-        self._tenure = tenure
+        self._holder = holder
+        self._clock = clock
+        self._seconds = seconds
         self._held: dict[str, _Hold] = {}
         # Serializes taking and releasing, so that no release undoes a later take.
         self._changing = asyncio.Lock()
@@ -65,7 +67,7 @@ class Leases:
 
     async def is_elsewhere(self, namespace: str, session: str) -> bool:
         """True while another server writes for the session. StoreError."""
-        key, now, holder = _key(namespace, session), self._tenure.clock(), self._tenure.holder
+        key, now, holder = _key(namespace, session), self._clock(), self._holder
         return key not in self._held and await self._journal.is_leased(key, now, holder)
 
     async def waited(self, namespace: str, session: str, seconds: float) -> float:
@@ -85,9 +87,8 @@ class Leases:
             if hold := self._held.get(key):
                 hold.count += 1
                 return True
-            tenure = self._tenure
             try:
-                taken = await self._journal.take_lease(key, tenure.holder, tenure.clock(), tenure.seconds)
+                taken = await self._journal.take_lease(key, self._holder, self._clock(), self._seconds)
             except asyncio.CancelledError:
                 self._jobs.start(self._released(key))
                 raise
@@ -113,18 +114,17 @@ class Leases:
             if key in self._held:
                 return
             try:
-                await self._journal.release_lease(key, self._tenure.holder)
+                await self._journal.release_lease(key, self._holder)
             except StoreError as error:
                 # It expires by itself.
                 _log.warning("lease_not_released", error=type(error).__name__, lease=key)
 
     async def _renewed(self, key: str) -> None:
         """Renew the lease until cancelled, or until another server has taken it."""
-        tenure = self._tenure
         while True:
-            await asyncio.sleep(tenure.seconds / RENEWALS)
+            await asyncio.sleep(self._seconds / RENEWALS)
             try:
-                if not await self._journal.renew_lease(key, tenure.holder, tenure.clock(), tenure.seconds):
+                if not await self._journal.renew_lease(key, self._holder, self._clock(), self._seconds):
                     # The summary being written stays usable: whether it applies depends on the conversation.
                     _log.warning("lease_lost", lease=key)
                     return

@@ -147,14 +147,13 @@ class SummaryMeans:
 
 @dataclass(frozen=True, slots=True)
 class JobRules:
-    """At most `concurrent` background jobs at once, with `attempts` each; a job ends after `key_seconds`.
+    """At most `concurrent` background jobs at once, with two attempts each; a job ends after `key_seconds`.
 
-    The second attempt follows after `backoff_seconds`, each later one after twice as long.
+    The second attempt, which survives a short failure, follows after `backoff_seconds`.
     """
 
     concurrent: int
     key_seconds: float
-    attempts: int
     backoff_seconds: float
 
 
@@ -345,20 +344,15 @@ class SummaryJobs:
     async def _attempts(
         self, context: CompactionContext, fold: Fold, job: Job
     ) -> SummaryText | SummaryFailure:
-        """Try as often as the rules allow, or once if a request waits."""
-        backoff = self._rules.backoff_seconds
-        for _ in range(self._rules.attempts - 1):
-            result = await self._attempt(context, fold, job)
-            if isinstance(result, SummaryText) or not result.may_again or job.hurried.is_set():
-                return result
-            # A request that arrives meanwhile ends the delay.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(backoff):
-                    await job.hurried.wait()
-            if not self.can_begin(context):
-                return result
-            backoff *= 2
-        return await self._attempt(context, fold, job)
+        """Try twice, or once if a request waits (B17)."""
+        result = await self._attempt(context, fold, job)
+        if isinstance(result, SummaryText) or not result.may_again or job.hurried.is_set():
+            return result
+        # A request that arrives meanwhile ends the delay.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._rules.backoff_seconds):
+                await job.hurried.wait()
+        return await self._attempt(context, fold, job) if self.can_begin(context) else result
 
     async def _attempt(
         self, context: CompactionContext, fold: Fold, job: Job

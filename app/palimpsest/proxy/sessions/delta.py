@@ -140,6 +140,10 @@ class Transcripts:
             self._held -= kept[1]
 
 
+# Requests that may wait for the previous turn of their session: no person types eight turns ahead (rule 10).
+WAITING_APPENDS = 8
+
+
 class Deltas:
     """Expands requests to the conversations that they stand for."""
 
@@ -150,13 +154,11 @@ class Deltas:
         in_flight: InFlight,
         *,
         default_mode: Literal["append", "full", "detect"],
-        waiting_appends: int,
         transcript_bytes: int,
     ) -> None:
         self._history = history
         self._reader = reader
         self._default_mode: Literal["append", "full", "detect"] = default_mode
-        self._waiting_appends = waiting_appends
         self._transcripts = Transcripts(transcript_bytes)
         self._in_flight = in_flight
 
@@ -207,7 +209,7 @@ class Deltas:
         if not name.may_append or not waits:
             yield
             return
-        async with self._in_flight.in_turn(f"{namespace}\0{name.value}", self._waiting_appends):
+        async with self._in_flight.in_turn(f"{namespace}\0{name.value}", WAITING_APPENDS):
             yield
 
     def erased(self, namespace: str, session: str) -> None:

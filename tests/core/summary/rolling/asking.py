@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from palimpsest.core.history.message import Message
-from palimpsest.core.policy import Policy
+from palimpsest.core.presets import PRESETS
 from palimpsest.core.summary.acceptance import Style, SummaryReply, WrittenBlock
 from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
 from palimpsest.core.summary.rolling.record import decoded_record
@@ -17,7 +17,7 @@ from palimpsest.core.summary.source import SummarySource
 
 from tests.core.summary.talk import ROOMY, count, source
 
-LIMITS = SummaryLimits.of(Policy(), window_tokens=200_000, max_tokens=2_000)
+LIMITS = SummaryLimits.of(PRESETS["rolling"], window_tokens=200_000, max_tokens=2_000)
 Script = Callable[[SummaryRequest, int], str]
 
 

@@ -167,8 +167,9 @@ def test_a_note_of_an_early_chunk_is_not_lost() -> None:
     def script(request: SummaryRequest, number: int) -> str:
         return sections(f"fact {number}") if number == 1 else nth(request, number)
 
-    style = RollingStyle(chunk_chars=1_000)
-    assert compacted(style, source([user("word " * 500)]), script).notes == ("state_delta_invalid",)
+    given = source([user("word " * 500)])
+    told = asked(ROLLING, given, script, replace(LIMITS, input_chars=1_000))[1]
+    assert ROLLING.written(given, told, ROOMY, count).notes == ("state_delta_invalid",)
 
 
 @pytest.mark.spec("B10")

@@ -183,13 +183,12 @@ class RollingRequest(SummaryRequest):
 
 @dataclass(frozen=True, slots=True)
 class QuestionBounds:
-    """The bounds of every request: `chunk_chars` characters of new messages (B11), a summary of
+    """The bounds of every request: `limits.input_chars` characters of new messages (B11), a summary of
     `rollup_tokens` (B12), the summarizer's window; and the focus that a person asked for.
     """
 
     limits: SummaryLimits
     count_text: CountText
-    chunk_chars: int
     rollup_tokens: int
     focus: str = ""
 
@@ -206,7 +205,9 @@ class QuestionBounds:
         """The bounds of one piece of new messages; each later request also contains the answer before."""
         room = self.room_tokens()
         record = min(max(self.count_text(previous), self.limits.max_tokens), self.previous_tokens())
-        return PieceBounds(self.chunk_chars, room - record - int(room * _STATE_SHARE), counts_markers=False)
+        return PieceBounds(
+            self.limits.input_chars, room - record - int(room * _STATE_SHARE), counts_markers=False
+        )
 
     def about(self, so_far: AcceptedReply, new_messages: str) -> RollingRequest:
         """The request that folds new messages into the summary so far."""

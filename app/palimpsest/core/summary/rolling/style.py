@@ -51,13 +51,11 @@ ROLLUP_REJECTED = "rollup_rejected"
 class RollingStyle:
     """See `Style`.
 
-    `chunk_chars`: characters of new messages in one request (B11). `rollup_tokens`: a longer summary is
-    shortened by a request of its own (B12). `tools`: those whose calls and results are read (B14). `caps`:
-    the limits of the state's lists (B10). `tag`: that of the fence.
+    `rollup_tokens`: a longer summary is shortened by a request of its own (B12). `tools`: those whose calls
+    and results are read (B14). `caps`: the limits of the state's lists (B10). `tag`: that of the fence.
     """
 
     tag: str = DEFAULT_TAG
-    chunk_chars: int = _POLICY.chunk_chars
     rollup_tokens: int = _POLICY.rollup_tokens
     tools: ToolAllowList = field(default_factory=ToolAllowList)
     caps: StateCaps = field(default_factory=StateCaps)
@@ -67,7 +65,7 @@ class RollingStyle:
     ) -> Generator[SummaryRequest, str, None]:
         """One request per chunk, each with the result of the one before; none without new text."""
         lines = transcript(source, self.tools, limits)
-        asking = QuestionBounds(limits, count_text, self.chunk_chars, self.rollup_tokens, focus)
+        asking = QuestionBounds(limits, count_text, self.rollup_tokens, focus)
         return rolling_requests(record_to_continue(source), lines, asking)
 
     def accepted(
