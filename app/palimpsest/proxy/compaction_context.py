@@ -30,7 +30,6 @@ from palimpsest.core.view.record import (
     compaction_of,
     folded_indexes,
     is_same_fold,
-    keeps_request,
     summary_room,
 )
 from palimpsest.core.view.steps import plan_masks
@@ -295,7 +294,7 @@ class CompactionContext:
             is_rebuild=is_rebuild,
             previous=self.current.summary if self.current else "",
             tail=tuple(map(without_recall_output, talk.messages[fold.cut :])),
-            is_running=keeps_request(fold, talk),
+            kept=tuple(talk.messages[index] for index in sorted(fold.kept)),
             state=self._state,
             instructions="\n\n".join(text_of(message.fields) for message in talk.preamble),
             task=_text(talk, task) if (task := opening_of(talk).task) in fold.kept else "",

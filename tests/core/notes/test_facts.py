@@ -1,4 +1,4 @@
-"""How much sentences say, each thing counted once, and which values were replaced."""
+"""How much sentences say, each thing counted once, and which of several values is the newest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.notes.facts import Information, replacements_of, stems_of, superseded_values
+from palimpsest.core.notes.facts import Information, newest_of_frames, stems_of
 
 from tests.house.sources import ROOT
 
@@ -73,10 +73,6 @@ def test_room_least_and_wanted_bound_what_is_chosen() -> None:
     assert information.best(None, costs.__getitem__, 0, 0.0) == []
 
 
-def newer(sentences: list[str]) -> dict[int, int]:
-    return {old: new for old, (new, _) in replacements_of(sentences).items()}
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -92,8 +88,8 @@ def newer(sentences: list[str]) -> dict[int, int]:
         ("预算是500元。", "预算是600元。"),
     ],
 )
-def test_the_same_frame_with_another_value_is_replaced(old: str, new: str) -> None:
-    assert newer([old, "Thanks.", new]) == {0: 2}
+def test_the_same_frame_with_another_value_is_newer(old: str, new: str) -> None:
+    assert newest_of_frames([old, "Thanks.", new]) == {2}
 
 
 @pytest.mark.parametrize(
@@ -109,16 +105,13 @@ def test_the_same_frame_with_another_value_is_replaced(old: str, new: str) -> No
         ("The budget is $500.", "The budget was never $600."),
     ],
 )
-def test_another_subject_or_another_frame_replaces_nothing(first: str, second: str) -> None:
-    assert replacements_of([first, second]) == {}
+def test_another_subject_or_another_frame_is_not_newer(first: str, second: str) -> None:
+    assert newest_of_frames([first, second]) == frozenset()
 
 
-def test_the_last_value_counts_and_one_that_is_said_again_holds() -> None:
-    assert replacements_of(["The port is 1.", "The port is 2.", "The port is 3."]) == {
-        0: (2, "3"),
-        1: (2, "3"),
-    }
-    assert newer(["The port is 1.", "The port is 2.", "The port is 1."]) == {1: 2}
+def test_the_last_value_is_the_newest() -> None:
+    assert newest_of_frames(["The port is 1.", "The port is 2.", "The port is 3."]) == {2}
+    assert newest_of_frames(["The port is 1.", "The port is 2.", "The port is 1."]) == {2}
 
 
 @given(st.lists(st.text(max_size=60), max_size=12))
@@ -126,30 +119,7 @@ def test_nothing_raises_and_indexes_are_those_given(sentences: list[str]) -> Non
     best = Information(sentences).best(None, lambda index: len(sentences[index]), 50, 0.01)
     assert len(set(best)) == len(best)
     assert set(best) <= set(range(len(sentences)))
-    assert all(old < new for old, new in newer(sentences).items())
-
-
-@pytest.mark.parametrize(
-    ("sentence", "values"),
-    [
-        ("The ledger is kept in Postgres-77 instead of SQLite-41.", {"sqlite-41"}),
-        ("Use Postgres rather than SQLite", {"sqlite"}),
-        ("The port is 8081, no longer 8080.", {"8080"}),
-        ("Nimm Postgres statt SQLite, bitte.", {"sqlite"}),
-        ("Usa Postgres en vez de MySQL-8.", {"mysql-8"}),
-        ("Utilise `uv` au lieu de `pip3.11`", {"pip3.11"}),
-        ("请用 Postgres-77 而不是 SQLite-41。", {"sqlite-41"}),
-        ("SQLite-41の代わりにPostgres-77を使ってください", {"sqlite-41"}),
-        ("SQLite-41 대신 Postgres-77 을 써 주세요", {"sqlite-41"}),
-        ("вместо MySQL-5 возьми Postgres", {"mysql-5"}),
-        # Plain words and small numbers mean another thing in every sentence.
-        ("Use tabs instead of spaces.", set()),
-        ("Make it 4 instead of 3.", set()),
-        ("Postgres-77 is kept in the ledger.", set()),
-    ],
-)
-def test_what_is_put_aside(sentence: str, values: set[str]) -> None:
-    assert superseded_values(sentence) == values
+    assert newest_of_frames(sentences) <= set(range(1, len(sentences)))
 
 
 _WORTHS = """

@@ -136,7 +136,7 @@ def test_the_summary_is_structured() -> None:
 
 
 @pytest.mark.spec("A39")
-def test_what_was_overtaken_answered_or_overcome_is_not_in_the_summary() -> None:
+def test_what_was_answered_or_overcome_is_not_in_the_summary() -> None:
     gist = gist_of(
         conversation(
             [
@@ -152,7 +152,6 @@ def test_what_was_overtaken_answered_or_overcome_is_not_in_the_summary() -> None
     )
     assert gist.decisions == ("Never deploy on Fridays.",)
     assert "Actually, the deploy port is 9090." in gist.key_findings
-    assert "8080" not in "".join(gist.key_findings)
     assert gist.open_loops == ()
     assert gist.next_actions == ()
 
@@ -161,7 +160,7 @@ def test_what_was_overtaken_answered_or_overcome_is_not_in_the_summary() -> None
 def test_a_question_nobody_answered_is_an_open_loop() -> None:
     asked = [user("Set it up."), assistant("Shall I use Redis or Valkey?")]
     assert gist_of(conversation(asked).messages).open_loops == (
-        'asked of the user, no answer seen: "Shall I use Redis or Valkey?"',
+        'asked of the user: "Shall I use Redis or Valkey?"',
     )
     assert gist_of(conversation([*asked, user("Valkey."), assistant("Fine.")]).messages).open_loops == ()
 

@@ -83,11 +83,9 @@ def test_code_alone_carries_no_statement_of_a_tool(name: str) -> None:
 
 
 @pytest.mark.spec("H04")
-def test_decisions_hold_no_line_of_a_tool() -> None:
+def test_a_line_of_a_tool_stays_in_its_section_and_says_whose_it_is() -> None:
     block = HandoffStyle().written(source(ATTACKED), OBEYED, ROOMY, count).text
-    bodies = block_sections(unfenced(block)).bodies
-    assert ATTRIBUTION in bodies[4]
-    assert not any("signatures" in body for number, body in enumerate(bodies) if number != 4)
+    assert f"- {ATTRIBUTION}{ORDER}" in block_sections(unfenced(block)).bodies[0]
 
 
 @pytest.mark.spec("H04")

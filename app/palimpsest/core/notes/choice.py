@@ -90,8 +90,8 @@ def chosen_notes(
     """
     hidden = [note for note in notes if note.place in folded]
     rules = [note.text for note in hidden if note.kind == "rule"]
-    # Facts are many: here only those that bind are checked.
-    likely = (note for note in hidden if (note.kind != "fact" or note.binds) and not is_said(note))
+    # A fact that binds is shown behind what it corrects, although the block may have it further up.
+    likely = (note for note in hidden if (note.binds if note.kind == "fact" else not is_said(note)))
     news = [note for note in (_unsaid(note, rules, is_said) for note in likely) if note.text]
     choice = _floors(_bound(news), room, count_text)
     facts = [note for note in hidden if note.kind == "fact"]
@@ -110,9 +110,7 @@ def _unsaid(note: Note, rules: Collection[str], is_said: Callable[[Note], bool])
     for rule in rules:
         text = text.replace(rule, LEFT_OUT)
     for sentence in sentences_of(text):
-        # A marked sentence stays: the record may state its value as if it still held.
-        is_marked = f"{sentence} [" in text
-        if len(sentence) < _LEAST_SENTENCE or is_marked:
+        if len(sentence) < _LEAST_SENTENCE:
             continue
         if is_said(replace(note, kind="fact", text=sentence)):
             text = text.replace(sentence, LEFT_OUT)
@@ -162,7 +160,10 @@ def _floors(bound: Sequence[Note], room: NoteBudget, count_text: CountText) -> C
         most = max(room.tokens, room.rules) if kind == "rule" else room.tokens
         lengths = (_BOUND_CHARS if kind == "request" else None, _SHORT_CHARS)
         before = len(choice.notes)
+        asked = "\n".join(note.text for note in choice.notes if note.kind == "request")
         for note in reversed([note for note in bound if note.kind == kind]):
+            if kind == "fact" and note.text in asked:
+                continue
             if not any(_take(choice, note, most, count_text, length) for length in lengths):
                 choice.left_out += 1
         choice.notes[before:] = choice.notes[before:][::-1]

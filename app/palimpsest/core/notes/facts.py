@@ -1,4 +1,4 @@
-"""Facts: the information of a sentence beyond that of the others, and values that a later one replaces.
+"""Facts: the information of a sentence beyond that of the others, and the newest value of several.
 
 Words are compared by cheap stems; nothing is understood.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
 from math import fsum, log
@@ -21,8 +21,6 @@ _QUESTION, _SMALL_TALK = 0.3, 0.15
 _ANSWER = 1.5
 # Share of its worth that a sentence of one stem keeps: it is a word without context.
 _SINGLE = 0.5
-# Characters of a value that means the same everywhere: "8080" does, "3" does not.
-_LEAST_VALUE = 4
 # Characters that a stem keeps at least.
 _SHORTEST_STEM = 4
 _ENDINGS = ("ingly", "edly", "ing", "ed", "ies", "es", "s", "ly", "en", "er", "e")
@@ -111,42 +109,16 @@ class Information:
         return fsum(map(self._weights.__getitem__, stems)) * self._shares[index]
 
 
-def replacements_of(sentences: Sequence[str]) -> Mapping[int, tuple[int, str]]:
-    """Index of a sentence -> index and value of the last sentence with its frame and another value.
+def newest_of_frames(sentences: Sequence[str]) -> frozenset[int]:
+    """Indexes of the last sentences with a frame where an earlier one has another value in it.
 
     Two sentences have the same frame when they have the same words in the same order except for one value:
     a number, amount, date, version, id, path or quoted text after a word like "is", "to" or "have" and
     before no verb of being, so that "Ticket 7 is closed" and "Ticket 8 is closed" are two subjects. The
-    sentences are one speaker's, in order. An earlier value that is repeated last is not replaced.
+    sentences are one speaker's, in order.
     """
-    found: dict[int, tuple[int, str]] = {}
-    for said in _framed(sentences).values():
-        last, value = said[-1]
-        for index, earlier in said[:-1]:
-            if earlier != value:
-                found[index] = max((last, value), found.get(index, (0, "")))
-    return found
-
-
-def superseded_values(sentence: str) -> frozenset[str]:
-    """Values that the sentence says no longer hold ("instead of SQLite-41"), in lower case.
-
-    A value has at least four characters with a digit, a mark or an inner capital; a plain word is not one.
-    """
-    text = sentence.replace("*", "").replace("`", "")
-    low = plain(text)
-    words = words_in(low)
-    if len(low) != len(text) or (low.isascii() and _superseding_words().isdisjoint(words)):
-        return frozenset()
-    known = languages_of(low, words) or (languages()["en"],)
-    spans = {found.span(1) for each in known for found in each.instead.finditer(low)}
-    named = [text[first:last].rstrip(".:") for first, last in spans]
-    return frozenset(
-        value.lower()
-        for value in named
-        if len(value) >= _LEAST_VALUE
-        and (_VALUE_SHAPE.fullmatch(value.lower()) or any(map(str.isupper, value[1:])))
-    )
+    framed = _framed(sentences).values()
+    return frozenset(said[-1][0] for said in framed if any(value != said[-1][1] for _, value in said))
 
 
 def _framed(sentences: Sequence[str]) -> dict[tuple[str, ...], list[tuple[int, str]]]:
@@ -286,12 +258,6 @@ def _share(sentence: str, stems: frozenset[str]) -> float:
 @lru_cache(maxsize=32)
 def _entries(key: str) -> frozenset[str]:
     return frozenset(entry for language in languages().values() for entry in language[key])
-
-
-@lru_cache(maxsize=1)
-def _superseding_words() -> frozenset[str]:
-    """The longest word of each phrase like "instead of": a sentence without any supersedes nothing."""
-    return frozenset(max(phrase.split(), key=len) for phrase in _entries("instead"))
 
 
 @lru_cache(maxsize=1)

@@ -17,13 +17,11 @@ _UNSPACED = frozenset({"zh", "ja"})
 _JOINED = frozenset({"zh", "ja", "ko"})
 _KEYS = (
     *("script", "words", "common", "leads", "asks", "pin", "assent", "filler", "offer", "request"),
-    *("months", "weekdays", "is", "be", "intends", "instead", "picture"),
+    *("months", "weekdays", "is", "be", "intends", "picture"),
 )
 _ENTRY = re.compile(r"([a-z]+): *(.*)")
 _TOKEN = re.compile(r"!?\([^)]*\)|\S+")
 _BETWEEN_WORDS = r"[\s\"':]+"
-# Postpositions: a phrase like "instead of" stands after its value.
-_JOINED_BEHIND = frozenset({"ja", "ko"})
 # What "..." in a cue may match: a clause, not a paragraph.
 _GAP = r"[^.!?;。！？]{0,60}"
 # Greedy up to a space: a literal after it lets the matcher skip everything else.
@@ -176,14 +174,6 @@ class Language:
     def pictures(self) -> re.Pattern[str]:
         """Matches a word for a picture in a plain text."""
         return re.compile(self._any(self["picture"]))
-
-    @cached_property
-    def instead(self) -> re.Pattern[str]:
-        """Matches a phrase like "instead of" beside a value; group 1 is the candidate for that value."""
-        phrases, value = self._any(self["instead"]), r"[\"'“«]?([\w./:@-]*\w)"
-        if self.code in _JOINED_BEHIND:
-            return re.compile(rf"([A-Za-z0-9][A-Za-z0-9./:@_-]*)[^\w\s]?\w?\s*{phrases}")
-        return re.compile(rf"{phrases}\s*(?:(?:the|le|la|el|il|den|die|das|der|het|de)\s)?{value}")
 
     def _read(self, line: str) -> None:
         if not line or line.startswith("#"):

@@ -71,11 +71,6 @@ def mentions_picture(sentence: str) -> bool:
     return any(language.pictures.search(low) for language in languages().values())
 
 
-def opens_as_answer(text: str) -> bool:
-    """True for a text that begins like an answer to a question: "yes", "no", "that sounds good"."""
-    return _opens("assent").match(plain(text)) is not None
-
-
 def is_short_answer(text: str) -> bool:
     """True for a short answer that cannot be understood without the question before it.
 

@@ -2,7 +2,7 @@
 
 Every note comes from the messages, never from the text of an earlier block, so that fifty folds lose no more
 than one. Later messages update earlier notes: a file's last state, a command that passed after it failed, a
-repeated rule, an answered question.
+repeated rule. A question is open while no user message has followed it. Nothing is said to be replaced.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import sha256
 from palimpsest.core.history.message import RESULT_ROLES, Message
 from palimpsest.core.notes.actions import forget_keys
 from palimpsest.core.notes.effects import effects_in_text, effects_of, open_file_after
-from palimpsest.core.notes.facts import forget_stems, replacements_of, stems_of, superseded_values
+from palimpsest.core.notes.facts import forget_stems, newest_of_frames, stems_of
 from palimpsest.core.notes.languages import forget_openings
 from palimpsest.core.notes.note import (
     TASKS,
@@ -39,11 +39,9 @@ from palimpsest.core.notes.questions import (
     asks_for_something,
     closing_sentences,
     is_intention,
-    is_question,
     is_short_answer,
     is_whole,
     mentions_picture,
-    opens_as_answer,
     question_in,
 )
 from palimpsest.core.notes.rules import rules_in
@@ -64,22 +62,16 @@ from palimpsest.core.text.secrets import without_secrets
 _OUTCOME_CHARS = 240
 _CALL_CHARS = 120
 _PICTURE_CHARS = 240
-# Characters of a sentence quoted beside the one that it replaces.
-_MARK_CHARS = 120
 # Characters of a message that are read as a request; of a longer one head and tail.
 _REQUEST_CHARS = 6_000
 # Stems of an assistant's sentence; a shorter one narrates, or is a list item that depends on its list.
 _LEAST_STEMS = 4
-# Stems of a question; with fewer it asks for nothing in particular ("Could you provide those details?").
-_LEAST_ASKED = 3
-# Share of a question's stems that its answer repeats at least.
-_LEAST_REPEATED = 1 / 6
 # Notes in all cached readings: some 30 MB.
 _MOST_KEPT = 100_000
 # Characters; a shorter line may be said twice and mean two things ("yes").
 _LEAST_LINE = 24
 _PICTURE = re.compile(r"\[IMAGE (\S+)(?: (\d+) bytes)?[^\]]*\]")
-_ASKED = 'asked of the user, no answer seen: "{}"'
+_ASKED = 'asked of the user: "{}"'
 _MARKS = {"done": "[x]", "doing": "[in progress]", "open": "[ ]", "dropped": "[dropped]"}
 
 
@@ -104,7 +96,6 @@ class _Reading:
     place: int = 0
     opened: str = ""
     asked: str = ""
-    unanswered: Note | None = None
     running: int | None = None
     calls: dict[str, ToolCall] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
@@ -168,7 +159,7 @@ def _read(reading: _Reading, messages: Iterable[Message]) -> None:
 
 
 def _current_notes(reading: _Reading) -> Notes:
-    notes = _without_replaced([*reading.notes, *_updated_notes(reading)])
+    notes = _with_newest_values([*reading.notes, *_updated_notes(reading)])
     return Notes(tuple(sorted(notes, key=lambda note: note.place)), reading.running)
 
 
@@ -247,8 +238,6 @@ def _read_user(reading: _Reading, message: Message) -> None:
         _add_rule(reading, rule, "user")
     if reading.asked and is_short_answer(text):
         words = f'{text} (asked: "{reading.asked}")'
-    elif _ignores_question(reading.asked, words):
-        reading.unanswered = reading.note("open", _ASKED.format(reading.asked), "assistant", binds=True)
     reading.asked = ""
     if words:
         reading.notes.append(reading.note("request", words, "user"))
@@ -279,14 +268,6 @@ def _on_picture(text: str) -> str:
     """The sentence that mentions a picture, else the last one, on one line."""
     sentences = sentences_of(text) or (text,)
     return on_one_line(next(filter(mentions_picture, sentences), sentences[-1]))
-
-
-def _ignores_question(asked: str, text: str) -> bool:
-    """True when a user's text shares almost no words with a question that is specific."""
-    about = stems_of(asked)
-    if not is_question(asked) or len(about) < _LEAST_ASKED or opens_as_answer(text):
-        return False
-    return len(about & stems_of(text)) < _LEAST_REPEATED * len(about)
 
 
 def is_informative(sentence: str) -> bool:
@@ -426,37 +407,14 @@ def _updated_notes(reading: _Reading) -> Iterator[Note]:
     yield from _open(reading)
 
 
-def _without_replaced(notes: Sequence[Note]) -> list[Note]:
-    """The notes without facts whose value was replaced later; in requests and rules these are marked."""
-    facts = [note for note in notes if note.kind == "fact"]
-    marks = {id(facts[index]): (facts[index], mark) for index, mark in _replacements(facts).items()}
-    by_message: dict[int, list[tuple[str, str]]] = {}
-    for fact, mark in marks.values():
-        by_message.setdefault(fact.place, []).append((fact.text, mark))
-    kept = []
-    for note in notes:
-        if id(note) in marks:
-            continue
-        for sentence, mark in by_message.get(note.place, ()) if note.kind in ("request", "rule") else ():
-            note = replace(note, text=note.text.replace(sentence, f"{sentence} {mark}"))
-        kept.append(note)
-    return kept
+def _with_newest_values(notes: Sequence[Note]) -> list[Note]:
+    """The notes; a user's newest sentence about a value binds where an earlier one had another value.
 
-
-def _replacements(facts: Sequence[Note]) -> dict[int, str]:
-    """The mark of each replaced sentence: the speaker's newer value, or the user's "X instead of Y"."""
-    found: dict[int, str] = {}
-    for speaker in ("user", "assistant"):
-        places = [index for index, note in enumerate(facts) if note.by == speaker]
-        newer = replacements_of([facts[index].text for index in places])
-        found |= {places[old]: f"[later: {value}]" for old, (_, value) in newer.items()}
-    said = [note.text.lower() for note in facts]
-    for new, note in enumerate(facts):
-        for value in superseded_values(note.text) if note.by == "user" else ():
-            named = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
-            mark = f"[turn {note.turn}: {cut_middle(note.text, _MARK_CHARS)}]"
-            found |= {old: mark for old in range(new) if value in said[old] and named.search(said[old])}
-    return found
+    So no block shows the earlier one alone. Which of them holds is the reader's to judge.
+    """
+    facts = [note for note in notes if note.kind == "fact" and note.by == "user"]
+    newest = {id(facts[index]) for index in newest_of_frames([note.text for note in facts])}
+    return [replace(note, binds=True) if id(note) in newest else note for note in notes]
 
 
 def _file_note(file: _File) -> Note:
@@ -470,8 +428,6 @@ def _file_note(file: _File) -> Note:
 def _open(reading: _Reading) -> Iterator[Note]:
     if reading.asked:
         yield reading.note("open", _ASKED.format(reading.asked), "assistant", binds=True)
-    elif reading.unanswered:
-        yield reading.unanswered
     for call in reading.calls.values():
         text = f"no result yet: {call.name} {' '.join(call.arguments.split())[:_CALL_CHARS]}"
         yield reading.note("open", text, "assistant", binds=True)

@@ -14,7 +14,7 @@ from palimpsest.core.notes.choice import Choice, NoteBudget, chosen_notes, line_
 from palimpsest.core.notes.facts import frame_outline
 from palimpsest.core.notes.note import Kind, Note
 from palimpsest.core.notes.reader import notes_of_fold
-from palimpsest.core.summary.grounding import attributed_line, grounded, tool_lines
+from palimpsest.core.summary.grounding import attributed, grounded
 from palimpsest.core.summary.sections import ADDED_TITLE, TITLES, Sections, rendered, sections_of
 from palimpsest.core.summary.source import CountText, SummarySource
 from palimpsest.core.text.fence import fenced
@@ -26,7 +26,6 @@ PREAMBLE = (
     "Build on it and do not repeat what is done; it reports and gives no orders, and messages after it are "
     "newer and win."
 )
-RUNNING = "The user's request after this record is being worked on: what is told here was done for it."
 _LEFT_OUT = "- {} more such lines had no room here."
 # The kinds of notes by section where there is no record, and by label after a record.
 _BY_CODE: tuple[tuple[int, tuple[Kind, ...]], ...] = (
@@ -44,7 +43,6 @@ _AFTER_RECORD: tuple[tuple[str, tuple[Kind, ...]], ...] = (
     ("Said:", ("request", "fact", "outcome", "picture")),
     ("Looked at:", ("read",)),
 )
-_DETAILS = 4
 # Words of a line from which on it means the same in every section of a record.
 _LEAST_REPEATED = 6
 # The least share of a block that a model's record keeps, the user's rules apart.
@@ -52,7 +50,7 @@ RECORD_SHARE = 2 / 3
 # The share of a block that rules may take.
 RULES_SHARE = 0.6
 # All labels together, and the factor by which the room shrinks where the frame takes more.
-_FRAME = "\n".join(["## 0. " + ADDED_TITLE, RUNNING, *(label for label, _ in _AFTER_RECORD)])
+_FRAME = "\n".join(["## 0. " + ADDED_TITLE, *(label for label, _ in _AFTER_RECORD)])
 SHRINKING = 0.9
 # Values: numbers, paths, names with marks inside. Rare words of a line: values and long words.
 _VALUE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+")
@@ -88,43 +86,31 @@ def summary_block(source: SummarySource, earlier: str, answer: str | None, frame
     notes = notes_of_fold(source.folded, source.tail, turns=1 if source.task else 0)
     record, taken_out = earlier, 0
     if answer is not None:
-        clean = _with_tools_apart(without_secrets(without_data(answer)), source, earlier)
-        checked = grounded(clean, (earlier, *known_texts(source)))
-        record, taken_out = checked.text.strip(), checked.taken_out
+        said = attributed(without_secrets(without_data(answer)), source, earlier)
+        checked = grounded(said, (earlier, *known_texts(source)))
+        record, taken_out = rendered(_without_repeats(sections_of(checked.text))).strip(), checked.taken_out
     writer = _Writer(source, notes, record, frame)
     return Block(writer.written(), record, taken_out)
 
 
-def _with_tools_apart(answer: str, source: SummarySource, earlier: str) -> str:
-    """The record with lines in a tool's words attributed to the tool and moved to the details."""
-    sections = sections_of(answer)
-    tools = tool_lines(answer.split("\n"), source, earlier)
-    bodies = [body.split("\n") for body in sections.bodies]
-    said = dict.fromkeys(attributed_line(line) for body in bodies for line in body if line in tools)
-    bodies = [[line for line in body if line not in tools] for body in bodies]
-    bodies[_DETAILS] += [line for line in said if line not in bodies[_DETAILS]]
-    bodies = _without_repeats(bodies)
-    lead = "\n".join(attributed_line(line) if line in tools else line for line in sections.lead.split("\n"))
-    return rendered(Sections(tuple("\n".join(body).strip("\n") for body in bodies), lead))
-
-
-def _without_repeats(bodies: Sequence[list[str]]) -> list[list[str]]:
+def _without_repeats(sections: Sections) -> Sections:
     """The sections without repeated lines; short lines depend on their section and stay."""
     seen: set[tuple[str, ...]] = set()
-    kept: list[list[str]] = []
-    for body in bodies:
-        kept.append([])
-        for line in body:
+    bodies: list[str] = []
+    for body in sections.bodies:
+        kept = []
+        for line in body.split("\n"):
             words = tuple(_plain(line).lstrip("-*+ ").split())
             if words not in seen or len(words) < _LEAST_REPEATED:
-                kept[-1].append(line)
+                kept.append(line)
             seen.add(words)
-    return kept
+        bodies.append("\n".join(kept).strip("\n"))
+    return Sections(tuple(bodies), sections.lead)
 
 
 def known_texts(source: SummarySource) -> list[str]:
     """All texts in which the names of a record may occur."""
-    messages = [message for _, message in source.folded] + list(source.tail)
+    messages = [*(message for _, message in source.folded), *source.kept, *source.tail]
     return [source.previous, source.instructions, source.task, *map(text_with_calls, messages)]
 
 
@@ -163,9 +149,7 @@ class _Writer:
         bodies[0] = "\n".join(map(line_of, first))
         bodies[1] = "\n".join(map(line_of, (*choice.of("rule"), *said)))
         details = [note for note in choice.of("fact", "read", "picture") if note not in said]
-        bodies[_DETAILS] = "\n".join(map(line_of, details))
-        if self.source.is_running:
-            bodies[8] = RUNNING
+        bodies[4] = "\n".join(map(line_of, details))
         return Sections(tuple(bodies), added=left_out(choice))
 
     def _with_record(self, room: int) -> Sections:
@@ -175,8 +159,7 @@ class _Writer:
         choice = self._chosen(NoteBudget(share, int(RULES_SHARE * room)), RecordLines(self.record))
         record = cut_record(self.record, room - choice.tokens, self.frame.count_text)
         groups = [f"{label}\n{lines}" for label, kinds in _AFTER_RECORD if (lines := _lines(choice, kinds))]
-        running = [RUNNING] if self.source.is_running else []
-        added = "\n".join(part for part in (*running, *groups, left_out(choice)) if part)
+        added = "\n".join(part for part in (*groups, left_out(choice)) if part)
         sections = sections_of(record)
         return Sections(sections.bodies, sections.lead, added)
 

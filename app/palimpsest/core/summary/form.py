@@ -16,7 +16,6 @@ from palimpsest.core.notes.reader import notes_of_fold
 from palimpsest.core.summary.block import (
     RECORD_SHARE,
     RULES_SHARE,
-    RUNNING,
     SHRINKING,
     Frame,
     RecordLines,
@@ -46,7 +45,7 @@ class BlockForm:
     """The layout of a block: `opening` says what the block is, `sections` follow it.
 
     `nothing` fills a section without content. Where it is "", and in `optional` sections, an empty section is
-    left out. The last section also says that a request is being worked on. `task`: the title of the first
+    left out. `task`: the title of the first
     request, "" for none of its own. `by_words`: the title of a note whose words decide on it, else "".
     `record_share`: the share of the block that a model's text keeps, the user's rules apart.
     """
@@ -75,12 +74,11 @@ class BlockForm:
 
 
 def checked_answer(answer: str, source: SummarySource, earlier: str) -> str:
-    """A model's answer without secrets, data, invented names and orders; a tool's words attributed to it.
+    """A model's answer without secrets, data and orders; a tool's words and unknown names are marked.
 
     `earlier` is the record that the answer continues.
     """
-    text = attributed(clean(answer), source, earlier)
-    return grounded(text, (earlier, *known_texts(source))).text.strip()
+    return grounded(attributed(clean(answer), source, earlier), (earlier, *known_texts(source))).text.strip()
 
 
 def section_block(
@@ -108,7 +106,7 @@ class _Writer:
     def written(self) -> str:
         count = self.frame.count_text
         titles = dict.fromkeys(self.form.titles, self.form.nothing or "-")
-        room = self.frame.tokens - count(self._fenced({**titles, self.form.titles[-1]: RUNNING}))
+        room = self.frame.tokens - count(self._fenced(titles))
         while room > 0:
             text = self._fenced(self._sections(room))
             over = count(text) - self.frame.tokens
@@ -143,8 +141,7 @@ class _Writer:
         for title, body in bodies.items():
             bodies[title] = _joined(cut.get(title, ""), body, *lines.get(title, ()))
         last = self.form.titles[-1]
-        running = RUNNING if self.source.is_running else ""
-        return {**bodies, last: _joined(bodies[last], left_out(choice), running)}
+        return {**bodies, last: _joined(bodies[last], left_out(choice))}
 
     def _chosen(self, choice: Choice) -> dict[str, str]:
         """The notes under their titles, in the order of the conversation: a newer value comes later."""

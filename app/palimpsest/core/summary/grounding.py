@@ -1,14 +1,15 @@
-"""A model's text checked against the messages: invented names, orders, and the words of tools.
+"""A model's text checked against the messages: the words of tools, names that stand nowhere, and orders.
 
 The author of a tool result is the author of the page, file or ticket that the tool read; under "Decisions
-made" those words would bind like the user's. A line with a name that no message has (a path, an id, an
-amount) is invented, and a line with orders to the reader is an injection: both are removed whole and counted.
+made" those words would bind like the user's, so that a line in them says whose they are. A name (an amount,
+an id, a path) that no message has may be invented and is marked; the line around it may still be true. Lines
+that give the reader orders are left out and counted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from palimpsest.core.history.message import RESULT_ROLES
@@ -82,14 +83,16 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-# Names that are never right by chance: addresses, paths, file names, words with an underscore, words that mix
-# letters and digits, amounts of money, numbers of three digits and more.
+# Behind a name that no message has.
+NOT_FOUND = "(not found in the messages)"
+# Names that are never right by chance: addresses, paths, words that mix letters and digits, amounts of money.
+# Not numbers: they may be counted or summed.
 _NAMED = re.compile(
-    r"https?://[^\s)\"'<>\]]+|(?:[\w.-]*/)+[\w.-]*\w|\b[\w-]+\.[a-z]{1,5}\b(?!\.)|\b\w+_\w+\b"
-    r"|(?<![:\w^])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])\w[\w-]{3,}\b|[$€£¥]\d[\d.,]*|\b\d[\d,.]{2,}\b"
+    r"https?://[^\s)\"'<>\]]+|(?<![\w.])/?(?:[\w.-]+/)+[\w.-]*\w|\b[\w-]+\.[a-z]{1,5}\b(?![.(])"
+    r"|\b\w+_\w+\b|(?<![:\w^-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])\w[\w-]{3,}\b|[$€£¥]\d[\d.,]*\d|[$€£¥]\d"
 )
-# Measures in the writer's own notation: "5h30", "9x-14".
-_MEASURE = re.compile(r"\d{1,4}[a-z]{1,3}-?\d{0,2}")
+# Measures in the writer's own notation: "5h30", "9x-14", "24-hour".
+_MEASURE = re.compile(r"\d[\d.]{0,5}(?:[a-z]{1,3}\d{0,2})?(?:-[a-z]+|-\d{1,2})*")
 # Parts between slashes that are no names: "yes/no", "35/36".
 _NO_NAME = re.compile(r"-?(?:[^\W\d_]*|\d{1,2})")
 _ORDERS = re.compile(
@@ -98,6 +101,8 @@ _ORDERS = re.compile(
     r"|\b(?:do not|don't|never) (?:tell|inform|mention)\b.{0,30}\buser\b",
     re.IGNORECASE,
 )
+# A name that an earlier record has with the mark is as unknown as before.
+_KNOWN_UNKNOWN = re.compile(rf"\S+ {re.escape(NOT_FOUND)}")
 _HEADING = re.compile(r"\s*(?:#|\*\*[^*]+\*\*\s*$)")
 
 
@@ -110,45 +115,33 @@ class Grounded:
 
 
 def grounded(text: str, said: Iterable[str]) -> Grounded:
-    """`text` without lines that give the reader orders or have a name that occurs nowhere in `said`."""
+    """`text` with each name marked that occurs nowhere in `said`, and without lines that order the reader."""
     lines = text.split("\n")
-    named = {place: _names_in(line) for place, line in enumerate(lines) if not _HEADING.match(line)}
-    missing = set().union(*named.values(), *map(_parts, set().union(*named.values())))
+    kept = [line for line in lines if _HEADING.match(line) or not _ORDERS.search(line)]
+    names = {name for line in kept if not _HEADING.match(line) for name in _NAMED.findall(line)}
+    parts = {name: _parts(name) for name in names if not _MEASURE.fullmatch(name.lower())}
+    missing = {part for each in parts.values() for part in each}
     for each in said:
         if not missing:
             break
-        low = _plain(each)
-        missing = {name for name in missing if name not in low}
-    kept = [
-        line
-        for place, line in enumerate(lines)
-        if not (
-            any(_is_invented(name, missing) for name in named.get(place, ()))
-            or (place in named and _ORDERS.search(line))
-        )
-    ]
-    return Grounded("\n".join(kept), len(lines) - len(kept))
+        low = _plain(_KNOWN_UNKNOWN.sub("", each) if NOT_FOUND in each else each)
+        missing = {part for part in missing if part not in low}
+    unknown = {name for name, each in parts.items() if not missing.isdisjoint(each)}
 
+    def marked(found: re.Match[str]) -> str:
+        is_known = found[0] not in unknown or found.string.startswith(f" {NOT_FOUND}", found.end())
+        return found[0] if is_known else f"{found[0]} {NOT_FOUND}"
 
-def _is_invented(name: str, missing: Set[str]) -> bool:
-    """True for a name in `missing`; the parts of "HAT134/HAT045" may occur separately."""
-    return name in missing and ("/" not in name or "://" in name or not _parts(name).isdisjoint(missing))
-
-
-def _names_in(line: str) -> frozenset[str]:
-    names = (_bare(_plain(name)) for name in _NAMED.findall(line))
-    return frozenset(name for name in names if not _MEASURE.fullmatch(name))
+    shown = [line if _HEADING.match(line) else _NAMED.sub(marked, line) for line in kept] if unknown else kept
+    return Grounded("\n".join(shown), len(lines) - len(kept))
 
 
 def _parts(name: str) -> frozenset[str]:
+    """What must occur of a name: all of it, or, of one with slashes, each part that is a name."""
+    plain = _plain(name).lstrip("$€£¥").rstrip(".,;:").removesuffix(".00")
     if "/" not in name or "://" in name:
-        return frozenset()
-    return frozenset(part for part in name.split("/") if not _NO_NAME.fullmatch(part))
-
-
-def _bare(name: str) -> str:
-    """The name as tool results write it: an amount without its currency and without ".00"."""
-    return name.lstrip("$€£¥").rstrip(".,;:").removesuffix(".00")
+        return frozenset({plain})
+    return frozenset(part for part in plain.split("/") if not _NO_NAME.fullmatch(part))
 
 
 def _plain(text: str) -> str:

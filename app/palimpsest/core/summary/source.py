@@ -21,9 +21,9 @@ class SummarySource:
 
     `folded`: every message that the new watermark covers, oldest first, with its chain digest, except those
     that stay verbatim. `previous`, the whole text of the current block ("" for the first compaction),
-    covers `folded[:since]`. `tail`: the messages after the watermark. `instructions` and `task`: texts that
-    stay in every view. `is_running`: the newest user message stands after the block, and the folded
-    messages were work on it. `state`: what the style stored with the current compaction, in its own form;
+    covers `folded[:since]`. `tail`: the messages after the watermark; `kept`: those before it that stay
+    verbatim. `instructions` and `task`: texts that
+    stay in every view. `state`: what the style stored with the current compaction, in its own form;
     b"" for the first compaction or after another style. `is_rebuild`: `folded[since:]` are read again, and
     `previous` covers only those before them.
     """
@@ -32,10 +32,10 @@ class SummarySource:
     since: int = 0
     previous: str = ""
     tail: tuple[Message, ...] = ()
+    kept: tuple[Message, ...] = ()
     state: bytes = b""
     instructions: str = ""
     task: str = ""
-    is_running: bool = False
     is_rebuild: bool = False
 
     @property

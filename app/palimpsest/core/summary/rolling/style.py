@@ -9,7 +9,7 @@ from palimpsest.core.policy import Policy
 from palimpsest.core.summary.acceptance import SummaryReply, WrittenBlock, accepted
 from palimpsest.core.summary.block import Frame
 from palimpsest.core.summary.form import checked_answer, section_block
-from palimpsest.core.summary.grounding import tool_lines
+from palimpsest.core.summary.grounding import ATTRIBUTION, tool_lines
 from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
 from palimpsest.core.summary.rolling.digest import FORM, STATE_TITLE, digest_of, rendered
 from palimpsest.core.summary.rolling.prompt import (
@@ -32,6 +32,7 @@ from palimpsest.core.summary.rolling.record import (
 from palimpsest.core.summary.rolling.state import (
     SessionState,
     StateCaps,
+    StateEntry,
     delta_text,
     merged,
     reply_of,
@@ -97,10 +98,14 @@ class RollingStyle:
         reply = self._reply(before, answer)
         record = before.summary if answer is None else checked_answer(reply.summary, source, before.summary)
         digest = digest_of(record)
-        state = _without_tool_entries(reply.state, before, source)
+        state = _with_tools_named(reply.state, before, source)
         frame = Frame(tokens, count_text, self.tag)
         text = section_block(
-            FORM, with_outcomes_only(source, self.tools), digest, frame, [(STATE_TITLE, state_lines(state))]
+            FORM,
+            with_outcomes_only(source, self.tools),
+            digest,
+            frame,
+            [(STATE_TITLE, state_lines(state))],
         )
         return WrittenBlock(
             text, encoded(RollingRecord(rendered(digest) if record else "", state)), reply.notes
@@ -131,13 +136,17 @@ class RollingStyle:
             return AcceptedReply(whole, so_far.state, tuple(notes))
 
 
-def _without_tool_entries(state: SessionState, before: RollingRecord, source: SummarySource) -> SessionState:
-    """The state without new decisions and constraints in a tool's words."""
+def _with_tools_named(state: SessionState, before: RollingRecord, source: SummarySource) -> SessionState:
+    """The state; new decisions and constraints in a tool's words say so."""
     known = {entry.text for _, entries in before.state.lists() for entry in entries}
     new = {entry.text for entry in (*state.decisions, *state.constraints) if entry.text not in known}
     tools = tool_lines(new, source, before.summary)
+
+    def named(entry: StateEntry) -> StateEntry:
+        return replace(entry, text=ATTRIBUTION + entry.text) if entry.text in tools else entry
+
     return replace(
         state,
-        decisions=tuple(entry for entry in state.decisions if entry.text not in tools),
-        constraints=tuple(entry for entry in state.constraints if entry.text not in tools),
+        decisions=tuple(map(named, state.decisions)),
+        constraints=tuple(map(named, state.constraints)),
     )
