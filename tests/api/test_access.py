@@ -16,7 +16,6 @@ from palimpsest.api.pages import Pages, api_of, ui_of
 from palimpsest.api.status import SettingsPages
 from palimpsest.api.ui.paper import PageTemplates
 from palimpsest.settings.settings import Settings
-from palimpsest.storage.search_index import POSTGRES_INDEX
 from palimpsest.storage.store import Store
 
 from tests.kit.chat import Chat
@@ -141,7 +140,7 @@ async def said(port: int, request: str) -> bytes:
 async def test_the_doorkeeper_stands_before_every_route() -> None:
     some = cast("Any", object())
     given = {field.name: some for field in fields(Pages)}
-    given |= {"store": Store(cast("Any", None), POSTGRES_INDEX, str), "settings": Settings()}
+    given |= {"store": Store(cast("Any", None), str), "settings": Settings()}
     pages, paper = Pages(**given), PageTemplates()
     settings = SettingsPages(pages.archive, pages.store.journal, pages.settings, pages.unindexes)
     for router, prefix, least in (

@@ -161,7 +161,7 @@ def test_doctor_passes_before_the_first_start_and_after_migration(terminal: Term
 
 @pytest.mark.parametrize(
     ("url", "has_fts5", "state"),
-    [("sqlite:///a.db", True, "ok"), ("sqlite:///a.db", False, "warning"), ("postgresql://h/d", False, "ok")],
+    [("sqlite:///a.db", True, "ok"), ("sqlite:///a.db", False, "failed"), ("postgresql://h/d", False, "ok")],
 )
 def test_doctor_says_whether_searches_have_an_index(url: str, has_fts5: bool, state: str) -> None:
     assert search_index_of(url, has_fts5=has_fts5).state == state

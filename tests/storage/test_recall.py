@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 from palimpsest.core.recall.words import CorpusStatistics
+from palimpsest.errors import SettingsError
+from palimpsest.storage import search_index
 from palimpsest.storage.journal import EventRow
-from palimpsest.storage.migrate import with_connection
+from palimpsest.storage.migrate import migrate, with_connection
 from palimpsest.storage.search import Indexed
-from palimpsest.storage.store import Store, open_store
+from palimpsest.storage.store import Store
 from sqlalchemy import Connection, text
 
-from tests.storage.conftest import new_id
 from tests.storage.recalling import catches_up, finds, is_summarised
 from tests.storage.talk import Talk
 
@@ -230,26 +231,12 @@ async def test_long_bodies_come_a_few_at_a_time(store: Store) -> None:
     assert await finds(talk, "long", "b") == [bodies[1]]
 
 
-async def test_a_sqlite_without_an_index_scans(sqlite_url: str) -> None:
-    def drop(connection: Connection) -> None:
-        connection.execute(text("DROP TABLE recall_words"))
-        connection.commit()
-
-    await with_connection(sqlite_url, drop)
-    store = await open_store(sqlite_url, new_id=new_id)
-    assert not store.search.has_index
-    talk = Talk(store)
-    await talk.turns(2)
-    assert await store.search.unindexed("ns", talk.session, 64) is None
-    assert await finds(talk, "question") == []
-    assert (await store.search.find("ns", talk.session, ["question"], 0)).holdings == CorpusStatistics(
-        0, 1.0, {}
-    )
-    scanned = await store.search.scan("ns", [talk.session], lambda row: b"question" in row.body, 50)
-    assert [row.body for row in scanned.rows] == [b"question 1", b"question 0"]
-    await store.search.forget("ns", talk.session)
-    await store.search.scrub()
-    await store.close()
+async def test_a_sqlite_that_cannot_keep_the_index_is_refused(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_index, "has_word_index", lambda: False)
+    with pytest.raises(SettingsError, match="Install pysqlite3-binary, or use PostgreSQL"):
+        await migrate(sqlite_url)
 
 
 async def test_sessions_that_lag_are_named_the_last_written_first(store: Store) -> None:
@@ -267,7 +254,3 @@ async def test_sessions_that_lag_are_named_the_last_written_first(store: Store) 
     assert await store.search.lagging("ns", 9) == [first, second]
     await talks[2].asks([b"q", b"new"], stored=1)
     assert third in await store.search.lagging("ns", 9)
-
-
-async def test_both_databases_have_an_index(store: Store) -> None:
-    assert store.search.has_index

@@ -82,10 +82,8 @@ def search_index_of(url: str, *, has_fts5: bool) -> Finding:
     """Whether searches use an index; PostgreSQL always has one."""
     if has_fts5 or sqlite_path(url) is None:
         return Finding("search", "ok", "an index of words")
-    detail = (
-        "no index: this SQLite has no FTS5, or is older than 3.43; a search reads the newest 5,000 messages"
-    )
-    return Finding("search", "warning", detail, "Install pysqlite3, then run `palimpsest db migrate`.")
+    detail = "this SQLite has no FTS5, or is older than 3.43, so that nothing can be served"
+    return Finding("search", "failed", detail, "Install pysqlite3-binary, or use PostgreSQL.")
 
 
 async def _database(settings: Settings) -> Finding:

@@ -157,7 +157,12 @@ class StoreFault:
 
 
 class SqlDatabase(Protocol):
-    """Executes units and readings. Every wait is bounded; what fails raises StoreUnavailable."""
+    """Executes units and readings. Every wait is bounded; what fails raises StoreUnavailable.
+
+    `has_fts5`: the words of searches are in a table of FTS5, whose segments are merged by hand.
+    """
+
+    has_fts5: bool
 
     async def write(self, unit: Unit, *, pace: Pace = "usual", seconds: float | None = None) -> Sequence[int]:
         """Commit the unit durably; returns the rows touched by each step, 0 when skipped.

@@ -47,7 +47,7 @@ from palimpsest.storage.database import (
     step,
 )
 from palimpsest.storage.retention import AT_REST
-from palimpsest.storage.search_index import WordIndex, forgetting, scrub_words
+from palimpsest.storage.search_index import forgetting, scrub_words
 from palimpsest.storage.sql import (
     AFTER_ALL_IDS,
     AFTER_UNFINISHED,
@@ -138,9 +138,8 @@ class RecentlyErased:
 class Erasure:
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
 
-    def __init__(self, database: SqlDatabase, index: WordIndex, erased: RecentlyErased) -> None:
+    def __init__(self, database: SqlDatabase, erased: RecentlyErased) -> None:
         self._db = database
-        self._index = index
         self._erased = erased
         # The sessions whose rows are being deleted.
         self._erasing: set[tuple[str, str]] = set()
@@ -201,7 +200,7 @@ class Erasure:
         rows = await self._db.read_snapshot(rows_of(_UNPROVEN, before=before))
         erased = [namespace for (namespace,) in rows if await self._erase_unproven(namespace)]
         if erased:
-            await scrub_words(self._db, self._index)
+            await scrub_words(self._db)
         return erased
 
     async def sessions(self, namespace: str, before: str | None, limit: int) -> list[tuple[str, str | None]]:
@@ -245,7 +244,7 @@ class Erasure:
         for hidden, session in await self._db.read_snapshot(rows_of(_UNFINISHED)):
             if (place := (hidden.removeprefix(UNFINISHED), session)) not in self._erasing:
                 await self._delete_session(_key(*place), time.time())
-        await scrub_words(self._db, self._index)
+        await scrub_words(self._db)
         return await self._db.scrub([table.name for table in METADATA.sorted_tables])
 
     async def _erase(

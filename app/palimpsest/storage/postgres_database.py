@@ -119,6 +119,8 @@ def _compiler() -> Compiler:
 class PostgresDatabase:
     """See `SqlDatabase`."""
 
+    has_fts5 = False
+
     def __init__(self, pool: asyncpg.Pool, deadline_seconds: float) -> None:
         self._pool = pool
         self._deadline_seconds = deadline_seconds

@@ -10,8 +10,6 @@ Guarantees
   show it.
 * Rows of other namespaces are never found or counted and never influence an order; the same holds for other
   sessions when one session is searched.
-* Where the database cannot keep an index (`has_index` is False: SQLite before 3.43 or without FTS5), there is
-  nothing to index and `find` finds nothing; `scan` reads the texts themselves.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ from palimpsest.storage.search_index import (
     MOST_WORDS,
     NO_WORD,
     PLACES,
-    WordIndex,
     forgetting,
     scope_of,
     scrub_words,
@@ -139,28 +136,18 @@ class Scanned:
 class Search:
     """See the module docstring."""
 
-    def __init__(self, database: SqlDatabase, index: WordIndex) -> None:
+    def __init__(self, database: SqlDatabase) -> None:
         self._db = database
-        self._index = index
-
-    @property
-    def has_index(self) -> bool:
-        """False where the database cannot keep an index."""
-        return self._index.works
 
     async def unindexed(self, namespace: str, session: str, limit: int) -> Unindexed | None:
         """The oldest rows that are not in the index: at most `limit`, and about 4 MB or a single larger row.
 
-        None when the session or the index does not exist, or the mark has reached the newest row.
+        None when the session does not exist, or the mark has reached the newest row.
         """
-        if not self._index.works:
-            return None
         return await self._db.read_snapshot(_unindexed({"namespace": namespace, "session": session}, limit))
 
     async def lagging(self, namespace: str, limit: int) -> list[str]:
         """Ids of sessions that are not fully indexed, at most `limit`, the last written first."""
-        if not self._index.works:
-            return []
         return [
             row[0]
             for row in await self._db.read_snapshot(rows_of(sql.LAGGING, namespace=namespace, limit=limit))
@@ -201,8 +188,6 @@ class Search:
         together: a row that would exceed that comes without its body, except the best one. At most 1,000 rows
         are returned in all.
         """
-        if not self._index.works:
-            return Found((), _NOTHING)
         scope = {"namespace": namespace, "session": session}
         return await self._db.read_snapshot(_find(scope, words, min(limit, _MOST_FOUND), most_bytes))
 
@@ -270,11 +255,11 @@ class Search:
         Uses short transactions. On SQLite it rewrites the whole index, about 4 s for a million entries. It
         does not remove bytes from a write-ahead log, or from pages that PostgreSQL has not vacuumed.
         """
-        await scrub_words(self._db, self._index)
+        await scrub_words(self._db)
 
     async def needs_scrub(self) -> bool:
         """True when words of forgotten sessions are still in the index: a scrub is due or was interrupted."""
-        return await words_are_left(self._db, self._index)
+        return await words_are_left(self._db)
 
 
 @dataclass(frozen=True, slots=True)

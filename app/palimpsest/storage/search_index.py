@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,9 +23,10 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import NullType
 
+from palimpsest.errors import SettingsError
 from palimpsest.storage.database import Params, SqlDatabase, Statement, Step, p, rows_of, step
 from palimpsest.storage.sql import most, of_namespace
-from palimpsest.storage.sqlite.driver import has_word_index
+from palimpsest.storage.sqlite.driver import has_word_index, sqlite_version
 from palimpsest.storage.tables import RECALL_MARKS, RECALL_WORDS
 
 # The rowids per session: an entry's is the session's number times this, plus the arrival.
@@ -62,29 +62,17 @@ _MOST_ROUNDS = 8
 _NOBODY: sa.ColumnElement[str] = sa.literal_column("''")
 
 
-@dataclass(frozen=True, slots=True)
-class WordIndex:
-    """A store's word index. `is_there`: its tables exist; `works`: the database can use them, too."""
-
-    is_there: bool
-    works: bool
-    is_fts5: bool
-
-
-POSTGRES_INDEX = WordIndex(is_there=True, works=True, is_fts5=False)
-
-
 def make_word_index(connection: sa.Connection) -> None:
-    """Create the FTS5 table if SQLite supports it. Called at every migration: the library may be newer."""
-    if connection.dialect.name == "sqlite" and has_word_index():
-        connection.execute(sa.text(MAKE))
-        connection.commit()
-
-
-async def word_index_of(database: SqlDatabase) -> WordIndex:
-    """The word index of an open SQLite file."""
-    is_there = bool((await database.read_bounded(rows_of(_THERE)))[0][0])
-    return WordIndex(is_there, works=is_there and has_word_index(), is_fts5=True)
+    """Create the FTS5 table; SettingsError for a SQLite that cannot keep it."""
+    if connection.dialect.name != "sqlite":
+        return
+    if not has_word_index():
+        raise SettingsError(
+            f"database.url: SQLite {sqlite_version()} cannot keep the index of words, which needs FTS5 and"
+            " version 3.43. Install pysqlite3-binary, or use PostgreSQL."
+        )
+    connection.execute(sa.text(MAKE))
+    connection.commit()
 
 
 def spelled(word: str) -> str:
@@ -133,22 +121,20 @@ def nameless(*where: Any) -> sa.Update:
     return marks.values(**of_nobody, arrival=0, entries=0, words=0)
 
 
-async def words_are_left(database: SqlDatabase, index: WordIndex) -> bool:
+async def words_are_left(database: SqlDatabase) -> bool:
     """True when the index still contains words of forgotten sessions."""
     if await database.read_snapshot(rows_of(_FORGOTTEN)):
         return True
-    is_split = index.is_there and index.is_fts5
-    return is_split and bool((await database.read_snapshot(rows_of(_HAS_REMOVED)))[0][0])
+    return database.has_fts5 and bool((await database.read_snapshot(rows_of(_HAS_REMOVED)))[0][0])
 
 
-async def scrub_words(database: SqlDatabase, index: WordIndex) -> None:
+async def scrub_words(database: SqlDatabase) -> None:
     """Remove all words of forgotten sessions; StoreUnavailable when that fails."""
     for (number,) in await database.read_snapshot(rows_of(_FORGOTTEN)):
-        if index.is_there:
-            while (await database.write([step(_REMOVE, number=number)]))[0]:
-                pass
-        await database.write([step(_DROP if index.is_there else _DROP_ANYHOW, number=number)])
-    if index.is_there and index.is_fts5:
+        while (await database.write([step(_REMOVE, number=number)]))[0]:
+            pass
+        await database.write([step(_DROP, number=number)])
+    if database.has_fts5:
         await _merge(database)
 
 
@@ -195,7 +181,6 @@ def _entries_of(number: Any) -> sa.ColumnElement[bool]:
     return sa.and_(rowid >= number * PLACES, rowid < (number + 1) * PLACES)
 
 
-_THERE = Statement(sa.text("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'recall_words')"))
 # Merges some pages of segments per call; a negative number in the first call starts merging all into one.
 _MERGE = Statement(sa.text("INSERT INTO recall_words (recall_words, rank) VALUES ('merge', :p_pages)"))
 # The number of index pages, and whether a list of removed rows is left.
@@ -210,10 +195,10 @@ _FORGET = Statement(nameless(RECALL_MARKS.c.session == p("session")))
 _FORGOTTEN = Statement(sa.select(RECALL_MARKS.c.number).where(RECALL_MARKS.c.namespace == _NOBODY))
 _REMOVED = sa.select(RECALL_WORDS.c.rowid).where(_entries_of(_NUMBER)).limit(_SLICE_ENTRIES)
 _REMOVE = Statement(sa.delete(RECALL_WORDS).where(RECALL_WORDS.c.rowid.in_(_REMOVED.scalar_subquery())))
-_NAMELESS = sa.delete(RECALL_MARKS).where(
-    RECALL_MARKS.c.number == _NUMBER, RECALL_MARKS.c.namespace == _NOBODY
-)
 _DROP = Statement(
-    _NAMELESS.where(~sa.exists(sa.select(1).select_from(RECALL_WORDS).where(_entries_of(_NUMBER))))
+    sa.delete(RECALL_MARKS).where(
+        RECALL_MARKS.c.number == _NUMBER,
+        RECALL_MARKS.c.namespace == _NOBODY,
+        ~sa.exists(sa.select(1).select_from(RECALL_WORDS).where(_entries_of(_NUMBER))),
+    )
 )
-_DROP_ANYHOW = Statement(_NAMELESS)

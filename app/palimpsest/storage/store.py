@@ -42,7 +42,6 @@ from palimpsest.storage.namespaces import Namespaces
 from palimpsest.storage.opening import open_database
 from palimpsest.storage.retention import OldSessions
 from palimpsest.storage.search import Search
-from palimpsest.storage.search_index import POSTGRES_INDEX, WordIndex, word_index_of
 from palimpsest.storage.sql import new_row, replacing
 from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.sqlite.driver import Synchronous
@@ -59,7 +58,6 @@ class Store:
     def __init__(
         self,
         database: SqlDatabase,
-        index: WordIndex,
         new_id: Callable[[], str],
         closed: Callable[[], None] = lambda: None,
         server: str | None = None,
@@ -75,9 +73,9 @@ class Store:
         self.exchange_log = ExchangeLog(database)
         self.compactions = Compactions(database, known)
         self.journal = Journal(database, known, server)
-        self.search = Search(database, index)
+        self.search = Search(database)
         self.accounts = Accounts(database, new_id, proven)
-        self.erasure = Erasure(database, index, erased)
+        self.erasure = Erasure(database, erased)
         self.old_sessions = OldSessions(database)
         self.body_bytes = BodyBytes(database)
         self.namespaces = Namespaces(database)
@@ -147,9 +145,9 @@ async def open_store(
     database = await open_database(url, synchronous, deadline_seconds)
     if not isinstance(database, SqliteDatabase):
         await database.write([step(GIVE_UP_IMPORTS, before=time.time() - LONGEST_IMPORT_SECONDS)])
-        return Store(database, POSTGRES_INDEX, new_id, server=new_id() if sole else None)
+        return Store(database, new_id, server=new_id() if sole else None)
     if not sole:
-        return Store(database, await word_index_of(database), new_id)
+        return Store(database, new_id)
     use = ServerLock(database.path)
     async with AsyncExitStack() as on_failure:
         on_failure.push_async_callback(database.close)
@@ -158,9 +156,8 @@ async def open_store(
         await database.write([Step(FAIL_OPEN, [{}]), step(GIVE_UP_IMPORTS, before=math.inf)])
         # A kill between an erase and its scrub leaves erased rows in the log.
         await database.empty_log()
-        index = await word_index_of(database)
         on_failure.pop_all()
-    return Store(database, index, new_id, use.release, is_sole=True)
+    return Store(database, new_id, use.release, is_sole=True)
 
 
 def _statements() -> Iterator[Statement]:

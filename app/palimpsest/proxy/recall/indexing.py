@@ -86,7 +86,7 @@ class Indexer:
     def later(self, namespace: str, session: str) -> None:
         """Queue the session for indexing in the background."""
         key = namespace, session
-        if self._search.has_index and key not in self._due and len(self._due) < MOST_DUE:
+        if key not in self._due and len(self._due) < MOST_DUE:
             self._due.add(key)
             self._jobs.start(self._soon(namespace, session))
 

@@ -134,8 +134,6 @@ class Searcher:
 
     async def _has_index(self, where: Where) -> bool:
         """Whether the scope is indexed; a session with recall switched off is scanned."""
-        if not self._search.has_index:
-            return False
         if where.scope == "namespace":
             return self._switch.by_default
         return await self._switch.is_on(where.namespace, where.session)

@@ -59,6 +59,8 @@ def _compiler() -> Compiler:
 class SqliteDatabase:
     """See `SqlDatabase`. Create it on the event loop's thread, on which the inline reader runs."""
 
+    has_fts5 = True
+
     def __init__(
         self,
         path: Path,
