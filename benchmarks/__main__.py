@@ -33,7 +33,6 @@ _NAMED = (
     "stalls",
     "pages",
     "rebuilding",
-    "copying",
     "telemetry",
     "stored_bytes",
     "first_output",

@@ -199,7 +199,7 @@ async def test_a_copy_has_its_totals(store: Store, url: str, empty_url: str, tmp
         await doing()
     sums = await is_right(store, url)
     target = empty_url if empty_url != url else f"sqlite:///{tmp_path}/copy.db"
-    await copy_store(url, target, 0.3, lambda _: _none)
+    await copy_store(url, target, 0.3)
     copied = await open_store(target, deadline_seconds=20, new_id=new_id)
     try:
         assert await is_right(copied, target) == sums
@@ -207,10 +207,6 @@ async def test_a_copy_has_its_totals(store: Store, url: str, empty_url: str, tmp
         assert len(rows) == len(set(rows))
     finally:
         await copied.close()
-
-
-def _none(rows: int) -> None:
-    """Nobody watches the progress."""
 
 
 class Clock:

@@ -7,15 +7,13 @@ minute.
 from __future__ import annotations
 
 import secrets
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import typer
 import uuid_utils
 from pydantic import SecretStr, ValidationError
 
@@ -264,22 +262,15 @@ def line_of(row: LearnedWindow) -> str:
 
 
 async def copied(database: Database, target: str) -> Mapping[str, int]:
-    """Copy the configured database to `target`, with a bar on a terminal; returns the rows by table."""
+    """Copy the configured database to `target`; returns the rows by table."""
     # Imported here: the other commands need no SQLAlchemy engine.
-    from palimpsest.storage.copying import Progress, copy_store
+    from palimpsest.storage.copying import copy_store
 
-    url = _target(target)
-    with ExitStack() as bars:
-
-        def begun(rows: int) -> Progress:
-            bar = typer.progressbar(length=rows, label="Copying and comparing", file=sys.stderr)
-            return bars.enter_context(bar).update
-
-        try:
-            source, seconds = database.url.get_secret_value(), database.heartbeat_timeout_seconds
-            return await copy_store(source, url, seconds, begun)
-        except StoreUnavailable as failure:
-            raise SettingsError(f"copy: {failure.message}. Run it again once that is mended.") from failure
+    try:
+        source, seconds = database.url.get_secret_value(), database.heartbeat_timeout_seconds
+        return await copy_store(source, _target(target), seconds)
+    except StoreUnavailable as failure:
+        raise SettingsError(f"copy: {failure.message}. Run it again once that is mended.") from failure
 
 
 def _target(url: str) -> str:

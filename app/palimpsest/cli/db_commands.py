@@ -65,10 +65,7 @@ def copy(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the database, of stopped servers, into an empty one, and compare every row.
-
-    Interrupted, run it again: it continues.
-    """
+    """Copy the database, of stopped servers, into an empty one, and compare every row."""
     from palimpsest.cli.commands import copied, lines_of_copy
 
     source = settings_from(config, database).database

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 T = TypeVar("T")
-SchemaState: TypeAlias = Literal["current", "behind", "unknown", "unfinished"]
-# The revision of a database into which another is being copied.
-UNFINISHED = "copying"
+SchemaState: TypeAlias = Literal["current", "behind", "unknown"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # Inside the installed package, or at the top level of the repository.
@@ -38,7 +36,6 @@ MIGRATIONS = next(p for p in (_PACKAGE / "migrations", _PACKAGE.parents[1] / "mi
 # What is said of a database that no migration makes usable.
 MISMATCHES: Mapping[SchemaState, str] = {
     "unknown": "it belongs to a newer version or to another program. Use that version, or another database.",
-    "unfinished": "a copy into it was interrupted. Run the same `palimpsest db copy` again: it continues.",
 }
 # "palimpse" in ASCII: replicas that start together migrate one after the other.
 _LOCK = 0x70616C696D707365
@@ -62,7 +59,7 @@ async def schema_state(url: str) -> SchemaState:
     """Whether the database has this program's schema. `behind` needs `migrate`.
 
     `unknown` is a revision that is not ours, or tables without a revision: another program wrote it.
-    `unfinished` is the target of an interrupted copy. An empty database is `behind`. A missing SQLite file is
+    An empty database is `behind`. A missing SQLite file is
     not created.
     """
     path = sqlite_path(url)
@@ -118,8 +115,6 @@ def _state(connection: Connection) -> SchemaState:
         return "unknown" if tables - {_VERSION} else "behind"
     if revision == schema_of_this_version():
         return "current"
-    if revision == UNFINISHED:
-        return "unfinished"
     return "behind" if revision in _revisions() else "unknown"
 
 
