@@ -4,7 +4,7 @@ Names: parse, store_writes, upstream_client, overhead, conversations. Without on
 with their defaults, in about eight minutes; `presets` only by its name, for it takes as long again, and
 `policy` and `day`, which measure no speed, `routing`, `soak`, which measures memory, `stalls`, `pages`, which
 needs a browser, `rebuilding`, which measures what records keep, `telemetry`, which takes
-seconds, `stored_bytes`, `first_output`, which times the command line, and `start`.
+seconds, `first_output`, which times the command line, and `start`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ _NAMED = (
     "pages",
     "rebuilding",
     "telemetry",
-    "stored_bytes",
     "first_output",
     "start",
 )

@@ -30,7 +30,6 @@
     |   |-- NotUndoable              409: the compaction was undone before, or others build on it
     |   |-- NamespaceUnproven        429: the upstream never accepted the credential; its quota is used up
     |   |-- QuotaExceeded            429: the caller has used what it may use in a day
-    |   |-- StorageFull              429: as much is stored for the caller as may be
     |   |-- AdminDisabled            403: the operator's endpoints, and no access.admin_key is set
     |   |-- AdminKeyRefused          403: the admin key, sent where it does not belong
     |   |-- AdminMayNotRead          403: the admin key, to read conversations without access.admin_reads
@@ -288,7 +287,7 @@ class NamespaceUnproven(RequestError):
 
 
 class QuotaExceeded(RequestError):
-    """The key or namespace has used its tokens or dollars of the day; it may go on in `retry_seconds`."""
+    """The key or namespace has used its tokens of the day; it may go on in `retry_seconds`."""
 
     status = 429
     code = "quota_exceeded"
@@ -298,18 +297,6 @@ class QuotaExceeded(RequestError):
     def __init__(self, message: str, *, retry_seconds: int) -> None:
         super().__init__(message)
         self.retry_seconds = retry_seconds
-
-
-class StorageFull(RequestError):
-    """As many bytes are stored for the caller as may be; erasing makes room, time does not.
-
-    OpenAI answers a used-up allowance so, and clients do not retry it. They would retry a 507, and take a 413
-    for a prompt that they should shorten.
-    """
-
-    status = 429
-    code = "storage_full"
-    type = "insufficient_quota"
 
 
 class HeadersTooLarge(RequestError):

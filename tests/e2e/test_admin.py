@@ -349,7 +349,7 @@ async def test_reading_must_be_allowed_and_keys_are_shown(tmp_path: Path) -> Non
         (one,) = await listed(line)
         (shown,) = one["keys"]
         assert (one["id"], shown["id"], shown["label"]) == (row.namespace, row.id, "ann")
-        assert (shown["revoked_at"], shown["expires_at"], shown["max_bytes"]) == (None, None, None)
+        assert (shown["revoked_at"], shown["expires_at"], shown["retention_bytes"]) == (None, None, None)
         assert key not in json.dumps(one)
         for path in ("/api/sessions", "/api/sessions/x/messages", "/ui"):
             reply = await line.http.get(path, headers=ADMIN | {NAMESPACE: one["id"]})

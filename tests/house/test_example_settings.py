@@ -24,7 +24,7 @@ UNITS = re.compile(r"_(seconds|tokens|bytes|chars|ratio|share|folds)(_per_day)?$
 NUMBERS_OF_THINGS = re.compile(
     r"^(port|json_depth|\w*messages|\w*_results|max_connections|concurrent_\w+|overflow_retries"
     r"|max_rounds|breaker_failures|workers"
-    r"|days|daily_dollars)$"
+    r"|days)$"
 )
 FIELDS = keys_of(Settings)
 # What the example may name, the entries of its lists included.

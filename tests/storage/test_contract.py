@@ -253,13 +253,13 @@ async def test_keys_are_valid_until_revoked(store: Store) -> None:
 
 
 async def test_what_an_operator_sets_for_a_key_can_be_changed(store: Store) -> None:
-    made = KeyRow("k1", "laptop", "ns1", 1.0, expires_at=9.0, daily_tokens=5, daily_dollars=0.5)
+    made = KeyRow("k1", "laptop", "ns1", 1.0, expires_at=9.0, daily_tokens=5)
     await store.accounts.add_key(made, b"1" * 32)
     await store.accounts.add_key(KeyRow("k2", "phone", "ns2", 2.0), b"2" * 32)
     await store.accounts.key_used("k1", 7.0)
     used = replace(made, last_used_at=7.0)
     assert await store.accounts.key_of(b"1" * 32) == used
-    changed = replace(used, label="desk", expires_at=None, daily_tokens=None, daily_dollars=2.0)
+    changed = replace(used, label="desk", expires_at=None, daily_tokens=None)
     # Only what an operator sets: neither the namespace nor the times are written.
     assert await store.accounts.change_key(
         replace(changed, namespace="ns2", created_at=3.0, last_used_at=1.0)

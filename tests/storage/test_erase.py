@@ -32,7 +32,6 @@ KEPT = {"namespaces", "credentials", "keys", "pepper"}
 # And what accounts have used: an erase gives nobody a new quota.
 KEPT |= {"heartbeat", "servers", "usage"}
 # And totals, which triggers keep, without a text: 0 once everything is erased (test_body_bytes.py).
-KEPT |= {"body_bytes"}
 INDEXED = {"recall_marks", "recall_words"}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -178,14 +178,25 @@ _OF_BEFORE = {
 }
 
 
-def _at(revision: str, connection: Connection) -> None:
-    """The schema of an older version, with a row in each table named."""
+# Of a key with each kind of limit, when there were more of them.
+_LIMITED = (
+    "INSERT INTO keys (id, digest, label, namespace, created_at, daily_tokens, daily_dollars, max_bytes)"
+    " VALUES ('k', 'x', 'ann', 'n', 1.0, 9, 0.5, 100)",
+    "INSERT INTO usage (account, day, tokens, dollars) VALUES ('k', '2026-11-26', 7, 0.25)",
+    "INSERT INTO bodies (digest, namespace, body) VALUES ('d', 'n', 'four')",
+)
+
+
+def _at(revision: str, connection: Connection, more: Sequence[str] = ()) -> None:
+    """The schema of an older version, with a row in each table named, and what `more` statements insert."""
     config = Config()
     config.set_main_option("script_location", MIGRATIONS.as_posix())
     config.attributes["connection"] = connection
     command.upgrade(config, revision)
     for table, known in _OF_BEFORE.items():
         _put(connection, table, **known)
+    for statement in more:
+        connection.execute(text(statement))
     connection.commit()
 
 
@@ -214,6 +225,19 @@ async def test_rows_of_an_older_version_are_read_after_migrating(empty_url: str)
         new = replace(old.compaction, id="d", memory="What is kept. \ud800")
         assert await store.compactions.add("n", "s", 0, new, 2.0)
         assert (await store.compactions.of_session("n", "s"))[-1].compaction == new
+    finally:
+        await store.close()
+
+
+async def test_of_a_keys_limits_the_tokens_and_what_was_used_stay(empty_url: str) -> None:
+    await with_connection(empty_url, partial(_at, "0020", more=_LIMITED))
+    await migrate(empty_url)
+    store = await open_store(empty_url, new_id=new_id)
+    try:
+        (key,) = await store.accounts.keys()
+        assert (key.id, key.daily_tokens) == ("k", 9)
+        assert await store.accounts.used("k", "2026-11-26") == 7
+        assert await store.old_sessions.sizes() == {"n": 4}
     finally:
         await store.close()
 

@@ -13,7 +13,6 @@ from types import ModuleType
 import pytest
 from palimpsest.storage import (
     accounts,
-    body_bytes,
     compactions,
     erasure,
     erasure_rules,
@@ -47,7 +46,7 @@ WHOLE |= {"_THERE"}
 # The newest few exchanges there are.
 WHOLE |= {"NEWEST_OF_ALL"}
 # What is kept too long, once an hour: a row for each session, and one for each namespace.
-WHOLE |= {"_BEFORE", "_OLDEST", "_SIZE", "_ALL", "_ADD_UP"}
+WHOLE |= {"_BEFORE", "_OLDEST", "_SIZE", "_SIZES"}
 # The rows of one namespace, of which there is one.
 WHOLE |= {"_OF", "_OF_EACH"}
 # Goes through a namespace, newest first, until it has found enough.
@@ -98,7 +97,6 @@ def _is_whole_namespace(step: str) -> bool:
         "spending",
         "recall_marks",
         "tombstones",
-        "body_bytes",
         "learned_windows",
         "calibrations",
     )
@@ -112,7 +110,7 @@ def _is_listed(step: str) -> bool:
 
 
 MODULES = (
-    *(accounts, body_bytes, compactions, exchange_log, exchanges_sql, history_sql, journal, retention),
+    *(accounts, compactions, exchange_log, exchanges_sql, history_sql, journal, retention),
     *(search_index, search_sql, sql, store, erasure_rules, erasure),
 )
 
@@ -155,7 +153,7 @@ OPEN = {
 UPSTREAM_NAMESPACE = {"_UNPROVEN", "FAIL_OPEN", "INTERRUPTED", "_BEATS", "FAIL_OPEN_OF"}
 UPSTREAM_NAMESPACE |= LEARNED | {"_THERE", "_UNFINISHED", "GIVE_UP_IMPORTS"}
 # What is kept too long, of anybody, and how much there is of each.
-UPSTREAM_NAMESPACE |= {"_BEFORE", "_ALL", "_OF_EACH", "_ADD_UP"}
+UPSTREAM_NAMESPACE |= {"_BEFORE", "_SIZES"}
 # The scrub of the index of words: by the numbers of marks that name nobody.
 UPSTREAM_NAMESPACE |= {"_MERGE", "_PAGES", "_HAS_REMOVED", "_FORGOTTEN", "_REMOVE", "_DROP", "_DROP_ANYHOW"}
 # A query of the index of words is scoped by the digest of its namespace or session, which it begins with.

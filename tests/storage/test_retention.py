@@ -22,7 +22,7 @@ DAY = 86_400
 
 
 async def due_in(store: Store, limits: NamespaceLimits, now: float) -> list[OldSession]:
-    return await due(store.old_sessions, store.body_bytes, limits, now)
+    return await due(store.old_sessions, limits, now)
 
 
 async def names(store: Store, limits: RetentionLimits, now: float) -> list[str]:
@@ -59,7 +59,7 @@ async def test_the_oldest_are_due_until_a_namespace_is_below_its_bytes(store: St
         await finished(store, age, b"x" * (99 + int(age)))
     await finished(store, 1.0, b"x" * 90, "small")
     # 129 + 109 + 119 bytes, and the answer that all three share.
-    assert await store.body_bytes.all() == {"ns": 358, "small": 91}
+    assert await store.old_sessions.sizes() == {"ns": 358, "small": 91}
     assert await store.old_sessions.size("ns", "ns-10") == 110
     for most, gone in ((358, []), (357, ["ns-10"]), (248, ["ns-10"]), (247, ["ns-10", "ns-20"])):
         assert await names(store, RetentionLimits(0, most), 99.0) == gone

@@ -27,13 +27,12 @@ LATER = 10_000.0
 
 
 async def rows_in(url: str) -> dict[str, int]:
-    """Rows by table, without the totals of bytes, of which the sum counts (test_body_bytes.py)."""
+    """Rows by table."""
 
     def count(connection: Connection) -> dict[str, int]:
         return {
             table: connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one()
             for table in METADATA.tables
-            if table != "body_bytes"
         }
 
     return await with_connection(url, count)
@@ -76,7 +75,7 @@ async def fills_every_table(store: Store, credential: bytes) -> Talk:
     following = Prepared(replace(compaction, id="next"), "m")
     await store.compactions.prepare(talk.namespace, talk.session, following)
     await store.journal.put_settings(talk.namespace, talk.session, b"{}")
-    await store.accounts.charge(Charge(talk.namespace, "2026-11-22", 5, 0.5))
+    await store.accounts.charge(Charge(talk.namespace, "2026-11-22", 5))
     await store.journal.add_spending(talk.namespace, "2026-11-22", TokensSpent(1, 2, 3))
     await store.accounts.learn_window(LearnedWindow(talk.namespace, "u", "m", 4_096, "overflow", 1.0), 0.0)
     await store.accounts.save_calibration(Calibration(talk.namespace, "m", 1.1, 3, 1.2, 2), 1.0)

@@ -40,7 +40,6 @@ class IssuedKeyFields(TypedDict):
     revoked_at: UtcTime | None
     expires_at: UtcTime | None
     last_used_at: UtcTime | None
-    max_bytes: int | None
     retention_days: int | None
     retention_bytes: int | None
 
@@ -208,7 +207,6 @@ def _keys(keys: Sequence[KeyRow]) -> list[IssuedKeyFields]:
             "revoked_at": utc_time_or_none(key.revoked_at),
             "expires_at": utc_time_or_none(key.expires_at),
             "last_used_at": utc_time_or_none(key.last_used_at),
-            "max_bytes": key.max_bytes,
             "retention_days": key.retention_days,
             "retention_bytes": key.retention_bytes,
         }

@@ -114,7 +114,7 @@ _FURTHER: Mapping[str, Sequence[type[PalimpsestError]]] = {
     "describe_context": (errors.NotFound, errors.RecallDisabled),
     "import_session": (
         errors.NestedTooDeep, errors.InvalidCoding, errors.UnsupportedCoding, errors.NameTaken,
-        errors.NothingToRestore, errors.ErasedSession, errors.NamespaceUnproven, errors.StorageFull,
+        errors.NothingToRestore, errors.ErasedSession, errors.NamespaceUnproven,
     ),
 }  # fmt: skip
 # What operations answer beside JSON, where they are asked to.

@@ -87,7 +87,6 @@ class StoredFields(TypedDict):
 
     sessions: int
     messages: int
-    bytes: Annotated[int, described("Of texts, each once; the database takes about twice as many.")]
     first_at: UtcTime | None
     last_at: UtcTime | None
 
@@ -139,7 +138,7 @@ class OverviewPages:
                 "summaries": dict(found.summaries),
                 "summary_calls": _calls(found.spent),
                 "failures": [_failure(failure) for failure in found.failures],
-                "stored": None if found.stored is None else _stored(found.stored, found.size),
+                "stored": None if found.stored is None else _stored(found.stored),
             }
         )
 
@@ -188,11 +187,10 @@ def _duration(took: Durations) -> DurationFields:
     return {"turns": took.times, "mean_seconds": took.mean, "longest_seconds": longest}
 
 
-def _stored(stored: Stored, size: int) -> StoredFields:
+def _stored(stored: Stored) -> StoredFields:
     return {
         "sessions": stored.sessions,
         "messages": stored.messages,
-        "bytes": size,
         "first_at": None if stored.created_at is None else utc_time(stored.created_at),
         "last_at": None if stored.updated_at is None else utc_time(stored.updated_at),
     }

@@ -21,7 +21,6 @@ from palimpsest.proxy.archive import Archive, Place, ReadBranch
 from palimpsest.proxy.erasing import Receipt, Scrubbed
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.journal.transfer import ImportedSession, with_hidden
-from palimpsest.proxy.stored_bytes import StorageBounds
 from palimpsest.storage.database import Scrub
 
 
@@ -127,7 +126,6 @@ class SessionTransfer:
 
     exports: SessionExporter
     imports: SessionImporter
-    storage: StorageBounds
     body_bytes: int
     body_idle_seconds: float
 
@@ -183,8 +181,6 @@ class TransferPages:
         The body is an exported document, or another system's events.
         """
         body = await self._body(request)
-        if caller.bound is not None:
-            await self._moving.storage.admit(caller.bound, len(body))
         made = await self._moving.imports.imported(caller.namespace, body)
         fields: ImportedSessionFields = {
             "session": made.session,

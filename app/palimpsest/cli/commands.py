@@ -18,7 +18,7 @@ import uuid_utils
 from pydantic import SecretStr, ValidationError
 
 from palimpsest.cli.terminal import counted_rows
-from palimpsest.core.budget.quota import DailyLimits, Used, quota_of
+from palimpsest.core.budget.quota import quota_of
 from palimpsest.core.budget.window import LIFE_SECONDS
 from palimpsest.core.urls import without_password
 from palimpsest.core.utc import DAY, day_of
@@ -28,7 +28,6 @@ from palimpsest.settings.load import Source, explained
 from palimpsest.settings.serving import Database
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.accounts import Accounts, KeyRow, LearnedWindow, ProvenNamespaces
-from palimpsest.storage.body_bytes import BodyBytes
 from palimpsest.storage.database import SqlDatabase
 from palimpsest.storage.opening import open_database
 from palimpsest.storage.retention import (
@@ -57,26 +56,24 @@ class KeyTerms:
     label: str | None = None
     expires: str | None = None
     daily_tokens: int | None = None
-    daily_dollars: float | None = None
-    max_bytes: int | None = None
     retention_days: int | None = None
     retention_bytes: int | None = None
 
 
 class ListedKey(NamedTuple):
-    """A key, its limits of a day, those of `access` included, and what counts against them today.
+    """A key, its tokens of a day, or those of `access`, and how many count against them today.
 
     `used` is None without a limit. Keys without a limit of their own share what their namespace has used.
     """
 
     row: KeyRow
-    limits: DailyLimits = DailyLimits()
-    used: Used | None = None
+    daily_tokens: int = 0
+    used: int | None = None
 
 
 _NO_KEY = "there is no such key; `palimpsest keys list` shows them."
 # The limits of a key, which 0 takes back.
-_LIMITS = ("daily_tokens", "daily_dollars", "max_bytes", "retention_days", "retention_bytes")
+_LIMITS = ("daily_tokens", "retention_days", "retention_bytes")
 
 
 async def create_key(
@@ -145,11 +142,9 @@ async def list_keys(settings: Settings) -> Sequence[ListedKey]:
         return [_listed(settings, row, used) for row in await accounts.keys()]
 
 
-def _listed(settings: Settings, row: KeyRow, used: Mapping[str, Used]) -> ListedKey:
-    default = DailyLimits(settings.access.daily_tokens, settings.access.daily_dollars)
-    own = DailyLimits(row.daily_tokens or 0, row.daily_dollars or 0.0)
-    quota = quota_of(row.namespace, default, row.id, own)
-    return ListedKey(row) if quota is None else ListedKey(row, quota.limits, used.get(quota.account, Used()))
+def _listed(settings: Settings, row: KeyRow, used: Mapping[str, int]) -> ListedKey:
+    quota = quota_of(row.namespace, settings.access.daily_tokens, row.id, row.daily_tokens or 0)
+    return ListedKey(row) if quota is None else ListedKey(row, quota.tokens, used.get(quota.account, 0))
 
 
 async def revoke_key(settings: Settings, key_id: str) -> bool:
@@ -158,7 +153,7 @@ async def revoke_key(settings: Settings, key_id: str) -> bool:
         return await accounts.revoke_key(key_id, time.time())
 
 
-def described_key(row: KeyRow, used: Used | None = None) -> dict[str, Any]:
+def described_key(row: KeyRow, used: int | None = None) -> dict[str, Any]:
     """A row as JSON: times as ISO 8601, UTC."""
     return {
         "id": row.id,
@@ -169,29 +164,23 @@ def described_key(row: KeyRow, used: Used | None = None) -> dict[str, Any]:
         "expires_at": _iso(row.expires_at),
         "last_used_at": _iso(row.last_used_at),
         "daily_tokens": row.daily_tokens,
-        "daily_dollars": row.daily_dollars,
-        "max_bytes": row.max_bytes,
         "retention_days": row.retention_days,
         "retention_bytes": row.retention_bytes,
-        "used_today": None if used is None else {"tokens": used.tokens, "dollars": round(used.dollars, 6)},
+        "used_today": None if used is None else {"tokens": used},
     }
 
 
 def line_of_key(key: ListedKey) -> str:
     """A key as one line."""
-    row, limits, used = key
+    row, daily_tokens, used = key
     state = "valid"
     if row.revoked_at is not None:
         state = f"revoked {_iso(row.revoked_at)}"
     elif row.expires_at is not None:
         state = f"{'expired' if row.expires_at <= time.time() else 'until'} {_iso(row.expires_at)}"
     parts = [row.id, f"{_iso(row.created_at)}", state, f"used {_iso(row.last_used_at) or 'never'}"]
-    if used is not None and limits.tokens:
-        parts.append(f"{used.tokens:,} of {limits.tokens:,} tokens today")
-    if used is not None and limits.dollars:
-        parts.append(f"${used.dollars:,.2f} of ${limits.dollars:,.2f} today")
-    if row.max_bytes:
-        parts.append(f"stores {row.max_bytes:,} bytes")
+    if used is not None:
+        parts.append(f"{used:,} of {daily_tokens:,} tokens today")
     if row.retention_days or row.retention_bytes:
         kept = (row.retention_days, "days"), (row.retention_bytes, "bytes")
         parts.append("keeps " + ", ".join(f"{limit:,} {unit}" for limit, unit in kept if limit))
@@ -218,7 +207,7 @@ async def due_sessions(settings: Settings, limits: RetentionLimits) -> Sequence[
     """The sessions that retention would erase now; nothing is erased."""
     async with _opened(settings) as database:
         all_limits = NamespaceLimits(limits, own_limits(await _accounts_of(database).keys()))
-        return await due(OldSessions(database), BodyBytes(database), all_limits, time.time())
+        return await due(OldSessions(database), all_limits, time.time())
 
 
 def described_session(old: OldSession) -> dict[str, str | None]:

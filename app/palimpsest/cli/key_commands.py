@@ -20,13 +20,6 @@ Expires = Annotated[str | None, typer.Option(help="Days such as 30d, a UTC date 
 DailyTokens = Annotated[
     int | None, typer.Option(min=0, max=10**12, help="Tokens a UTC day; 0: as access.daily_tokens.")
 ]
-DailyDollars = Annotated[
-    float | None, typer.Option(min=0, max=1e9, help="Dollars a UTC day; 0: as access.daily_dollars.")
-]
-MaxBytes = Annotated[
-    int | None,
-    typer.Option(min=0, max=_MOST_BYTES, help="Bytes that may be stored; 0: as access.max_bytes."),
-]
 RetentionDays = Annotated[
     int | None, typer.Option(min=0, max=36_500, help="Days that sessions are kept; 0: as retention.days.")
 ]
@@ -42,8 +35,6 @@ def keys_create(
     same_as: Annotated[str | None, typer.Option(help="Id of a key whose conversations it shall see.")] = None,
     expires: Expires = None,
     daily_tokens: DailyTokens = None,
-    daily_dollars: DailyDollars = None,
-    max_bytes: MaxBytes = None,
     retention_days: RetentionDays = None,
     retention_bytes: RetentionBytes = None,
     database: Database = None,
@@ -56,7 +47,7 @@ def keys_create(
     if sys.stdout is None:
         raise SettingsError("command line: standard output is closed, and a key is shown only once.")
     settings = settings_from(config, database)
-    terms = KeyTerms(None, expires, daily_tokens, daily_dollars, max_bytes, retention_days, retention_bytes)
+    terms = KeyTerms(None, expires, daily_tokens, retention_days, retention_bytes)
     row, key = awaited(create_key(settings, label, same_as, terms))
     try:
         if as_json:
@@ -90,8 +81,6 @@ def keys_set(
     label: Annotated[str | None, typer.Option(help="What the key is for.")] = None,
     expires: Expires = None,
     daily_tokens: DailyTokens = None,
-    daily_dollars: DailyDollars = None,
-    max_bytes: MaxBytes = None,
     retention_days: RetentionDays = None,
     retention_bytes: RetentionBytes = None,
     database: Database = None,
@@ -101,7 +90,7 @@ def keys_set(
     """Change what is given of a valid key, within seconds. Exits with 1 when there is no such key."""
     from palimpsest.cli.commands import KeyTerms, change_key, described_key, line_of_key
 
-    terms = KeyTerms(label, expires, daily_tokens, daily_dollars, max_bytes, retention_days, retention_bytes)
+    terms = KeyTerms(label, expires, daily_tokens, retention_days, retention_bytes)
     key = awaited(change_key(settings_from(config, database), key_id, terms))
     if key is None:
         _unknown(key_id)

@@ -11,7 +11,6 @@ from palimpsest.api.chat import ChatEndpoint, PassthroughEndpoint
 from palimpsest.api.front import Admission, ConcurrencyLimit, Front, LazyPages
 from palimpsest.api.health import HealthPages
 from palimpsest.api.metrics import MetricsPage
-from palimpsest.core.budget.economy import Prices
 from palimpsest.core.history.session_sources import SessionSources
 from palimpsest.core.notes.reader import forget_conversations
 from palimpsest.core.summary.prompt import Instructions
@@ -29,7 +28,6 @@ from palimpsest.proxy.answering.relay import AnswerHooks, Relay, RelayLimits
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker, LoopBreaker, SummaryGuard
 from palimpsest.proxy.compacting.compactor import Adoption, Compactor
 from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
-from palimpsest.proxy.compacting.costs import SpendingLimit
 from palimpsest.proxy.compacting.leases import Leases
 from palimpsest.proxy.compacting.questions import Prompts
 from palimpsest.proxy.compacting.summaries import JobRules, SummaryJobs, SummaryMeans
@@ -61,10 +59,8 @@ from palimpsest.proxy.token_counts import REMEMBERED_MODELS
 from palimpsest.settings.session import recall_enabled, session_policy, session_recalls
 from palimpsest.settings.settings import (
     Settings,
-    configured_prices,
     is_loopback,
     merged,
-    model_settings,
 )
 from palimpsest.settings.upstreams import SummarizerSettings
 from palimpsest.storage.retention import RetentionLimits
@@ -97,7 +93,7 @@ def front_of(parts: Parts, metrics: MetricsPage | None) -> tuple[Front, Retentio
     writer = _writer(parts)
     compactor = _compactor(parts, writer, journal)
     viewing = ViewPlanner(contexts, compactor, parts.jobs, wait_seconds=settings.compaction.deadline_seconds)
-    quotas = quotas_of(parts)
+    quotas = Quotas(parts.store.accounts, parts.jobs)
     passthrough = Passthrough(parts.destinations, quotas, limits.body_bytes)
     # Adds results of a conversation to its session's memory.
     blocks = MemoryBlocks(parts.store.journal, writer, new_id)
@@ -197,21 +193,6 @@ def recall_of(parts: Parts) -> RecallParts:
     )
 
 
-def quotas_of(parts: Parts) -> Quotas:
-    """The daily quotas of callers."""
-
-    async def prices(model: str) -> Prices | None:
-        entry = model_settings(parts.settings, model)
-        if entry is not None and entry.prices.input == 0:
-            return None
-        found = await parts.costs.known(model)
-        is_stated = configured_prices(parts.settings, model) is not None
-        # What is published as free has the default ratios, which are no dollars.
-        return found if is_stated or found != Prices() else None
-
-    return Quotas(parts.store.accounts, parts.jobs, prices)
-
-
 def _writer(parts: Parts) -> SummaryWriter:
     """The writer of summaries."""
     how = parts.settings.compaction
@@ -226,10 +207,11 @@ def _writer(parts: Parts) -> SummaryWriter:
     restraint = SummaryGuard(
         Breaker(merged([parts.settings.policy]).breaker_failures, BREAKER_SECONDS, time.monotonic),
         LoopBreaker(BREAKER_SECONDS, time.monotonic),
-        SpendingLimit(parts.store.journal, how.summary_tokens_per_day, time.time, new_id()),
     )
     prompts = Prompts(parts.kept, choice.instructions)
-    return SummaryWriter(parts.summarizers, parts.worker, prompts, choice, restraint, new_id)
+    return SummaryWriter(
+        parts.summarizers, parts.worker, prompts, choice, restraint, parts.store.journal, new_id
+    )
 
 
 def instructions_of(chosen: SummarizerSettings) -> Instructions:
@@ -317,7 +299,6 @@ def _exchange(
         delivery=Delivery(sending, recorder, relay, recovery),
         passthrough=passthrough,
         quotas=quotas,
-        storage=parts.storage,
         mixed=recall.mixed,
         behaviour=Behaviour(
             RequestLimits(limits.json_depth, limits.messages),

@@ -72,7 +72,7 @@ def own_pages(
             completes=journal,
             summarizer=writer,
             moving=SessionTransfer(
-                *(Exports(store, states, time.time), imports, parts.storage),
+                *(Exports(store, states, time.time), imports),
                 *(limits.body_bytes, limits.body_idle_seconds),
             ),
             erases=Eraser(parts.erasure),

@@ -14,7 +14,6 @@ import structlog
 import uuid_utils
 
 from palimpsest.api.metrics import MetricsPage
-from palimpsest.core.budget.quota import DailyLimits
 from palimpsest.core.urls import without_query
 from palimpsest.errors import SettingsError, StoreError
 from palimpsest.main.upstreams import (
@@ -44,7 +43,6 @@ from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recovery import Presence, recover
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.proxy.store_watch import StoreWatch
-from palimpsest.proxy.stored_bytes import StorageBounds
 from palimpsest.proxy.telemetry.counts import Counts
 from palimpsest.proxy.telemetry.metrics import Metrics, ModelLookups
 from palimpsest.proxy.telemetry.siblings import Siblings
@@ -101,7 +99,6 @@ class Parts:
     worker: Worker | None
     kept: KeptAnswers
     daily_log: DailyLog | None
-    storage: StorageBounds
     counts: Counts | None
     log: RequestLog
 
@@ -175,7 +172,6 @@ async def opened_parts(
         worker=worker,
         kept=KeptAnswers(RefusalMemory(), are_kept=settings.upstream.stores_responses),
         daily_log=DailyLog(folder, erasure.gone) if folder is not None else None,
-        storage=StorageBounds(store.body_bytes),
         counts=counts,
         log=RequestLog(chores, stopping, [counts.ended] if counts is not None else ()),
     )
@@ -229,9 +225,6 @@ async def _taken_up(parts: Parts, stack: AsyncExitStack) -> None:
         # The last server stopped between an erase and the end of its scrub.
         parts.erasure.scrubbing.begin()
     keep(parts.settings, stack, StoreWatch(store, parts.settings.database.erase_reserve_bytes).keep())
-    if store.journal.server is not None:
-        # Totals have many rows where several servers may write.
-        keep(parts.settings, stack, parts.storage.keep_adding_up())
 
 
 def keep(settings: Settings, stack: AsyncExitStack, *works: Coroutine[Any, Any, None]) -> None:
@@ -255,8 +248,7 @@ def _access(settings: Settings, store: Store, pepper: Pepper, jobs: Jobs) -> tup
     who = settings.access
     given = who.admin_key
     admin_key = AdminKey(given.get_secret_value()) if given is not None else None
-    daily = DailyLimits(who.daily_tokens, who.daily_dollars)
-    rules = AccessRules(who.realm, who.mode == "keys", who.identity_headers, daily, who.max_bytes, admin_key)
+    rules = AccessRules(who.realm, who.mode == "keys", who.identity_headers, who.daily_tokens, admin_key)
     access = Access(store.accounts, jobs, pepper, rules, credential_names(settings))
     return access, OperatorAccess(admin_key, store.namespaces, reads=who.admin_reads)
 

@@ -11,12 +11,12 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
 
-from palimpsest.core.budget.quota import DailyLimits, Quota, StorageBound, bound_of, quota_of
+from palimpsest.core.budget.quota import Quota, quota_of
 from palimpsest.core.wire.credentials import (
     FIRST_HEADERS,
     USUAL_NAMES,
@@ -109,26 +109,24 @@ _ADMIN_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated caller; `quota` and `bound` None: unlimited."""
+    """An authenticated caller; `quota` None: unlimited."""
 
     namespace: str
     quota: Quota | None = None
-    bound: StorageBound | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
     """Who is let in: `proxy_keys` requires a key issued by this proxy.
 
-    `realm` is mixed into every namespace. `daily` and `max_bytes` are the limits of callers whose key sets
-    none of its own. `admin_key` is nobody's here: a request with it is refused, since it would go upstream.
+    `realm` is mixed into every namespace. `daily_tokens` limit callers whose key sets no limit of its own.
+    `admin_key` is nobody's here: a request with it is refused, since it would go upstream.
     """
 
     realm: str
     proxy_keys: bool
     identity_headers: Sequence[str] = ()
-    daily: DailyLimits = field(default_factory=DailyLimits)
-    max_bytes: int = 0
+    daily_tokens: int = 0
     admin_key: AdminKey | None = None
 
 
@@ -152,8 +150,7 @@ class Access:
         self._pepper = pepper
         self._realm = rules.realm
         self._proxy_keys = rules.proxy_keys
-        self._daily = rules.daily
-        self._max_bytes = rules.max_bytes
+        self._daily_tokens = rules.daily_tokens
         self._admin_key = rules.admin_key
         self._names = names
         self._identity_headers = tuple(name.lower().encode("latin-1") for name in rules.identity_headers)
@@ -198,7 +195,7 @@ class Access:
 
         Returns the caller's quota.
         """
-        if self._proxy_keys or self._daily != DailyLimits():
+        if self._proxy_keys or self._daily_tokens:
             return (await self.caller_of(incoming)).quota
         first_credentials(incoming)
         return None
@@ -239,18 +236,14 @@ class Access:
         now = time.time()
         if not self._proxy_keys:
             namespace = await self._accounts.namespace_of(digest, now)
-            quota = quota_of(namespace, self._daily, "", DailyLimits())
-            return Caller(namespace, quota, bound_of(namespace, self._max_bytes, "", 0)), float("inf")
+            return Caller(namespace, quota_of(namespace, self._daily_tokens, "", 0)), float("inf")
         key = await self._key(incoming, now)
         namespace, identity = key.namespace, self._identity_of(incoming)
         if any(identity):
             narrowed = self._pepper.digest_of(namespace, *identity)
             namespace = await self._accounts.namespace_of(narrowed, now)
-        own = DailyLimits(key.daily_tokens or 0, key.daily_dollars or 0.0)
         left = KEY_SECONDS if key.expires_at is None else min(KEY_SECONDS, key.expires_at - now)
-        quota = quota_of(namespace, self._daily, key.id, own)
-        bound = bound_of(namespace, self._max_bytes, key.id, key.max_bytes or 0)
-        return Caller(namespace, quota, bound), left
+        return Caller(namespace, quota_of(namespace, self._daily_tokens, key.id, key.daily_tokens or 0)), left
 
     async def _key(self, incoming: Incoming, now: float) -> KeyRow:
         """The valid key that the request presents; that it was used is stored in the background."""

@@ -37,7 +37,6 @@ from palimpsest.proxy.sessions.delta import References
 from palimpsest.proxy.sessions.recorder import Outcome, Recorder
 from palimpsest.proxy.sessions.resolver import Resolver
 from palimpsest.proxy.sessions.tombstones import Tombstones
-from palimpsest.proxy.stored_bytes import StorageBounds
 from palimpsest.proxy.turn import ForwardedView, Turn, original
 
 # File paths, the longest model names in use, are hardly longer. A request with a longer name passes through
@@ -68,7 +67,6 @@ class Exchange:
     delivery: Delivery
     passthrough: Passthrough
     quotas: Quotas
-    storage: StorageBounds
     mixed: MixedTurns
     behaviour: Behaviour
 
@@ -87,8 +85,6 @@ class Exchange:
                 await self._unrecorded(incoming, client, request.why.encode())
                 return
             client.entry.asked_for(request.model)
-            if caller.bound is not None:
-                await self.storage.admit(caller.bound, len(incoming.body))
             if request.references:
                 request = await self.references.resolved(caller.namespace, request)
             async with (

@@ -63,7 +63,7 @@ class NamespaceViews:
         for key in await self._store.accounts.keys():
             keys[key.namespace].append(key)
         stored = await there.stored(ids)
-        sizes = await self._store.body_bytes.of_each(ids)
+        sizes = await self._store.old_sessions.sizes()
         turns = await there.turns(ids, now - DAY, today)
         dollars = await self._dollars(ids, today)
         return [

@@ -143,7 +143,7 @@ class FailureCount:
 class Overview:
     """The sums of the last `days`: of all turns, by day (newest first, YYYY-MM-DD) and by model.
 
-    With `days` 0 those of all turns ever, not by day, and what is `stored`, its texts of `size` bytes.
+    With `days` 0 those of all turns ever, not by day, and what is `stored`.
     `summaries`: compactions made, also undone ones, by who wrote the summary; `spent`: what the calls for
     them took, failed ones included.
     """
@@ -156,7 +156,6 @@ class Overview:
     spent: TokensSpent
     failures: Sequence[FailureCount] = field(default=())
     stored: Stored | None = None
-    size: int = 0
 
 
 class Overviews:
@@ -171,7 +170,7 @@ class Overviews:
         """The turns of the last `days` days, today (UTC) included; 0: all there have been."""
         since = _first_second(days, now) if days else 0.0
         totals = await self._store.exchange_log.totals(namespace, since if days else None)
-        stored, size = (None, 0) if days else await self._stored(namespace)
+        stored = None if days else (await self._store.namespaces.stored([namespace])).get(namespace, Stored())
         written = await self._store.compactions.authors(namespace, since)
         spent = await self._store.journal.spending(namespace, day_of(since))
         summaries: dict[Author, int] = {author: written.get(author, 0) for author in get_args(Author)}
@@ -184,12 +183,7 @@ class Overviews:
             dated = [by_day[day_of(total.day * DAY)]] if days else []
             for sums in (whole, by_model[total.model], *dated):
                 sums.add(total, prices[total.model], ratio)
-        return Overview(days, whole, by_day, by_model, summaries, spent, _failures(totals), stored, size)
-
-    async def _stored(self, namespace: str) -> tuple[Stored, int]:
-        """All that is stored, and the bytes of its texts."""
-        found = await self._store.namespaces.stored([namespace])
-        return found.get(namespace, Stored()), await self._store.body_bytes.of(namespace)
+        return Overview(days, whole, by_day, by_model, summaries, spent, _failures(totals), stored)
 
     async def of_sessions(self, namespace: str, sessions: Sequence[str]) -> dict[str, Sums]:
         """The sums of each of `sessions`; those without a turn are left out."""

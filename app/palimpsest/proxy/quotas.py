@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
-from palimpsest.core.budget.economy import Prices
-from palimpsest.core.budget.quota import Quota, Used, refusal, tokens_in, used_by
+from palimpsest.core.budget.quota import Quota, refusal, tokens_in, used_by
 from palimpsest.core.utc import day_of, left_of_day
 from palimpsest.core.wire.chat_answers import Usage, usage_of
 from palimpsest.core.wire.responses.answers import tokens_of
@@ -25,8 +24,6 @@ from palimpsest.proxy.jobs import Jobs
 from palimpsest.storage.accounts import Accounts, Charge
 from palimpsest.upstream.decoding import decoder_for
 
-# Callers choose model names, so that what is remembered is bounded.
-_REMEMBERED_MODELS = 1_000
 _log = structlog.get_logger("palimpsest.quotas")
 
 
@@ -38,24 +35,16 @@ class Bill:
     """
 
     quota: Quota
-    charged: Used = field(default_factory=Used)
+    charged: int = 0
 
 
 class Quotas:
-    """Checks and charges. `prices` returns what a million tokens of a model cost, in dollars, or None."""
+    """Checks and charges."""
 
-    def __init__(
-        self,
-        accounts: Accounts,
-        jobs: Jobs,
-        prices: Callable[[str], Awaitable[Prices | None]],
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, accounts: Accounts, jobs: Jobs, clock: Callable[[], float] = time.time) -> None:
         self._accounts = accounts
         self._jobs = jobs
-        self._prices = prices
         self._clock = clock
-        self._known: dict[str, Prices | None] = {}
 
     async def bill(self, quota: Quota) -> Bill:
         """The bill of a request; QuotaExceeded when nothing more may be used today."""
@@ -64,39 +53,24 @@ class Quotas:
             raise QuotaExceeded(said, retry_seconds=int(left_of_day(now)) + 1)
         return Bill(quota)
 
-    async def charge_of(
-        self, bill: Bill, model: str, usage: Usage, prompt_tokens: int, answer_tokens: int
-    ) -> Charge:
-        """What an answer of the model adds to its bill; see `used_by`. `settle` it once it is stored."""
-        prices = await self._prices_of(model) if bill.quota.limits.dollars else None
-        used = used_by(usage, prompt_tokens, answer_tokens, prices)
-        return Charge(
-            bill.quota.account,
-            day_of(self._clock()),
-            used.tokens - bill.charged.tokens,
-            used.dollars - bill.charged.dollars,
-        )
+    def charge_of(self, bill: Bill, usage: Usage, prompt_tokens: int, answer_tokens: int) -> Charge:
+        """What an answer adds to its bill; see `used_by`. `settle` it once it is stored."""
+        used = used_by(usage, prompt_tokens, answer_tokens)
+        return Charge(bill.quota.account, day_of(self._clock()), used - bill.charged)
 
     def settle(self, bill: Bill, charge: Charge) -> None:
         """The charge is stored."""
-        bill.charged = Used(bill.charged.tokens + charge.tokens, bill.charged.dollars + charge.dollars)
+        bill.charged += charge.tokens
 
-    def charge_unrecorded(self, bill: Bill, model: str, usage: Usage) -> None:
+    def charge_unrecorded(self, bill: Bill, usage: Usage) -> None:
         """Charge, in the background, what an answer that is not recorded has used."""
-        self._jobs.start(self._charged(bill, model, usage))
+        self._jobs.start(self._charged(bill, usage))
 
-    async def _charged(self, bill: Bill, model: str, usage: Usage) -> None:
+    async def _charged(self, bill: Bill, usage: Usage) -> None:
         try:
-            await self._accounts.charge(await self.charge_of(bill, model, usage, 0, 0))
+            await self._accounts.charge(self.charge_of(bill, usage, 0, 0))
         except StoreError as error:
             _log.warning("use_not_stored", error=type(error).__name__, account=bill.quota.account)
-
-    async def _prices_of(self, model: str) -> Prices | None:
-        if model not in self._known:
-            if len(self._known) >= _REMEMBERED_MODELS:
-                self._known.pop(next(iter(self._known)))
-            self._known[model] = await self._prices(model)
-        return self._known[model]
 
 
 # Usage stands at the end of an answer; of the Responses API a few fields follow.

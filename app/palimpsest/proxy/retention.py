@@ -70,7 +70,7 @@ class Retention:
         return erased
 
     async def _due(self, limits: NamespaceLimits) -> list[OldSession]:
-        return await due(self._store.old_sessions, self._store.body_bytes, limits, self._clock())
+        return await due(self._store.old_sessions, limits, self._clock())
 
     async def _erased(self, sessions: list[OldSession]) -> int:
         count = 0

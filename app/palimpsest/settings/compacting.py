@@ -144,12 +144,6 @@ class CompactionSettings(Section):
         "Gives a server time to recover; short compared with the minutes by which a summary is made ahead.",
         within("seconds", ge=0, le=300),
     )
-    summary_tokens_per_day: int = setting(
-        0,
-        "Tokens of prompts and answers that one namespace's summaries may use per day (UTC); 0: unlimited.",
-        "Beyond the limit code writes the summaries, and the session's events say so.",
-        within("tokens", ge=0, le=1_000_000_000_000),
-    )
     notify: Literal["none", "header", "comment", "event"] = setting(
         "header",
         "How a client is notified of a compaction: by the header x-palimpsest-compaction, by a comment at"

@@ -309,20 +309,6 @@ class AccessSettings(Section):
         "One caller in a loop must not use up what all have. Beyond it requests get 429 until midnight.",
         within("tokens", ge=0, le=10**12),
     )
-    daily_dollars: float = advanced(
-        0.0,
-        "The same in dollars, by the configured or published prices of models; 0: no limit.",
-        "A bill is in dollars. Models without a known price cost nothing here.",
-        within("dollars", ge=0, le=1e9),
-    )
-    max_bytes: int = advanced(
-        0,
-        "Bytes of messages that may be stored for one namespace, each text once; 0: no bound. A key may have"
-        " a bound of its own (palimpsest keys).",
-        "A disk has an end. At the bound requests get 429 until something is erased, by hand or by"
-        " retention.",
-        within("bytes", ge=0, le=10**15),
-    )
     admin_key: Annotated[SecretStr, AfterValidator(_admin_key)] | None = advanced(
         None,
         "Key of the operator, sent as a bearer token: it opens /api/admin, with sizes and use of all"

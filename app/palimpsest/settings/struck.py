@@ -11,6 +11,9 @@ _POLICY = "all sessions have the policy; set another one for a model or a sessio
 _INPUT = "policy.advanced.summary_input_chars bounds what one call reads."
 # By the dotted name; the sentence follows "was removed: ".
 STRUCK: Mapping[str, str] = {
+    "access.daily_dollars": "access.daily_tokens limits what a caller may use in a day.",
+    "access.max_bytes": "retention.max_bytes bounds what is kept of a namespace.",
+    "compaction.summary_tokens_per_day": "summaries count against access.daily_tokens.",
     "database.vacuum_max_bytes": "erased rows are removed from a file of any size, without a VACUUM.",
     "policy.holdout": _POLICY,
     "policy.holdout_policy": _POLICY,

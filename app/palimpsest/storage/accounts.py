@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from palimpsest.core.budget.quota import Used
 from palimpsest.storage.database import Reading, SqlDatabase, Statement, Step, p, rows_of, step
 from palimpsest.storage.sql import columns_of, fields_of, most, new_row, of_namespace, plain, replacing
 from palimpsest.storage.tables import (
@@ -41,9 +40,8 @@ _REMEMBERED = 50_000
 class KeyRow:
     """A proxy-issued key, without the key.
 
-    `daily_tokens` and `daily_dollars` are what it may use in a UTC day, `max_bytes` how much may be stored
-    with it; None: what `access` says. `retention_days` and `retention_bytes` are what is kept of its
-    namespace; None: what `retention` says.
+    `daily_tokens` is what it may use in a UTC day; None: what `access` says. `retention_days` and
+    `retention_bytes` are what is kept of its namespace; None: what `retention` says.
     """
 
     id: str
@@ -54,8 +52,6 @@ class KeyRow:
     expires_at: float | None = None
     last_used_at: float | None = None
     daily_tokens: int | None = None
-    daily_dollars: float | None = None
-    max_bytes: int | None = None
     retention_days: int | None = None
     retention_bytes: int | None = None
 
@@ -67,7 +63,6 @@ class Charge:
     account: str
     day: str
     tokens: int
-    dollars: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +181,14 @@ class Accounts:
         """Store when the key was used last."""
         await self._db.write([step(_KEY_USED, id=key_id, last_used_at=now)])
 
-    async def used(self, account: str, day: str) -> Used:
-        """What the account has used on the day, a UTC date as YYYY-MM-DD; reads one row inline."""
+    async def used(self, account: str, day: str) -> int:
+        """Tokens that the account has used on the day, a UTC date as YYYY-MM-DD; reads one row inline."""
         rows = await self._db.read_bounded(rows_of(_USED, account=account, day=day))
-        return Used(*rows[0]) if rows else Used()
+        return int(rows[0][0]) if rows else 0
 
-    async def used_on(self, day: str) -> Mapping[str, Used]:
-        """What every account has used on the day."""
-        rows = await self._db.read_snapshot(rows_of(_USED_ON, day=day))
-        return {account: Used(tokens, dollars) for account, tokens, dollars in rows}
+    async def used_on(self, day: str) -> Mapping[str, int]:
+        """Tokens that every account has used on the day."""
+        return dict(map(tuple, await self._db.read_snapshot(rows_of(_USED_ON, day=day))))
 
     async def charge(self, charge: Charge) -> None:
         """Add to what was used. Not idempotent."""
@@ -281,20 +275,10 @@ _CHANGED = tuple(
 _CHANGE_KEY = Statement(_OF_VALID_KEY.values({name: p(KEYS.c[name]) for name in _CHANGED}))
 _KEY_USED = Statement(sa.update(KEYS).where(KEYS.c.id == p("id")).values(last_used_at=p(KEYS.c.last_used_at)))
 
-_USED = Statement(
-    sa.select(USAGE.c.tokens, USAGE.c.dollars).where(USAGE.c.account == p("account"), USAGE.c.day == p("day"))
-)
-_USED_ON = Statement(
-    sa.select(USAGE.c.account, USAGE.c.tokens, USAGE.c.dollars).where(USAGE.c.day == p("day"))
-)
+_USED = Statement(sa.select(USAGE.c.tokens).where(USAGE.c.account == p("account"), USAGE.c.day == p("day")))
+_USED_ON = Statement(sa.select(USAGE.c.account, USAGE.c.tokens).where(USAGE.c.day == p("day")))
 _NEW_USE = new_row(USAGE)
-_CHARGE = Statement(
-    replacing(
-        _NEW_USE,
-        tokens=USAGE.c.tokens + _NEW_USE.excluded.tokens,
-        dollars=USAGE.c.dollars + _NEW_USE.excluded.dollars,
-    )
-)
+_CHARGE = Statement(replacing(_NEW_USE, tokens=USAGE.c.tokens + _NEW_USE.excluded.tokens))
 
 _WINDOWS = Statement(
     sa.select(*LEARNED_WINDOWS.c)

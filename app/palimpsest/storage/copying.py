@@ -3,8 +3,7 @@
 Table by table in one transaction of the target: interrupted, it leaves an empty database. Before the commit
 the rows of each table are read again, and their number and digest compared with those of the source.
 
-Not copied are the rows of running servers, the word index, which servers make from the messages again, and
-the sizes of namespaces, which the target's own triggers count.
+Not copied are the rows of running servers, and the word index, which servers make from the messages again.
 """
 
 from __future__ import annotations
@@ -22,12 +21,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from palimpsest.errors import SchemaMismatch, SettingsError
 from palimpsest.storage.address import sqlite_path
-from palimpsest.storage.body_bytes import AddUp
 from palimpsest.storage.journal import OPEN_FAILED
 from palimpsest.storage.migrate import MISMATCHES, connected, migrate, schema_state
 from palimpsest.storage.sqlite.files import ServerLock
 from palimpsest.storage.tables import (
-    BODY_BYTES,
     HEARTBEAT,
     LEASES,
     METADATA,
@@ -36,7 +33,7 @@ from palimpsest.storage.tables import (
     SERVERS,
 )
 
-_LEFT_OUT = (LEASES, SERVERS, HEARTBEAT, RECALL_MARKS, RECALL_WORDS, BODY_BYTES)
+_LEFT_OUT = (LEASES, SERVERS, HEARTBEAT, RECALL_MARKS, RECALL_WORDS)
 COPIED: Sequence[sa.Table] = [table for table in METADATA.tables.values() if table not in _LEFT_OUT]
 # Rows in memory at a time: a body may have megabytes.
 _ROWS = 100
@@ -70,7 +67,6 @@ async def copy_store(source_url: str, target_url: str, beat_seconds: float) -> M
         rows = {table.name: await _copied(source, target, table) for table in COPIED}
         # As at the start of a server: none is working on them.
         await target.execute(OPEN_FAILED)
-        await target.execute(AddUp())
         await target.commit()
     return rows
 

@@ -18,7 +18,6 @@ from palimpsest.storage.search_index import nameless
 from palimpsest.storage.sql import ONE, most, of_namespace, of_session
 from palimpsest.storage.tables import (
     BODIES,
-    BODY_BYTES,
     CALIBRATIONS,
     CREDENTIALS,
     EXCHANGES,
@@ -176,10 +175,6 @@ OF_UNPROVEN = {
     # Bodies that anything in the namespace names: all of them, found by key.
     "bodies": Statement(
         sa.delete(BODIES).where(BODIES.c.digest.in_(digests(NAMESPACE)), of_namespace(BODIES))
-    ),
-    # What the deleted bodies have left of their total: on PostgreSQL it goes when it is added up.
-    "body_bytes": Statement(
-        sa.delete(BODY_BYTES).where(of_namespace(BODY_BYTES), BODY_BYTES.c.bytes == sa.literal_column("0"))
     ),
     **_all_of(_in_scope(NAMESPACE)),
     **OF_NAMESPACE,

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 from palimpsest.core.utc import DAY
 from palimpsest.storage import erasure_rules as rules
 from palimpsest.storage.accounts import KeyRow
-from palimpsest.storage.body_bytes import BodyBytes
 from palimpsest.storage.database import SqlDatabase, Statement, p, rows_of
 from palimpsest.storage.sql import LIMIT, of_namespace, there_is, total_of
 from palimpsest.storage.tables import BODIES, EXCHANGES, KEYS, SESSIONS
@@ -105,15 +104,21 @@ class OldSessions:
         asked = {"namespace": namespace, "limit": limit}
         return [OldSession(*row) for row in await self._db.read_snapshot(rows_of(_OLDEST, **asked))]
 
+    async def sizes(self, above: int = 0) -> dict[str, int]:
+        """Bytes of the bodies of each namespace, each body once; only of those with more than `above`.
+
+        Reads the table of bodies: seconds for gigabytes, in a sort that spills to disk.
+        """
+        rows = await self._db.read_snapshot(rows_of(_SIZES, above=above), seconds=_SECONDS)
+        return {namespace: int(size) for namespace, size in rows}
+
     async def size(self, namespace: str, session: str) -> int:
         """Bytes of the session's bodies, those included that other sessions share."""
         asked = {"namespace": namespace, "session": session}
         return int((await self._db.read_snapshot(rows_of(_SIZE, **asked)))[0][0])
 
 
-async def due(
-    there: OldSessions, sizes_of: BodyBytes, limits: NamespaceLimits, now: float
-) -> list[OldSession]:
+async def due(there: OldSessions, limits: NamespaceLimits, now: float) -> list[OldSession]:
     """The sessions to be erased, the first 1,000 of each limit and namespace.
 
     A text that several sessions share counts for each of them, so that more may be due once these are gone.
@@ -125,8 +130,8 @@ async def due(
         kept = own.days or days
         oldest = await there.oldest(namespace, _MOST_FOUND) if kept else []
         found += [old for old in oldest if old.updated_at < now - kept * DAY]
-    has_bytes = limits.general.max_bytes or any(own.max_bytes for own in limits.own.values())
-    sizes = await sizes_of.all() if has_bytes else {}
+    bounds = [most for each in (limits.general, *limits.own.values()) if (most := each.max_bytes)]
+    sizes = await there.sizes(min(bounds)) if bounds else {}
     for namespace, size in sizes.items():
         most = limits.bytes_of(namespace)
         excess = size - most if most else 0
@@ -154,8 +159,12 @@ _BEFORE = Statement(
     _OLDEST_FIRST.where(SESSIONS.c.updated_at < p("at", sa.Double), SESSIONS.c.namespace.not_in(_WITH_LIMITS))
 )
 _OLDEST = Statement(_OLDEST_FIRST.where(of_namespace(SESSIONS)))
+_BYTES = total_of(sa.func.length(BODIES.c.body))
+_SIZES = Statement(
+    sa.select(BODIES.c.namespace, _BYTES)
+    .group_by(BODIES.c.namespace)
+    .having(p("above", sa.BigInteger) < _BYTES)
+)
 _SIZE = Statement(
-    sa.select(total_of(sa.func.length(BODIES.c.body))).where(
-        BODIES.c.digest.in_(rules.digests(rules.SESSION)), of_namespace(BODIES)
-    )
+    sa.select(_BYTES).where(BODIES.c.digest.in_(rules.digests(rules.SESSION)), of_namespace(BODIES))
 )

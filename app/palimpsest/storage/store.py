@@ -13,8 +13,8 @@ Guarantees
   caller may conclude nothing about whether the rows were written, and may call again.
 * Order is `arrival` (monotonic per session), never time. Times are for people: UTC seconds.
 
-The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `accounts`, `erasure`, `retention`,
-`body_bytes` and `namespaces` state the rest. Opening never migrates: it fails when the schema is not current.
+The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `accounts`, `erasure`, `retention`
+and `namespaces` state the rest. Opening never migrates: it fails when the schema is not current.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ import sqlalchemy as sa
 
 from palimpsest.errors import StoreUnavailable
 from palimpsest.storage.accounts import Accounts, ProvenNamespaces
-from palimpsest.storage.body_bytes import BodyBytes
 from palimpsest.storage.compactions import Compactions
 from palimpsest.storage.database import SqlDatabase, Statement, Step, StoreFault, p, rows_of, step
 from palimpsest.storage.erasure import GIVE_UP_IMPORTS, Erasure, RecentlyErased
@@ -77,7 +76,6 @@ class Store:
         self.accounts = Accounts(database, new_id, proven)
         self.erasure = Erasure(database, erased)
         self.old_sessions = OldSessions(database)
-        self.body_bytes = BodyBytes(database)
         self.namespaces = Namespaces(database)
 
     def trouble(self) -> StoreFault | None:

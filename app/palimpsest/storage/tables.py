@@ -78,15 +78,14 @@ some("ix_namespaces_unproven", NAMESPACES.c.proven_at.is_(None), NAMESPACES.c.cr
 CREDENTIALS = table("credentials", binary("digest", key=True), text("namespace"), moment("created_at"))
 sa.Index(None, CREDENTIALS.c.namespace)
 
-# `daily_tokens` and `daily_dollars` limit what the key may use in a UTC day, `max_bytes` what may be stored
-# with it, `retention_*` what is kept of its namespace; null: no limit of its own.
+# `daily_tokens` limits what the key may use in a UTC day, `retention_*` what is kept of its namespace; null:
+# no limit of its own.
 KEYS = table(
     "keys",
     *(text("id", key=True), binary("digest"), text("label"), text("namespace")),
     *(moment("created_at"), moment("revoked_at", null=True)),
     *(moment("expires_at", null=True), moment("last_used_at", null=True)),
-    *(whole("daily_tokens", null=True), sa.Column("daily_dollars", sa.Double, nullable=True)),
-    *(whole(name, null=True) for name in ("max_bytes", "retention_days", "retention_bytes")),
+    *(whole(name, null=True) for name in ("daily_tokens", "retention_days", "retention_bytes")),
     sa.UniqueConstraint("digest"),
 )
 
@@ -94,8 +93,7 @@ KEYS = table(
 # leaves it, so that nobody gets a new quota by erasing.
 USAGE = table(
     "usage",
-    *(text("account", key=True), text("day", key=True)),
-    *(whole("tokens"), sa.Column("dollars", sa.Double, nullable=False)),
+    *(text("account", key=True), text("day", key=True), whole("tokens")),
     sqlite_with_rowid=False,
 )
 
@@ -113,15 +111,6 @@ SESSIONS = table(
 )
 
 BODIES = table("bodies", binary("digest", key=True), text("namespace", key=True), binary("body"))
-
-# A namespace's bodies take the sum of its rows here, which triggers of `bodies` write (revision 0020). SQLite
-# has one row a namespace, PostgreSQL one for each change until they are added up.
-BODY_BYTES = table(
-    "body_bytes",
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True),
-    *(text("namespace"), whole("bytes")),
-)
-sa.Index(None, BODY_BYTES.c.namespace)
 
 # The key starts with (chain, session), so that one index finds a chain in every session and a path in
 # one. `preamble` names the instructions of the newest exchange that ended or began here.

@@ -113,11 +113,6 @@ _TOLD: Mapping[str, tuple[str, str, Tone]] = {
         "The summary counts, its state does not: {unread}.",
         "warning",
     ),
-    "spending_limit": (
-        "Spending limit reached",
-        "{spent} of {limit} {what}: no model is asked meanwhile.",
-        "warning",
-    ),
     "context_recalled": ("History read", "{by} {looked} {asked}: {resultCount} found.", "plain"),
 }
 
@@ -218,7 +213,6 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
         "prompt_cut",
         "session_not_continued",
         "state_delta_invalid",
-        "spending_limit",
     ),
 }
 

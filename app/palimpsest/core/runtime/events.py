@@ -40,7 +40,6 @@ EventType = Literal[
     "conversation_snapshot",
     "compaction_undone",
     "state_delta_invalid",
-    "spending_limit",
     "session_restored",
     "context_recalled",
 ]

@@ -1,7 +1,7 @@
 """Requests that are not recorded: the rest of `/v1/`, relayed unchanged, and one list of all models.
 
 Nothing is stored, and nothing counted but what a quota is charged with. A body is read only for its model, if
-several servers are configured or the quota is one of dollars. The upstream's error statuses pass through.
+several servers are configured. The upstream's error statuses pass through.
 With one server its own model list passes through.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Protocol
@@ -20,7 +19,7 @@ import structlog
 from palimpsest.core.wire.json_spans import raw_members
 from palimpsest.core.wire.json_text import BYTE_ORDER_MARK, decoded, verify
 from palimpsest.core.wire.models import Entry, entries_of, merged, offered, with_model
-from palimpsest.errors import BodyTooLarge, NestedTooDeep, RequestError, UnsupportedCoding, UpstreamError
+from palimpsest.errors import BodyTooLarge, NestedTooDeep, UnsupportedCoding, UpstreamError
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.destinations import Destination, Destinations
 from palimpsest.proxy.incoming import Headers, Incoming, plain_body
@@ -115,17 +114,14 @@ class Passthrough:
         self, incoming: Incoming, bill: Bill, answer: UpstreamAnswer, client: Client, *, is_chat: bool
     ) -> None:
         """Relay the body, and charge what it says it has used, also when it breaks off."""
-        passing, model = PassingAnswer(answer.headers), None
-        if bill.quota.limits.dollars:
-            with suppress(RequestError):
-                model = await self._model(incoming)
+        passing = PassingAnswer(answer.headers)
         try:
             async for chunk in answer.chunks():
                 passing.feed(chunk)
                 await client.body(chunk)
         finally:
             usage = passing.usage(incoming.body if is_chat else None)
-            self._quotas.charge_unrecorded(bill, model or "", usage)
+            self._quotas.charge_unrecorded(bill, usage)
 
     async def _there(self, incoming: Incoming, upload: Upload) -> tuple[Destination, Incoming]:
         """The server of the request's model, and the request with the model's name there."""

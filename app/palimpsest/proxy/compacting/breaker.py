@@ -1,4 +1,4 @@
-"""Guards against summary requests: repeated failures (F05), a loop of folds, the spending limit."""
+"""Guards against summary requests: repeated failures (F05), and a loop of folds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Literal
 
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.record import is_same_fold
-from palimpsest.proxy.compacting.costs import SpendingLimit
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.turn import Turn
 
@@ -125,21 +124,17 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class SummaryGuard:
-    """The guards together: failures by model, loops by session, spending by namespace."""
+    """The guards together: failures by model, loops by session."""
 
     failures: Breaker
     loops: LoopBreaker
-    spending: SpendingLimit
 
     def reason(self, context: CompactionContext, model: str, key: str) -> str:
         """A stable word for why `model` should not be asked about this conversation; "" if it may be."""
-        namespace = context.turn.namespace
-        if self.spending.is_spent(namespace):
-            return "spending_limit"
         if context.is_ordered:
             # A manual compaction may follow a repair of the model: it is always tried (F05).
             return ""
-        if self.failures.is_open(model, namespace, key):
+        if self.failures.is_open(model, context.turn.namespace, key):
             return "breaker_open"
         return "looping" if self.is_looping(context) else ""
 

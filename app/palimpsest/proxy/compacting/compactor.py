@@ -115,7 +115,6 @@ WHY_BY_CODE: Mapping[str, str] = {
     "key_refused": "the key was refused",
     "nobody_to_ask": "no model may be asked",
     "not_worth_asking": "a model's summary would cost more than it is worth",
-    "spending_limit": "the limit for summaries is reached",
     "breaker_open": "the model failed several times and is not asked for a while",
     "looping": "the conversation was folded in three turns in a row",
     "elsewhere": "another server was writing one",

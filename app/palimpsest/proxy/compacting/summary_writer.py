@@ -28,15 +28,17 @@ from palimpsest.core.summary.prompt import (
     with_headroom,
 )
 from palimpsest.core.summary.source import SummarySource
+from palimpsest.core.utc import day_of
 from palimpsest.core.view.compaction import SpentTokens
 from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import Members
-from palimpsest.errors import SummaryRejected
+from palimpsest.errors import StoreError, SummaryRejected
 from palimpsest.proxy.compacting.breaker import Cause, SummaryGuard
 from palimpsest.proxy.compacting.questions import Prompts, ReasoningTokens
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
 from palimpsest.proxy.jobs import unless
+from palimpsest.storage.journal import Journal, TokensSpent
 from palimpsest.upstream.summarizer import (
     Failed,
     KeyRefused,
@@ -116,6 +118,7 @@ class SummaryWriter:
         prompts: Prompts,
         choice: SummarizerChoice,
         guard: SummaryGuard,
+        journal: Journal,
         new_id: Callable[[], str],
     ) -> None:
         self._summarizers = summarizers
@@ -123,6 +126,7 @@ class SummaryWriter:
         self._prompts = prompts
         self._choice = choice
         self._guard = guard
+        self._journal = journal
         self._breaker = guard.failures
         self._thoughts = ReasoningTokens()
         self._new_id = new_id
@@ -153,7 +157,6 @@ class SummaryWriter:
         It is no failure if the policy's style asks no model, or if a model's summary is not worth its price.
         """
         run = self._run()
-        await self._guard.spending.look(context.turn.namespace)
         replaced = await context.done(_replaced, source)
         if not await context.done(self.is_worth, fold):
             why = "not_worth_asking" if context.policy.use_summarizer else "nobody_to_ask"
@@ -193,7 +196,6 @@ class SummaryWriter:
         `chained` is the source of an ordinary summary, which the caller requests if this attempt fails and
         the source holds new messages. Given up once a request waits.
         """
-        await self._guard.spending.look(context.turn.namespace)
         limits = self._limits(context)
         anew = await context.done(lambda own: source_to_rebuild(anew, limits, own.count_text))
         if not anew.fresh or not await context.done(self._is_rebuild_worth, anew, chained):
@@ -347,9 +349,6 @@ class SummaryWriter:
         seconds = run.ends - time.monotonic()
         if seconds <= 0:
             raise _NoAnswer("timeout")
-        if self._guard.spending.is_spent(context.turn.namespace):
-            await self._guard.spending.tell(context.turn.namespace, context.turn.session)
-            raise _NoAnswer("spending_limit", counts=False)
         reuses_prompt = behind is not None
         match await self._outcome(context, request, seconds, behind):
             case QuestionAnswer() as answer:
@@ -388,7 +387,7 @@ class SummaryWriter:
         reuses_prompt: bool,
     ) -> None:
         """Log and store the answer's usage, counted by us where the upstream does not report it."""
-        turn, spending, usage = context.turn, self._guard.spending, answer.usage
+        turn, usage = context.turn, answer.usage
         _log.info(
             "summary_answered",
             session=turn.session,
@@ -400,19 +399,22 @@ class SummaryWriter:
             max_tokens=request.max_tokens,
             finish_reason=answer.finish_reason,
         )
-        if usage.prompt_tokens is None:
-            tokens = await context.done(_prompt_tokens, request, reuses_prompt=reuses_prompt)
-            usage = replace(usage, prompt_tokens=tokens)
-        if usage.completion_tokens is None:
-            usage = replace(usage, completion_tokens=context.count_text(answer.text))
+        prompt, completion = usage.prompt_tokens, usage.completion_tokens
+        if prompt is None:
+            prompt = await context.done(_prompt_tokens, request, reuses_prompt=reuses_prompt)
+        if completion is None:
+            completion = context.count_text(answer.text)
+        usage = replace(usage, prompt_tokens=prompt, completion_tokens=completion)
         model = self.model_for(context)
         run.usages.append(usage)
         self._thoughts.answered(turn.namespace, model, usage)
         if answer.finish_reason == "length" and not answer.text.strip():
             self._thoughts.used_up(turn.namespace, model, request.max_tokens)
-        await spending.add(turn.namespace, usage)
-        if spending.is_spent(turn.namespace):
-            await spending.tell(turn.namespace, turn.session)
+        spent = TokensSpent(1, prompt, completion, usage.cached_tokens or 0)
+        try:
+            await self._journal.add_spending(turn.namespace, day_of(time.time()), spent)
+        except StoreError as error:
+            _log.warning("spending_not_stored", error=type(error).__name__)
 
     def _has_worker(self, context: CompactionContext) -> bool:
         """True when the policy's style asks a worker, an external program (E07)."""
@@ -453,9 +455,6 @@ class SummaryWriter:
         return self._summarizers.key_id(self.model_for(context), context.outgoing())
 
     def _failed(self, context: CompactionContext, reason: str) -> None:
-        if reason == "spending_limit":
-            # No model was asked.
-            return
         cause: Cause = "server"
         if reason in _OF_THE_KEY:
             cause = "key"

@@ -131,7 +131,7 @@ class Recorder:
         closed = _closed(turn, shown, outcome, entry)
         bill = turn.incoming.bill
         if bill is not None and _was_answered(outcome):
-            closed = replace(closed, charge=await self._charge(bill, turn, shown, outcome))
+            closed = replace(closed, charge=self._charge(bill, turn, shown, outcome))
         await self._store.exchanges.close(closed)
         if bill is not None and closed.charge is not None:
             self._quotas.settle(bill, closed.charge)
@@ -140,12 +140,12 @@ class Recorder:
             head = chain_of(turn.conversation.head, answer.canonical)
             self._remember(turn, head, (*turn.conversation.messages, answer))
 
-    async def _charge(self, bill: Bill, turn: Turn, shown: ForwardedView, outcome: Outcome) -> Charge:
+    def _charge(self, bill: Bill, turn: Turn, shown: ForwardedView, outcome: Outcome) -> Charge:
         """What the answer adds to its bill; where the upstream has not counted, by our own count."""
         prompt = shown.tokens + (outcome.hidden.tokens if outcome.hidden else 0)
         answer = sum([message.tokens for message in outcome.answers])
         counted = as_theirs(prompt, turn.ratio), as_theirs(answer, turn.ratio)
-        return await self._quotas.charge_of(bill, turn.model, outcome.usage, *counted)
+        return self._quotas.charge_of(bill, outcome.usage, *counted)
 
     async def note(
         self, turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None = None
