@@ -54,6 +54,10 @@ async def streaming(folder: Path, most: int, pace: Pace = QUICK) -> AsyncIterato
     talk = Talk(store)
     await talk.turns(1)
     ended = asyncio.Event()
+
+    async def is_admitted() -> bool:
+        return True
+
     # None of these events has a state to be computed.
     states = RuntimeReader(
         store, Archive(store, MessageReader(lambda _: lambda _: 1, 1_000)), cast("Any", None)
@@ -61,7 +65,8 @@ async def streaming(folder: Path, most: int, pace: Pace = QUICK) -> AsyncIterato
     streams = EventStreams(store.journal, states, most, ended, pace)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        response = streams.response(Wanted(scope["path"].strip("/") or "ns", talk.session, 0, ()))
+        namespace = scope["path"].strip("/") or "ns"
+        response = streams.response(Wanted(namespace, talk.session, 0, (), is_admitted))
         await guarded(response, scope, receive, send)
 
     async with (

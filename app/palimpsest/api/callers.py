@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, TypeVar
 
+import structlog
 from fastapi import Depends, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
@@ -23,6 +25,7 @@ from palimpsest.proxy.access import Access, Caller
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import Headers, asking_of
 from palimpsest.proxy.operator import OperatorAccess
+from palimpsest.proxy.reports import printable
 
 Order = TypeVar("Order", bound=BaseModel)
 # Parameters that several endpoints have.
@@ -37,6 +40,7 @@ Branch = Annotated[
 # Bodies of our own endpoints have a few fields; this leaves room for a focus and any id.
 ORDER_BYTES = 65_536
 ORDER_SECONDS = 10.0
+_log = structlog.get_logger("palimpsest.operator")
 
 
 class CallerAuthentication:
@@ -51,10 +55,21 @@ class CallerAuthentication:
 
     async def admit(self, request: Request) -> None:
         """Identify the caller. Every route under `/api` depends on this."""
-        incoming = asking_of(request.scope)
-        read_as = await self._operator.reader(request.url.path, incoming)
+        incoming, path = asking_of(request.scope), request.url.path
+        read_as = await self._operator.reader(path, incoming)
         request.state.caller = read_as or await self._access.caller_of(incoming)
         request.state.credentials = () if read_as else self._access.credentials_of(incoming)
+        request.state.is_admitted = partial(self._is_admitted, request)
+        if read_as:
+            _log.info("admin_read", namespace=read_as.namespace, path=printable(path))
+
+    async def _is_admitted(self, request: Request) -> bool:
+        incoming, namespace = asking_of(request.scope), _admitted(request).namespace
+        try:
+            read_as = await self._operator.reader(request.url.path, incoming)
+        except RequestError:
+            return False
+        return read_as is not None or await self._access.still_admits(incoming, namespace)
 
     async def refuse_unknown(self, request: Request) -> None:
         """InvalidParameter for a query field that neither the endpoint nor a client's way to identify has."""
@@ -83,6 +98,12 @@ def credentials_of(request: Request) -> Headers:
     """The caller's own key, for requests to the upstream on its behalf."""
     credentials: Headers = request.state.credentials
     return credentials
+
+
+def still_admitted(request: Request) -> Callable[[], Awaitable[bool]]:
+    """Asks again whether the caller may read, as `Access.still_admits`."""
+    asks: Callable[[], Awaitable[bool]] = request.state.is_admitted
+    return asks
 
 
 async def order_of(request: Request, kind: type[Order]) -> Order:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypedDict
 
 from fastapi import APIRouter, Query, Request
 
-from palimpsest.api.callers import Admitted, SessionName
+from palimpsest.api.callers import Admitted, SessionName, still_admitted
 from palimpsest.api.replies import Reply, UtcTime, described, object_with, raw_reply, utc_time
 from palimpsest.core.runtime.events import EVENT_TYPES
 from palimpsest.core.wire.json_text import array_of
@@ -41,18 +41,22 @@ class Pace:
     poll_seconds: float = 1.0
     # Intermediate proxies close silent connections, the strictest after some 30 seconds.
     keep_alive_seconds: float = 15.0
-    # Then the stream ends and the client reconnects, so that a revoked key stops working.
+    # Then the stream ends and the client reconnects.
     life_seconds: float = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A query for events: those of a session after `after`, of these types, or of all."""
+    """A query for events: those of a session after `after`, of these types, or of all.
+
+    `is_admitted` is asked before each read but the first: the stream ends once its caller may not read.
+    """
 
     namespace: str
     session: str
     after: int
     types: tuple[str, ...]
+    is_admitted: Callable[[], Awaitable[bool]]
 
     def after_seen(self, seen: int | None) -> Wanted:
         """The same query, after the event that the client saw last."""
@@ -113,7 +117,11 @@ class EventStreams:
         # Tells the client at once that the stream is open.
         yield b": open\n\n"
         spoken = now()
+        is_first = True
         while not self._ended.is_set() and now() < ends:
+            if not (is_first or await wanted.is_admitted()):
+                return
+            is_first = False
             where = wanted.namespace, wanted.session
             rows = await self._journal.events(*where, wanted.after, _PAGE, wanted.types)
             if rows:
@@ -213,7 +221,7 @@ class EventPages:
         new events as they arrive.
         """
         row = await self._archive.session(caller.namespace, name)
-        wanted = Wanted(caller.namespace, row.id, after, _types(types))
+        wanted = Wanted(caller.namespace, row.id, after, _types(types), still_admitted(request))
         if _wants_stream(request):
             return self._streams.response(wanted.after_seen(_last_seen(request)))
         rows = await self._journal.events(caller.namespace, row.id, after, limit + 1, wanted.types)

@@ -10,7 +10,7 @@ from typing import Any
 
 from palimpsest.cli.reading import Json
 from palimpsest.cli.running_proxy import Proxy
-from palimpsest.cli.terminal import counted, money, size, table
+from palimpsest.cli.terminal import counted, money, table
 from palimpsest.upstream.own_api import own_api, session_path
 
 _HEAD = ("TURNS", "SAID", "SENT", "CACHED", "ANSWERED", "COST", "SAVED", "COMPACTED", "FAILED")
@@ -102,7 +102,7 @@ def _sums(told: Json) -> Iterator[str]:
 
 def _stored(stored: Json) -> str:
     counts = [counted(stored[f"{noun}s"], noun) for noun in ("session", "message")]
-    told = ", ".join([*counts, size(stored["bytes"])])
+    told = ", ".join(counts)
     if stored["first_at"] is None:
         return f"Stored: {told}."
     return (

@@ -178,7 +178,10 @@ def recall_of(parts: Parts) -> RecallParts:
         without_tools=how.tools_for_all,
     )
     executing = ToolExecutor(
-        tools, lambda model: parts.tokens.counter_of(model).count_message, how.result_chars
+        tools,
+        parts.access.still_admits,
+        lambda model: parts.tokens.counter_of(model).count_message,
+        how.result_chars,
     )
     bounds = RoundLimits(how.max_rounds, limits.frame_bytes, limits.answer_bytes)
     # A search waits for the store and for the word index.

@@ -59,5 +59,4 @@ class OperatorAccess:
             raise AdminKeyRefused(_READS_ONLY)
         if await self._namespaces.named(named) is None:
             raise missing()
-        _log.info("admin_read", namespace=named, path=printable(path))
         return Caller(named)

@@ -8,7 +8,7 @@ prompt cache stays valid.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -17,6 +17,7 @@ from palimpsest.core.history.message import chain_of
 from palimpsest.core.recall.rounds.calls import RecallCall, ResultRoom, fitted, newest_words, recall_calls_in
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.errors import StoreError
+from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
 from palimpsest.proxy.recall.searching import Where
@@ -28,6 +29,9 @@ from palimpsest.storage.exchanges import Exchanges
 # Further calls get an error as result; each call is a search.
 _AT_ONCE = 8
 _TOO_MANY = '{"error":{"code":"too_many_calls","message":"At most 8 calls are carried out at a time."}}'
+_NOT_ADMITTED = '{"error":{"code":"invalid_api_key","message":"This key opens the archive no more."}}'
+# Whether a request's credentials still open a namespace.
+Admits = Callable[[Incoming, str], Awaitable[bool]]
 # Counts a message for a model.
 CountFor = Callable[[str], Callable[[Mapping[str, Any]], int]]
 
@@ -35,8 +39,9 @@ CountFor = Callable[[str], Callable[[Mapping[str, Any]], int]]
 class ToolExecutor:
     """Executes calls to our tools; a result has at most `result_chars` characters."""
 
-    def __init__(self, tools: RecallTools, count_for: CountFor, result_chars: int) -> None:
+    def __init__(self, tools: RecallTools, admits: Admits, count_for: CountFor, result_chars: int) -> None:
         self._tools = tools
+        self._admits = admits
         self._count_for = count_for
         self._result_chars = result_chars
 
@@ -63,6 +68,8 @@ class ToolExecutor:
     async def _results(self, turn: Turn, calls: Sequence[RecallCall]) -> list[str]:
         """The result of each call as JSON text, in order."""
         talk = turn.conversation
+        if not await self._admits(turn.incoming, turn.namespace):
+            return [_NOT_ADMITTED] * len(calls)
         where = Where(turn.namespace, turn.session, talk.head, "branch")
         newest_user = newest_words([message.fields for message in talk.messages])
         named = [(call.name, call.arguments) for call in calls[:_AT_ONCE]]
