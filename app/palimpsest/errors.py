@@ -287,16 +287,20 @@ class NamespaceUnproven(RequestError):
 
 
 class QuotaExceeded(RequestError):
-    """The key or namespace has used its tokens of the day; it may go on in `retry_seconds`."""
+    """The key or namespace has used its tokens of the day; it may go on in `retry_seconds`.
+
+    `is_used` is false while some are only reserved, by requests that may use less.
+    """
 
     status = 429
     code = "quota_exceeded"
     # OpenAI's own type for a used-up budget, which frameworks do not retry.
     type = "insufficient_quota"
 
-    def __init__(self, message: str, *, retry_seconds: int) -> None:
+    def __init__(self, message: str, *, retry_seconds: int, is_used: bool = True) -> None:
         super().__init__(message)
         self.retry_seconds = retry_seconds
+        self.is_used = is_used
 
 
 class HeadersTooLarge(RequestError):

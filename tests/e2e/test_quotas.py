@@ -96,7 +96,7 @@ async def test_a_restart_and_an_erase_forget_nothing(tmp_path: Path) -> None:
         assert (await line.asks(post(chat_body()))).status == 200
 
 
-async def test_what_is_in_progress_at_the_boundary_runs_to_its_end(tmp_path: Path) -> None:
+async def test_what_is_in_progress_runs_to_its_end_and_holds_what_it_may_use(tmp_path: Path) -> None:
     async with wired(tmp_path, DAILY) as line:
         opens = asyncio.Event()
 
@@ -105,12 +105,20 @@ async def test_what_is_in_progress_at_the_boundary_runs_to_its_end(tmp_path: Pat
             await stating(100, 0)(wire)
 
         line.upstream.always(late)
-        asking = [asyncio.create_task(line.asks(post(chat_body(f"{n}")))) for n in range(3)]
-        await line.upstream.arrived(3)
+        first = asyncio.create_task(line.asks(post(chat_body("one", max_tokens=70))))
+        await line.upstream.arrived(1)
+        # What the first one leaves is enough to begin; with the second one all is reserved.
+        second = asyncio.create_task(line.asks(post(chat_body("two", max_tokens=70))))
+        await line.upstream.arrived(2)
+        third = await line.asks(post(chat_body()))
+        assert (third.status, third.code) == (429, "quota_exceeded")
+        assert "reserved" in third.json()["error"]["message"]
+        # It may succeed once they have ended.
+        assert (third.header("retry-after"), third.header("x-should-retry")) == ("5", None)
         opens.set()
-        assert [(await reply).status for reply in asking] == [200] * 3
-        # Exactly these three, and none after them.
-        assert line.query("SELECT tokens FROM usage") == [(300,)]
+        assert [(await reply).status for reply in (first, second)] == [200] * 2
+        assert line.query("SELECT tokens FROM usage") == [(200,)]
+        assert line.query("SELECT tokens FROM reserved") == [(0,)]
         assert is_refused(await line.asks(post(chat_body())))
 
 
@@ -133,6 +141,7 @@ async def test_a_quota_that_is_not_set_counts_nothing(tmp_path: Path) -> None:
         assert (await line.asks(post(chat_body()))).status == 200
         assert (await line.asks(post(chat_body(), [(b"X-Palimpsest", b"no-store")]))).status == 200
         assert line.query("SELECT count(*) FROM usage") == [(0,)]
+        assert line.query("SELECT count(*) FROM reserved") == [(0,)]
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -177,9 +186,14 @@ async def test_a_client_that_leaves_has_used_what_it_asked_for(tmp_path: Path) -
 
 async def test_a_refusal_of_the_upstream_costs_nothing(tmp_path: Path) -> None:
     async with wired(tmp_path, DAILY) as line:
-        line.upstream.expects(replies(b'{"error":{"message":"no"}}', status=400))
-        assert (await line.asks(post(chat_body()))).status == 400
-        assert line.query("SELECT count(*) FROM usage") == [(0,)]
+        for headers in ([], [(b"X-Palimpsest", b"no-store")]):
+            line.upstream.expects(replies(b'{"error":{"message":"no"}}', status=400))
+            assert (await line.asks(post(chat_body(), headers))).status == 400
+
+        async def is_settled() -> bool:
+            return line.query("SELECT u.tokens, r.tokens FROM usage u, reserved r") == [(0, 0)]
+
+        await until(is_settled)
 
 
 @pytest.mark.parametrize(

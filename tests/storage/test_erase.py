@@ -30,8 +30,7 @@ from tests.storage.test_standing import fills_every_table, rows_in
 # Who may come in, what belongs to nobody, and the index of words, which has rules of its own.
 KEPT = {"namespaces", "credentials", "keys", "pepper"}
 # And what accounts have used: an erase gives nobody a new quota.
-KEPT |= {"heartbeat", "servers", "usage"}
-# And totals, which triggers keep, without a text: 0 once everything is erased (test_body_bytes.py).
+KEPT |= {"heartbeat", "servers", "usage", "reserved"}
 INDEXED = {"recall_marks", "recall_words"}
 
 

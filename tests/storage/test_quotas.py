@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 from palimpsest.core.budget.quota import Quota
-from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.errors import QuotaExceeded
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.quotas import Quotas
-from palimpsest.storage.accounts import Charge
+from palimpsest.storage.accounts import Charge, Use
 from palimpsest.storage.store import Store, open_store
 
 from tests.storage.conftest import new_id
@@ -30,9 +29,9 @@ async def test_charges_add_up_by_account_and_day(store: Store) -> None:
     await asyncio.gather(*(store.accounts.charge(Charge("a", DAY, 5)) for _ in range(8)))
     await store.accounts.charge(Charge("a", NEXT, 1))
     await store.accounts.charge(Charge("b", DAY, -3))
-    assert await store.accounts.used("a", DAY) == 40
-    assert await store.accounts.used("a", NEXT) == 1
-    assert await store.accounts.used("c", DAY) == 0
+    assert await store.accounts.used("a", DAY) == Use(40)
+    assert await store.accounts.used("a", NEXT) == Use(1)
+    assert await store.accounts.used("c", DAY) == Use()
     assert await store.accounts.used_on(DAY) == {"a": 40, "b": -3}
 
 
@@ -41,12 +40,12 @@ async def test_an_answer_and_its_charge_are_stored_together_and_survive_an_erase
     opened = await talk.asks([b"q"])
     closed = replace(await talk.hears(opened, state="failed"), charge=Charge(talk.namespace, DAY, 7))
     await store.exchanges.close(closed)
-    assert await store.accounts.used(talk.namespace, DAY) == 7
+    assert await store.accounts.used(talk.namespace, DAY) == Use(7)
     await store.erasure.session(talk.namespace, talk.session, [], 1.0)
     # Nothing is recorded any more, but it was used.
     await store.exchanges.close(closed)
     await store.erasure.namespace(talk.namespace, 1.0)
-    assert await store.accounts.used(talk.namespace, DAY) == 14
+    assert await store.accounts.used(talk.namespace, DAY) == Use(14)
 
 
 async def test_the_first_answer_proves_a_namespace_also_if_it_is_charged(store: Store) -> None:
@@ -59,17 +58,47 @@ async def test_the_first_answer_proves_a_namespace_also_if_it_is_charged(store: 
     assert (await store.accounts.status(talk.namespace)).proven
 
 
+async def test_of_many_at_once_one_is_the_last_that_finds_something_left(store: Store, url: str) -> None:
+    """On any server; what it reserves is released with its charge, or with the server."""
+    beside = await open_store(url, deadline_seconds=20, new_id=new_id)
+    asked = [each.accounts.reserve("a", DAY, 30, 100) for each in (store, beside) * 20]
+    assert sum(await asyncio.gather(*asked)) == 4
+    assert await beside.accounts.used("a", DAY) == Use(0, 120)
+    await store.accounts.charge(Charge("a", DAY, 5, 30))
+    assert await store.accounts.used("a", DAY) == Use(5, 90)
+    assert await beside.accounts.reserve("a", DAY, 1, 100)
+    assert not await store.accounts.reserve("b", DAY, 1, 0)
+    # More than is reserved is never released: a server that was given up may run on.
+    await store.accounts.charge(Charge("a", DAY, 0, 10**6))
+    assert (await store.accounts.used("a", DAY)).reserved == 0
+    await beside.close()
+
+
+async def test_what_a_server_reserved_goes_with_it(postgres_url: str) -> None:
+    servers = [await open_store(postgres_url, new_id=new_id, sole=True) for _ in range(3)]
+    first, second, third = servers
+    for each in servers:
+        await each.journal.beat()
+        assert await each.accounts.reserve("a", DAY, 10, 100)
+    await second.journal.leave()
+    assert (await first.accounts.used("a", DAY)).reserved == 20
+    beats = await first.journal.beats()
+    assert await first.journal.give_up(str(third.journal.server), beats[str(third.journal.server)])
+    assert (await first.accounts.used("a", DAY)).reserved == 10
+    for each in servers:
+        await each.close()
+
+
 async def test_what_one_server_charges_another_sees_at_once(store: Store, url: str) -> None:
     beside = await open_store(url, deadline_seconds=20, new_id=new_id)
     quota = Quota("a", 10)
     here, there = quotas_of(store), quotas_of(beside)
-    # Both begin below the quota, and both run to their ends: that much can be above it.
     bills = [await here.bill(quota), await there.bill(quota)]
     for quotas, bill in zip((here, there), bills, strict=True):
-        charge = quotas.charge_of(bill, Usage(6, 3), 0, 0)
+        charge = quotas.charge_of(bill, 9)
         await store.accounts.charge(charge)
         quotas.settle(bill, charge)
-    assert await beside.accounts.used("a", DAY) == 18
+    assert await beside.accounts.used("a", DAY) == Use(18)
     for quotas in (here, there):
         with pytest.raises(QuotaExceeded, match=r"18 of 10 tokens.*access\.daily_tokens") as refused:
             await quotas.bill(quota)
@@ -83,8 +112,19 @@ async def test_an_answer_that_is_stored_twice_is_charged_once(store: Store) -> N
     """A stream is stored when its text ends, and again with the usage that comes after it."""
     quotas = quotas_of(store)
     bill = await quotas.bill(Quota("a", 100))
-    for usage in (Usage(), Usage(60, 20), Usage(60, 20)):
-        charge = quotas.charge_of(bill, usage, 70, 25)
+    await quotas.reserve(bill, 90)
+    for used in (95, 80, 80):
+        charge = quotas.charge_of(bill, used)
         await store.accounts.charge(charge)
         quotas.settle(bill, charge)
-    assert await store.accounts.used("a", DAY) == 80
+    assert await store.accounts.used("a", DAY) == Use(80)
+
+
+async def test_a_charge_that_could_not_be_stored_is_stored_before_the_next_bill(store: Store) -> None:
+    quotas, quota = quotas_of(store), Quota("a", 100)
+    bill = await quotas.bill(quota)
+    await quotas.reserve(bill, 90)
+    quotas.settle(bill, quotas.charge_of(bill, 20), is_stored=False)
+    assert await store.accounts.used("a", DAY) == Use(0, 90)
+    await quotas.bill(quota)
+    assert await store.accounts.used("a", DAY) == Use(20)

@@ -76,6 +76,7 @@ async def fills_every_table(store: Store, credential: bytes) -> Talk:
     await store.compactions.prepare(talk.namespace, talk.session, following)
     await store.journal.put_settings(talk.namespace, talk.session, b"{}")
     await store.accounts.charge(Charge(talk.namespace, "2026-11-22", 5))
+    assert await store.accounts.reserve(talk.namespace, "2026-11-22", 1, 100)
     await store.journal.add_spending(talk.namespace, "2026-11-22", TokensSpent(1, 2, 3))
     await store.accounts.learn_window(LearnedWindow(talk.namespace, "u", "m", 4_096, "overflow", 1.0), 0.0)
     await store.accounts.save_calibration(Calibration(talk.namespace, "m", 1.1, 3, 1.2, 2), 1.0)

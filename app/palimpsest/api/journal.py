@@ -266,7 +266,8 @@ class MemoryPages:
         """
         order = await order_of(request, MemoryOrder)
         place = await self._archive.place(caller.namespace, name, None)
-        context = await self._contexts.of(await self._archive.branch(place, credentials_of(request)))
+        branch = await self._archive.branch(place, credentials_of(request), caller.quota)
+        context = await self._contexts.of(branch)
         done = await self._blocks.added(context, order.text)
         fields: AddedMemory = {
             "session": place.row.id,

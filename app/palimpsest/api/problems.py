@@ -48,7 +48,8 @@ def problem_headers(error: PalimpsestError, request_id: str = "") -> list[tuple[
 
     `x-request-id`, which SDKs put into their exceptions, is the exchange's id or a new one. For an
     unsupported coding `accept-encoding` lists the supported ones (RFC 9110, 12.5.3). A used-up quota has
-    both: no client waits until midnight, but a person may want to know.
+    both: no client waits until midnight, but a person may want to know. One that is only reserved is tried
+    again.
     """
     ident = request_id or new_request_id()
     headers = [(b"content-type", b"application/json"), (b"x-request-id", ident.encode())]
@@ -56,6 +57,7 @@ def problem_headers(error: PalimpsestError, request_id: str = "") -> list[tuple[
         headers.append((b"accept-encoding", ", ".join(sorted(DECODABLE)).encode()))
     is_settled = error.status < 500 and not isinstance(error, Conflict)
     if isinstance(error, QuotaExceeded):
+        is_settled = error.is_used
         headers.append((b"retry-after", str(error.retry_seconds).encode()))
     if is_settled or isinstance(error, AnswerNotStored):
         headers.append((b"x-should-retry", b"false"))

@@ -336,7 +336,7 @@ class ViewPages:
         """
         order = await order_of(request, CompactOrder)
         place = await self._archive.place(caller.namespace, name, order.branch)
-        subject = await self._archive.branch(place, credentials_of(request))
+        subject = await self._archive.branch(place, credentials_of(request), caller.quota)
         done = await self._viewing.by_hand(subject, order.focus)
         return reply(
             {

@@ -90,10 +90,10 @@ def front_of(parts: Parts, metrics: MetricsPage | None) -> tuple[Front, Retentio
         text_pins_share=settings.compaction.text_pins_share,
     )
     journal = SessionJournal(parts.store, parts.jobs, time.time, new_id, parts.daily_log)
-    writer = _writer(parts)
+    quotas = Quotas(parts.store.accounts, parts.jobs)
+    writer = _writer(parts, quotas)
     compactor = _compactor(parts, writer, journal)
     viewing = ViewPlanner(contexts, compactor, parts.jobs, wait_seconds=settings.compaction.deadline_seconds)
-    quotas = Quotas(parts.store.accounts, parts.jobs)
     passthrough = Passthrough(parts.destinations, quotas, limits.body_bytes)
     # Adds results of a conversation to its session's memory.
     blocks = MemoryBlocks(parts.store.journal, writer, new_id)
@@ -196,7 +196,7 @@ def recall_of(parts: Parts) -> RecallParts:
     )
 
 
-def _writer(parts: Parts) -> SummaryWriter:
+def _writer(parts: Parts, quotas: Quotas) -> SummaryWriter:
     """The writer of summaries."""
     how = parts.settings.compaction
     chosen = parts.settings.summarizer
@@ -213,7 +213,7 @@ def _writer(parts: Parts) -> SummaryWriter:
     )
     prompts = Prompts(parts.kept, choice.instructions)
     return SummaryWriter(
-        parts.summarizers, parts.worker, prompts, choice, restraint, parts.store.journal, new_id
+        parts.summarizers, parts.worker, prompts, choice, restraint, parts.store.journal, quotas, new_id
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from palimpsest.core.budget.quota import Quota
 from palimpsest.core.history.message import Conversation, Message, chains_of, seed_of
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.recall.tool_results import chain_digits_of, compaction_of, session_of
@@ -53,6 +54,7 @@ class ReadBranch:
     row: SessionRow
     conversation: Conversation
     headers: Headers
+    quota: Quota | None
     model: str
     fixed_tokens: int
     max_output_tokens: int | None = None
@@ -132,8 +134,11 @@ class Archive:
         found = await self._store.exchanges.hidden_rounds(namespace, session, chains)
         return {context_id(chain): rounds for chain, rounds in found.items()}
 
-    async def branch(self, place: Place, headers: Headers) -> ReadBranch:
-        """The branch as the conversation that a model is given."""
+    async def branch(self, place: Place, headers: Headers, quota: Quota | None = None) -> ReadBranch:
+        """The branch as the conversation that a model is given.
+
+        `headers` and `quota` are the caller's: what a model is asked is sent with them and counts against it.
+        """
         rows = await self._store.history.messages(place.namespace, place.row.id, place.chain)
         chains = tuple(row.chain for row in rows)
         newest = (place.chain, *chains[:-_NEWEST:-1]) if rows else ()
@@ -145,7 +150,7 @@ class Archive:
         weight = MESSAGE_WEIGHT * len(messages)
         talk = await offload(weight, _listed, preamble, messages, chains, place.namespace)
         fixed = _fixed_tokens(talk, asked)
-        return ReadBranch(place.namespace, place.row, talk, headers, model, fixed, rows=rows)
+        return ReadBranch(place.namespace, place.row, talk, headers, quota, model, fixed, rows=rows)
 
     async def message(self, namespace: str, ident: str) -> tuple[str, MessageRow]:
         """The message with this public id, and a session that contains it."""

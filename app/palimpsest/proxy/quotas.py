@@ -1,7 +1,9 @@
-"""Daily quotas: checks them before a request goes upstream, and charges what its answer has used.
+"""Daily quotas: tokens are reserved when a request is forwarded, and charged as used when it ends.
 
-What was used is in the store, so that all processes on a database see it at once and a restart forgets
-nothing. Callers without a quota have no bill, and nothing here is called for them. Days are UTC.
+Both are in the store, so that all processes on a database see them at once and a restart forgets no use. Of
+requests at the same time those are refused that find nothing left: the quota is exceeded by what one request
+reserves at most, and by what answers are longer than reserved. Callers without a quota have no bill, and
+nothing here is called for them. Days are UTC.
 """
 
 from __future__ import annotations
@@ -27,50 +29,84 @@ from palimpsest.upstream.decoding import decoder_for
 _log = structlog.get_logger("palimpsest.quotas")
 
 
+# What requests in progress have reserved may be free in so many seconds.
+_SOON_SECONDS = 5
+
+
 @dataclass(slots=True)
 class Bill:
-    """What one request is charged to, and what was charged for it so far.
+    """What one request is charged to on `day`, what it has reserved, and what was charged for it so far.
 
-    An answer may be recorded twice: its usage may come after its end.
+    An answer may be recorded twice: its usage may come after its end. `hidden` are the tokens of prompts that
+    its answer does not state: those of hidden rounds.
     """
 
     quota: Quota
+    day: str
+    reserved: int = 0
     charged: int = 0
+    hidden: int = 0
 
 
 class Quotas:
-    """Checks and charges."""
+    """Reserves and charges. QuotaExceeded when nothing more may be used."""
 
     def __init__(self, accounts: Accounts, jobs: Jobs, clock: Callable[[], float] = time.time) -> None:
         self._accounts = accounts
         self._jobs = jobs
         self._clock = clock
+        # Charges that could not be stored: their requests are over, and what they reserved is not free yet.
+        self._owed: list[Charge] = []
 
     async def bill(self, quota: Quota) -> Bill:
-        """The bill of a request; QuotaExceeded when nothing more may be used today."""
-        now = self._clock()
-        if said := refusal(quota, await self._accounts.used(quota.account, day_of(now))):
-            raise QuotaExceeded(said, retry_seconds=int(left_of_day(now)) + 1)
-        return Bill(quota)
+        """The bill of a request, before anything is done for it."""
+        bill = Bill(quota, day_of(self._clock()))
+        while self._owed:
+            await self._accounts.charge(self._owed[-1])
+            self._owed.pop()
+        self._check(bill, *await self._accounts.used(quota.account, bill.day))
+        return bill
 
-    def charge_of(self, bill: Bill, usage: Usage, prompt_tokens: int, answer_tokens: int) -> Charge:
-        """What an answer adds to its bill; see `used_by`. `settle` it once it is stored."""
-        used = used_by(usage, prompt_tokens, answer_tokens)
-        return Charge(bill.quota.account, day_of(self._clock()), used - bill.charged)
+    async def reserve(self, bill: Bill, tokens: int) -> None:
+        """Reserve tokens for a request that is about to be forwarded, besides what it has reserved before."""
+        quota, more = bill.quota, tokens - bill.reserved
+        if more <= 0:
+            return
+        if not await self._accounts.reserve(quota.account, bill.day, more, quota.tokens):
+            self._check(bill, *await self._accounts.used(quota.account, bill.day), is_full=True)
+        bill.reserved += more
 
-    def settle(self, bill: Bill, charge: Charge) -> None:
-        """The charge is stored."""
-        bill.charged += charge.tokens
+    def _check(self, bill: Bill, used: int, reserved: int, *, is_full: bool = False) -> None:
+        """`is_full`: it was a moment ago, when somebody else's request has not ended yet."""
+        least = max(0, bill.quota.tokens - used) if is_full else 0
+        if said := refusal(bill.quota, used, max(reserved, least)):
+            is_used = used >= bill.quota.tokens
+            seconds = int(left_of_day(self._clock())) + 1 if is_used else _SOON_SECONDS
+            raise QuotaExceeded(said, retry_seconds=seconds, is_used=is_used)
 
-    def charge_unrecorded(self, bill: Bill, usage: Usage) -> None:
-        """Charge, in the background, what an answer that is not recorded has used."""
-        self._jobs.start(self._charged(bill, usage))
+    def charge_of(self, bill: Bill, used: int) -> Charge:
+        """What ends the bill of a request that has used these tokens; `settle` it once it is stored."""
+        return Charge(bill.quota.account, bill.day, used + bill.hidden - bill.charged, bill.reserved)
 
-    async def _charged(self, bill: Bill, usage: Usage) -> None:
+    def settle(self, bill: Bill, charge: Charge, *, is_stored: bool = True) -> None:
+        """The charge is stored, or else will be, before the next bill."""
+        bill.charged, bill.reserved = bill.charged + charge.tokens, 0
+        if not is_stored:
+            self._owed.append(charge)
+
+    def end(self, bill: Bill, used: int) -> None:
+        """End, in the background, the bill of a request that is not recorded."""
+        charge = self.charge_of(bill, used)
+        self.settle(bill, charge)
+        if charge.tokens or charge.released:
+            self._jobs.start(self._charged(charge))
+
+    async def _charged(self, charge: Charge) -> None:
         try:
-            await self._accounts.charge(self.charge_of(bill, usage, 0, 0))
+            await self._accounts.charge(charge)
         except StoreError as error:
-            _log.warning("use_not_stored", error=type(error).__name__, account=bill.quota.account)
+            self._owed.append(charge)
+            _log.warning("use_not_stored", error=type(error).__name__, account=charge.account)
 
 
 # Usage stands at the end of an answer; of the Responses API a few fields follow.
@@ -98,11 +134,11 @@ class PassingAnswer:
         self._events += plain.count(_EVENT)
         self._tail = (self._tail + plain)[-_TAIL_BYTES:]
 
-    def usage(self, prompt: bytes | None) -> Usage:
-        """The usage that it stated last.
+    def used(self, prompt_tokens: int | None) -> int:
+        """Tokens of the request, by the usage that its answer stated last.
 
-        Without one, an estimate for a conversation with this body: an event of a stream is about a token. No
-        usage without a body, too.
+        Without one, an estimate for a conversation with a prompt of `prompt_tokens`: an event of a stream is
+        about a token. None: no conversation, which has used nothing.
         """
         tail = self._tail.decode("utf-8", "replace")
         for found in reversed(list(_STATED.finditer(tail))):
@@ -110,7 +146,5 @@ class PassingAnswer:
                 fields, _ = _JSON.raw_decode(tail, found.start(1))
                 stated = tokens_of(fields) if "input_tokens" in fields else usage_of(fields)
                 if stated != Usage():
-                    return stated
-        if prompt is None:
-            return Usage()
-        return Usage(tokens_in(len(prompt)), self._events or tokens_in(self._size))
+                    return used_by(stated, 0, 0)
+        return 0 if prompt_tokens is None else prompt_tokens + (self._events or tokens_in(self._size))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from palimpsest.core.budget.quota import Quota
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.message import Conversation, Message
@@ -97,6 +98,11 @@ class Turn:
     def headers(self) -> Headers:
         """The request's headers, the caller's key among them."""
         return self.incoming.headers
+
+    @property
+    def quota(self) -> Quota | None:
+        """What the caller may use in a day; None: unlimited."""
+        return self.incoming.bill.quota if self.incoming.bill is not None else None
 
     @property
     def tools(self) -> bytes | None:
@@ -197,3 +203,7 @@ class Subject(Protocol):
     @property
     def headers(self) -> Headers:
         """The caller's headers, its key among them."""
+
+    @property
+    def quota(self) -> Quota | None:
+        """What questions to a model on its behalf count against; None: nothing."""

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from palimpsest.storage.database import Reading, SqlDatabase, Statement, Step, p, rows_of, step
-from palimpsest.storage.sql import columns_of, fields_of, most, new_row, of_namespace, plain, replacing
+from palimpsest.storage.sql import (
+    columns_of,
+    fields_of,
+    most,
+    new_row,
+    of_namespace,
+    plain,
+    replacing,
+    total_of,
+)
 from palimpsest.storage.tables import (
     CALIBRATIONS,
     CREDENTIALS,
@@ -23,6 +33,7 @@ from palimpsest.storage.tables import (
     MESSAGES,
     NAMESPACES,
     PEPPER,
+    RESERVED,
     SESSIONS,
     USAGE,
 )
@@ -58,11 +69,22 @@ class KeyRow:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What an answer adds to the use of `account` on `day`, a UTC date as YYYY-MM-DD; may be negative."""
+    """What an answer adds to the use of `account` on `day`, a UTC date as YYYY-MM-DD; may be negative.
+
+    `released`: what its request had reserved, which it reserves no more.
+    """
 
     account: str
     day: str
     tokens: int
+    released: int = 0
+
+
+class Use(NamedTuple):
+    """Tokens that an account has used on a day, and those that requests in progress have reserved."""
+
+    tokens: int = 0
+    reserved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +141,17 @@ class ProvenNamespaces:
 class Accounts:
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
 
-    def __init__(self, database: SqlDatabase, new_id: Callable[[], str], proven: ProvenNamespaces) -> None:
+    def __init__(
+        self,
+        database: SqlDatabase,
+        new_id: Callable[[], str],
+        proven: ProvenNamespaces,
+        server: str | None = None,
+    ) -> None:
         self._db = database
         self._new_id = new_id
         self._proven = proven
+        self._server = server or ""
 
     async def namespace_of(self, credential: bytes, now: float) -> str:
         """The namespace of a credential's HMAC, created the first time.
@@ -181,10 +210,21 @@ class Accounts:
         """Store when the key was used last."""
         await self._db.write([step(_KEY_USED, id=key_id, last_used_at=now)])
 
-    async def used(self, account: str, day: str) -> int:
-        """Tokens that the account has used on the day, a UTC date as YYYY-MM-DD; reads one row inline."""
-        rows = await self._db.read_bounded(rows_of(_USED, account=account, day=day))
-        return int(rows[0][0]) if rows else 0
+    async def used(self, account: str, day: str) -> Use:
+        """The account's use on the day, a UTC date as YYYY-MM-DD; reads a row for each server inline."""
+        return Use(*(await self._db.read_bounded(rows_of(_USED, account=account, day=day)))[0])
+
+    async def reserve(self, account: str, day: str, tokens: int, limit: int) -> bool:
+        """Reserve tokens of the day while less than `limit` is used and reserved; False from then on.
+
+        Of requests at the same time, on any server, one is the first at the limit. What is reserved goes with
+        the charge that releases it, or with its server.
+        """
+        key = {"account": account, "day": day}
+        # The account's row is locked first: on PostgreSQL what is read next is what others have committed.
+        first = step(_CHARGE, **key, tokens=0)
+        asked = {"server": self._server, "tokens": tokens, "limit": limit}
+        return (await self._db.write([first, step(_RESERVE, **key, **asked)]))[1] > 0
 
     async def used_on(self, day: str) -> Mapping[str, int]:
         """Tokens that every account has used on the day."""
@@ -192,7 +232,15 @@ class Accounts:
 
     async def charge(self, charge: Charge) -> None:
         """Add to what was used. Not idempotent."""
-        await self._db.write([charge_step(charge)])
+        await self._db.write(self.steps_of(charge))
+
+    def steps_of(self, charge: Charge) -> list[Step]:
+        """The steps that add to what an account has used, and release what was reserved."""
+        key = {"account": charge.account, "day": charge.day}
+        steps = [step(_CHARGE, **key, tokens=charge.tokens)]
+        if charge.released:
+            steps.append(step(_RELEASE, **key, server=self._server, released=charge.released))
+        return steps
 
     async def learned_windows(self, since: float) -> list[LearnedWindow]:
         """Windows learned at or after `since`, newest first; at most 5,000."""
@@ -219,11 +267,6 @@ class Accounts:
 def proof_step(namespace: str, now: float) -> Step:
     """The step that marks a namespace as proven, creating it if no credential has led to it yet."""
     return step(_PROVE, id=namespace, created_at=now, proven_at=now)
-
-
-def charge_step(charge: Charge) -> Step:
-    """The step that adds to what an account has used."""
-    return step(_CHARGE, **fields_of(charge))
 
 
 def _status(namespace: str) -> Reading[NamespaceStatus]:
@@ -275,7 +318,29 @@ _CHANGED = tuple(
 _CHANGE_KEY = Statement(_OF_VALID_KEY.values({name: p(KEYS.c[name]) for name in _CHANGED}))
 _KEY_USED = Statement(sa.update(KEYS).where(KEYS.c.id == p("id")).values(last_used_at=p(KEYS.c.last_used_at)))
 
-_USED = Statement(sa.select(USAGE.c.tokens).where(USAGE.c.account == p("account"), USAGE.c.day == p("day")))
+
+def _sum_of(table: sa.Table) -> sa.ScalarSelect[int]:
+    """The tokens of an account's day."""
+    of_day = table.c.account == p("account", sa.Text), table.c.day == p("day", sa.Text)
+    return sa.select(total_of(table.c.tokens)).where(*of_day).scalar_subquery()
+
+
+_USED = Statement(sa.select(_sum_of(USAGE), _sum_of(RESERVED)))
+_NEW_RESERVED = insert(RESERVED).from_select(
+    RESERVED.c.keys(),
+    sa.select(*(p(column) for column in RESERVED.c)).where(
+        _sum_of(USAGE) + _sum_of(RESERVED) < p("limit", sa.BigInteger)
+    ),
+)
+_RESERVE = Statement(replacing(_NEW_RESERVED, tokens=RESERVED.c.tokens + _NEW_RESERVED.excluded.tokens))
+_LEFT = RESERVED.c.tokens - p("released", sa.BigInteger)
+_NONE: sa.ColumnElement[int] = sa.literal_column("0")
+# Never below zero: a server that was given up, and runs on, releases what is gone already.
+_RELEASE = Statement(
+    sa.update(RESERVED)
+    .where(RESERVED.c.account == p("account"), RESERVED.c.day == p("day"), RESERVED.c.server == p("server"))
+    .values(tokens=sa.case((_LEFT > _NONE, _LEFT), else_=_NONE))
+)
 _USED_ON = Statement(sa.select(USAGE.c.account, USAGE.c.tokens).where(USAGE.c.day == p("day")))
 _NEW_USE = new_row(USAGE)
 _CHARGE = Statement(replacing(_NEW_USE, tokens=USAGE.c.tokens + _NEW_USE.excluded.tokens))

@@ -30,10 +30,11 @@ from palimpsest.storage.tables import (
     METADATA,
     RECALL_MARKS,
     RECALL_WORDS,
+    RESERVED,
     SERVERS,
 )
 
-_LEFT_OUT = (LEASES, SERVERS, HEARTBEAT, RECALL_MARKS, RECALL_WORDS)
+_LEFT_OUT = (LEASES, SERVERS, HEARTBEAT, RECALL_MARKS, RECALL_WORDS, RESERVED)
 COPIED: Sequence[sa.Table] = [table for table in METADATA.tables.values() if table not in _LEFT_OUT]
 # Rows in memory at a time: a body may have megabytes.
 _ROWS = 100

@@ -30,6 +30,7 @@ from palimpsest.storage.tables import (
     PREAMBLES,
     REBASES,
     RECALL_MARKS,
+    RESERVED,
     SESSIONS,
     SPENDING,
     TOMBSTONES,
@@ -180,6 +181,7 @@ OF_UNPROVEN = {
     **OF_NAMESPACE,
     "recall_marks": Statement(nameless()),
     "usage": Statement(sa.delete(USAGE).where(USAGE.c.account == p("namespace"))),
+    "reserved": Statement(sa.delete(RESERVED).where(RESERVED.c.account == p("namespace"))),
     "sessions": Statement(
         sa.delete(SESSIONS).where(sa.or_(of_namespace(SESSIONS), SESSIONS.c.namespace == p("hidden")))
     ),

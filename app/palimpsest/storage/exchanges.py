@@ -17,7 +17,7 @@ from palimpsest.core.wire.json_spans import raw_elements
 from palimpsest.core.wire.json_text import array_of
 from palimpsest.errors import StoreError
 from palimpsest.storage import exchanges_sql as sql
-from palimpsest.storage.accounts import ProvenNamespaces, charge_step, proof_step
+from palimpsest.storage.accounts import Accounts, ProvenNamespaces, proof_step
 from palimpsest.storage.compactions import DatedCompaction
 from palimpsest.storage.database import Pace, Params, Reading, Row, SqlDatabase, rows_of, step
 from palimpsest.storage.erasure import RecentlyErased
@@ -84,12 +84,14 @@ class Exchanges:
     def __init__(
         self,
         database: SqlDatabase,
+        accounts: Accounts,
         proven: ProvenNamespaces,
         erased: RecentlyErased,
         known: KnownSessions,
         server: str | None,
     ) -> None:
         self._db = database
+        self._accounts = accounts
         self._known = known
         self._proven = proven
         self._erased = erased
@@ -130,7 +132,7 @@ class Exchanges:
         if proves:
             unit = [*unit, proof_step(exchange.namespace, exchange.finished_at)]
         # First, so that also what is erased meanwhile was used.
-        charges = [charge_step(exchange.charge)] if exchange.charge is not None else []
+        charges = self._accounts.steps_of(exchange.charge) if exchange.charge is not None else []
         self._open.discard(exchange.exchange)
         pace = self._pace(exchange.answers)
         touched = await self._db.write([*charges, *unit], pace=pace)

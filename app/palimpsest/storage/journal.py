@@ -39,6 +39,7 @@ from palimpsest.storage.tables import (
     EXCHANGES,
     LEASES,
     MEMORIES,
+    RESERVED,
     SERVERS,
     SESSION_SETTINGS,
     SPENDING,
@@ -329,7 +330,7 @@ class Journal:
 
     async def leave(self) -> None:
         """Withdraw this server, which has closed its exchanges."""
-        await self._db.write([step(_LEAVE, id=self.server)])
+        await self._db.write([step(_LEAVE, id=self.server), step(_FREE_RESERVED_OF, id=self.server)])
 
     async def beats(self) -> dict[str, int]:
         """The number of beats of every other server that is announced or has open exchanges.
@@ -339,12 +340,13 @@ class Journal:
         return dict(map(tuple, await self._db.read_bounded(rows_of(_BEATS, id=self.server))))
 
     async def give_up(self, server: str, beats: int) -> bool:
-        """Mark the server's open exchanges as failed and free its leases.
+        """Mark the server's open exchanges as failed; free its leases and what it reserved of quotas.
 
         False, and nothing done, if its beats are no longer `beats`; False too when there was nothing to do.
         """
         key = {"id": server, "beats": beats}
-        steps = [step(statement, **key) for statement in (_STOPPED, FAIL_OPEN_OF, _FREE_LEASES)]
+        frees = (_STOPPED, FAIL_OPEN_OF, _FREE_LEASES, _FREE_RESERVED_OF)
+        steps = [step(statement, **key) for statement in frees]
         return any(await self._db.write(steps))
 
 
@@ -480,6 +482,8 @@ _STOPPED = Statement(sa.delete(SERVERS).where(SERVERS.c.id == p("id"), SERVERS.c
 OPEN_FAILED = sa.update(EXCHANGES).where(_OPEN).values(state=sa.literal_column("'failed'"))
 # No process is left to close the exchanges of a killed one; failed, they do not make a retry ambiguous.
 FAIL_OPEN = Statement(OPEN_FAILED)
-# Both only after `_STOPPED` has removed the server's row: a server that beat since still has one.
+# All only after `_STOPPED` has removed the server's row: a server that beat since still has one.
 FAIL_OPEN_OF = Statement(OPEN_FAILED.where(EXCHANGES.c.server == p("id", sa.Text), ~_IS_THERE))
 _FREE_LEASES = Statement(sa.delete(LEASES).where(LEASES.c.holder == p("id"), ~_IS_THERE))
+_FREE_RESERVED_OF = Statement(sa.delete(RESERVED).where(RESERVED.c.server == p("id"), ~_IS_THERE))
+FREE_RESERVED = Statement(sa.delete(RESERVED))

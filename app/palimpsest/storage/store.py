@@ -36,7 +36,7 @@ from palimpsest.storage.erasure import GIVE_UP_IMPORTS, Erasure, RecentlyErased
 from palimpsest.storage.exchange_log import ExchangeLog
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History
-from palimpsest.storage.journal import FAIL_OPEN, Journal, KnownSessions
+from palimpsest.storage.journal import FAIL_OPEN, FREE_RESERVED, Journal, KnownSessions
 from palimpsest.storage.namespaces import Namespaces
 from palimpsest.storage.opening import open_database
 from palimpsest.storage.retention import OldSessions
@@ -68,12 +68,12 @@ class Store:
         proven, erased = ProvenNamespaces(), RecentlyErased()
         known = KnownSessions(is_sole=is_sole)
         self.history = History(database)
-        self.exchanges = Exchanges(database, proven, erased, known, server)
+        self.accounts = Accounts(database, new_id, proven, server)
+        self.exchanges = Exchanges(database, self.accounts, proven, erased, known, server)
         self.exchange_log = ExchangeLog(database)
         self.compactions = Compactions(database, known)
         self.journal = Journal(database, known, server)
         self.search = Search(database)
-        self.accounts = Accounts(database, new_id, proven)
         self.erasure = Erasure(database, erased)
         self.old_sessions = OldSessions(database)
         self.namespaces = Namespaces(database)
@@ -136,9 +136,10 @@ async def open_store(
     `url` is `sqlite:///path/to/file.db` or `postgresql://user@host:port/name`. `synchronous` is SQLite's:
     "normal" is faster and may lose acknowledged commits in a power cut. `new_id` makes ids of namespaces.
     `sole`: open as the only server of a SQLite file; exchanges that a killed server left open count as
-    failed, and SettingsError is raised while another process serves the file. On PostgreSQL, which several
-    servers may share, it gives this server an id. Raises SchemaMismatch when the database must be migrated or
-    has an unknown schema, StoreUnavailable when it cannot be reached, SettingsError for another url.
+    failed, what it reserved of quotas is free, and SettingsError is raised while another process serves the
+    file. On PostgreSQL, which several servers may share, it gives this server an id. Raises SchemaMismatch
+    when the database must be migrated or has an unknown schema, StoreUnavailable when it cannot be reached,
+    SettingsError for another url.
     """
     database = await open_database(url, synchronous, deadline_seconds)
     if not isinstance(database, SqliteDatabase):
@@ -151,7 +152,8 @@ async def open_store(
         on_failure.push_async_callback(database.close)
         use.take()
         on_failure.callback(use.release)
-        await database.write([Step(FAIL_OPEN, [{}]), step(GIVE_UP_IMPORTS, before=math.inf)])
+        frees = [Step(FAIL_OPEN, [{}]), Step(FREE_RESERVED, [{}]), step(GIVE_UP_IMPORTS, before=math.inf)]
+        await database.write(frees)
         # A kill between an erase and its scrub leaves erased rows in the log.
         await database.empty_log()
         on_failure.pop_all()

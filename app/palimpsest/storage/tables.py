@@ -97,6 +97,14 @@ USAGE = table(
     sqlite_with_rowid=False,
 )
 
+# What requests in progress on a server have reserved of an account's day; "" is the only server of a file.
+# Rows of a server that is gone are deleted.
+RESERVED = table(
+    "reserved",
+    *(text("account", key=True), text("day", key=True), text("server", key=True), whole("tokens")),
+    sqlite_with_rowid=False,
+)
+
 # `arrivals` is the session's counter: every row with an arrival and every event takes a number from it.
 # `appends`: its client sends only new messages; `is_side`: it has only side requests (rule 33). Null is
 # false.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palimpsest.core.budget.quota import Quota, quota_of, refusal, tokens_in, used_by
+from palimpsest.core.budget.quota import Quota, answer_room, quota_of, refusal, tokens_in, used_by
 from palimpsest.core.wire.chat_answers import Usage
 
 
@@ -13,8 +13,14 @@ def test_a_key_with_a_limit_is_charged_by_itself_and_others_to_their_namespace()
 
 
 def test_a_quota_is_used_up_when_it_is_reached() -> None:
-    assert refusal(Quota("ns", 10), 9) == ""
-    assert "10 of 10 tokens" in refusal(Quota("ns", 10), 10)
+    assert refusal(Quota("ns", 10), 4, 5) == ""
+    assert "10 of 10 tokens" in refusal(Quota("ns", 10), 10, 5)
+    assert "have reserved 6" in refusal(Quota("ns", 10), 4, 6)
+
+
+def test_room_for_an_answer_is_bounded() -> None:
+    assert (answer_room(None), answer_room(10), answer_room(10**6)) == (4_096, 10, 32_768)
+    assert [answer_room(10, choices) for choices in (1, 3, None, "3")] == [10, 30, 10, 10]
 
 
 def test_our_own_count_stands_where_the_upstream_states_none() -> None:

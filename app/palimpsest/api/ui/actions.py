@@ -51,7 +51,7 @@ class ActionPages:
         match _field(form, "action"):
             case "compact":
                 place = await self._archive.place(caller.namespace, name, None)
-                subject = await self._archive.branch(place, credentials_of(request))
+                subject = await self._archive.branch(place, credentials_of(request), caller.quota)
                 end = "" if await self._viewing.by_hand(subject, "") else "?nothing=1"
             case "undo":
                 await self._undoing.undo_compaction(caller, name, _field(form, "compaction"))

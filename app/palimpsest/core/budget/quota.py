@@ -8,6 +8,10 @@ from palimpsest.core.wire.chat_answers import Usage
 
 # Bytes of text that count as a token where nobody has counted it.
 _BYTES_PER_TOKEN = 4
+# Tokens reserved for an answer whose length the request does not bound, and at most for one that it does:
+# agents state the most that a model can write, and it writes little.
+ANSWER_TOKENS = 4_096
+MOST_ANSWER_TOKENS = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +36,21 @@ def quota_of(namespace: str, default: int, key: str, own: int) -> Quota | None:
     return Quota(namespace, default) if default else None
 
 
-def refusal(quota: Quota, used: int) -> str:
-    """Why nothing more may be used today; "" while something may."""
-    if used < quota.tokens:
+def answer_room(stated: int | None, choices: object = 1) -> int:
+    """Tokens reserved for an answer of so many `choices`, each of at most `stated` tokens, if stated."""
+    room = ANSWER_TOKENS if stated is None else min(stated, MOST_ANSWER_TOKENS)
+    return room * choices if isinstance(choices, int) and choices > 1 else room
+
+
+def refusal(quota: Quota, used: int, reserved: int) -> str:
+    """Why nothing more may be used now; "" while something may."""
+    if used + reserved < quota.tokens:
         return ""
+    if used < quota.tokens:
+        return (
+            f"What is left of the quota of the day is reserved: {used:,} of {quota.tokens:,} tokens are used,"
+            f" and requests in progress have reserved {reserved:,}. What they leave is free at their end."
+        )
     own = f"`palimpsest keys set {quota.account} --daily-tokens N`"
     how = own if quota.is_key else "access.daily_tokens, or `palimpsest keys set` for a single key"
     return (

@@ -109,6 +109,7 @@ class Delivery:
         self, turn: Turn, shown: ForwardedView, client: Client, *, may_compact: bool
     ) -> Refusal | None:
         """Send the view once; None when the answer has been relayed."""
+        await self._recorder.reserve(turn, shown, client.entry)
         hidden_log = self._sending.recalling.begun(turn, shown) if shown.has_our_tools else None
         opening, body = self._opening(turn, shown, hidden_log)
         client.entry.body_digest = await offload(len(body), _digest, body)

@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 
 import structlog
 
+from palimpsest.core.budget.quota import ANSWER_TOKENS, tokens_in
 from palimpsest.core.wire.json_spans import raw_members
 from palimpsest.core.wire.json_text import BYTE_ORDER_MARK, decoded, verify
 from palimpsest.core.wire.models import Entry, entries_of, merged, offered, with_model
@@ -23,8 +24,7 @@ from palimpsest.errors import BodyTooLarge, NestedTooDeep, UnsupportedCoding, Up
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.destinations import Destination, Destinations
 from palimpsest.proxy.incoming import Headers, Incoming, plain_body
-from palimpsest.proxy.quotas import Bill, PassingAnswer, Quotas
-from palimpsest.upstream.client import UpstreamAnswer
+from palimpsest.proxy.quotas import PassingAnswer, Quotas
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
 from palimpsest.upstream.models import LIST_BYTES, LOOKUP_SECONDS
@@ -98,30 +98,30 @@ class Passthrough:
         # No bound on the total time: uploads and downloads may be large. Only a stall is an error.
         opened = there.upstream.open(named.method, target, headers, sent, takes_any_time=True)
         # While the client is still sending, reading the upload detects that it left.
+        bill, passing, is_chat = incoming.bill, None, isinstance(upload, WholeBody)
+        used = prompt = _prompt_tokens(incoming, is_chat=is_chat)
+        if bill is not None:
+            await self._quotas.reserve(bill, prompt + ANSWER_TOKENS)
         client.entry.forwarded(there.upstream.origin)
-        async with client.attended(upload.ended), opened as answer:
-            client.entry.answered()
-            await client.start(answer.status, [*answer_headers(answer.headers), *extra])
-            if incoming.bill is not None and answer.status < HTTPStatus.MULTIPLE_CHOICES:
-                is_chat = isinstance(upload, WholeBody)
-                await self._charged(incoming, incoming.bill, answer, client, is_chat=is_chat)
-            else:
-                async for chunk in answer.chunks():
-                    await client.body(chunk)
-            await client.end()
-
-    async def _charged(
-        self, incoming: Incoming, bill: Bill, answer: UpstreamAnswer, client: Client, *, is_chat: bool
-    ) -> None:
-        """Relay the body, and charge what it says it has used, also when it breaks off."""
-        passing = PassingAnswer(answer.headers)
         try:
-            async for chunk in answer.chunks():
-                passing.feed(chunk)
-                await client.body(chunk)
+            async with client.attended(upload.ended), opened as answer:
+                used = 0
+                client.entry.answered()
+                await client.start(answer.status, [*answer_headers(answer.headers), *extra])
+                if bill is not None and answer.status < HTTPStatus.MULTIPLE_CHOICES:
+                    passing = PassingAnswer(answer.headers)
+                async for chunk in answer.chunks():
+                    if passing is not None:
+                        passing.feed(chunk)
+                    await client.body(chunk)
+                await client.end()
+        except UpstreamError:
+            used = 0
+            raise
         finally:
-            usage = passing.usage(incoming.body if is_chat else None)
-            self._quotas.charge_unrecorded(bill, usage)
+            # A client that left before the answer began has used the prompt.
+            if bill is not None:
+                self._quotas.end(bill, passing.used(prompt if is_chat else None) if passing else used)
 
     async def _there(self, incoming: Incoming, upload: Upload) -> tuple[Destination, Incoming]:
         """The server of the request's model, and the request with the model's name there."""
@@ -150,6 +150,14 @@ class Passthrough:
             # Unreadable: treated as a request without a model.
             model = None
         return model if isinstance(model, str) else None
+
+
+def _prompt_tokens(incoming: Incoming, *, is_chat: bool) -> int:
+    """A rough number of tokens by the length of a conversation or other JSON; 0 for uploads of files."""
+    if not is_chat and "json" not in (incoming.header(b"content-type") or ""):
+        return 0
+    stated = incoming.header(b"content-length") or ""
+    return tokens_in(len(incoming.body) or (int(stated) if stated.isdecimal() else 0))
 
 
 _PATH = "/models"

@@ -112,6 +112,7 @@ WHY_BY_CODE: Mapping[str, str] = {
     "timeout": "the model did not answer in time",
     "rejected": "what the model wrote was no summary",
     "too_long": "the question did not fit the model's window",
+    "quota_exceeded": "the quota of the day is used up",
     "key_refused": "the key was refused",
     "nobody_to_ask": "no model may be asked",
     "not_worth_asking": "a model's summary would cost more than it is worth",

@@ -15,6 +15,7 @@ import structlog
 
 from palimpsest.core.budget.budget import most_after_compaction
 from palimpsest.core.budget.economy import SummaryCall, is_worth_asking
+from palimpsest.core.budget.quota import Quota
 from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.prompt import (
     DEFAULT_INSTRUCTIONS,
@@ -33,11 +34,12 @@ from palimpsest.core.view.compaction import SpentTokens
 from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import Members
-from palimpsest.errors import StoreError, SummaryRejected
+from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
 from palimpsest.proxy.compacting.breaker import Cause, SummaryGuard
 from palimpsest.proxy.compacting.questions import Prompts, ReasoningTokens
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
 from palimpsest.proxy.jobs import unless
+from palimpsest.proxy.quotas import Bill, Quotas
 from palimpsest.storage.journal import Journal, TokensSpent
 from palimpsest.upstream.summarizer import (
     Failed,
@@ -109,7 +111,7 @@ class Run:
 
 
 class SummaryWriter:
-    """Asks models for summaries, and keeps the breakers and the spending up to date."""
+    """Asks models for summaries, and keeps the breakers and the bills up to date."""
 
     def __init__(
         self,
@@ -119,6 +121,7 @@ class SummaryWriter:
         choice: SummarizerChoice,
         guard: SummaryGuard,
         journal: Journal,
+        quotas: Quotas,
         new_id: Callable[[], str],
     ) -> None:
         self._summarizers = summarizers
@@ -127,6 +130,7 @@ class SummaryWriter:
         self._choice = choice
         self._guard = guard
         self._journal = journal
+        self._quotas = quotas
         self._breaker = guard.failures
         self._thoughts = ReasoningTokens()
         self._new_id = new_id
@@ -350,16 +354,42 @@ class SummaryWriter:
         if seconds <= 0:
             raise _NoAnswer("timeout")
         reuses_prompt = behind is not None
-        match await self._outcome(context, request, seconds, behind):
-            case QuestionAnswer() as answer:
-                await self._account_for(context, request, answer, run, reuses_prompt=reuses_prompt)
-                return answer
+        bill, used = None, 0
+        if (quota := context.turn.quota) is not None:
+            prompt = await context.done(_prompt_tokens, request, reuses_prompt=reuses_prompt)
+            used = context.budget.for_model(prompt)
+            bill = await self._bill(context, quota, used + request.max_tokens)
+        try:
+            outcome = await self._outcome(context, request, seconds, behind)
+            used = 0
+            if isinstance(outcome, QuestionAnswer):
+                used = await self._account_for(context, request, outcome, run, reuses_prompt=reuses_prompt)
+        finally:
+            # One that was given up on its way has used its prompt.
+            if bill is not None:
+                self._quotas.end(bill, used)
+        match outcome:
+            case QuestionAnswer():
+                return outcome
             case KeyRefused():
                 raise _NoAnswer("key_refused", counts=False)
             case QuestionTooLong():
                 raise _NoAnswer("too_long", is_final=not reuses_prompt)
             case Failed(reason):
                 raise _NoAnswer(reason, is_final=not (reuses_prompt and reason in _REFUSED_BEHIND))
+
+    async def _bill(self, context: CompactionContext, quota: Quota, tokens: int) -> Bill:
+        """The bill of a question, with these tokens reserved; _NoAnswer beyond the quota."""
+        try:
+            bill = await self._quotas.bill(quota)
+            await self._quotas.reserve(bill, tokens)
+        except QuotaExceeded:
+            raise _NoAnswer("quota_exceeded", counts=False) from None
+        except StoreError as error:
+            # What is left cannot be known.
+            _log.warning("quota_not_read", error=type(error).__name__, session=context.turn.session)
+            raise _NoAnswer("quota_unknown", counts=False) from None
+        return bill
 
     async def _outcome(
         self, context: CompactionContext, request: SummaryRequest, seconds: float, behind: Members | None
@@ -385,8 +415,8 @@ class SummaryWriter:
         run: Run,
         *,
         reuses_prompt: bool,
-    ) -> None:
-        """Log and store the answer's usage, counted by us where the upstream does not report it."""
+    ) -> int:
+        """Log and store the answer's usage, counted by us where the upstream states none; returns its sum."""
         turn, usage = context.turn, answer.usage
         _log.info(
             "summary_answered",
@@ -415,6 +445,7 @@ class SummaryWriter:
             await self._journal.add_spending(turn.namespace, day_of(time.time()), spent)
         except StoreError as error:
             _log.warning("spending_not_stored", error=type(error).__name__)
+        return prompt + completion
 
     def _has_worker(self, context: CompactionContext) -> bool:
         """True when the policy's style asks a worker, an external program (E07)."""
@@ -455,6 +486,9 @@ class SummaryWriter:
         return self._summarizers.key_id(self.model_for(context), context.outgoing())
 
     def _failed(self, context: CompactionContext, reason: str) -> None:
+        if reason.startswith("quota_"):
+            # No model was asked.
+            return
         cause: Cause = "server"
         if reason in _OF_THE_KEY:
             cause = "key"

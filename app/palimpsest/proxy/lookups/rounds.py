@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.recall.rounds.calls import Called, called_by
 from palimpsest.core.recall.rounds.hidden import client_answer
 from palimpsest.core.recall.rounds.offer import offering
@@ -67,6 +68,7 @@ class Rounds:
         self._opener = opener
         # The view without rounds of earlier turns, for requests without our tools.
         self._view = shown.view.messages
+        self._prompt_tokens = shown.tokens
         self._messages = list(shown.replayed)
         self._offers_tools = True
         self._done = 0
@@ -95,6 +97,11 @@ class Rounds:
         """
         self._done += 1
         self._differs()
+        if (bill := self._turn.incoming.bill) is not None:
+            # The client's answer states the last prompt alone.
+            rounds = self._hidden_log.rounds
+            prompt = self._prompt_tokens + (rounds.tokens if rounds is not None else 0)
+            bill.hidden += as_theirs(prompt, self._turn.ratio)
         self.client_answer.hidden(tokens, None)
         may_call = self._done < self.limits.rounds
         self.may_hide = self._done <= self.limits.rounds

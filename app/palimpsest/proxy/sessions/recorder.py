@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 import structlog
 
+from palimpsest.core.budget.quota import answer_room, used_by
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Message, chain_of
 from palimpsest.core.history.resolve import respelled
@@ -25,15 +26,14 @@ from palimpsest.core.recall.rounds.offer import tools_edit
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.envelope import envelope_of
 from palimpsest.core.wire.responses.items import ids_in
-from palimpsest.errors import StoreError
+from palimpsest.errors import QuotaExceeded, StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, Jobs, offload, weight_of
-from palimpsest.proxy.quotas import Bill, Quotas
+from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.reports import Answer, RequestEntry, printable
 from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.turn import ForwardedView, Turn, original
-from palimpsest.storage.accounts import Charge
 from palimpsest.storage.exchange_units import (
     CloseExchange,
     ExchangeState,
@@ -129,23 +129,37 @@ class Recorder:
         `entry` knows when the answer came, or whose fault its absence is.
         """
         closed = _closed(turn, shown, outcome, entry)
-        bill = turn.incoming.bill
-        if bill is not None and _was_answered(outcome):
-            closed = replace(closed, charge=self._charge(bill, turn, shown, outcome))
-        await self._store.exchanges.close(closed)
-        if bill is not None and closed.charge is not None:
-            self._quotas.settle(bill, closed.charge)
+        bill, charge = turn.incoming.bill, None
+        if bill is not None:
+            charge = self._quotas.charge_of(bill, _used_by(turn, shown, outcome, entry))
+        try:
+            await self._store.exchanges.close(replace(closed, charge=charge))
+        except StoreError:
+            if bill is not None and charge is not None:
+                self._quotas.settle(bill, charge, is_stored=False)
+            raise
+        if bill is not None and charge is not None:
+            self._quotas.settle(bill, charge)
         if len(outcome.answers) == 1:
             answer = outcome.answers[0]
             head = chain_of(turn.conversation.head, answer.canonical)
             self._remember(turn, head, (*turn.conversation.messages, answer))
 
-    def _charge(self, bill: Bill, turn: Turn, shown: ForwardedView, outcome: Outcome) -> Charge:
-        """What the answer adds to its bill; where the upstream has not counted, by our own count."""
-        prompt = shown.tokens + (outcome.hidden.tokens if outcome.hidden else 0)
-        answer = sum([message.tokens for message in outcome.answers])
-        counted = as_theirs(prompt, turn.ratio), as_theirs(answer, turn.ratio)
-        return self._quotas.charge_of(bill, outcome.usage, *counted)
+    async def reserve(self, turn: Turn, shown: ForwardedView, entry: RequestEntry) -> None:
+        """Reserve the prompt and room for an answer, if the caller has a quota; before it is forwarded.
+
+        QuotaExceeded, recorded, when nothing is left.
+        """
+        bill = turn.incoming.bill
+        if bill is None:
+            return
+        room = answer_room(turn.max_output_tokens, turn.request.members(("n",)).get("n"))
+        try:
+            await self._quotas.reserve(bill, as_theirs(shown.tokens, turn.ratio) + room)
+        except QuotaExceeded as refused:
+            entry.failed(refused)
+            await self.note(turn, shown, Outcome(state="refused", status=refused.status), entry)
+            raise
 
     async def note(
         self, turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None = None
@@ -278,9 +292,20 @@ def _digested(bodies: Sequence[bytes]) -> tuple[Sequence[tuple[bytes, bytes]], b
     return each, hashlib.sha256(b"".join([digest for _, digest in each])).digest() if each else None
 
 
-def _was_answered(outcome: Outcome) -> bool:
-    """True when the upstream has begun an answer, which may have broken off."""
-    return outcome.by_upstream and outcome.status is not None and outcome.status < HTTPStatus.MULTIPLE_CHOICES
+def _used_by(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None) -> int:
+    """Tokens of the exchange; where the upstream has not counted, by our own count.
+
+    Nothing where it refused or failed. A client that left what it had asked for before an answer began has
+    used the prompt.
+    """
+    prompt = shown.tokens + (outcome.hidden.tokens if outcome.hidden else 0)
+    answer = sum([message.tokens for message in outcome.answers])
+    if outcome.status is None:
+        has_left = entry is not None and entry.upstream is not None and entry.code is None
+        return as_theirs(prompt, turn.ratio) if has_left else 0
+    if not outcome.by_upstream or outcome.status >= HTTPStatus.MULTIPLE_CHOICES:
+        return 0
+    return used_by(outcome.usage, as_theirs(prompt, turn.ratio), as_theirs(answer, turn.ratio))
 
 
 def client_of(incoming: Incoming) -> str | None:
