@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from palimpsest.cli.proxy_commands import AsJson, print_json
+from palimpsest.cli.terminal import say
 from palimpsest.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ def show(
         print_json([one._asdict() for one in shown])
         return
     for one in shown:
-        typer.echo(f"{one.key}: {json.dumps(one.value, ensure_ascii=False)}  # {one.source}")
+        say(f"{one.key}: {json.dumps(one.value, ensure_ascii=False)}  # {one.source}")
     if not shown:
-        typer.echo("Nothing is set: every value is its default. `--all` prints them.", err=True)
+        say("Nothing is set: every value is its default. `--all` prints them.", err=True)
 
 
 @config.command()
@@ -58,7 +59,7 @@ def schema() -> None:
     """Print the JSON Schema of the configuration file, for editors."""
     from palimpsest.settings.reference import schema
 
-    typer.echo(schema(), nl=False)
+    say(schema(), nl=False)
 
 
 @config.command()
@@ -84,11 +85,11 @@ def check(
         print_json(fields_of(found))
         raise typer.Exit(2 if found.problems else 0)
     for warning in found.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)
     if found.problems:
         raise SettingsError("\n".join(found.problems))
     for line in lines_of(found):
-        typer.echo(line)
+        say(line)
 
 
 def settings_from(config: Path | None, database: str | None, upstream: str | None = None) -> Settings:

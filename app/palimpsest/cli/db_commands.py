@@ -9,7 +9,7 @@ import typer
 
 from palimpsest.cli.config_commands import Config, Database, settings_from
 from palimpsest.cli.proxy_commands import AsJson, awaited, print_json
-from palimpsest.cli.terminal import counted
+from palimpsest.cli.terminal import counted, say
 
 db = typer.Typer(
     help="The database: its schema, backups and copies, and what is learned in it.", no_args_is_help=True
@@ -24,7 +24,7 @@ def migrate(database: Database = None, config: Config = None) -> None:
 
     url = settings_from(config, database).database.url.get_secret_value()
     awaited(migrated(url))
-    typer.echo(f"{without_password(url)} is up to date.")
+    say(f"{without_password(url)} is up to date.")
 
 
 @db.command()
@@ -37,7 +37,7 @@ def backup(
     from palimpsest.cli.backups import back_up
 
     made = back_up(settings_from(config, database).database, folder)
-    typer.echo(f"{made.folder} holds {made.described}, and the pepper. Keep it secret.")
+    say(f"{made.folder} holds {made.described}, and the pepper. Keep it secret.")
 
 
 @db.command()
@@ -51,9 +51,9 @@ def restore(
     from palimpsest.cli.backups import restore as put_back
 
     put = put_back(settings_from(config, database).database, folder, force=force)
-    typer.echo(f"Restored {put.described}, and the pepper.")
+    say(f"Restored {put.described}, and the pepper.")
     if put.schema == "behind":
-        typer.echo("It is of an older version: run `palimpsest db migrate` before you start.")
+        say("It is of an older version: run `palimpsest db migrate` before you start.")
 
 
 @db.command()
@@ -74,7 +74,7 @@ def copy(
         print_json({"rows": rows})
         return
     for line in lines_of_copy(rows, source, target):
-        typer.echo(line)
+        say(line)
 
 
 @db.command()
@@ -92,14 +92,14 @@ def windows(
     settings = settings_from(config, database)
     if forget is not None:
         gone = awaited(forget_windows(settings, forget))
-        typer.echo(f"{forget}: {gone} forgotten.")
+        say(f"{forget}: {gone} forgotten.")
         raise typer.Exit(0 if gone else 1)
     rows = awaited(learned_windows(settings))
     if as_json:
         print_json([described_window(row) for row in rows])
         return
     for line in [line_of(row) for row in rows] or ("No window was learned.",):
-        typer.echo(line)
+        say(line)
 
 
 @db.command()
@@ -119,5 +119,5 @@ def retention(
         print_json([described_session(old) for old in found])
         return
     for row in map(described_session, found):
-        typer.echo("  ".join(filter(None, (row["updated_at"], row["session"], row["name"]))))
-    typer.echo(f"{counted(len(found), 'session')} would be erased.", err=True)
+        say("  ".join(filter(None, (row["updated_at"], row["session"], row["name"]))))
+    say(f"{counted(len(found), 'session')} would be erased.", err=True)

@@ -52,8 +52,9 @@ async def export_all(proxy: Proxy, folder: Path, options: ExportOptions) -> Sequ
                 found = await api.fields(f"sessions/{session['id']}")
                 branches = [branch["branch"] for branch in found["branches"]] or [None]
                 for place, branch in enumerate(branches):
-                    apart = f".branch-{branch[:_BRANCH_CHARS]}" if place else ""
-                    path = folder / f"{_file_name(session)}{apart}.{_ENDINGS[options.form]}"
+                    apart = f"branch-{branch[:_BRANCH_CHARS]}" if place else ""
+                    named = file_name(session["name"] or "", session["id"], apart)
+                    path = folder / f"{named}.{_ENDINGS[options.form]}"
                     _write(path, await _document(api, session["id"], branch, options))
                     written.append(path)
     return written
@@ -95,10 +96,10 @@ async def _document(api: OwnApi, name: str, branch: str | None, options: ExportO
     return await api.content(f"{session_path(name)}/export?{urlencode(asked)}")
 
 
-def _file_name(session: Json) -> str:
-    """The name, as far as any file system takes it, and the id."""
-    name = _UNSAFE.sub("-", session["name"] or "").strip("-.")[:_NAME_CHARS]
-    return f"{name}.{session['id']}" if name else str(session["id"])
+def file_name(*parts: str) -> str:
+    """A name of one file made of texts from outside, as far as any file system takes them, dots between."""
+    named = [_UNSAFE.sub("-", part).strip("-.")[:_NAME_CHARS] for part in parts]
+    return ".".join(filter(None, named)) or "unnamed"
 
 
 def _make(folder: Path) -> None:

@@ -29,10 +29,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-import typer
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from palimpsest.cli.terminal import say
 from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS, create_demo
 from palimpsest.errors import SettingsError
 from palimpsest.settings.load import Source, nested, settings_of
@@ -317,7 +317,7 @@ def serve_demo(options: Mapping[str, str | int | None], config: Path | None) -> 
     window_tokens = settings.window.window_tokens or DEFAULT_WINDOW_TOKENS
     listens = bound_socket(settings.server.host, settings.server.port)
     with listens as listening, suppress(KeyboardInterrupt):
-        typer.echo(f"The demo model answers at {address_of(listening)}/v1, window {window_tokens:,} tokens.")
+        say(f"The demo model answers at {address_of(listening)}/v1, window {window_tokens:,} tokens.")
         http_server(create_demo(window_tokens), Server(shutdown_seconds=1)).run([listening])
 
 

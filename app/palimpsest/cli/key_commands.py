@@ -9,6 +9,7 @@ import typer
 
 from palimpsest.cli.config_commands import Config, Database, settings_from
 from palimpsest.cli.proxy_commands import AsJson, awaited, print_json
+from palimpsest.cli.terminal import say
 from palimpsest.errors import SettingsError
 
 keys = typer.Typer(help="Keys issued by this proxy, for access.mode: keys.", no_args_is_help=True)
@@ -53,13 +54,13 @@ def keys_create(
         if as_json:
             print_json(described_key(row) | {"key": key})
         else:
-            typer.echo(key)
+            say(key)
     except OSError:
         # Nobody has seen it.
         awaited(revoke_key(settings, row.id))
         raise
     if not as_json:
-        typer.echo(f"id {row.id}. The key is not shown again.", err=True)
+        say(f"id {row.id}. The key is not shown again.", err=True)
 
 
 @keys.command("list")
@@ -72,7 +73,7 @@ def keys_list(database: Database = None, config: Config = None, as_json: AsJson 
         print_json([described_key(key.row, key.used) for key in rows])
         return
     for line in [line_of_key(key) for key in rows] or _NONE:
-        typer.echo(line)
+        say(line)
 
 
 @keys.command("set")
@@ -97,7 +98,7 @@ def keys_set(
     if as_json:
         print_json(described_key(key.row, key.used))
     else:
-        typer.echo(line_of_key(key))
+        say(line_of_key(key))
 
 
 @keys.command("revoke")
@@ -107,9 +108,9 @@ def keys_revoke(key_id: str, database: Database = None, config: Config = None) -
 
     if not awaited(revoke_key(settings_from(config, database), key_id)):
         _unknown(key_id)
-    typer.echo(f"{key_id} is revoked.")
+    say(f"{key_id} is revoked.")
 
 
 def _unknown(key_id: str) -> NoReturn:
-    typer.echo(f"{key_id}: no such key, or revoked already; `palimpsest keys list` shows them.", err=True)
+    say(f"{key_id}: no such key, or revoked already; `palimpsest keys list` shows them.", err=True)
     raise typer.Exit(1)

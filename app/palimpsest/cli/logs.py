@@ -11,11 +11,11 @@ from typing import TextIO, cast
 
 import structlog
 
-from palimpsest.cli.terminal import is_terminal
+from palimpsest.cli.terminal import is_terminal, printable
 from palimpsest.settings.serving import Logging
 
 _SEVERITY = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
-_WORD = re.compile(r"[^ \t\r\n=\"']*")
+_WORD = re.compile(r"[^\x00-\x20\x7f-\x9f=\"']*")
 _FAILED_START = "Application startup failed. Exiting."
 
 
@@ -87,8 +87,12 @@ def _form(settings: Logging) -> list[structlog.types.Processor]:
     if settings.format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     if is_terminal(sys.stderr):
-        return [console(colors=True)]
+        return [_without_escapes, console(colors=True)]
     return [structlog.processors.format_exc_info, text_line]
+
+
+def _without_escapes(_: object, __: str, entry: structlog.types.EventDict) -> structlog.types.EventDict:
+    return {name: printable(value) if isinstance(value, str) else value for name, value in entry.items()}
 
 
 def console(*, colors: bool) -> structlog.dev.ConsoleRenderer:
@@ -103,7 +107,7 @@ def text_line(_: object, __: str, entry: structlog.types.EventDict) -> str:
     """The entry as `console` writes it without colours, but faster: there is one for each request."""
     head = f"{entry.pop('timestamp')} [{entry.pop('level'):9}] {entry.pop('event')}"
     behind = "".join(f"\n{entry.pop(name)}" for name in ("stack", "exception") if name in entry)
-    return " ".join([head, *(f"{name}={_shown(value)}" for name, value in entry.items())]) + behind
+    return printable(" ".join([head, *(f"{name}={_shown(value)}" for name, value in entry.items())]) + behind)
 
 
 def _shown(value: object) -> str:

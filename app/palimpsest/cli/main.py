@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from copy import copy as shallow
 from dataclasses import asdict
-from functools import partial
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from typing import Annotated, Any, NoReturn, cast
 
@@ -37,7 +36,7 @@ from palimpsest.cli.db_commands import db
 from palimpsest.cli.key_commands import keys
 from palimpsest.cli.proxy_commands import AsJson, add_to, awaited, print_json
 from palimpsest.cli.running_proxy import HERE, AdminKey, Key, ProxyUrl
-from palimpsest.cli.terminal import Finding
+from palimpsest.cli.terminal import Finding, printable, say
 from palimpsest.errors import (
     AdminDisabled,
     NotFound,
@@ -99,7 +98,7 @@ add_to(app)
 
 def _say_version(asked: bool) -> None:
     if asked:
-        typer.echo(_version())
+        say(_version())
         raise typer.Exit
 
 
@@ -155,7 +154,7 @@ def doctor(
         async for one in examine(settings):
             findings.append(one)
             for line in () if as_json else one.lines():
-                typer.echo(line)
+                say(line)
         return findings
 
     findings = awaited(examined())
@@ -202,10 +201,9 @@ def erase(
         raise SettingsError(
             "command line: erase takes --session NAME, with --block or without, --all, or --namespace ID."
         )
-    ask = partial(typer.confirm, err=True)
 
     def agrees(question: str) -> bool:
-        return yes or ask(question)
+        return yes or typer.confirm(printable(question), err=True)
 
     erasing = (
         operating.erased(url, admin_key, namespace, agrees)
@@ -214,7 +212,7 @@ def erase(
     )
     receipt = awaited(erasing)
     if receipt is None:
-        typer.echo("Nothing was erased.", err=True)
+        say("Nothing was erased.", err=True)
         raise typer.Exit(1)
     print_json(receipt)
 
@@ -253,8 +251,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _refuse(said: str) -> NoReturn:
-    if sys.stderr is not None:
-        sys.stderr.writelines(f"palimpsest: {line}\n" for line in said.splitlines())
+    for line in printable(said).splitlines():
+        say(f"palimpsest: {line}", err=True)
     sys.exit(_REFUSED)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from palimpsest.cli.running_proxy import HERE, AdminKey, Proxy, ProxyUrl, asking
-from palimpsest.cli.terminal import counted, write
+from palimpsest.cli.terminal import counted, say, write
 from palimpsest.errors import SettingsError
 
 Session = Annotated[str, typer.Argument(help="Id or name of the session.")]
@@ -29,7 +29,7 @@ def awaited(work: Coroutine[Any, Any, _T]) -> _T:
 
 def print_json(value: Any) -> None:
     """Print what scripts read."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    say(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def add_to(app: typer.Typer) -> None:
@@ -158,7 +158,7 @@ def export(
         return
     assert to is not None
     written = awaited(exports.export_all(proxy, to, options))
-    typer.echo(f"{to}: {counted(len(written), 'file')}.")
+    say(f"{to}: {counted(len(written), 'file')}.")
 
 
 def import_(
@@ -190,7 +190,7 @@ def tail(
 
     async def follow() -> None:
         async for turn in tailing.turns(proxy, session, last, most):
-            typer.echo(json.dumps(turn, ensure_ascii=False) if as_json else tailing.line_of(turn))
+            say(json.dumps(turn, ensure_ascii=False) if as_json else tailing.line_of(turn))
 
     awaited(follow())
 
@@ -236,16 +236,16 @@ def connect(
     """
     from palimpsest.cli import connecting
 
-    typer.echo(connecting.lines_of(connecting.client_named(client), proxy))
+    say(connecting.lines_of(connecting.client_named(client), proxy))
     if not wait:
         return
     before = awaited(connecting.seen(proxy))
-    typer.echo("Waiting for its first request with this key; Ctrl-C ends it.", err=True)
+    say("Waiting for its first request with this key; Ctrl-C ends it.", err=True)
     found = awaited(connecting.first_request(proxy, before, seconds))
     if found is None:
-        typer.echo("No request came. Does the client send the same key?", err=True)
+        say("No request came. Does the client send the same key?", err=True)
         raise typer.Exit(1)
-    typer.echo(f"It is connected: {found['client'] or 'an unknown client'}, session {found['id']}.")
+    say(f"It is connected: {found['client'] or 'an unknown client'}, session {found['id']}.")
 
 
 def run(
@@ -268,4 +268,4 @@ def _told(told: Any, lines: Callable[[Any], Iterator[str]], as_json: bool) -> No
         print_json(told)
         return
     for line in lines(told):
-        typer.echo(line)
+        say(line)

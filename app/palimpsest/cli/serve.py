@@ -15,12 +15,12 @@ from functools import partial
 from importlib.metadata import version
 
 import structlog
-import typer
 
 from palimpsest.cli.http_server import address_of, bound_socket, http_server, raise_file_limit, running_demo
 from palimpsest.cli.logs import configure_logs
 from palimpsest.cli.schema import ready
 from palimpsest.cli.start_checks import check_start
+from palimpsest.cli.terminal import say
 from palimpsest.cli.workers import FAILED_START, Workers
 from palimpsest.core.urls import without_query
 from palimpsest.demo.model import MODEL
@@ -66,13 +66,13 @@ def serve(settings: Settings) -> None:
         proxy = _Proxy(settings, is_demo, listening, Tokenizer())
         text = welcome(address_of(listening), settings, is_demo=is_demo)
         if settings.server.workers == 1:
-            proxy.serve(partial(typer.echo, text), _raised, None)
+            proxy.serve(partial(say, text), _raised, None)
             return
         # Once: the workers share what is loaded, and must not make the pepper at the same time.
         proxy.tokenizer.load()
         load_pepper(database.pepper_file, asyncio.run(bound_pepper(database.url.get_secret_value())))
         gc.freeze()
-        count, greet = settings.server.workers, partial(typer.echo, text)
+        count, greet = settings.server.workers, partial(say, text)
         inboxes = Inboxes(count)
 
         def work(started: Callable[[], None], refused: Callable[[PalimpsestError], None], place: int) -> None:

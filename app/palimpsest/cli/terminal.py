@@ -1,7 +1,12 @@
-"""What commands print for people: tables, numbers, messages, findings."""
+"""What commands print for people: tables, numbers, messages, findings.
+
+All that a command prints goes through `say` or `write`: titles, names, ids and errors come from clients and
+servers, and a terminal obeys what it is sent.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,8 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+import typer
+
 from palimpsest.errors import SettingsError
 
+# Control characters, of Latin-1 too, those that turn lines around, and halves of characters.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SIZES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _PERIODS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 # Models whose windows `doctor` shows: enough to see whether any are found; some servers list hundreds.
@@ -22,16 +31,30 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+def printable(text: str) -> str:
+    """The text with escapes for what would steer a terminal; JSON stays the same JSON."""
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text.replace("\r\n", "\n"))
+
+
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print the text, and a new line, to standard output or error."""
+    typer.echo(printable(text), err=err, nl=nl)
+
+
 def write(content: bytes) -> None:
-    """Write the bytes to standard output. SettingsError when that is closed."""
+    """Write the bytes to standard output, as they are to a file. SettingsError when that is closed."""
     if sys.stdout is None:
         raise SettingsError("command line: standard output is closed.")
+    if is_terminal(sys.stdout):
+        say(content.decode(errors="replace"), nl=False)
+        return
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
 
 
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
-    """The rows in columns, those of `right` flush right; on a terminal cut to its width."""
+    """The rows in columns, those of `right` flush right; on a terminal cut to its width. A row is a line."""
+    rows = [[printable(" ".join(cell.split())) for cell in row] for row in rows]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
     for row in rows:
