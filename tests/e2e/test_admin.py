@@ -219,6 +219,11 @@ async def test_the_key_goes_nowhere_else(line: Line) -> None:
         (b"Cookie", f"a=b; session={KEY}".encode()),
         (b"Authorization", b"Basic " + b64encode(f"operator:{KEY}".encode())),
         (b"X-Anything", f"one, {KEY}".encode()),
+        (b"Authorization", f"Token:{KEY}".encode()),
+        (b"Authorization", f"Bearer  {KEY}".encode()),
+        (b"Authorization", f"bearer.{KEY}/x".encode()),
+        (b"X-Anything", f"a{KEY}".encode()),
+        (b"X-Anything", KEY.replace("=", "%3D").encode()),
     ]
     for path in ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/s/name/v1/chat/completions"):
         for header in places:
@@ -227,7 +232,9 @@ async def test_the_key_goes_nowhere_else(line: Line) -> None:
                 assert (reply.status, reply.code) == (403, "admin_key_refused"), (path, header)
     in_query = await line.asks(post(chat_body(), path=f"/v1/chat/completions?a=b&key={KEY}", key=None))
     escaped = await line.asks(post(chat_body(), path=f"/v1/models?key={KEY.replace('=', '%3D')}", key=None))
-    assert {in_query.code, escaped.code} == {"admin_key_refused"}
+    twice = await line.asks(post(chat_body(), path=f"/v1/models?x=a{KEY.replace('=', '%253D')}", key=None))
+    in_path = await line.asks(post(chat_body(), path=f"/v1/files/{KEY}", key=None))
+    assert {each.code for each in (in_query, escaped, twice, in_path)} == {"admin_key_refused"}
     for path in ("/api/sessions", "/api/overview", "/mcp"):
         method = "POST" if path == "/mcp" else "GET"
         refused = await line.http.request(method, path, headers=ADMIN)

@@ -160,12 +160,19 @@ DOTTED = [
     "/v1/a%5c..%5csecret",
     "/v1/files/..",
     "/s/x/v1/../secret",
+    "/v1/..;/secret",
+    "/v1/..;a=b/secret",
+    "/v1/.%2e%3bx/secret",
+    "/v1/%252e%252e/secret",
+    "/v1/a/..%09/secret",
+    "/v1/a/..%00/secret",
+    "/v1/a/..%5c/secret",
 ]
 
 
 @pytest.mark.parametrize("path", DOTTED)
 async def test_dot_segments_are_not_forwarded(small: Line, path: str) -> None:
-    await refused(small, post(chat_body(), path=path), 404, "not_found")
+    await refused(small, post(chat_body(), path=path), 400, "invalid_field")
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ class WithStrangeIds:
         answer: Mapping[str, Any] = {"branches": [{"branch": "../../b"}, {"branch": "/../../c"}]}
         if scope["path"] == "/api/sessions":
             names = (None, "../../n", "/etc/n", "..", "a\x00b\nc")
-            rows = [{"id": f"../../../{at}/x", "name": name} for at, name in enumerate(names)]
+            rows = [{"id": f"../../../{at}", "name": name} for at, name in enumerate(names)]
             answer = {"sessions": rows, "next": None}
         body = json.dumps(answer).encode()
         headers = [(b"content-type", b"application/json"), (API_HEADER.encode(), b"1")]

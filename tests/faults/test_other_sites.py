@@ -194,6 +194,8 @@ async def test_preflights_are_answered_here(line: Line) -> None:
         ("host.docker.internal:8000", True),
         ("rebound.test", False), ("rebound.test:8000", False), ("localhost.evil.example", False),
         ("127.0.0.1.evil.example", False), ("evil.example:localhost", False), ("palimpsest", False),
+        ("[::1].evil.test", False), ("[::1]:80.evil.test", False), ("[localhost]", False),
+        ("localhost:80.evil.test", False), ("localhost:80@evil.test", False), ("[::1", False),
         ("", False),
         ("127.0.0.1@evil.example", False),
     ],

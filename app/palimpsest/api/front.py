@@ -23,6 +23,7 @@ from palimpsest.core.wire.web_origins import WebOrigins
 from palimpsest.errors import (
     HeadersTooLarge,
     HostNotAllowed,
+    InvalidField,
     MethodNotAllowed,
     NotFound,
     OriginNotAllowed,
@@ -132,6 +133,8 @@ _ORIGIN_REFUSED = (
 # An exchange where the proxy may answer compaction requests; otherwise passed through.
 COMPACT = re.compile(r"/v1/responses/compact/*")
 
+
+_SLASHES, _IGNORED = re.compile(r"[/\\]"), re.compile(r"[\x00-\x20\x7f]+")
 
 # Health checks, answered in every state and for any Host header.
 HEALTH = frozenset({"/healthz", "/readyz"})
@@ -321,13 +324,13 @@ def split_session(path: str) -> tuple[str | None, str]:
 
 
 def target_of(scope: Scope) -> str:
-    """Path and query below `/v1`, as the client spelled them. NotFound for dot segments.
+    """Path and query below `/v1`, as the client spelled them. InvalidField for dot segments.
 
     Dot segments could leave the operator's base path while the operator's key is sent.
     """
     _, path = split_session(_path_of(scope))
     if _has_dot_segment(path):
-        raise NotFound("A path with dot segments is not forwarded.")
+        raise InvalidField("A path with dot segments is not forwarded.")
     query = scope["query_string"].decode("latin-1")
     return path.removeprefix("/v1") + (f"?{query}" if query else "")
 
@@ -338,10 +341,15 @@ def _path_of(scope: Scope) -> str:
 
 
 def _has_dot_segment(path: str) -> bool:
-    """Also behind repeated percent-encoding: the upstream may decode any number of times."""
+    """Also behind repeated percent-encoding, which an upstream may decode any number of times.
+
+    And as servers read them that take a backslash for a slash, or drop what follows a semicolon (Tomcat),
+    blanks and controls.
+    """
     while (plain := unquote(path)) != path:
         path = plain
-    return not {".", ".."}.isdisjoint(path.replace("\\", "/").split("/"))
+    segments = _SLASHES.split(path)
+    return any(_IGNORED.sub("", segment.partition(";")[0]) in (".", "..") for segment in segments)
 
 
 def _wants_websocket(scope: Scope) -> bool:

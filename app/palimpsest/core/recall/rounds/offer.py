@@ -19,11 +19,15 @@ from palimpsest.core.wire.responses.request import RESPONSES
 _OURS = {wire: b",".join(map(wire.tool, FUNCTIONS)) for wire in (CHAT, RESPONSES)}
 
 
+# Decoded on the event loop, some 5 ms. The largest agents have 200 kB.
+_TOOLS_BYTES = 500_000
+
+
 def may_offer(request: ChatRequest, *, without_tools: bool = False) -> bool:
     """Whether calls of our tools can be hidden from the client (rule 31).
 
     The request must have tools of its own (or `without_tools`), ask for one choice and leave the choice of
-    tools to the model; none of its tools may have one of our names.
+    tools to the model; none of its tools may have one of our names. Tools above 500 kB get none.
     """
     if not request.wire.may_add_tools(request):
         return False
@@ -31,6 +35,8 @@ def may_offer(request: ChatRequest, *, without_tools: bool = False) -> bool:
         return False
     if request.tools is None:
         return without_tools
+    if len(request.tools) > _TOOLS_BYTES:
+        return False
     tools = decoded(request.tools)
     return isinstance(tools, list) and not any(_has_our_name(tool) for tool in tools)
 
